@@ -1,1 +1,75 @@
-//! Allotment.
+//! Memory allocators chosen by how long an object lives and who may touch it.
+//!
+//! A general-purpose malloc knows neither an object's lifetime nor its sharing, and pays for both. Where the
+//! program knows, it can choose:
+//!
+//! | what the program knows | allocator |
+//! |---|---|
+//! | one thread makes many objects, all die together | [`Arena`] |
+//!
+//! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
+//! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
+//! [`File`], a [`Source`] of your own) and when it goes back ([`Release`], [`recycler()`]), and a hardened mode.
+//!
+//! ```
+//! let arena = allotment::Arena::with_hint(64 << 10);
+//! let point = arena.alloc((3, 4));
+//! let name = arena.alloc_str("system.cpu");
+//! assert_eq!((point.0, &*name), (3, "system.cpu"));
+//! ```
+//!
+//! `ALLOTMENT_PASSTHROUGH=1` in the environment sends every allocation to malloc, for debugging.
+//! AddressSanitizer and Valgrind are found at run time and told what is free.
+//!
+//! # Features
+//!
+//! `allocator-api2-02`, `-03`, `-04`: the `Allocator` trait of that version of `allocator-api2` on `&Arena`
+//! (hashbrown up to 0.15 uses 0.2). `nightly-allocator-api`: the standard library's, on a nightly toolchain.
+#![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+compile_error!("allotment supports Linux on x86-64 and aarch64");
+
+mod error;
+mod memory;
+mod sync;
+
+#[cfg(not(loom))]
+mod arena;
+#[cfg(not(loom))]
+mod misuse;
+#[cfg(not(loom))]
+mod statistics;
+
+pub use error::{AllocError, ErrorKind};
+pub use memory::budget::Budget;
+pub use memory::release::Release;
+
+#[cfg(not(loom))]
+pub use arena::{
+    Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, IntoIter, Mark, Retain,
+    Scope,
+};
+#[cfg(not(loom))]
+pub use memory::{
+    file::File,
+    process::{Recycler, recycler},
+    source::{Malloc, Mmap, SharedSource, Source},
+};
+#[cfg(not(loom))]
+pub use statistics::{AllocatorReport, MAX_NAME_LEN, Report, Statistics, owner_of, report};
+
+/// The longest name of an allocator; the real one is with the statistics, which loom does not build.
+#[cfg(loom)]
+pub(crate) const MAX_NAME_LEN: usize = 64;
+
+/// Address arithmetic, for the fuzz targets and the tests of the corpus alone.
+#[doc(hidden)]
+pub mod layout_for_fuzzing {
+    pub use crate::memory::layout::*;
+}

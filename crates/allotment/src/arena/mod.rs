@@ -1,0 +1,42 @@
+//! The arena: objects that die together.
+//!
+//! **When**: one thread makes many objects of any size to do one piece of work (a query, a request, a parse),
+//! and needs none of them afterwards. **Why**: allocating moves one position up, freeing them all gives a few
+//! chunks back, and the next arena finds those warm. **When not**: objects that die at different times (the
+//! arena holds them all until the last), or that other threads free.
+//!
+//! After the *One Way Allocator* of netdata's context queries; the same idea is called region, obstack, pool
+//! or monotonic buffer elsewhere.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `raw` | position and chunks: the unsafe heart, with its invariants |
+//! | `watch` | the slow path of hardened mode and memory tools |
+//! | `typed` | `Arena` and its typed calls |
+//! | `slices` | strings and slices |
+//! | `bytes` | raw layouts: allocate, free, grow, shrink |
+//! | `scope` | scopes, marks and positions |
+//! | `boxed`, `vec`, `string` | values that own what they hold |
+//! | `builder`, `retain` | options |
+//! | `allocator` | the `Allocator` traits of `allocator-api2` and of the standard library |
+
+mod allocator;
+mod boxed;
+mod builder;
+mod bytes;
+mod raw;
+mod retain;
+mod scope;
+mod slices;
+mod string;
+mod typed;
+mod vec;
+mod watch;
+
+pub use boxed::ArenaBox;
+pub use builder::ArenaBuilder;
+pub use retain::Retain;
+pub use scope::{ArenaPosition, Mark, Scope};
+pub use string::ArenaString;
+pub use typed::Arena;
+pub use vec::{ArenaVec, IntoIter};

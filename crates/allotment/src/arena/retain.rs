@@ -1,0 +1,18 @@
+//! What a reset keeps.
+
+/// What [`Arena::reset`](crate::Arena::reset) keeps of an arena's chunks. The rest goes back, warm, to the
+/// process-wide recycler or wherever the arena's [`Release`](crate::Release) says.
+///
+/// No policy ratchets: an arena that once served a large request does not hold its memory for ever after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retain {
+    /// No chunk: between uses the arena holds nothing.
+    Nothing,
+    /// The newest chunk, if it is no larger than 1 MiB or the size hint, and at least a quarter of it was
+    /// used: a request of the usual size then takes nothing from anywhere.
+    #[default]
+    Newest,
+    /// Chunks up to this many bytes in all, the newest first.
+    UpTo(usize),
+}

@@ -1,0 +1,291 @@
+//! Strings and slices, copied, cloned or made in place.
+//!
+//! # Invariant
+//!
+//! As in `typed.rs`. While a slice is being filled, [`Filling`] owns its memory and its first `filled` values.
+
+use core::alloc::Layout;
+use core::convert::Infallible;
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use super::Arena;
+use super::boxed::ArenaBox;
+use super::raw::RawArena;
+use super::typed::NoDrop;
+use super::vec::ArenaVec;
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
+
+/// A slice on its way: if making a value unwinds or fails, drops those made and gives the memory back.
+struct Filling<'a, T, const MIN_ALIGN: usize> {
+    raw: &'a RawArena,
+    first: NonNull<T>,
+    layout: Layout,
+    filled: usize,
+}
+
+impl<T, const MIN_ALIGN: usize> Drop for Filling<'_, T, MIN_ALIGN> {
+    fn drop(&mut self) {
+        // SAFETY: the first `filled` values were written, the memory is of this layout and lent to nobody.
+        unsafe {
+            core::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.filled).drop_in_place();
+            self.raw.free::<MIN_ALIGN>(self.first.cast(), self.layout);
+        }
+    }
+}
+
+impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
+    fn array_or<F: OnFailure, T>(&self, len: usize) -> Result<(NonNull<T>, Layout), F::Error> {
+        let layout = Layout::array::<T>(len)
+            .map_err(|_| F::fail(AllocError::new(ErrorKind::SizeOverflow, len)))?;
+        Ok((self.raw.alloc::<F, MIN_ALIGN>(layout)?.cast(), layout))
+    }
+
+    fn copy_or<F: OnFailure, T: Copy>(&self, values: &[T]) -> Result<&mut [T], F::Error> {
+        let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::for_value(values))?.cast::<T>();
+        // SAFETY: memory for as many values, which overlaps nothing that is borrowed; lent by the invariant.
+        unsafe {
+            place.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
+            Ok(core::slice::from_raw_parts_mut(place.as_ptr(), values.len()))
+        }
+    }
+
+    pub(super) fn fill_or<F: OnFailure, T, E>(
+        &self,
+        len: usize,
+        mut make: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<Result<&mut [T], E>, F::Error> {
+        let (first, layout) = self.array_or::<F, T>(len)?;
+        let mut filling = Filling::<T, MIN_ALIGN> { raw: &self.raw, first, layout, filled: 0 };
+        while filling.filled < len {
+            match make(filling.filled) {
+                // SAFETY: `filled < len`, inside the array.
+                Ok(value) => unsafe { first.add(filling.filled).write(value) },
+                Err(error) => return Ok(Err(error)),
+            }
+            filling.filled += 1;
+        }
+        core::mem::forget(filling);
+        // SAFETY: all `len` values are written; lent by the invariant.
+        Ok(Ok(unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), len) }))
+    }
+
+    fn fill_always_or<F: OnFailure, T>(
+        &self,
+        len: usize,
+        mut make: impl FnMut(usize) -> T,
+    ) -> Result<&mut [T], F::Error> {
+        match self.fill_or::<F, T, Infallible>(len, |index| Ok(make(index)))? {
+            Ok(values) => Ok(values),
+        }
+    }
+
+    fn uninit_slice_or<F: OnFailure, T>(
+        &self,
+        len: usize,
+    ) -> Result<&mut [MaybeUninit<T>], F::Error> {
+        let (first, _) = self.array_or::<F, MaybeUninit<T>>(len)?;
+        // SAFETY: memory for `len` values, of which nothing is assumed; lent by the invariant.
+        Ok(unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), len) })
+    }
+
+    fn c_str_or<F: OnFailure>(&self, text: &CStr) -> Result<&CStr, F::Error> {
+        let bytes = self.copy_or::<F, u8>(text.to_bytes_with_nul())?;
+        // SAFETY: the copy of a C string's bytes, its nul included.
+        Ok(unsafe { CStr::from_bytes_with_nul_unchecked(bytes) })
+    }
+
+    fn str_or<F: OnFailure>(&self, text: &str) -> Result<&mut str, F::Error> {
+        let bytes = self.copy_or::<F, u8>(text.as_bytes())?;
+        // SAFETY: the copy of a string's bytes.
+        Ok(unsafe { core::str::from_utf8_unchecked_mut(bytes) })
+    }
+
+    /// Copies a string: strdup.
+    ///
+    /// # Panics
+    /// As [`alloc`](Self::alloc).
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn alloc_str(&self, text: &str) -> &mut str {
+        always(self.str_or::<Abort>(text))
+    }
+
+    /// [`alloc_str`](Self::alloc_str), or the reason why not.
+    ///
+    /// # Errors
+    /// As [`try_alloc`](Self::try_alloc).
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn try_alloc_str(&self, text: &str) -> Result<&mut str, AllocError> {
+        self.str_or::<Report>(text)
+    }
+
+    /// Copies a C string with its nul.
+    ///
+    /// # Panics
+    /// As [`alloc`](Self::alloc).
+    #[inline]
+    pub fn alloc_c_str(&self, text: &CStr) -> &CStr {
+        always(self.c_str_or::<Abort>(text))
+    }
+
+    /// [`alloc_c_str`](Self::alloc_c_str), or the reason why not.
+    ///
+    /// # Errors
+    /// As [`try_alloc`](Self::try_alloc).
+    #[inline]
+    pub fn try_alloc_c_str(&self, text: &CStr) -> Result<&CStr, AllocError> {
+        self.c_str_or::<Report>(text)
+    }
+
+    /// Copies a slice: memdup. An empty one takes no memory.
+    ///
+    /// # Panics
+    /// As [`alloc`](Self::alloc).
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn alloc_slice_copy<T: Copy>(&self, values: &[T]) -> &mut [T] {
+        always(self.copy_or::<Abort, T>(values))
+    }
+
+    /// [`alloc_slice_copy`](Self::alloc_slice_copy), or the reason why not.
+    ///
+    /// # Errors
+    /// As [`try_alloc`](Self::try_alloc).
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn try_alloc_slice_copy<T: Copy>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
+        self.copy_or::<Report, T>(values)
+    }
+
+    /// Clones a slice. If a clone panics, nothing is left of the others.
+    ///
+    /// # Panics
+    /// As [`alloc`](Self::alloc), and if a clone does.
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn alloc_slice_clone<T: Clone>(&self, values: &[T]) -> &mut [T] {
+        const { NoDrop::<T>::CHECK };
+        always(self.fill_always_or::<Abort, T>(values.len(), |index| values[index].clone()))
+    }
+
+    /// [`alloc_slice_clone`](Self::alloc_slice_clone), or the reason why not.
+    ///
+    /// # Errors
+    /// As [`try_alloc`](Self::try_alloc).
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn try_alloc_slice_clone<T: Clone>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
+        const { NoDrop::<T>::CHECK };
+        self.fill_always_or::<Report, T>(values.len(), |index| values[index].clone())
+    }
+
+    /// Makes a slice of `len` values; `make` gets each one's index. If it panics, those made are dropped and
+    /// the memory is given back.
+    ///
+    /// # Panics
+    /// Aborts when the size overflows; as [`alloc`](Self::alloc); if `make` does.
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn alloc_slice_with<T>(&self, len: usize, make: impl FnMut(usize) -> T) -> &mut [T] {
+        const { NoDrop::<T>::CHECK };
+        always(self.fill_always_or::<Abort, T>(len, make))
+    }
+
+    /// [`alloc_slice_with`](Self::alloc_slice_with), or the reason why not; `make` has not run then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn try_alloc_slice_with<T>(
+        &self,
+        len: usize,
+        make: impl FnMut(usize) -> T,
+    ) -> Result<&mut [T], AllocError> {
+        const { NoDrop::<T>::CHECK };
+        self.fill_always_or::<Report, T>(len, make)
+    }
+
+    /// Makes a slice of `len` values, of which each may fail: the first error comes back, and what was made
+    /// before it is dropped.
+    ///
+    /// # Errors
+    /// The arena's own failure outside, that of `make` inside.
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn try_alloc_slice_fallible<T, E>(
+        &self,
+        len: usize,
+        make: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<Result<&mut [T], E>, AllocError> {
+        const { NoDrop::<T>::CHECK };
+        self.fill_or::<Report, T, E>(len, make)
+    }
+
+    /// Collects an iterator, whatever it says of its length. It may use the arena itself.
+    ///
+    /// # Panics
+    /// As [`alloc`](Self::alloc), and if the iterator does.
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn alloc_slice_from_iter<T>(&self, values: impl IntoIterator<Item = T>) -> &mut [T] {
+        const { NoDrop::<T>::CHECK };
+        ArenaVec::from_iter_in(values, self).into_slice()
+    }
+
+    /// [`alloc_slice_from_iter`](Self::alloc_slice_from_iter), or the reason why not; the values taken from
+    /// the iterator until then are gone.
+    ///
+    /// # Errors
+    /// As [`try_alloc`](Self::try_alloc).
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn try_alloc_slice_from_iter<T>(
+        &self,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<&mut [T], AllocError> {
+        const { NoDrop::<T>::CHECK };
+        ArenaVec::try_from_iter_in(values, self).map(ArenaVec::into_slice)
+    }
+
+    /// Makes a slice of values that will be dropped when the box is.
+    ///
+    /// # Panics
+    /// As [`alloc_slice_with`](Self::alloc_slice_with).
+    pub fn alloc_slice_boxed<T>(
+        &self,
+        len: usize,
+        make: impl FnMut(usize) -> T,
+    ) -> ArenaBox<'_, [T]> {
+        ArenaBox::owning(always(self.fill_always_or::<Abort, T>(len, make)))
+    }
+
+    /// [`alloc_slice_boxed`](Self::alloc_slice_boxed), or the reason why not; `make` has not run then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
+    pub fn try_alloc_slice_boxed<T>(
+        &self,
+        len: usize,
+        make: impl FnMut(usize) -> T,
+    ) -> Result<ArenaBox<'_, [T]>, AllocError> {
+        self.fill_always_or::<Report, T>(len, make).map(ArenaBox::owning)
+    }
+
+    /// Memory for `len` values, to be filled by the caller. What is written there is never dropped.
+    ///
+    /// # Panics
+    /// Aborts when the size overflows; as [`alloc`](Self::alloc).
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn alloc_slice_uninit<T>(&self, len: usize) -> &mut [MaybeUninit<T>] {
+        always(self.uninit_slice_or::<Abort, T>(len))
+    }
+
+    /// [`alloc_slice_uninit`](Self::alloc_slice_uninit), or the reason why not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn try_alloc_slice_uninit<T>(
+        &self,
+        len: usize,
+    ) -> Result<&mut [MaybeUninit<T>], AllocError> {
+        self.uninit_slice_or::<Report, T>(len)
+    }
+}

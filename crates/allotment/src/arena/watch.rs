@@ -1,0 +1,354 @@
+//! The watched arena: every allocation on the slow path, each object known.
+//!
+//! Three reasons to watch, and what each does:
+//!
+//! | mode | when | memory of an object | what is found |
+//! |---|---|---|---|
+//! | tool | AddressSanitizer or Valgrind is there | its chunk's, 16 bytes of red zone behind | what the tool finds |
+//! | hardened | the builder's option | the same, the red zone a pattern that is checked | double free, foreign pointer, wrong size, overrun, write after free and after reset |
+//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
+//!
+//! A watched arena reuses no byte before it is reset or rewound.
+//!
+//! # Invariants
+//!
+//! 1. `entries` lists the objects in the order of their allocation, and `index` finds the newest entry of an
+//!    address. Both lie outside the objects' memory: a stray write can't change the evidence. (The tool
+//!    mode keeps no table.)
+//! 2. Hardened: every byte in `[pos, limit(bumped))` and of every spare chunk is [`FREE`] unless somebody
+//!    wrote there who should not; `GUARD` bytes behind each object hold [`ZONE`].
+//! 3. One thread at a time is here, like the arena itself.
+
+use core::alloc::Layout;
+use core::cell::RefCell;
+use core::num::NonZeroUsize;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::alloc::{GlobalAlloc, System};
+use std::collections::HashMap;
+
+use super::raw::RawArena;
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::layout::{SEGMENT_GRANULE, align_up};
+use crate::memory::source::SharedSource;
+use crate::memory::{segments, tools};
+use crate::misuse::{Misuse, stop};
+use crate::statistics::Record;
+
+/// Bytes of red zone behind each object.
+const GUARD: usize = 16;
+/// The alignment of objects and red zones, at least: AddressSanitizer sees eight bytes at a time.
+const GRAIN: usize = 16;
+/// What free bytes hold in hardened mode.
+const FREE: u8 = 0xF5;
+/// What a red zone holds in hardened mode.
+const ZONE: u8 = 0xC7;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Tool,
+    Hardened,
+    Passthrough,
+}
+
+#[derive(Debug)]
+struct Entry {
+    object: NonNull<u8>,
+    layout: Layout,
+    freed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: Vec<Entry>,
+    index: HashMap<usize, usize>,
+}
+
+/// What a watched arena knows beside its chunks.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    mode: Mode,
+    table: RefCell<Table>,
+}
+
+/// Whether `ALLOTMENT_PASSTHROUGH` is set to anything but nothing or 0; read once.
+fn passthrough() -> bool {
+    static READ: AtomicU8 = AtomicU8::new(0);
+    match READ.load(Ordering::Relaxed) {
+        0 => {
+            let set = std::env::var_os("ALLOTMENT_PASSTHROUGH")
+                .is_some_and(|value| !value.is_empty() && value != "0");
+            READ.store(if set { 2 } else { 1 }, Ordering::Relaxed);
+            set
+        }
+        read => read == 2,
+    }
+}
+
+impl Watch {
+    /// The watch that an arena needs, if it needs one.
+    #[inline]
+    pub(super) fn wanted(hardened: bool) -> Option<Self> {
+        let mode = if passthrough() {
+            Mode::Passthrough
+        } else if hardened {
+            Mode::Hardened
+        } else if tools::tool() != tools::Tool::None {
+            Mode::Tool
+        } else {
+            return None;
+        };
+        Some(Self { mode, table: RefCell::default() })
+    }
+
+    /// Whether objects come from malloc one by one.
+    pub(super) fn has_no_chunks(&self) -> bool {
+        self.mode == Mode::Passthrough
+    }
+
+    /// The unit of chunks that are registered as segments, or 1.
+    pub(super) fn segment_unit(&self, source: &SharedSource) -> usize {
+        if self.mode == Mode::Hardened && source.maps_anonymous() { SEGMENT_GRANULE } else { 1 }
+    }
+
+    /// The objects in the table, freed ones included.
+    pub(super) fn count(&self) -> usize {
+        self.table.borrow().entries.len()
+    }
+
+    /// A chunk was taken: it holds nothing but its header.
+    pub(super) fn chunk_taken(
+        &self,
+        record: &'static Record,
+        start: NonNull<u8>,
+        size: usize,
+        registered: bool,
+    ) -> Result<(), AllocError> {
+        if registered {
+            let owner = core::ptr::from_ref(record).expose_provenance();
+            let owner = NonZeroUsize::new(owner).expect("a reference is not null");
+            segments::register(start, size, owner)?;
+        }
+        let header = super::raw::HEADER;
+        tools::allow(start, header);
+        self.now_free(start.as_ptr().wrapping_add(header), size - header);
+        Ok(())
+    }
+
+    /// A chunk goes back to its source.
+    pub(super) fn chunk_going(&self, start: NonNull<u8>, size: usize, registered: bool) {
+        if registered {
+            segments::unregister(start, size);
+        }
+        tools::allow_defined(start, size);
+    }
+
+    /// These bytes of a chunk belong to no object from now on.
+    pub(super) fn now_free(&self, start: *mut u8, len: usize) {
+        let Some(start) = NonNull::new(start).filter(|_| len > 0) else { return };
+        if self.mode == Mode::Hardened {
+            tools::allow(start, len);
+            // SAFETY: free bytes of a chunk that the arena holds (its invariant 4).
+            unsafe { start.write_bytes(FREE, len) };
+        }
+        tools::forbid(start, len);
+    }
+
+    /// Memory for one object. The size is not zero.
+    pub(super) fn alloc(
+        &self,
+        arena: &RawArena,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        self.make_room_in_table(layout.size())?;
+        let object = if self.mode == Mode::Passthrough {
+            self.alloc_by_malloc(arena, layout)?
+        } else {
+            self.alloc_in_chunk(arena, layout)?
+        };
+        if self.mode != Mode::Tool {
+            let mut table = self.table.borrow_mut();
+            let place = table.entries.len();
+            table.entries.push(Entry { object, layout, freed: false });
+            table.index.insert(object.addr().get(), place);
+        }
+        let record = arena.record();
+        record.live_objects.add(1);
+        record.live_bytes.add(layout.size() as u64);
+        Ok(object)
+    }
+
+    /// Before anything else changes: the table's own memory may be refused too.
+    fn make_room_in_table(&self, size: usize) -> Result<(), AllocError> {
+        if self.mode == Mode::Tool {
+            return Ok(());
+        }
+        let mut table = self.table.borrow_mut();
+        let refused = |_| AllocError::new(ErrorKind::SourceRefused, size);
+        table.entries.try_reserve(1).map_err(refused)?;
+        table.index.try_reserve(1).map_err(refused)
+    }
+
+    fn alloc_by_malloc(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let size = layout.size();
+        let budget = arena.settings().budget.as_ref();
+        budget.map_or(Ok(()), |budget| budget.charge(size))?;
+        // SAFETY: the size is not zero.
+        let Some(object) = NonNull::new(unsafe { System.alloc(layout) }) else {
+            if let Some(budget) = budget {
+                budget.credit(size);
+            }
+            return Err(AllocError::new(ErrorKind::SourceRefused, size));
+        };
+        arena.record().hold(size);
+        arena.record().source_calls.add(1);
+        Ok(object)
+    }
+
+    fn free_by_malloc(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) {
+        // SAFETY: allocated by `alloc_by_malloc` with this layout; its entry was live until now.
+        unsafe { System.dealloc(object.as_ptr(), layout) };
+        arena.record().held_bytes.sub(layout.size() as u64);
+        arena.record().source_calls.add(1);
+        if let Some(budget) = &arena.settings().budget {
+            budget.credit(layout.size());
+        }
+    }
+
+    fn alloc_in_chunk(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let (size, align) = (layout.size(), layout.align().max(GRAIN));
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
+        let body = size
+            .checked_add(GUARD)
+            .and_then(|sum| sum.checked_next_multiple_of(GRAIN))
+            .ok_or(overflow)?;
+        let room = body.checked_add(align - GRAIN).ok_or(overflow)?;
+        if arena.left_in_bumped() < room {
+            arena.grow_by_chunk(room)?;
+        }
+        // `pos` is a multiple of GRAIN: chunks' starts are, and so is every sum below.
+        let pos = arena.advance(0).addr().get();
+        let padding = align_up(pos, align) - pos;
+        let start = arena.advance(padding + body);
+        if self.mode == Mode::Hardened {
+            self.check_filled(arena, start, padding + body, FREE, Misuse::WriteAfterReset, size);
+        }
+        // SAFETY: `padding + body` bytes from `start` were free, and are the object's now.
+        unsafe {
+            let object = start.add(padding);
+            tools::allow(object, size);
+            if self.mode == Mode::Hardened {
+                let zone = object.add(size);
+                tools::allow(zone, body - size);
+                zone.write_bytes(ZONE, body - size);
+                tools::forbid(zone, body - size);
+            }
+            Ok(object)
+        }
+    }
+
+    /// Frees one object.
+    pub(super) fn free(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) {
+        if self.mode == Mode::Tool {
+            if !arena.in_scope(object) {
+                return;
+            }
+            tools::forbid(object, layout.size());
+        } else if !self.free_entry(arena, object, layout) {
+            return;
+        }
+        arena.record().live_objects.sub(1);
+        arena.record().live_bytes.sub(layout.size() as u64);
+    }
+
+    /// Whether the object was in the open scope, and so was freed.
+    fn free_entry(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) -> bool {
+        let mut table = self.table.borrow_mut();
+        let known = table.index.get(&object.addr().get()).copied();
+        let Some(place) = known else {
+            self.stop(arena, Misuse::ForeignPointer, object, layout.size())
+        };
+        let entry = &mut table.entries[place];
+        if entry.freed {
+            self.stop(arena, Misuse::DoubleFree, object, layout.size());
+        }
+        if entry.layout.size() != layout.size() {
+            self.stop(arena, Misuse::WrongSize(entry.layout.size()), object, layout.size());
+        }
+        if place < arena.watched_outside_scope() {
+            return false;
+        }
+        entry.freed = true;
+        if self.mode == Mode::Passthrough {
+            self.free_by_malloc(arena, object, layout);
+        } else {
+            self.check_zone(arena, object, layout.size());
+            self.now_free(object.as_ptr(), layout.size());
+        }
+        true
+    }
+
+    /// The objects from the `count`th on are gone: checks what they left.
+    pub(super) fn rewound(&self, arena: &RawArena, count: usize) {
+        let mut table = self.table.borrow_mut();
+        let gone: Vec<Entry> = table.entries.drain(count..).collect();
+        for entry in gone {
+            let address = entry.object.addr().get();
+            if table.index.get(&address).is_some_and(|&place| place >= count) {
+                table.index.remove(&address);
+            }
+            let size = entry.layout.size();
+            match (self.mode, entry.freed) {
+                (Mode::Passthrough, false) => {
+                    self.free_by_malloc(arena, entry.object, entry.layout);
+                }
+                (Mode::Hardened, false) => self.check_zone(arena, entry.object, size),
+                (Mode::Hardened, true) => {
+                    let misuse = Misuse::WriteAfterFree;
+                    self.check_filled(arena, entry.object, size, FREE, misuse, size);
+                }
+                (Mode::Passthrough, true) | (Mode::Tool, _) => {}
+            }
+        }
+    }
+
+    fn check_zone(&self, arena: &RawArena, object: NonNull<u8>, size: usize) {
+        let len = align_up(size + GUARD, GRAIN) - size;
+        // SAFETY: the object and its zone lie in a chunk that the arena holds.
+        let zone = unsafe { object.add(size) };
+        if !filled(zone, len, ZONE) {
+            self.stop(arena, Misuse::Overrun, object, size);
+        }
+    }
+
+    fn check_filled(
+        &self,
+        arena: &RawArena,
+        start: NonNull<u8>,
+        len: usize,
+        byte: u8,
+        misuse: Misuse,
+        size: usize,
+    ) {
+        if !filled(start, len, byte) {
+            self.stop(arena, misuse, start, size);
+        }
+    }
+
+    fn stop(&self, arena: &RawArena, misuse: Misuse, object: NonNull<u8>, size: usize) -> ! {
+        let name = arena.record().name();
+        stop(misuse, "arena", name.as_deref(), object.addr().get(), size)
+    }
+}
+
+/// Whether all of these bytes, which belong to no object, are `byte`.
+fn filled(start: NonNull<u8>, len: usize, byte: u8) -> bool {
+    tools::allow_defined(start, len);
+    // SAFETY: bytes of a chunk that the arena holds, written when it was taken; a racing stray write is the
+    // misuse that is looked for, and ends the process.
+    let whole = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
+        .iter()
+        .all(|&seen| seen == byte);
+    tools::forbid(start, len);
+    whole
+}

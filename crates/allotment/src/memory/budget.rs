@@ -1,0 +1,188 @@
+//! Hard limits on the bytes taken from sources, nested.
+
+use std::sync::Arc;
+
+use crate::error::{AllocError, ErrorKind};
+use crate::sync::{AtomicUsize, Ordering};
+
+/// A cap on the bytes that the allocators under it hold, exact and shared by threads.
+///
+/// A chunk or page is charged before it is taken, at its full size, headers included, and credited when
+/// it was given back; memory that the recycler keeps warm belongs to no budget. Budgets nest: a charge on
+/// a [`child`](Budget::child) is also one on its parent, and so on up, or on none of them.
+///
+/// The cap is never passed, not for a moment. When a parent refuses what its child had room for, the
+/// child's room is taken for the duration of the call; another thread's charge that comes in between may be
+/// refused although it would have fitted an instant later.
+///
+/// Cloning gives another handle to the same budget. Costs a locked instruction a level for each chunk, none
+/// for an object. Any thread may use it.
+///
+/// ```
+/// use allotment::{Arena, Budget};
+///
+/// let server = Budget::new(64 << 20);
+/// let request = server.child(1 << 20);
+/// let arena = Arena::builder().budget(&request).build();
+/// arena.alloc_slice_copy(&[7u8; 1000]);
+/// assert_eq!(server.used(), request.used());
+/// assert!(arena.try_alloc_slice_copy(&[7u8; 2 << 20]).is_err());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cap: usize,
+    used: AtomicUsize,
+    parent: Option<Budget>,
+}
+
+impl Budget {
+    /// A budget of `cap` bytes. A cap of zero refuses everything.
+    #[must_use]
+    pub fn new(cap: usize) -> Self {
+        Self::with_parent(cap, None)
+    }
+
+    /// A budget of `cap` bytes inside this one.
+    #[must_use]
+    pub fn child(&self, cap: usize) -> Self {
+        Self::with_parent(cap, Some(self.clone()))
+    }
+
+    fn with_parent(cap: usize, parent: Option<Self>) -> Self {
+        Self { inner: Arc::new(Inner { cap, used: AtomicUsize::new(0), parent }) }
+    }
+
+    /// The cap, in bytes.
+    #[must_use]
+    pub fn cap(&self) -> usize {
+        self.inner.cap
+    }
+
+    /// The bytes charged now.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.inner.used.load(Ordering::Relaxed)
+    }
+
+    /// Charges `bytes` here and on every budget above, or nowhere.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
+        let mut level = Some(self);
+        while let Some(budget) = level {
+            if !budget.take(bytes) {
+                self.credit_below(budget, bytes);
+                return Err(AllocError::new(ErrorKind::BudgetExceeded, bytes));
+            }
+            level = budget.inner.parent.as_ref();
+        }
+        Ok(())
+    }
+
+    /// Takes back a charge of `bytes` here and on every budget above.
+    pub(crate) fn credit(&self, bytes: usize) {
+        let mut level = Some(self);
+        while let Some(budget) = level {
+            budget.give(bytes);
+            level = budget.inner.parent.as_ref();
+        }
+    }
+
+    /// Undoes the charges on the levels below `refused`.
+    fn credit_below(&self, refused: &Self, bytes: usize) {
+        let mut level = self;
+        while !Arc::ptr_eq(&level.inner, &refused.inner) {
+            level.give(bytes);
+            level = level.inner.parent.as_ref().expect("the level that refused is above");
+        }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let inner = &*self.inner;
+        let mut used = inner.used.load(Ordering::Relaxed);
+        loop {
+            match used.checked_add(bytes) {
+                Some(sum) if sum <= inner.cap => {
+                    // Relaxed: the count is a number, no memory is handed over by it.
+                    match inner.used.compare_exchange_weak(
+                        used,
+                        sum,
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    ) {
+                        Ok(_) => return true,
+                        Err(now) => used = now,
+                    }
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    fn give(&self, bytes: usize) {
+        let before = self.inner.used.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "more credited than was charged");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_fits_exactly_up_to_the_cap() {
+        let budget = Budget::new(100);
+        budget.charge(60).unwrap();
+        budget.charge(40).unwrap();
+        assert_eq!(budget.charge(1).unwrap_err().kind(), ErrorKind::BudgetExceeded);
+        budget.credit(40);
+        budget.charge(40).unwrap();
+        assert_eq!(budget.used(), 100);
+    }
+
+    #[test]
+    fn a_parents_refusal_leaves_no_level_charged() {
+        let server = Budget::new(100);
+        let tenant = server.child(80);
+        let request = tenant.child(usize::MAX);
+        request.charge(70).unwrap();
+        assert!(request.charge(20).is_err());
+        assert!(server.child(usize::MAX).charge(31).is_err());
+        assert_eq!((server.used(), tenant.used(), request.used()), (70, 70, 70));
+        request.credit(70);
+        assert_eq!((server.used(), tenant.used(), request.used()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_budget_of_zero_refuses_one_byte_and_a_sum_that_overflows_is_refused() {
+        assert!(Budget::new(0).charge(1).is_err());
+        let all = Budget::new(usize::MAX);
+        all.charge(10).unwrap();
+        assert!(all.charge(usize::MAX).is_err());
+        assert_eq!(all.used(), 10);
+    }
+
+    #[test]
+    fn sixteen_threads_never_pass_the_cap() {
+        let server = Budget::new(1000);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                let request = server.child(300);
+                let server = &server;
+                scope.spawn(move || {
+                    for round in 0..2000 {
+                        let bytes = 50 + round % 100;
+                        if request.charge(bytes).is_ok() {
+                            assert!(server.used() <= 1000);
+                            request.credit(bytes);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(server.used(), 0);
+    }
+}

@@ -1,0 +1,253 @@
+//! A file as a source: shared mappings whose blocks are reserved.
+//!
+//! # Invariants
+//!
+//! 1. `[0, end)` is cut into ranges, each either lent (mapped by one block) or in `free`; the two never
+//!    overlap, and neighbours in `free` are merged.
+//! 2. A lent range has had its blocks reserved since it was last free: no write to it can meet a full disk
+//!    and raise SIGBUS. The file is never shortened while the source lives.
+//! 3. The mutex is held for bookkeeping and for the system calls that reserve and punch. It serves chunks,
+//!    not objects; a source for many threads' small arenas is `Mmap`.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::NonNull;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::layout::checked_align_up;
+use super::os;
+use super::source::{SharedSource, Source};
+use crate::error::{AllocError, ErrorKind};
+
+/// A source whose memory is a file's: a shared mapping, with every block reserved before it is handed out.
+///
+/// [`in_directory`](File::in_directory) has no name and goes with the process; [`kept`](File::kept) has one,
+/// so that a second process can map the file and read the bytes, at [`offset_of`](File::offset_of). A full
+/// disk is an error when a chunk is taken, never a signal later. Chunks that are given back are punched out
+/// of the file and their ranges used again.
+///
+/// A child made by fork shares the mappings with its parent: both write the same bytes. Don't use the
+/// source in the child.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let source = std::sync::Arc::new(allotment::File::in_directory(&std::env::temp_dir())?);
+/// let arena = allotment::Arena::builder().source(source.clone()).build();
+/// let text = arena.alloc_str("kept in a file");
+/// assert!(source.offset_of(text.as_ptr()).is_some());
+/// # Ok(()) }
+/// ```
+pub struct File {
+    file: fs::File,
+    ranges: Mutex<Ranges>,
+}
+
+#[derive(Default)]
+struct Ranges {
+    /// The file's length as far as it was handed out.
+    end: u64,
+    /// Free ranges: offset to length.
+    free: BTreeMap<u64, usize>,
+    /// Lent ranges: address to (offset, length).
+    lent: BTreeMap<usize, (u64, usize)>,
+}
+
+impl File {
+    /// A file without a name in `directory`; it vanishes with the process, however that ends.
+    ///
+    /// # Errors
+    /// The system's, when the directory is missing, not writable or no directory.
+    pub fn in_directory(directory: &Path) -> io::Result<Self> {
+        os::create_unlinked(directory).map(Self::from_file)
+    }
+
+    /// A new file under this name, which stays when the process has ended.
+    ///
+    /// # Errors
+    /// The system's, when the file exists already or can't be made.
+    pub fn kept(path: &Path) -> io::Result<Self> {
+        os::create_named(path).map(Self::from_file)
+    }
+
+    fn from_file(file: fs::File) -> Self {
+        Self { file, ranges: Mutex::new(Ranges::default()) }
+    }
+
+    /// Where in the file the byte at this address is, if it is in a chunk that is in use.
+    #[must_use]
+    pub fn offset_of<T>(&self, pointer: *const T) -> Option<u64> {
+        let address = pointer.addr();
+        let ranges = self.ranges();
+        let (start, (offset, len)) = ranges.lent.range(..=address).next_back()?;
+        let within = address - start;
+        (within < *len).then_some(offset + within as u64)
+    }
+
+    /// The bytes of the file that are in use by chunks.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.ranges().lent.values().map(|&(_, len)| len as u64).sum()
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        // Nothing below panics between two writes that belong together.
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl From<File> for SharedSource {
+    fn from(source: File) -> Self {
+        Arc::new(source).into()
+    }
+}
+
+impl Ranges {
+    /// The first free range that is long enough, shortened by `len`.
+    fn reuse(&mut self, len: usize) -> Option<u64> {
+        let (&offset, &length) = self.free.iter().find(|&(_, &length)| length >= len)?;
+        self.free.remove(&offset);
+        if length > len {
+            self.free.insert(offset + len as u64, length - len);
+        }
+        Some(offset)
+    }
+
+    /// Adds a free range, merged with its neighbours.
+    fn set_free(&mut self, mut offset: u64, mut len: usize) {
+        if let Some((&before, &length)) = self.free.range(..offset).next_back() {
+            if before + length as u64 == offset {
+                self.free.remove(&before);
+                offset = before;
+                len += length;
+            }
+        }
+        if let Some(after) = self.free.remove(&(offset + len as u64)) {
+            len += after;
+        }
+        self.free.insert(offset, len);
+    }
+}
+
+// SAFETY: a lent range is mapped once (invariant 1), its blocks are reserved (2), so all its bytes can be
+// read and written until `release`. Mappings are page-aligned, and a larger alignment is refused.
+unsafe impl Source for File {
+    fn name(&self) -> &str {
+        "file"
+    }
+
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let page = os::page_size();
+        if layout.align() > page {
+            return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
+        }
+        let len = checked_align_up(layout.size().max(1), page)
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
+        let mut ranges = self.ranges();
+        let (offset, fresh) = match ranges.reuse(len) {
+            Some(offset) => (offset, false),
+            None => (ranges.end, true),
+        };
+        // Reserved again even where it was used before: its blocks were punched out.
+        let mapped = os::reserve_blocks(self.file.as_fd(), offset, len)
+            .and_then(|()| os::map_file(self.file.as_fd(), offset, len));
+        match mapped {
+            Ok(start) => {
+                if fresh {
+                    ranges.end += len as u64;
+                }
+                ranges.lent.insert(start.addr().get(), (offset, len));
+                Ok(start)
+            }
+            Err(error) => {
+                // Blocks may have been reserved in part: give them back, and the range with them.
+                let _ = os::punch_hole(self.file.as_fd(), offset, len);
+                if !fresh {
+                    ranges.set_free(offset, len);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn release(&self, block: NonNull<u8>, _layout: Layout) {
+        let mut ranges = self.ranges();
+        let Some((offset, len)) = ranges.lent.remove(&block.addr().get()) else {
+            debug_assert!(false, "a block of another source");
+            return;
+        };
+        // SAFETY: mapped by `acquire` with this length; the caller gives it up.
+        if unsafe { os::unmap(block, len) }.is_err() {
+            // Too many mappings to split one: it stays mapped, so its range must not be lent again.
+            return;
+        }
+        let _ = os::punch_hole(self.file.as_fd(), offset, len);
+        ranges.set_free(offset, len);
+    }
+
+    fn zeroed(&self) -> bool {
+        // A range whose hole could not be punched still has its old bytes.
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(count: usize) -> Layout {
+        Layout::from_size_align(count * os::page_size(), 16).unwrap()
+    }
+
+    #[test]
+    fn ranges_that_come_back_merge_and_are_lent_again() {
+        let source = File::in_directory(&std::env::temp_dir()).unwrap();
+        let blocks: Vec<_> = (0..4).map(|_| source.acquire(pages(1)).unwrap()).collect();
+        assert_eq!(source.used_bytes(), 4 * os::page_size() as u64);
+        for index in [0, 2, 1] {
+            // SAFETY: acquired above with this layout, released once.
+            unsafe { source.release(blocks[index], pages(1)) };
+        }
+        assert_eq!(source.ranges().free.len(), 1);
+        let again = source.acquire(pages(3)).unwrap();
+        assert_eq!(source.offset_of(again.as_ptr()), Some(0));
+        assert_eq!(source.ranges().end, 4 * os::page_size() as u64);
+        // SAFETY: as above.
+        unsafe {
+            source.release(again, pages(3));
+            source.release(blocks[3], pages(1));
+        }
+        assert_eq!(source.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_written_to_memory_is_read_from_the_file_at_its_offset() {
+        use std::os::unix::fs::FileExt;
+        let source = File::in_directory(&std::env::temp_dir()).unwrap();
+        let block = source.acquire(pages(2)).unwrap();
+        // SAFETY: two pages, ours.
+        unsafe { block.add(5000).copy_from_nonoverlapping(NonNull::from(b"bytes").cast(), 5) };
+        let offset = source.offset_of(block.as_ptr().wrapping_add(5000)).unwrap();
+        let mut read = [0; 5];
+        source.file.read_exact_at(&mut read, offset).unwrap();
+        assert_eq!(&read, b"bytes");
+        // SAFETY: acquired above, released once.
+        unsafe { source.release(block, pages(2)) };
+    }
+
+    #[test]
+    fn an_address_outside_every_chunk_has_no_offset() {
+        let source = File::in_directory(&std::env::temp_dir()).unwrap();
+        assert_eq!(source.offset_of(&0u8), None);
+    }
+}

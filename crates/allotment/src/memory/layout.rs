@@ -1,0 +1,205 @@
+//! Address arithmetic, and nothing else: no pointer, no memory, no unsafe code.
+//!
+//! Every sum of addresses and sizes in the library is made here, so that it can be fuzzed alone
+//! (`fuzz/fuzz_targets/layout.rs` and `tests/layout_corpus.rs` assert every pre- and postcondition).
+//!
+//! One fact carries the arithmetic: on the platforms that we support (64-bit Linux) a user address is
+//! below [`MAX_ADDRESS`], and a valid [`Layout`](core::alloc::Layout) has `size + (align - 1) <= isize::MAX`.
+//! So `address + (align - 1) + size < 2^57 + 2^63` never wraps, and the fast path needs no overflow check.
+#![forbid(unsafe_code)]
+
+/// Above every user address: x86-64 with five-level tables has 56 bits, aarch64 52.
+pub const MAX_ADDRESS: usize = 1 << 57;
+
+/// The smallest size class, and the smallest hardware page of a supported platform.
+pub const MIN_CHUNK: usize = 4 << 10;
+
+/// An arena's chunks double up to this size; a larger object gets a chunk of its own size.
+pub const MAX_GROWTH: usize = 1 << 20;
+
+/// The largest chunk that has a size class. A larger one goes straight back to its source.
+pub const MAX_CLASS_SIZE: usize = 64 << 20;
+
+/// The unit in which segments are aligned and looked up.
+pub const SEGMENT_GRANULE: usize = 64 << 10;
+
+/// The size of a huge page on x86-64 and on aarch64 with 4 KiB pages.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+const POWER_CLASSES: usize = (MAX_GROWTH.ilog2() - MIN_CHUNK.ilog2()) as usize + 1;
+const STEPS: usize = 4;
+
+/// The number of size classes: powers of two up to [`MAX_GROWTH`], then four steps a doubling.
+pub const CLASSES: usize =
+    POWER_CLASSES + STEPS * (MAX_CLASS_SIZE.ilog2() - MAX_GROWTH.ilog2()) as usize;
+
+/// `address` rounded up to a multiple of `align`, a power of two.
+///
+/// Needs `address <= MAX_ADDRESS` and `align <= 2^63`, and then cannot wrap.
+#[inline(always)]
+#[must_use]
+pub const fn align_up(address: usize, align: usize) -> usize {
+    address.wrapping_add(align - 1) & !(align - 1)
+}
+
+/// `size` rounded up to a multiple of `align`, a power of two, or nothing when that overflows.
+#[inline]
+#[must_use]
+pub const fn checked_align_up(size: usize, align: usize) -> Option<usize> {
+    match size.checked_add(align - 1) {
+        Some(sum) => Some(sum & !(align - 1)),
+        None => None,
+    }
+}
+
+/// Where the next object starts and where it ends: `(start, end)`, to be compared with the chunk's end.
+///
+/// Needs `pos <= MAX_ADDRESS` and a valid layout's `size` and `align`; `min_align` is the alignment that
+/// `pos` always has (objects are padded up to it), at most 4096. Nothing wraps, by the module's one fact.
+#[inline(always)]
+#[must_use]
+pub const fn bump(pos: usize, size: usize, align: usize, min_align: usize) -> (usize, usize) {
+    let start = if align <= min_align { pos } else { align_up(pos, align) };
+    let end = start.wrapping_add(size);
+    (start, if size & (min_align - 1) == 0 { end } else { align_up(end, min_align) })
+}
+
+/// The bytes that a chunk must have so that an object of this layout fits behind `header` bytes,
+/// whatever the chunk's address (a multiple of `chunk_align`).
+#[inline]
+#[must_use]
+pub const fn chunk_bytes_for(
+    header: usize,
+    size: usize,
+    align: usize,
+    chunk_align: usize,
+) -> Option<usize> {
+    // Behind the header the position is known modulo `chunk_align`: a larger alignment costs at most
+    // its difference.
+    let slack = if align <= chunk_align {
+        align_up(header, align) - header
+    } else {
+        align_up(header, chunk_align) - header + (align - chunk_align)
+    };
+    match header.checked_add(slack) {
+        Some(before) => match before.checked_add(size) {
+            Some(sum) if sum <= isize::MAX as usize => Some(sum),
+            _ => None,
+        },
+        None => None,
+    }
+}
+
+/// The size of the chunk to take: at least `need`, at least `page`, twice `previous` up to [`MAX_GROWTH`],
+/// rounded up to a size class or to pages. Nothing when that overflows.
+#[inline]
+#[must_use]
+pub const fn next_chunk(need: usize, previous: usize, page: usize) -> Option<usize> {
+    let doubled = if previous >= MAX_GROWTH / 2 { MAX_GROWTH } else { previous * 2 };
+    let mut size = if need > doubled { need } else { doubled };
+    if size < page {
+        size = page;
+    }
+    match class_of(size) {
+        // A class below the page size cannot come up: `size` is at least a page.
+        Some(class) => checked_align_up(class_size(class), page),
+        None => match checked_align_up(size, page) {
+            Some(sum) if sum <= isize::MAX as usize => Some(sum),
+            _ => None,
+        },
+    }
+}
+
+/// The smallest size class that holds `bytes`, or nothing above [`MAX_CLASS_SIZE`].
+#[inline]
+#[must_use]
+pub const fn class_of(bytes: usize) -> Option<usize> {
+    if bytes <= MIN_CHUNK {
+        return Some(0);
+    }
+    if bytes <= MAX_GROWTH {
+        return Some((bytes - 1).ilog2() as usize + 1 - MIN_CHUNK.ilog2() as usize);
+    }
+    if bytes > MAX_CLASS_SIZE {
+        return None;
+    }
+    // `bytes - 1` lies in `[2^d, 2^(d+1))`; a step is a quarter of `2^d`.
+    let d = (bytes - 1).ilog2() as usize;
+    let step = ((bytes - 1) >> (d - 2)) - STEPS;
+    Some(POWER_CLASSES + (d - MAX_GROWTH.ilog2() as usize) * STEPS + step)
+}
+
+/// The size of a class in bytes. Needs `class < CLASSES`.
+#[inline]
+#[must_use]
+pub const fn class_size(class: usize) -> usize {
+    if class < POWER_CLASSES {
+        return MIN_CHUNK << class;
+    }
+    let above = class - POWER_CLASSES;
+    let base = MAX_GROWTH << (above / STEPS);
+    base + (base / STEPS) * (above % STEPS + 1)
+}
+
+/// The class that has exactly this size, if there is one.
+#[inline]
+#[must_use]
+pub const fn exact_class(bytes: usize) -> Option<usize> {
+    match class_of(bytes) {
+        Some(class) if class_size(class) == bytes => Some(class),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_powers_of_two_and_then_four_steps_a_doubling() {
+        let sizes: Vec<usize> = (0..CLASSES).map(class_size).collect();
+        assert_eq!(&sizes[..3], &[4 << 10, 8 << 10, 16 << 10]);
+        assert_eq!(sizes[POWER_CLASSES - 1], 1 << 20);
+        assert_eq!(sizes[POWER_CLASSES], (1 << 20) + (1 << 18));
+        assert_eq!(*sizes.last().unwrap(), MAX_CLASS_SIZE);
+        assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn a_class_holds_its_size_and_one_byte_more_is_the_next_class() {
+        for class in 0..CLASSES {
+            assert_eq!(class_of(class_size(class)), Some(class));
+            assert_eq!(exact_class(class_size(class)), Some(class));
+            let next = (class + 1 < CLASSES).then_some(class + 1);
+            assert_eq!(class_of(class_size(class) + 1), next);
+        }
+        assert_eq!(class_of(0), Some(0));
+        assert_eq!(class_of(usize::MAX), None);
+    }
+
+    #[test]
+    fn chunks_double_from_a_page_and_stop_at_the_growth_limit() {
+        let mut size = next_chunk(1, 0, 4096).unwrap();
+        assert_eq!(size, 4096);
+        for _ in 0..20 {
+            let next = next_chunk(1, size, 4096).unwrap();
+            assert_eq!(next, (size * 2).min(MAX_GROWTH));
+            size = next;
+        }
+    }
+
+    #[test]
+    fn a_chunk_size_that_overflows_is_nothing() {
+        assert_eq!(next_chunk(usize::MAX, 0, 4096), None);
+        assert_eq!(next_chunk(isize::MAX as usize, 0, 4096), None);
+        assert_eq!(chunk_bytes_for(64, isize::MAX as usize, 1, 4096), None);
+        assert_eq!(chunk_bytes_for(64, usize::MAX - 8, 1, 4096), None);
+    }
+
+    #[test]
+    fn an_alignment_above_the_chunks_own_costs_its_difference() {
+        assert_eq!(chunk_bytes_for(64, 8, 8, 4096), Some(72));
+        assert_eq!(chunk_bytes_for(64, 8, 4096, 4096), Some(4096 + 8));
+        assert_eq!(chunk_bytes_for(64, 8, 8192, 4096), Some(4096 + 4096 + 8));
+    }
+}

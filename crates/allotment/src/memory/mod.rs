@@ -1,0 +1,31 @@
+//! The ground floor: where bytes come from and where they go.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `layout` | address arithmetic, without unsafe code |
+//! | `os` | every system call |
+//! | `tools` | AddressSanitizer and Valgrind, told what is free |
+//! | `lifo` | the lock-free stack that the recycler and the registry share |
+//! | `recycler`, `process` | the cache of warm chunks, and the process's own one |
+//! | `source`, `file` | the sources |
+//! | `segments` | the map from an address to its segment |
+//! | `budget`, `release` | limits, and when memory goes back |
+
+pub mod budget;
+pub mod layout;
+pub mod lifo;
+pub mod recycler;
+pub mod release;
+
+#[cfg(not(loom))]
+pub mod file;
+#[cfg(not(loom))]
+pub mod os;
+#[cfg(not(loom))]
+pub mod process;
+#[cfg(not(loom))]
+pub mod segments;
+#[cfg(not(loom))]
+pub mod source;
+#[cfg(not(loom))]
+pub mod tools;

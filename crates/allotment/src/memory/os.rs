@@ -1,0 +1,259 @@
+//! Every system call of the library, and no other file makes one.
+//!
+//! # Invariants
+//!
+//! 1. A mapping made here is private to its caller until it is unmapped: no function gives out or touches
+//!    a range that the caller did not pass in.
+//! 2. All ranges are whole hardware pages: lengths are rounded up to them by the callers, and asserted here
+//!    in debug builds.
+//! 3. A failed call changes nothing, and returns the system's error number.
+//!
+//! An `unmap` may fail although its range is right: splitting a mapping needs one more, and the kernel
+//! limits their number (`vm.max_map_count`). Callers then keep the range, as [`unmap`] says.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::time::ClockId;
+
+use super::layout::{MAX_ADDRESS, checked_align_up};
+use crate::error::{AllocError, ErrorKind};
+
+/// The hardware page, in bytes.
+#[inline]
+pub fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
+/// Milliseconds of a clock that only moves forward, at the resolution of the kernel's tick (1 to 10 ms).
+/// Costs a few nanoseconds: no kernel entry where the vDSO has it.
+pub fn coarse_millis() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+fn refused(errno: Errno, bytes: usize) -> AllocError {
+    AllocError::new(ErrorKind::System(errno.raw_os_error()), bytes)
+}
+
+/// Maps `len` bytes of zeroed private memory at a multiple of `align` (a power of two).
+pub fn map(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    let page = page_size();
+    debug_assert!(len % page == 0 && align.is_power_of_two());
+    if align <= page {
+        return map_pages(len);
+    }
+    // More than a page: map the difference too and give its two ends back.
+    let padded = len
+        .checked_add(align - page)
+        .filter(|&sum| sum < MAX_ADDRESS)
+        .ok_or(AllocError::new(ErrorKind::SizeOverflow, len))?;
+    let start = map_pages(padded)?;
+    let address = start.addr().get();
+    let aligned = checked_align_up(address, align).expect("a mapping lies below MAX_ADDRESS");
+    let before = aligned - address;
+    let after = padded - before - len;
+    // SAFETY: the ends are parts of the mapping just made (invariant 1), whole pages, used by nobody. If
+    // the kernel refuses to split it they stay mapped and untouched: address space, no memory.
+    unsafe {
+        if before > 0 {
+            let _ = unmap(start, before);
+        }
+        let block = start.add(before);
+        if after > 0 {
+            let _ = unmap(block.add(len), after);
+        }
+        Ok(block)
+    }
+}
+
+fn map_pages(len: usize) -> Result<NonNull<u8>, AllocError> {
+    if len == 0 || len >= MAX_ADDRESS {
+        return Err(AllocError::new(ErrorKind::SizeOverflow, len));
+    }
+    // SAFETY: a new private mapping at an address of the kernel's choice touches no existing memory.
+    let mapped = unsafe {
+        rustix::mm::mmap_anonymous(
+            ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    match mapped {
+        Ok(start) => {
+            Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at null unasked"))
+        }
+        Err(errno) => Err(refused(errno, len)),
+    }
+}
+
+/// Maps `len` bytes of a file from `offset`, shared with whoever else maps them.
+pub fn map_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull<u8>, AllocError> {
+    // SAFETY: as in `map_pages`; the file's owner keeps its length (see file.rs), so no access faults.
+    let mapped = unsafe {
+        rustix::mm::mmap(
+            ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            file,
+            offset,
+        )
+    };
+    match mapped {
+        Ok(start) => {
+            Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at null unasked"))
+        }
+        Err(errno) => Err(refused(errno, len)),
+    }
+}
+
+/// Unmaps a range. On an error (too many mappings) the range is as it was and still the caller's.
+///
+/// # Safety
+/// The range was mapped here, whole pages of it are passed, and nothing refers to them any more.
+pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    debug_assert!(len % page_size() == 0);
+    // SAFETY: passed on to the caller.
+    unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) }.map_err(|errno| refused(errno, len))
+}
+
+/// Gives the memory of a private range back and keeps the addresses; the next touch reads zeros.
+///
+/// # Safety
+/// As for [`unmap`], but for the addresses themselves.
+pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: passed on to the caller.
+    unsafe { advise(start, len, Advice::LinuxDontNeed) }
+}
+
+/// Asks for huge pages in a private range. A kernel without them refuses, which changes nothing.
+pub fn advise_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: this advice changes what backs the pages, never their bytes.
+    unsafe { advise(start, len, Advice::LinuxHugepage) }
+}
+
+unsafe fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), AllocError> {
+    let start: *mut c_void = start.as_ptr().cast();
+    // SAFETY: passed on to the caller.
+    unsafe { rustix::mm::madvise(start, len, advice) }.map_err(|errno| refused(errno, len))
+}
+
+/// Creates a file without a name in `directory`: gone with its last descriptor and mapping.
+pub fn create_unlinked(directory: &Path) -> std::io::Result<fs::File> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+        Ok(file) => Ok(file.into()),
+        // Filesystems without O_TMPFILE: a name, then none.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let unique = format!(".allotment-{}-{}", std::process::id(), next_number());
+            let path = directory.join(unique);
+            let file = create_named(&path)?;
+            fs::remove_file(&path)?;
+            Ok(file)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Creates a file that must not exist yet, readable and writable by its owner.
+pub fn create_named(path: &Path) -> std::io::Result<fs::File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+fn next_number() -> u64 {
+    use core::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Reserves the blocks of a range of a file, extending it, so that no later write can fail for want of
+/// space. A filesystem that can't reserve has zeros written instead.
+pub fn reserve_blocks(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), AllocError> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len as u64) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return write_zeros(file, offset, len),
+            Err(errno) => return Err(refused(errno, len)),
+        }
+    }
+}
+
+fn write_zeros(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), AllocError> {
+    let zeros = [0u8; 4096];
+    let mut done = 0;
+    while done < len {
+        let part = zeros.len().min(len - done);
+        match rustix::io::pwrite(file, &zeros[..part], offset + done as u64) {
+            Ok(0) => return Err(refused(Errno::NOSPC, len)),
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(refused(errno, len)),
+        }
+    }
+    Ok(())
+}
+
+/// Gives the blocks of a range of a file back; the range then reads zeros.
+pub fn punch_hole(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), AllocError> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file, flags, offset, len as u64).map_err(|errno| refused(errno, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_has_the_alignment_that_was_asked_and_reads_zeros() {
+        let page = page_size();
+        for align in [1, page, 64 << 10, 2 << 20] {
+            let len = 3 * page;
+            let start = map(len, align).unwrap();
+            assert_eq!(start.addr().get() % align.max(page), 0);
+            // SAFETY: the mapping just made, `len` bytes long, unmapped once.
+            unsafe {
+                let bytes = core::slice::from_raw_parts(start.as_ptr(), len);
+                assert!(bytes.iter().all(|&byte| byte == 0));
+                unmap(start, len).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_mapping_beyond_the_address_space_is_an_error() {
+        let page = page_size();
+        assert_eq!(map(0, 1).unwrap_err().kind(), ErrorKind::SizeOverflow);
+        assert!(map(usize::MAX - page + 1, 1).is_err());
+        assert!(map(MAX_ADDRESS - page, 2 << 20).is_err());
+        assert!(map(1 << 46, 1).map(|_| ()).is_err() || cfg!(target_pointer_width = "64"));
+    }
+
+    #[test]
+    fn discarded_memory_reads_zeros_again() {
+        let len = page_size();
+        let start = map(len, 1).unwrap();
+        // SAFETY: our own mapping, in its bounds.
+        unsafe {
+            start.write(7);
+            discard(start, len).unwrap();
+            assert_eq!(start.read(), 0);
+            unmap(start, len).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_coarse_clock_does_not_go_back() {
+        let first = coarse_millis();
+        assert!(coarse_millis() >= first);
+    }
+}

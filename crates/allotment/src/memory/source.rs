@@ -1,0 +1,317 @@
+//! Where bytes come from: the sources, and a chunk's way from one and back.
+//!
+//! # Invariants
+//!
+//! 1. A block that a source gave is the taker's alone, `size` bytes of it valid and writable at the asked
+//!    alignment, until it is given back to the same source with the same size.
+//! 2. A chunk knows its link in the recycler ([`NIL`] for none); it goes back through the source that it
+//!    came from, so a recycled chunk is always one of our own anonymous mappings.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::NonNull;
+use std::alloc::{GlobalAlloc, System};
+use std::sync::Arc;
+
+use super::layout::{HUGE_PAGE, checked_align_up};
+use super::lifo::NIL;
+use super::process::{self, Table, unmap_or_discard};
+use super::recycler::{Backing, Giving, Warm};
+use super::{os, tools};
+use crate::error::{AllocError, ErrorKind};
+
+/// A place that memory comes from, in pieces of a page and more; a user's own may be one.
+///
+/// The library asks for whole chunks and slabs, never for single objects, from whichever threads use the
+/// allocators on it.
+///
+/// # Safety
+/// A block returned by [`acquire`](Source::acquire) is valid for reads and writes of `layout.size()` bytes
+/// at `layout.align()`, is nobody else's, and stays so until it is released. The calls don't unwind.
+pub unsafe trait Source: Send + Sync {
+    /// What it is, in a word, for reports.
+    fn name(&self) -> &str;
+
+    /// Takes a block. Its bytes are zero if [`zeroed`](Source::zeroed) says so, else anything.
+    ///
+    /// # Errors
+    /// When it has no such block; it must then be as it was before.
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError>;
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    /// The block came from this source's `acquire` with this layout, is released once, and nothing refers
+    /// to it.
+    unsafe fn release(&self, block: NonNull<u8>, layout: Layout);
+
+    /// Whether every acquired block reads zeros.
+    fn zeroed(&self) -> bool {
+        false
+    }
+}
+
+/// The system's malloc (`malloc`, `posix_memalign`), beneath whatever global allocator the program has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Malloc;
+
+// SAFETY: `System` is the standard library's malloc and keeps this contract.
+unsafe impl Source for Malloc {
+    fn name(&self) -> &str {
+        "malloc"
+    }
+
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        if layout.size() == 0 {
+            return Err(AllocError::new(ErrorKind::SourceRefused, 0));
+        }
+        // SAFETY: the size is not zero.
+        let block = unsafe { System.alloc(layout) };
+        NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))
+    }
+
+    unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { System.dealloc(block.as_ptr(), layout) }
+    }
+}
+
+/// Anonymous private mappings: the default source. Its chunks are recycled process-wide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mmap {
+    backing: Backing,
+}
+
+impl Mmap {
+    /// Ordinary pages.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { backing: Backing::Pages }
+    }
+
+    /// With huge-page advice: chunks are multiples of 2 MiB, aligned to it, and the kernel is asked to back
+    /// them with huge pages. Advice only: where the system has none, the chunks are ordinary ones.
+    #[must_use]
+    pub const fn huge_pages() -> Self {
+        Self { backing: Backing::HugePages }
+    }
+
+    fn align(self) -> usize {
+        match self.backing {
+            Backing::Pages => os::page_size(),
+            Backing::HugePages => HUGE_PAGE,
+        }
+    }
+
+    fn map(self, size: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+        let block = os::map(size, align.max(self.align()))?;
+        if self.backing == Backing::HugePages {
+            let _ = os::advise_huge(block, size);
+        }
+        Ok(block)
+    }
+}
+
+// SAFETY: a fresh mapping is nobody else's until it is unmapped; `acquire` rounds up to whole pages, and
+// `release` does the same sum.
+unsafe impl Source for Mmap {
+    fn name(&self) -> &str {
+        "mmap"
+    }
+
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let size = checked_align_up(layout.size(), self.align())
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
+        self.map(size, layout.align())
+    }
+
+    unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
+        let size = checked_align_up(layout.size(), self.align()).unwrap_or(layout.size());
+        // SAFETY: passed on to the caller.
+        unsafe { unmap_or_discard(block, size) };
+    }
+
+    fn zeroed(&self) -> bool {
+        true
+    }
+}
+
+/// Any source, shared and cheap to clone: what builders take. Made `from` [`Malloc`], [`Mmap`],
+/// [`File`](crate::File) or an `Arc` of a user's own [`Source`].
+#[derive(Clone)]
+pub struct SharedSource(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Mmap(Mmap),
+    Malloc,
+    Custom(Arc<dyn Source>),
+}
+
+impl From<Mmap> for SharedSource {
+    fn from(source: Mmap) -> Self {
+        Self(Kind::Mmap(source))
+    }
+}
+
+impl From<Malloc> for SharedSource {
+    fn from(_: Malloc) -> Self {
+        Self(Kind::Malloc)
+    }
+}
+
+impl<S: Source + 'static> From<Arc<S>> for SharedSource {
+    fn from(source: Arc<S>) -> Self {
+        Self(Kind::Custom(source))
+    }
+}
+
+impl From<Arc<dyn Source>> for SharedSource {
+    fn from(source: Arc<dyn Source>) -> Self {
+        Self(Kind::Custom(source))
+    }
+}
+
+impl SharedSource {
+    /// Anonymous mappings with ordinary pages.
+    pub(crate) const DEFAULT: Self = Self(Kind::Mmap(Mmap::new()));
+}
+
+impl Default for SharedSource {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl fmt::Debug for SharedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedSource").field(&self.name()).finish()
+    }
+}
+
+/// A chunk as it comes from a source or the recycler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub start: NonNull<u8>,
+    /// Its place in the recycler, or [`NIL`].
+    pub link: u32,
+    /// It came warm from the recycler: no call was made to the system.
+    pub recycled: bool,
+    /// Its bytes are known to be zero.
+    pub zeroed: bool,
+}
+
+impl SharedSource {
+    /// What it is, in a word.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.0 {
+            Kind::Mmap(Mmap { backing: Backing::Pages }) => "mmap",
+            Kind::Mmap(Mmap { backing: Backing::HugePages }) => "mmap with huge pages",
+            Kind::Malloc => "malloc",
+            Kind::Custom(source) => source.name(),
+        }
+    }
+
+    /// Whether its chunks are our own anonymous mappings.
+    pub(crate) fn maps_anonymous(&self) -> bool {
+        matches!(self.0, Kind::Mmap(_))
+    }
+
+    /// The alignment that every chunk of it has.
+    pub(crate) fn chunk_align(&self) -> usize {
+        match self.0 {
+            Kind::Mmap(mmap) => mmap.align(),
+            // What malloc gives at no cost; what a user's own source is asked for.
+            Kind::Malloc | Kind::Custom(_) => 16,
+        }
+    }
+
+    /// The size that chunks are multiples of.
+    pub(crate) fn chunk_unit(&self) -> usize {
+        match self.0 {
+            Kind::Mmap(mmap) => mmap.align(),
+            Kind::Malloc | Kind::Custom(_) => os::page_size(),
+        }
+    }
+
+    /// Takes a chunk of `size` bytes, a multiple of [`chunk_unit`](Self::chunk_unit), at `align`, at least
+    /// [`chunk_align`](Self::chunk_align); warm where `recycle` allows it.
+    pub(crate) fn take(
+        &self,
+        size: usize,
+        align: usize,
+        recycle: bool,
+    ) -> Result<Taken, AllocError> {
+        let mmap = match &self.0 {
+            Kind::Mmap(mmap) => *mmap,
+            Kind::Malloc => return from_source(&Malloc, size, align),
+            Kind::Custom(source) => return from_source(&**source, size, align),
+        };
+        let cache = process::cache();
+        // What lies in the recycler has the alignment of its backing, no more.
+        let recycle = recycle && align <= mmap.align();
+        if recycle && let Some(Warm { start, link }) = cache.take(mmap.backing, size) {
+            return Ok(Taken { start, link, recycled: true, zeroed: false });
+        }
+        let start = mmap.map(size, align)?;
+        let link = if recycle { cache.link(start, size) } else { NIL };
+        Ok(Taken { start, link, recycled: false, zeroed: true })
+    }
+
+    /// Begins to give chunks back, `total` bytes in all.
+    pub(crate) fn give(&self, total: usize) -> GivingBack<'_> {
+        match &self.0 {
+            Kind::Mmap(mmap) => GivingBack::Recycler(process::cache().give(mmap.backing, total)),
+            Kind::Malloc => GivingBack::Source(&Malloc, 0),
+            Kind::Custom(source) => GivingBack::Source(&**source, 0),
+        }
+    }
+}
+
+fn from_source(source: &dyn Source, size: usize, align: usize) -> Result<Taken, AllocError> {
+    let layout = Layout::from_size_align(size, align)
+        .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))?;
+    let start = source.acquire(layout)?;
+    Ok(Taken { start, link: NIL, recycled: false, zeroed: source.zeroed() })
+}
+
+/// Chunks on their way back to where they came from.
+#[must_use = "`finish` hands the chunks over"]
+pub(crate) enum GivingBack<'s> {
+    Recycler(Giving<'static, Table>),
+    Source(&'s dyn Source, usize),
+}
+
+impl GivingBack<'_> {
+    /// Gives one chunk back.
+    ///
+    /// # Safety
+    /// The chunk was taken from this source with this size and alignment and link, and nothing refers to
+    /// it any more.
+    pub(crate) unsafe fn add(&mut self, start: NonNull<u8>, size: usize, align: usize, link: u32) {
+        match self {
+            Self::Recycler(giving) => {
+                tools::forbid(start, size);
+                // SAFETY: passed on to the caller; a chunk from `Mmap` is its own mapping.
+                unsafe { giving.add(Warm { start, link }, size) };
+            }
+            Self::Source(source, calls) => {
+                *calls += 1;
+                tools::allow_defined(start, size);
+                // SAFETY: `take` acquired the block with this layout, which was thus a valid one.
+                unsafe {
+                    source.release(start, Layout::from_size_align_unchecked(size, align));
+                }
+            }
+        }
+    }
+
+    /// Hands the last ones over. Returns the number of calls made to the system or the source.
+    pub(crate) fn finish(self) -> usize {
+        match self {
+            Self::Recycler(giving) => giving.finish(),
+            Self::Source(_, calls) => calls,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! AddressSanitizer and Valgrind, told what is free.
+//!
+//! A memory tool sees one chunk where the library sees many objects and free space. When one is present,
+//! allocators take their slow paths (see each allocator's *watched* mode) and tell it here which bytes may
+//! be touched. Both are found at run time: `cfg(sanitize)` is not stable, and Valgrind has no build flag.
+//!
+//! # Invariants
+//!
+//! 1. The functions change the tool's own shadow state, never the program's memory, so that they are safe
+//!    to call over any range; a wrong range can only cause a wrong report.
+//! 2. The two assembly statements preserve every register that they do not declare, and touch no memory
+//!    but the request block that is passed to them.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// The tool that the process runs under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Tool {
+    /// Nobody watches.
+    None = 1,
+    /// AddressSanitizer is linked in.
+    AddressSanitizer = 2,
+    /// The process runs under Valgrind.
+    Valgrind = 3,
+}
+
+static FOUND: AtomicU8 = AtomicU8::new(0);
+
+/// Which tool is there; found once. Relaxed: every thread finds the same.
+#[inline]
+pub fn tool() -> Tool {
+    match FOUND.load(Ordering::Relaxed) {
+        1 => Tool::None,
+        2 => Tool::AddressSanitizer,
+        3 => Tool::Valgrind,
+        _ => find(),
+    }
+}
+
+#[cold]
+fn find() -> Tool {
+    let found = if address_sanitizer::poison().is_some() {
+        Tool::AddressSanitizer
+    } else if valgrind::running() {
+        Tool::Valgrind
+    } else {
+        Tool::None
+    };
+    FOUND.store(found as u8, Ordering::Relaxed);
+    found
+}
+
+/// Nobody may touch these bytes from now on.
+pub fn forbid(start: NonNull<u8>, len: usize) {
+    match tool() {
+        Tool::None => {}
+        Tool::AddressSanitizer => address_sanitizer::mark(address_sanitizer::poison(), start, len),
+        Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_NOACCESS, start.addr().get(), len),
+    }
+}
+
+/// These bytes are an object's, not yet written.
+pub fn allow(start: NonNull<u8>, len: usize) {
+    match tool() {
+        Tool::None => {}
+        Tool::AddressSanitizer => {
+            address_sanitizer::mark(address_sanitizer::unpoison(), start, len);
+        }
+        Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_UNDEFINED, start.addr().get(), len),
+    }
+}
+
+/// These bytes may be touched and count as written, whatever they hold.
+pub fn allow_defined(start: NonNull<u8>, len: usize) {
+    match tool() {
+        Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_DEFINED, start.addr().get(), len),
+        Tool::None | Tool::AddressSanitizer => allow(start, len),
+    }
+}
+
+mod address_sanitizer {
+    use core::ptr::NonNull;
+
+    pub type Mark = unsafe extern "C" fn(*const u8, usize);
+
+    // Weak references: null where AddressSanitizer is not linked in. Rust has no stable way to say so.
+    core::arch::global_asm!(
+        ".weak __asan_poison_memory_region",
+        ".weak __asan_unpoison_memory_region",
+        ".pushsection .data.rel.ro.allotment_asan, \"aw\"",
+        ".balign 8",
+        ".hidden allotment_asan_poison",
+        ".globl allotment_asan_poison",
+        "allotment_asan_poison: .quad __asan_poison_memory_region",
+        ".hidden allotment_asan_unpoison",
+        ".globl allotment_asan_unpoison",
+        "allotment_asan_unpoison: .quad __asan_unpoison_memory_region",
+        ".popsection",
+    );
+
+    unsafe extern "C" {
+        safe static allotment_asan_poison: Option<Mark>;
+        safe static allotment_asan_unpoison: Option<Mark>;
+    }
+
+    pub fn poison() -> Option<Mark> {
+        allotment_asan_poison
+    }
+
+    pub fn unpoison() -> Option<Mark> {
+        allotment_asan_unpoison
+    }
+
+    pub fn mark(function: Option<Mark>, start: NonNull<u8>, len: usize) {
+        if let Some(function) = function {
+            // SAFETY: the function is AddressSanitizer's own and changes its shadow alone (invariant 1).
+            unsafe { function(start.as_ptr(), len) }
+        }
+    }
+}
+
+mod valgrind {
+    // The client-request protocol of Valgrind, as its manual and public header describe it: a register
+    // rotation that does nothing on a processor and that Valgrind recognises, with a request block.
+    const RUNNING_ON_VALGRIND: usize = 0x1001;
+    const MEMCHECK: usize = (b'M' as usize) << 24 | (b'C' as usize) << 16;
+    pub const MAKE_MEM_NOACCESS: usize = MEMCHECK;
+    pub const MAKE_MEM_UNDEFINED: usize = MEMCHECK + 1;
+    pub const MAKE_MEM_DEFINED: usize = MEMCHECK + 2;
+
+    pub fn running() -> bool {
+        ask(&[RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0]) != 0
+    }
+
+    pub fn request(code: usize, start: usize, len: usize) {
+        ask(&[code, start, len, 0, 0, 0]);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn ask(block: &[usize; 6]) -> usize {
+        let mut answer = 0usize;
+        // SAFETY: the rotations add up to 128 bits of `rdi`, which leaves it as it was; the exchange of
+        // `rbx` with itself does nothing. Valgrind reads the block and writes `rdx` (invariant 2).
+        unsafe {
+            core::arch::asm!(
+                "rol rdi, 3",
+                "rol rdi, 13",
+                "rol rdi, 61",
+                "rol rdi, 51",
+                "xchg rbx, rbx",
+                inout("rdx") answer,
+                in("rax") block.as_ptr(),
+                inout("rdi") 0usize => _,
+                options(nostack),
+            );
+        }
+        answer
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn ask(block: &[usize; 6]) -> usize {
+        let mut answer = 0usize;
+        // SAFETY: the rotations add up to 128 bits of `x12`; `orr x10, x10, x10` does nothing. Valgrind
+        // reads the block and writes `x3` (invariant 2).
+        unsafe {
+            core::arch::asm!(
+                "ror x12, x12, #3",
+                "ror x12, x12, #13",
+                "ror x12, x12, #51",
+                "ror x12, x12, #61",
+                "orr x10, x10, x10",
+                inout("x3") answer,
+                in("x4") block.as_ptr(),
+                inout("x12") 0usize => _,
+                options(nostack),
+            );
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tool_is_found_once_and_stays() {
+        assert_eq!(tool(), tool());
+        if std::env::var_os("ALLOTMENT_EXPECT_TOOL").is_some_and(|name| name == "valgrind") {
+            assert_eq!(tool(), Tool::Valgrind);
+        }
+        if std::env::var_os("ALLOTMENT_EXPECT_TOOL").is_some_and(|name| name == "asan") {
+            assert_eq!(tool(), Tool::AddressSanitizer);
+        }
+    }
+
+    #[test]
+    fn telling_a_tool_changes_no_byte() {
+        let mut bytes = [7u8; 64];
+        let start = NonNull::from(&mut bytes).cast::<u8>();
+        forbid(start, 64);
+        allow_defined(start, 64);
+        assert_eq!(bytes, [7u8; 64]);
+    }
+}

@@ -1,0 +1,57 @@
+//! What the hardened mode says when it stops a program.
+
+use core::fmt;
+use std::io::Write;
+
+/// A misuse that the hardened mode caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Misuse {
+    DoubleFree,
+    ForeignPointer,
+    /// The size given at the free is not the one asked at the allocation, which was this.
+    WrongSize(usize),
+    Overrun,
+    WriteAfterFree,
+    /// The memory was written after the arena was reset or rewound.
+    WriteAfterReset,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DoubleFree => f.write_str("double free"),
+            Self::ForeignPointer => {
+                f.write_str("foreign pointer, no live object of this allocator")
+            }
+            Self::WrongSize(asked) => write!(f, "wrong size at free, allocated with {asked} bytes"),
+            Self::Overrun => f.write_str("overrun, bytes behind the object were written"),
+            Self::WriteAfterFree => f.write_str("write after free"),
+            Self::WriteAfterReset => f.write_str("write after reset"),
+        }
+    }
+}
+
+/// Prints what was caught, where and in which allocator, and ends the process.
+#[cold]
+pub(crate) fn stop(
+    misuse: Misuse,
+    kind: &str,
+    name: Option<&str>,
+    address: usize,
+    size: usize,
+) -> ! {
+    let owner = crate::statistics::owner_of(core::ptr::without_provenance::<u8>(address));
+    let name = name.unwrap_or("(no name)");
+    let place = match owner {
+        Some(owner) if misuse == Misuse::ForeignPointer && owner.name != name => {
+            format!("; it lies in {} '{}'", owner.kind, owner.name)
+        }
+        _ => String::new(),
+    };
+    // A closed standard error must not turn the stop into a panic.
+    let _ = writeln!(
+        std::io::stderr(),
+        "allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{place}"
+    );
+    std::process::abort()
+}

@@ -1,0 +1,309 @@
+//! The table of statistics records: one for each living allocator, named or not.
+//!
+//! # Invariants
+//!
+//! 1. `BLOCKS[k]` is null, or a block of `FIRST << k` records that stays mapped for ever: a `&'static Record`
+//!    is always valid, and any thread may read any record at any time, through atomics.
+//! 2. A record is on the free stack, or belongs to one allocator, whose owner alone writes it. Owners write
+//!    with a relaxed load and a relaxed store: no lock prefix, and no undefined behaviour when the report
+//!    reads along.
+//! 3. `state` is odd while the record is in use, and even while it is free or changing hands; it only grows.
+//!    A reader that saw the same odd value before and after it read the name has read one allocator's name.
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+
+use super::{MAX_NAME_LEN, Statistics};
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::layout::checked_align_up;
+use crate::memory::lifo::{Lifo, Links};
+use crate::memory::os;
+
+/// What sort of allocator a record belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Arena = 1,
+}
+
+impl Kind {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Arena => "arena",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        (byte == Self::Arena as u8).then_some(Self::Arena)
+    }
+}
+
+/// A counter with one writer: a plain increment for it, an atomic for whoever reads along.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&self, amount: u64) {
+        self.set(self.get().wrapping_add(amount));
+    }
+
+    #[inline(always)]
+    pub(crate) fn sub(&self, amount: u64) {
+        self.set(self.get().wrapping_sub(amount));
+    }
+}
+
+/// One allocator's statistics and name. Two cache lines apart from the next, so that owners on different
+/// threads don't write to one line.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct Record {
+    pub live_objects: Counter,
+    pub live_bytes: Counter,
+    pub held_bytes: Counter,
+    pub peak_held_bytes: Counter,
+    pub wasted_bytes: Counter,
+    pub chunks: Counter,
+    pub recycled_chunks: Counter,
+    pub source_calls: Counter,
+    state: AtomicU64,
+    next: AtomicU32,
+    index: AtomicU32,
+    kind: AtomicU8,
+    name_len: AtomicU8,
+    name: [AtomicU64; MAX_NAME_LEN / 8],
+}
+
+/// The records of the first block; each block has twice as many as the one before.
+const FIRST: u32 = 64;
+const BLOCK_COUNT: usize = 26;
+
+static BLOCKS: [AtomicPtr<Record>; BLOCK_COUNT] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; BLOCK_COUNT];
+static FREE: Lifo = Lifo::new();
+static ISSUED: AtomicU32 = AtomicU32::new(0);
+
+/// The block of a record, and its place there.
+const fn place(index: u32) -> (usize, usize) {
+    let block = (index / FIRST + 1).ilog2();
+    let before = FIRST * ((1 << block) - 1);
+    (block as usize, (index - before) as usize)
+}
+
+fn record(index: u32) -> Option<&'static Record> {
+    let (block, offset) = place(index);
+    // Acquire pairs with the Release in `block_or_new`: the block is mapped and zero.
+    let first = BLOCKS.get(block)?.load(Ordering::Acquire);
+    // SAFETY: null, or a block of `FIRST << block` records mapped for ever (invariant 1); `offset` is less
+    // than that by the arithmetic of `place`.
+    (!first.is_null()).then(|| unsafe { &*first.add(offset) })
+}
+
+fn block_or_new(block: usize) -> Result<(), AllocError> {
+    let full = AllocError::new(ErrorKind::SourceRefused, size_of::<Record>());
+    let slot = BLOCKS.get(block).ok_or(full)?;
+    if !slot.load(Ordering::Acquire).is_null() {
+        return Ok(());
+    }
+    let bytes = size_of::<Record>() * (FIRST as usize) << block;
+    let size = checked_align_up(bytes, os::page_size()).ok_or(full)?;
+    let fresh = os::map(size, align_of::<Record>())?;
+    let first = fresh.as_ptr().cast();
+    // Release pairs with the Acquire in `record`.
+    if slot.compare_exchange(ptr::null_mut(), first, Ordering::Release, Ordering::Relaxed).is_err()
+    {
+        // SAFETY: another thread's block came first; `fresh` was published to nobody.
+        let _ = unsafe { os::unmap(fresh, size) };
+    }
+    Ok(())
+}
+
+struct Table;
+
+impl Links for Table {
+    fn next(&self, index: u32) -> &AtomicU32 {
+        &record(index).expect("an issued record's block is mapped").next
+    }
+}
+
+impl Record {
+    /// Takes a record for an allocator about to be made. Costs one exchange in the usual case.
+    pub(crate) fn acquire(kind: Kind, name: Option<&str>) -> Result<&'static Self, AllocError> {
+        let name = name.unwrap_or("");
+        if name.len() > MAX_NAME_LEN {
+            return Err(AllocError::new(ErrorKind::NameTooLong, name.len()));
+        }
+        let record = match FREE.pop(&Table) {
+            Some(index) => record(index).expect("an issued record's block is mapped"),
+            None => Self::issue()?,
+        };
+        record.kind.store(kind as u8, Ordering::Relaxed);
+        record.name_len.store(name.len() as u8, Ordering::Relaxed);
+        for (word, bytes) in record.name.iter().zip(name.as_bytes().chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
+        }
+        // Release pairs with the Acquire in `snapshot`: an odd state shows this name.
+        record.state.store(record.state.load(Ordering::Relaxed) + 1, Ordering::Release);
+        Ok(record)
+    }
+
+    #[cold]
+    fn issue() -> Result<&'static Self, AllocError> {
+        let index = ISSUED.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = block_or_new(place(index).0) {
+            // Give the number back if nobody took the next one; else it is lost, a number and no memory.
+            let _ = ISSUED.compare_exchange(index + 1, index, Ordering::Relaxed, Ordering::Relaxed);
+            return Err(error);
+        }
+        let record = record(index).expect("the block was mapped above");
+        record.index.store(index, Ordering::Relaxed);
+        Ok(record)
+    }
+
+    /// Gives the record back: its allocator is no more.
+    pub(crate) fn release(&'static self) {
+        // Before the counters: a reader that saw the odd state and then zeros sees that it has changed.
+        self.state.store(self.state.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // Release, with the readers' Acquire fence: who reads what comes below sees the state above.
+        fence(Ordering::Release);
+        for counter in [
+            &self.live_objects,
+            &self.live_bytes,
+            &self.held_bytes,
+            &self.peak_held_bytes,
+            &self.wasted_bytes,
+            &self.chunks,
+            &self.recycled_chunks,
+            &self.source_calls,
+        ] {
+            counter.set(0);
+        }
+        FREE.push(&Table, self.index.load(Ordering::Relaxed));
+    }
+
+    /// Accounts for `bytes` more held, or fewer.
+    pub(crate) fn hold(&self, bytes: usize) {
+        let held = self.held_bytes.get() + bytes as u64;
+        self.held_bytes.set(held);
+        if held > self.peak_held_bytes.get() {
+            self.peak_held_bytes.set(held);
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        Statistics {
+            live_objects: self.live_objects.get(),
+            live_bytes: self.live_bytes.get(),
+            held_bytes: self.held_bytes.get(),
+            peak_held_bytes: self.peak_held_bytes.get(),
+            wasted_bytes: self.wasted_bytes.get(),
+            chunks: self.chunks.get(),
+            recycled_chunks: self.recycled_chunks.get(),
+            source_calls: self.source_calls.get(),
+        }
+    }
+
+    /// The name, the kind and the statistics, or nothing if the record is free or changed hands meanwhile.
+    pub(crate) fn snapshot(&self) -> Option<(String, Kind, Statistics)> {
+        let before = self.state.load(Ordering::Acquire);
+        if before % 2 == 0 {
+            return None;
+        }
+        let kind = Kind::from_byte(self.kind.load(Ordering::Relaxed))?;
+        let len = usize::from(self.name_len.load(Ordering::Relaxed));
+        let mut bytes = [0; MAX_NAME_LEN];
+        for (eight, word) in bytes.chunks_mut(8).zip(&self.name) {
+            eight.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        let statistics = self.statistics();
+        // Acquire: the reads above are done before the second look at the state.
+        fence(Ordering::Acquire);
+        if self.state.load(Ordering::Relaxed) != before {
+            return None;
+        }
+        let name = core::str::from_utf8(bytes.get(..len)?).ok()?;
+        Some((name.to_owned(), kind, statistics))
+    }
+
+    /// The name as it is now, for messages of the owner.
+    pub(crate) fn name(&self) -> Option<String> {
+        self.snapshot().map(|(name, _, _)| name).filter(|name| !name.is_empty())
+    }
+
+    /// Every record that was ever issued.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        (0..ISSUED.load(Ordering::Relaxed)).filter_map(record)
+    }
+
+    /// The record at an address that a segment was registered under.
+    pub(crate) fn at(address: NonNull<Self>) -> &'static Self {
+        // SAFETY: only addresses of records are registered as owners, and records stay (invariant 1).
+        unsafe { address.as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_a_place_of_its_own() {
+        assert_eq!(place(0), (0, 0));
+        assert_eq!(place(63), (0, 63));
+        assert_eq!(place(64), (1, 0));
+        assert_eq!(place(64 + 127), (1, 127));
+        assert_eq!(place(64 + 128), (2, 0));
+    }
+
+    #[test]
+    fn a_released_record_serves_the_next_allocator_with_counters_at_zero() {
+        let record = Record::acquire(Kind::Arena, Some("first")).unwrap();
+        record.live_objects.add(3);
+        assert_eq!(record.snapshot().unwrap().0, "first");
+        record.release();
+        let next = Record::acquire(Kind::Arena, None).unwrap();
+        assert_eq!(next.statistics(), Statistics::default());
+        next.release();
+    }
+
+    #[test]
+    fn a_name_of_64_bytes_fits_and_one_of_65_is_an_error() {
+        let record = Record::acquire(Kind::Arena, Some(&"n".repeat(64))).unwrap();
+        assert_eq!(record.name().unwrap().len(), 64);
+        record.release();
+        let error = Record::acquire(Kind::Arena, Some(&"n".repeat(65))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NameTooLong);
+    }
+
+    #[test]
+    fn a_reader_never_sees_a_name_of_two_allocators() {
+        let stop = AtomicU8::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..20_000 {
+                    let name = if round % 2 == 0 { "aaaaaaaaaaaaaaaa" } else { "bbbbbbbbbbbbbbbb" };
+                    Record::acquire(Kind::Arena, Some(name)).unwrap().release();
+                }
+                stop.store(1, Ordering::Relaxed);
+            });
+            while stop.load(Ordering::Relaxed) == 0 {
+                for (name, _, _) in Record::all().filter_map(Record::snapshot) {
+                    assert!(!(name.contains('a') && name.contains('b')), "{name}");
+                }
+            }
+        });
+    }
+}
