@@ -1,0 +1,91 @@
+//! The fast paths, disassembled: how many instructions, and none of them locked.
+//!
+//! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An instruction counts
+//! if it runs when every conditional jump falls through, up to the `ret`, which is not counted.
+#![cfg(target_arch = "x86_64")]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use object::{Object, ObjectSection, ObjectSymbol};
+
+/// (function, most instructions)
+const GOLDEN: [(&str, usize); 3] = [
+    ("golden_arena_alloc_u32", 11),
+    ("golden_arena8_alloc_u64", 9),
+    ("golden_arena_try_alloc_u32", 13),
+];
+
+/// Builds the library and the example in a folder of their own: the build that runs this test may hold the
+/// lock of the usual one, and the example needs none of the dev-dependencies that cargo would build for it.
+fn build_example() -> Vec<u8> {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden");
+    let release = target.join("release");
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    run(Command::new(env!("CARGO"))
+        .args(["build", "--release", "--lib", "--target-dir"])
+        .arg(&target)
+        .arg("--manifest-path")
+        .arg(manifest.join("Cargo.toml")));
+    let binary = target.join("fast_paths");
+    run(Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
+        .args(["--edition=2024", "-Copt-level=3", "-Ccodegen-units=1", "-o"])
+        .arg(&binary)
+        .arg("--extern")
+        .arg(format!("allotment={}", release.join("liballotment.rlib").display()))
+        .arg("-L")
+        .arg(format!("dependency={}", release.join("deps").display()))
+        .arg(manifest.join("examples/fast_paths.rs")));
+    std::fs::read(binary).expect("the example is there")
+}
+
+/// Without the flags of the build around it: instrumentation would be counted too.
+fn run(command: &mut Command) {
+    let status = command
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .status()
+        .expect("the toolchain runs");
+    assert!(status.success(), "{command:?}");
+}
+
+/// The instructions from the function's start to its `ret`, conditional jumps not taken: how many, and
+/// how many with a lock prefix.
+fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize) {
+    let symbol = file
+        .symbols()
+        .find(|symbol| symbol.name() == Ok(function))
+        .unwrap_or_else(|| panic!("{function} is in the symbol table"));
+    let section = file.section_by_index(symbol.section_index().unwrap()).unwrap();
+    let code = section.data().unwrap();
+    let start = (symbol.address() - section.address()) as usize;
+    let mut decoder = Decoder::with_ip(64, &code[start..], symbol.address(), DecoderOptions::NONE);
+    let (mut count, mut locked) = (0, 0);
+    loop {
+        let instruction = decoder.decode();
+        match instruction.flow_control() {
+            FlowControl::Return => return (count, locked),
+            FlowControl::Next | FlowControl::ConditionalBranch => {}
+            other => panic!("{function}: a fast path without calls, but here is {other:?}"),
+        }
+        count += 1;
+        // An exchange with memory locks without saying so.
+        let exchanges = instruction.mnemonic() == iced_x86::Mnemonic::Xchg
+            && instruction.op_kinds().any(|kind| kind == iced_x86::OpKind::Memory);
+        locked += usize::from(instruction.has_lock_prefix() || exchanges);
+    }
+}
+
+#[test]
+fn fast_paths_have_no_more_instructions_than_agreed_and_no_locked_one() {
+    let binary = build_example();
+    let file = object::File::parse(&*binary).unwrap();
+    for (function, most) in GOLDEN {
+        let (count, locked) = fast_path(&file, function);
+        println!("{function}: {count} instructions, {locked} locked");
+        assert!(count <= most, "{function}: {count} instructions instead of {most}");
+        assert_eq!(locked, 0, "{function} has a locked instruction");
+    }
+}
