@@ -1,0 +1,23 @@
+//! An arena in a file that stays: a second process can map it and read the bytes.
+
+use std::error::Error;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use allotment::{Arena, File};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::temp_dir().join(format!("allotment-example-{}", std::process::id()));
+    let source = Arc::new(File::kept(&path)?);
+    let arena = Arena::builder().source(source.clone()).build();
+    let text = arena.alloc_str("written to memory, read from the file");
+    let offset = source.offset_of(text.as_ptr()).ok_or("the arena's chunk is in the file")?;
+
+    // What another process would do, with the path and the offset.
+    let mut read = vec![0; text.len()];
+    std::fs::File::open(&path)?.read_exact_at(&mut read, offset)?;
+    assert_eq!(text.as_bytes(), read);
+    println!("{} bytes at offset {offset}", read.len());
+    std::fs::remove_file(&path)?;
+    Ok(())
+}
