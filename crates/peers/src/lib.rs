@@ -5,9 +5,50 @@
 //! frees its objects one by one; an arena is created for it and frees them together
 //! ([`Task::FREED_TOGETHER`]). Workloads are generic over the two, so that each allocator's own fast
 //! path is compiled into the loop exactly as in a program that uses it.
+//!
+//! # The rows
+//!
+//! [`known`] lists them, [`with`] runs a [`Visitor`] with the one of a name.
+//!
+//! | row | what it is | caveat |
+//! |---|---|---|
+//! | `glibc` | the C library's malloc, called directly; the row is `libc` where that is not glibc | |
+//! | `jemalloc`, `mimalloc`, `snmalloc` | as their own crates' `GlobalAlloc` calls them, or more directly where that is faster | a call through FFI, as in every Rust program that uses them |
+//! | `tcmalloc` | Google's, with its background thread | per CPU only if the process was started with [`About::environment`]; glibc only |
+//! | `rpmalloc` | its 1.4 line, by its plain entry points | its crate dates from 2021 |
+//! | `bumpalo` | a new `Bump` for each task | |
+//! | `bumpalo-reset` | one `Bump` a thread, reset after each task | holds the largest chunk it ever had |
+//! | `bump-scope` | one `Bump` a thread, reset after each task, with the settings that make it fastest | holds the largest chunk it ever had |
+//! | `mimalloc-heap` | `mi_heap_new` ... `mi_heap_destroy` for each task, used by its thread-local part | |
+//! | `pmr-monotonic` | a `std::pmr::monotonic_buffer_resource` for each task | one call through FFI an object, about what a container pays for the virtual one; upstream is `operator new` |
+//! | `pmr-pool` | a `std::pmr::unsynchronized_pool_resource` for each task | the same |
+//! | `typed-arena` | four typed arenas for each task | serves four sizes alone ([`TYPED_ARENA_SIZES`]) and grows nothing |
+//!
+//! # What makes the rows comparable
+//!
+//! - **Nobody interposes.** Each malloc is called by its own prefixed name; `malloc` and
+//!   `operator new` stay the system's. The test `interposition` shows it.
+//! - **All are optimised.** A C or C++ peer runs as its project would release it, whatever the profile
+//!   of the Rust code. Where something keeps one from its best in this very process,
+//!   [`About::handicap`] says so.
+//! - **The faster way.** Where an allocator offers several entry points, the row takes the fastest one
+//!   that serves the layout: `malloc` for what `malloc` aligns anyhow, the aligned twin otherwise, and a
+//!   free that is told the size where there is one.
+//!
+//! # Adding a peer
+//!
+//! A file under `malloc` or `arena` with the implementation and its [`About`], and a line in the table
+//! in `registry`.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
+
+mod arena;
+mod malloc;
+mod registry;
+
+pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
+pub use registry::{About, Kind, UnknownAllocator, Visitor, known, with};
 
 /// One allocator as one worker thread sees it.
 pub trait Allocator: Sized + 'static {

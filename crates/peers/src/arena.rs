@@ -1,0 +1,10 @@
+//! Allocators that free a task's objects together.
+
+pub(crate) mod bump_scope;
+pub(crate) mod bumpalo;
+pub(crate) mod typed_arena;
+
+#[cfg(feature = "c-peers")]
+pub(crate) mod mimalloc_heap;
+#[cfg(feature = "c-peers")]
+pub(crate) mod pmr;

@@ -1,0 +1,214 @@
+//! `pmr-monotonic` and `pmr-pool`: what the C++ standard library offers for a task's memory.
+//!
+//! Both take their chunks from `new_delete_resource()`, which ends in the C library's malloc, and both are
+//! called through FFI, one call an object (`pmr.cpp` says how that compares with a container's).
+//!
+//! A `monotonic_buffer_resource` frees nothing before it ends; an `unsynchronized_pool_resource` takes objects
+//! back one by one as well. Neither grows in place: like a `std::pmr::vector`, `grow` allocates, copies and
+//! gives the old block back.
+//!
+//! # Invariants
+//!
+//! 1. A resource lives in its thread's [`Storage`] exactly as long as its task: `begin` makes it, dropping the
+//!    task ends it. `begin` borrows the storage for as long, so that there is one at a time, and the storage is
+//!    boxed, so that the resource never moves. A task that is forgotten leaks its memory; the next one is made
+//!    over it, and a C++ object's storage may be reused without its destructor.
+//! 2. A block comes from the task's resource, and its callers give it back to that one alone.
+
+use std::alloc::Layout;
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use crate::registry::Listed;
+use crate::{About, Allocator, Kind, Task};
+
+/// As `pmr.cpp`, which does not compile if it is too small.
+#[repr(C, align(16))]
+struct Storage(UnsafeCell<MaybeUninit<[u8; 128]>>);
+
+unsafe extern "C" {
+    fn peers_pmr_monotonic_create(storage: *mut c_void);
+    fn peers_pmr_monotonic_destroy(storage: *mut c_void);
+    fn peers_pmr_monotonic_allocate(storage: *mut c_void, size: usize, align: usize)
+    -> *mut c_void;
+    fn peers_pmr_pool_create(storage: *mut c_void);
+    fn peers_pmr_pool_destroy(storage: *mut c_void);
+    fn peers_pmr_pool_allocate(storage: *mut c_void, size: usize, align: usize) -> *mut c_void;
+    fn peers_pmr_pool_deallocate(
+        storage: *mut c_void,
+        block: *mut c_void,
+        size: usize,
+        align: usize,
+    );
+}
+
+/// Which of the resources.
+pub(crate) trait Resource: 'static {
+    const ABOUT: About;
+
+    /// # Safety
+    /// `storage` is large and aligned enough, and holds no resource in use.
+    unsafe fn create(storage: *mut c_void);
+
+    /// # Safety
+    /// `storage` holds a resource of this kind, which is not used again.
+    unsafe fn destroy(storage: *mut c_void);
+
+    /// Never null: the C++ side ends the process if there is no memory.
+    ///
+    /// # Safety
+    /// `storage` holds a resource of this kind.
+    unsafe fn allocate(storage: *mut c_void, layout: Layout) -> *mut c_void;
+
+    /// # Safety
+    /// `storage` holds a resource of this kind, from which came `block`, live and with this layout.
+    unsafe fn deallocate(storage: *mut c_void, block: *mut c_void, layout: Layout);
+}
+
+/// A thread's storage, in which each task makes its resource.
+pub(crate) struct PerTask<R> {
+    storage: Box<Storage>,
+    resource: std::marker::PhantomData<R>,
+}
+
+/// A task with a resource of its own.
+pub(crate) struct ResourceTask<'t, R: Resource>(&'t mut PerTask<R>);
+
+pub(crate) type Monotonic = PerTask<MonotonicBuffer>;
+pub(crate) type Pool = PerTask<UnsynchronizedPool>;
+
+pub(crate) enum MonotonicBuffer {}
+pub(crate) enum UnsynchronizedPool {}
+
+impl Resource for MonotonicBuffer {
+    const ABOUT: About = About::peer(
+        Kind::Arena,
+        "pmr-monotonic",
+        "std::pmr::monotonic_buffer_resource of this system's C++ library",
+        "every chunk goes back to operator delete when its task ends",
+    );
+
+    #[inline]
+    unsafe fn create(storage: *mut c_void) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { peers_pmr_monotonic_create(storage) }
+    }
+
+    #[inline]
+    unsafe fn destroy(storage: *mut c_void) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { peers_pmr_monotonic_destroy(storage) }
+    }
+
+    #[inline]
+    unsafe fn allocate(storage: *mut c_void, layout: Layout) -> *mut c_void {
+        // SAFETY: the caller's promise is the callee's; the alignment is a power of two.
+        unsafe { peers_pmr_monotonic_allocate(storage, layout.size(), layout.align()) }
+    }
+
+    #[inline]
+    unsafe fn deallocate(_: *mut c_void, _: *mut c_void, _: Layout) {
+        // `monotonic_buffer_resource::deallocate` does nothing, and is inlined to nothing in C++.
+    }
+}
+
+impl Resource for UnsynchronizedPool {
+    const ABOUT: About = About::peer(
+        Kind::Arena,
+        "pmr-pool",
+        "std::pmr::unsynchronized_pool_resource of this system's C++ library",
+        "every chunk goes back to operator delete when its task ends",
+    );
+
+    #[inline]
+    unsafe fn create(storage: *mut c_void) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { peers_pmr_pool_create(storage) }
+    }
+
+    #[inline]
+    unsafe fn destroy(storage: *mut c_void) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { peers_pmr_pool_destroy(storage) }
+    }
+
+    #[inline]
+    unsafe fn allocate(storage: *mut c_void, layout: Layout) -> *mut c_void {
+        // SAFETY: the caller's promise is the callee's; the alignment is a power of two.
+        unsafe { peers_pmr_pool_allocate(storage, layout.size(), layout.align()) }
+    }
+
+    #[inline]
+    unsafe fn deallocate(storage: *mut c_void, block: *mut c_void, layout: Layout) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { peers_pmr_pool_deallocate(storage, block, layout.size(), layout.align()) }
+    }
+}
+
+impl<R: Resource> PerTask<R> {
+    #[inline]
+    fn storage(&self) -> *mut c_void {
+        self.storage.0.get().cast()
+    }
+}
+
+impl<R: Resource> Listed for PerTask<R> {
+    const ABOUT: About = R::ABOUT;
+}
+
+impl<R: Resource> Allocator for PerTask<R> {
+    type Task<'t> = ResourceTask<'t, R>;
+
+    fn start() -> Self {
+        Self {
+            storage: Box::new(Storage(UnsafeCell::new(MaybeUninit::uninit()))),
+            resource: std::marker::PhantomData,
+        }
+    }
+
+    #[inline]
+    fn begin(&mut self) -> ResourceTask<'_, R> {
+        // SAFETY: the storage is ours alone and holds no resource in use (invariant 1).
+        unsafe { R::create(self.storage()) };
+        ResourceTask(self)
+    }
+}
+
+impl<R: Resource> Drop for ResourceTask<'_, R> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `begin` made the resource, and the task that used it ends here (invariant 1).
+        unsafe { R::destroy(self.0.storage()) }
+    }
+}
+
+impl<R: Resource> Task for ResourceTask<'_, R> {
+    const FREED_TOGETHER: bool = true;
+
+    #[inline]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        // SAFETY: the storage holds this task's resource (invariant 1), and what it allocates is not null.
+        unsafe { NonNull::new_unchecked(R::allocate(self.0.storage(), layout).cast()) }
+    }
+
+    #[inline]
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the storage holds this task's resource (invariant 1), the block is its (invariant 2).
+        unsafe { R::deallocate(self.0.storage(), ptr.as_ptr().cast(), layout) }
+    }
+
+    #[inline]
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        // SAFETY: the caller vouches that `new_size` suits the alignment.
+        let grown = self.alloc(unsafe { Layout::from_size_align_unchecked(new_size, old.align()) });
+        // SAFETY: both blocks are live, apart, and at least `old.size()` long; the old one is given back
+        // once, with its layout.
+        unsafe {
+            grown.copy_from_nonoverlapping(ptr, old.size());
+            self.free(ptr, old);
+        }
+        grown
+    }
+}

@@ -1,0 +1,95 @@
+//! `rpmalloc`, by its plain entry points: `rpmalloc` where that aligns well enough, the aligned twin
+//! otherwise. (Its crate's `GlobalAlloc` always takes the aligned ones, which are a third slower, and has no
+//! realloc.)
+//!
+//! The invariants are those of [`malloc`](crate::malloc).
+
+use std::alloc::Layout;
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::sync::Once;
+
+use rpmalloc_sys as rp;
+
+use super::{Heap, Malloc, plain};
+use crate::{About, Kind};
+
+pub(crate) type Rpmalloc = Malloc<Calls>;
+
+// The crate declares it without the parameter that it has in the rpmalloc that the crate builds.
+unsafe extern "C" {
+    /// Leaves the calling thread's heap to the next thread that enters; its caches go to all if
+    /// `release_caches` is not zero.
+    fn rpmalloc_thread_finalize(release_caches: c_int);
+}
+
+/// rpmalloc aligns to less than a span, of 64 KiB.
+const MAX_ALIGN: usize = 32 << 10;
+
+pub(crate) enum Calls {}
+
+/// A thread that has a heap of rpmalloc's. Nested entries of one thread share it; the first to be dropped
+/// takes it away, and the others' next call gets a new one.
+pub(crate) struct Entered(PhantomData<*const ()>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // SAFETY: the thread was initialised when this value was made.
+        unsafe { rpmalloc_thread_finalize(1) }
+    }
+}
+
+impl Heap for Calls {
+    const ABOUT: About = About::peer(
+        Kind::Malloc,
+        "rpmalloc",
+        "rpmalloc 1.4.3, from rpmalloc-sys 0.2.3",
+        "rpmalloc's defaults: free spans are cached by thread and for all, up to a fixed number of each \
+         size; the rest is unmapped",
+    );
+
+    type Entered = Entered;
+
+    fn enter() -> Entered {
+        static INITIALISED: Once = Once::new();
+        // SAFETY: once, before any other call; the guard of `Once` orders it before other threads' calls.
+        INITIALISED.call_once(|| assert_eq!(unsafe { rp::rpmalloc_initialize() }, 0));
+        // SAFETY: after the above; does nothing for a thread that has a heap.
+        unsafe { rp::rpmalloc_thread_initialize() };
+        Entered(PhantomData)
+    }
+
+    #[inline]
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        if plain(layout.size(), layout.align()) {
+            // SAFETY: the thread has a heap (invariant 3).
+            return unsafe { rp::rpmalloc(layout.size()) }.cast();
+        }
+        assert!(layout.align() <= MAX_ALIGN, "rpmalloc aligns to {MAX_ALIGN} bytes at most");
+        let align = layout.align().max(size_of::<usize>());
+        // SAFETY: the thread has a heap (invariant 3); the alignment is a power of two, at least a
+        // pointer's size and less than a span.
+        unsafe { rp::rpaligned_alloc(align, layout.size()) }.cast()
+    }
+
+    #[inline]
+    unsafe fn free(block: *mut u8, _: Layout) {
+        // SAFETY: the block came from this heap (invariant 2).
+        unsafe { rp::rpfree(block.cast()) }
+    }
+
+    #[inline]
+    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the thread has a heap (invariant 3), the block came from one (invariant 2); an alignment
+        // that is not plain passed the test of `alloc`.
+        unsafe {
+            if plain(new_size, old.align()) {
+                rp::rprealloc(block.cast(), new_size)
+            } else {
+                let align = old.align().max(size_of::<usize>());
+                rp::rpaligned_realloc(block.cast(), align, new_size, old.size(), 0)
+            }
+        }
+        .cast()
+    }
+}

@@ -1,0 +1,57 @@
+//! `snmalloc`, by the entry points that it has for Rust: all of them are told alignment and size.
+//!
+//! Its crate compiles it without `NDEBUG` when it does not use cmake, even for a release, and its
+//! assertions cost it half of its speed. The workspace therefore sets that flag for every C++ peer; a build
+//! in which it is missing warns, and the row says so.
+//!
+//! The invariants are those of [`malloc`](crate::malloc).
+
+use std::alloc::Layout;
+
+use snmalloc_sys as sn;
+
+use super::{Heap, Malloc};
+use crate::{About, Kind};
+
+pub(crate) type Snmalloc = Malloc<Calls>;
+
+pub(crate) enum Calls {}
+
+impl Heap for Calls {
+    const ABOUT: About = About {
+        handicap: || {
+            cfg!(cxx_assertions).then_some(
+                "snmalloc was built with its assertions: build it again with -DNDEBUG in CXXFLAGS",
+            )
+        },
+        ..About::peer(
+            Kind::Malloc,
+            "snmalloc",
+            "snmalloc 0.7, from snmalloc-sys 0.7.6",
+            "snmalloc's defaults: unused chunks are kept by thread and then for all; only large ranges \
+             are decommitted",
+        )
+    };
+
+    type Entered = ();
+
+    fn enter() {}
+
+    #[inline]
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        // SAFETY: the alignment is a power of two.
+        unsafe { sn::sn_rust_alloc(layout.align(), layout.size()) }.cast()
+    }
+
+    #[inline]
+    unsafe fn free(block: *mut u8, layout: Layout) {
+        // SAFETY: the block came from this heap (invariant 2) with the same alignment and size.
+        unsafe { sn::sn_rust_dealloc(block.cast(), layout.align(), layout.size()) };
+    }
+
+    #[inline]
+    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the block came from this heap (invariant 2) with the same alignment and size.
+        unsafe { sn::sn_rust_realloc(block.cast(), old.align(), old.size(), new_size) }.cast()
+    }
+}

@@ -1,0 +1,127 @@
+//! `tcmalloc`: Google's, by its `malloc`, its `aligned_alloc` and C23's `free_sized` and
+//! `free_aligned_sized`. (Its crate's `GlobalAlloc` always takes the functions behind the aligned
+//! `operator new`, which are a tenth slower, and grows by copying. The plain `operator new` is as fast, but
+//! does not mix with `realloc`: the two disagree on the size class of 8 bytes.)
+//!
+//! Its crate compiles only these internal functions, under names of their own, so that it replaces neither
+//! `malloc` nor `operator new`. As that crate asks its users to, the row starts the thread for tcmalloc's
+//! background work (resizing the caches of the CPUs; it releases nothing by itself, the rate being 0).
+//!
+//! **Per CPU or not.** Its caches belong to CPUs by means of Linux's restartable sequences, for which a
+//! thread can be registered only once, and glibc (2.35 and later) registers every thread for itself. Only
+//! `GLIBC_TUNABLES=glibc.pthread.rseq=0`, set before the process starts, leaves them to tcmalloc. Without
+//! it every call takes a lock, at half the speed or less. [`About::environment`] asks for the variable, and
+//! [`About::handicap`] tells whether it helped.
+//!
+//! The invariants are those of [`malloc`](crate::malloc).
+
+use std::alloc::Layout;
+use std::ffi::c_void;
+use std::sync::Once;
+use std::thread;
+
+use libtcmalloc_sys as tc;
+
+use super::{Heap, Malloc, grow_by_copy, plain};
+use crate::{About, Kind};
+
+pub(crate) type Tcmalloc = Malloc<Calls>;
+
+// Entry points that the crate links in without declaring them; signatures from tcmalloc's own
+// `tcmalloc.h` and `internal_malloc_extension.h`.
+unsafe extern "C" {
+    fn TCMallocInternalMalloc(size: usize) -> *mut c_void;
+    fn TCMallocInternalFreeSized(block: *mut c_void, size: usize);
+    fn TCMallocInternalAlignedAlloc(align: usize, size: usize) -> *mut c_void;
+    fn TCMallocInternalFreeAlignedSized(block: *mut c_void, align: usize, size: usize);
+    fn TCMallocInternalRealloc(block: *mut c_void, size: usize) -> *mut c_void;
+    /// Whether caches belong to CPUs.
+    fn MallocExtension_Internal_GetPerCpuCachesActive() -> bool;
+}
+
+pub(crate) enum Calls {}
+
+impl Heap for Calls {
+    const ABOUT: About = About {
+        environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
+        handicap,
+        ..About::peer(
+            Kind::Malloc,
+            "tcmalloc",
+            "Google's tcmalloc of June 2025, 8 KiB pages, from libtcmalloc-sys 0.1.14",
+            "tcmalloc's defaults: caches by CPU, free memory kept (background release rate 0), background \
+             thread started",
+        )
+    };
+
+    type Entered = ();
+
+    fn enter() {
+        static BACKGROUND: Once = Once::new();
+        BACKGROUND.call_once(|| {
+            // SAFETY: may be asked at any time.
+            if unsafe { tc::NeedsProcessBackgroundActions() } {
+                // A process that can't have another thread measures without it. The thread never ends;
+                // it sleeps most of the time and dies with the process.
+                let _ = thread::Builder::new()
+                    .name("tcmalloc".to_owned())
+                    // SAFETY: made for a thread of its own, and called once.
+                    .spawn(|| unsafe { tc::ProcessBackgroundActions() });
+            }
+        });
+    }
+
+    #[inline]
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        // SAFETY: malloc takes any size; the alignment is a power of two.
+        unsafe {
+            if plain(layout.size(), layout.align()) {
+                TCMallocInternalMalloc(layout.size())
+            } else {
+                TCMallocInternalAlignedAlloc(layout.align(), layout.size())
+            }
+        }
+        .cast()
+    }
+
+    #[inline]
+    unsafe fn free(block: *mut u8, layout: Layout) {
+        // SAFETY: the block came from this heap (invariant 2), and from the twin of the call that frees
+        // it: both look at the layout in the same way.
+        unsafe {
+            if plain(layout.size(), layout.align()) {
+                TCMallocInternalFreeSized(block.cast(), layout.size());
+            } else {
+                TCMallocInternalFreeAlignedSized(block.cast(), layout.align(), layout.size());
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        if plain(old.size(), old.align()) {
+            // SAFETY: the block came from this heap (invariant 2), from `malloc`; the new size is no
+            // smaller, so that `free` finds its layout a plain one too.
+            return unsafe { TCMallocInternalRealloc(block.cast(), new_size) }.cast();
+        }
+        // SAFETY: the same promise as the caller's.
+        unsafe { grow_by_copy::<Self>(block, old, new_size) }
+    }
+}
+
+fn handicap() -> Option<&'static str> {
+    let layout = Layout::new::<u64>();
+    // SAFETY: entering this heap does nothing for the thread; the block is freed once, with its layout.
+    // The first allocation decides whether caches belong to CPUs, so there must have been one.
+    let per_cpu = unsafe {
+        let block = Calls::alloc(layout);
+        if !block.is_null() {
+            Calls::free(block, layout);
+        }
+        MallocExtension_Internal_GetPerCpuCachesActive()
+    };
+    (!per_cpu).then_some(
+        "tcmalloc runs without its per-CPU caches: start the process with \
+         GLIBC_TUNABLES=glibc.pthread.rseq=0 (and a kernel that has restartable sequences)",
+    )
+}

@@ -1,0 +1,105 @@
+//! The table of allocators.
+
+use std::error::Error;
+
+use peers::{About, Allocator, Visitor, known, with};
+
+/// The name that a visitor was shown.
+struct Name;
+
+impl Visitor for Name {
+    type Output = &'static str;
+
+    fn visit<A: Allocator>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+const ARENAS_IN_RUST: &[&str] = &["bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
+const WRITTEN_IN_C: &[&str] =
+    &["jemalloc", "mimalloc", "snmalloc", "rpmalloc", "mimalloc-heap", "pmr-monotonic", "pmr-pool"];
+
+#[test]
+fn the_names_are_those_of_the_measuring_contract() {
+    let mut expected = vec![if cfg!(target_env = "gnu") { "glibc" } else { "libc" }];
+    expected.extend(ARENAS_IN_RUST);
+    if cfg!(feature = "c-peers") {
+        expected.extend(WRITTEN_IN_C);
+        expected.extend(cfg!(target_env = "gnu").then_some("tcmalloc"));
+    }
+    expected.sort_unstable();
+    let mut peers: Vec<_> =
+        known().iter().filter(|about| !about.ours).map(|about| about.name).collect();
+    peers.sort_unstable();
+    assert_eq!(peers, expected);
+}
+
+#[test]
+fn each_name_leads_to_its_own_allocator() {
+    for about in known() {
+        assert_eq!(with(about.name, Name).unwrap(), about.name);
+    }
+}
+
+#[test]
+fn every_row_says_what_it_is() {
+    for about in known() {
+        assert!(!about.policy.is_empty() && !about.origin.is_empty(), "{about:?}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_known_ones() {
+    let unknown = with("dlmalloc", Name).unwrap_err();
+    assert_eq!(unknown.name(), "dlmalloc");
+    assert!(!unknown.left_out());
+    assert!(unknown.source().is_none());
+    let text = unknown.to_string();
+    assert!(text.starts_with("unknown allocator 'dlmalloc'; known are "), "{text}");
+    for about in known() {
+        assert!(text.contains(about.name), "{text} lacks {}", about.name);
+    }
+    assert!(!text.contains('\n'), "{text}");
+}
+
+#[test]
+fn names_are_exact() {
+    for name in ["", "Glibc", "glibc ", "bump"] {
+        assert!(with(name, Name).is_err(), "{name:?}");
+    }
+}
+
+#[cfg(not(feature = "c-peers"))]
+#[test]
+fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
+    for name in WRITTEN_IN_C {
+        let unknown = with(name, Name).unwrap_err();
+        assert!(unknown.left_out());
+        let text = unknown.to_string();
+        assert!(text.contains(name) && text.contains("the feature c-peers"), "{text}");
+        assert!(text.contains("known are ") && text.contains("bumpalo-reset"), "{text}");
+    }
+}
+
+/// An origin such as `snmalloc 0.7, from snmalloc-sys 0.7.6` or `bumpalo 3.20.3` ends in the crate and
+/// its version.
+#[test]
+fn the_origins_name_the_versions_that_are_built() {
+    let lock = include_str!("../../../Cargo.lock");
+    let mut crates = 0;
+    for about in known().iter().filter(|about| !about.ours) {
+        let Some((rest, version)) = about.origin.rsplit_once(' ') else { continue };
+        if !version.starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        let name = rest.rsplit(' ').next().unwrap();
+        // A build's metadata, after a plus sign, is not part of what we print.
+        let entry = format!("name = \"{name}\"\nversion = \"{version}");
+        let locked = lock
+            .match_indices(&entry)
+            .any(|(at, _)| lock[at + entry.len()..].starts_with(['"', '+']));
+        assert!(locked, "{}: Cargo.lock has no {name} {version}", about.name);
+        crates += 1;
+    }
+    assert!(crates >= ARENAS_IN_RUST.len());
+}
