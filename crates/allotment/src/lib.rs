@@ -73,3 +73,29 @@ pub(crate) const MAX_NAME_LEN: usize = 64;
 pub mod layout_for_fuzzing {
     pub use crate::memory::layout::*;
 }
+
+/// The protocols between threads, for the models in `tests/loom_*.rs` alone.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod for_loom {
+    pub use crate::memory::{layout, lifo, recycler};
+
+    /// Charges a budget as an allocator does.
+    pub fn charge(budget: &crate::Budget, bytes: usize) -> Result<(), crate::AllocError> {
+        budget.charge(bytes)
+    }
+
+    /// Credits a budget as an allocator does.
+    pub fn credit(budget: &crate::Budget, bytes: usize) {
+        budget.credit(bytes);
+    }
+}
+
+/// The code in the pages, run as tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/src/arena.md")]
+    struct Arena;
+}
