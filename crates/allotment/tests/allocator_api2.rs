@@ -1,0 +1,128 @@
+//! Collections of `allocator-api2` and of hashbrown in an arena, one version of the trait after the other.
+//!
+//! Needs the three features: `cargo test -p allotment --all-targets --features
+//! allocator-api2-02,allocator-api2-03,allocator-api2-04`.
+
+use allotment::{Arena, Budget};
+
+/// The same claims for a version of the trait.
+macro_rules! version {
+    ($module:ident, $crate_name:ident) => {
+        mod $module {
+            use super::*;
+            use core::alloc::Layout;
+            use $crate_name::alloc::Allocator;
+            use $crate_name::boxed::Box;
+            use $crate_name::vec::Vec;
+
+            #[test]
+            fn a_vec_lives_in_an_arena_and_gives_its_last_memory_back() {
+                let arena = Arena::new();
+                let mut numbers = Vec::new_in(&arena);
+                for number in 0..10_000u64 {
+                    numbers.push(number);
+                }
+                assert!(numbers.iter().copied().eq(0..10_000));
+                assert_eq!(arena.statistics().live_objects, 1);
+                numbers.shrink_to_fit();
+                assert_eq!(arena.statistics().live_bytes, 80_000);
+                drop(numbers);
+                assert_eq!(arena.statistics().live_bytes, 0);
+            }
+
+            #[test]
+            fn a_box_drops_its_value_once() {
+                let arena = Arena::new();
+                let counter = std::rc::Rc::new(());
+                let boxed = Box::new_in(counter.clone(), &arena);
+                assert_eq!(std::rc::Rc::strong_count(&boxed), 2);
+                drop(boxed);
+                assert_eq!(std::rc::Rc::strong_count(&counter), 1);
+                assert_eq!(arena.statistics().live_objects, 0);
+            }
+
+            #[test]
+            fn a_refused_chunk_is_the_traits_error() {
+                let arena = Arena::builder().budget(&Budget::new(4096)).build();
+                let mut numbers: Vec<u64, _> = Vec::new_in(&arena);
+                assert!(numbers.try_reserve(100_000).is_err());
+                numbers.try_reserve(10).unwrap();
+            }
+
+            #[test]
+            fn zeroed_blocks_read_zeros_even_where_memory_was_used() {
+                let arena = &Arena::new();
+                let layout = Layout::from_size_align(256, 8).unwrap();
+                let bigger = Layout::from_size_align(1024, 8).unwrap();
+                // SAFETY: blocks of this arena with their layouts; each is given up once.
+                unsafe {
+                    let dirty = arena.allocate(bigger).unwrap().cast::<u8>();
+                    dirty.write_bytes(0xff, 1024);
+                    arena.deallocate(dirty, bigger);
+                    let clean = arena.allocate_zeroed(layout).unwrap().cast::<u8>();
+                    clean.write_bytes(1, 256);
+                    let grown = arena.grow_zeroed(clean, layout, bigger).unwrap().cast::<u8>();
+                    let bytes = core::slice::from_raw_parts(grown.as_ptr(), 1024);
+                    assert!(bytes[..256].iter().all(|&byte| byte == 1));
+                    assert!(bytes[256..].iter().all(|&byte| byte == 0));
+                }
+            }
+
+            #[test]
+            fn growing_and_shrinking_to_another_alignment_keeps_the_bytes() {
+                let arena = &Arena::new();
+                let layout = |size, align| Layout::from_size_align(size, align).unwrap();
+                // SAFETY: blocks of this arena with their layouts; each is given up once.
+                unsafe {
+                    let _odd = arena.allocate(layout(1, 1)).unwrap();
+                    let block = arena.allocate(layout(10, 1)).unwrap().cast::<u8>();
+                    block.write_bytes(9, 10);
+                    let grown = Allocator::grow(&arena, block, layout(10, 1), layout(20, 64));
+                    let grown = grown.unwrap();
+                    assert_eq!(grown.cast::<u8>().addr().get() % 64, 0);
+                    let shrunk = arena.shrink(grown.cast(), layout(20, 64), layout(5, 128));
+                    let shrunk = shrunk.unwrap().cast::<u8>();
+                    assert_eq!(shrunk.addr().get() % 128, 0);
+                    assert_eq!(core::slice::from_raw_parts(shrunk.as_ptr(), 5), [9; 5]);
+                }
+                assert_eq!(arena.statistics().live_bytes, 6);
+            }
+        }
+    };
+}
+
+version!(version_02, allocator_api2_02);
+version!(version_03, allocator_api2_03);
+version!(version_04, allocator_api2_04);
+
+#[test]
+fn a_hashbrown_map_lives_in_an_arena() {
+    let mut arena = Arena::new();
+    for _ in 0..3 {
+        let mut words = hashbrown::HashMap::new_in(&arena);
+        for number in 0..5000u32 {
+            words.insert(number, &*arena.alloc_str(&number.to_string()));
+        }
+        words.retain(|number, _| number % 2 == 0);
+        words.shrink_to_fit();
+        assert_eq!(words.len(), 2500);
+        assert!(words.iter().all(|(number, word)| number.to_string() == *word));
+        drop(words);
+        arena.reset();
+        assert_eq!(arena.statistics().live_objects, 0);
+    }
+}
+
+#[test]
+fn a_structure_of_vectors_in_the_arena_needs_no_drop() {
+    type Rows<'a> = allocator_api2_02::vec::Vec<u32, &'a Arena>;
+    let arena = Arena::new();
+    let table: &mut allocator_api2_02::vec::Vec<Rows<'_>, &Arena> =
+        arena.alloc_undropped(allocator_api2_02::vec::Vec::new_in(&arena));
+    for row in 0..20 {
+        let mut cells = Rows::new_in(&arena);
+        cells.extend(0..row);
+        table.push(cells);
+    }
+    assert_eq!(table.iter().map(|row| row.len()).sum::<usize>(), 190);
+}

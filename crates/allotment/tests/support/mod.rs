@@ -1,0 +1,10 @@
+//! What the integration tests and the fuzz targets share. Each of them includes this file by its path and
+//! uses a part of it.
+#![allow(dead_code, reason = "no one of its users needs all of it")]
+
+pub mod input;
+pub mod layout_checks;
+pub mod model;
+pub mod program;
+pub mod setup;
+pub mod sources;
