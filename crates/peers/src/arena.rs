@@ -2,6 +2,7 @@
 
 pub(crate) mod bump_scope;
 pub(crate) mod bumpalo;
+pub(crate) mod own;
 pub(crate) mod typed_arena;
 
 #[cfg(feature = "c-peers")]

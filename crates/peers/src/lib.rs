@@ -16,6 +16,8 @@
 //! | `jemalloc`, `mimalloc`, `snmalloc` | as their own crates' `GlobalAlloc` calls them, or more directly where that is faster | a call through FFI, as in every Rust program that uses them |
 //! | `tcmalloc` | Google's, with its background thread | per CPU only if the process was started with [`About::environment`]; glibc only |
 //! | `rpmalloc` | its 1.4 line, by its plain entry points | its crate dates from 2021 |
+//! | `allotment-arena` | ours: a new `Arena` for each task, with its defaults | |
+//! | `mmap-per-query` | the same with recycling off, as its ancestor was | |
 //! | `bumpalo` | a new `Bump` for each task | |
 //! | `bumpalo-reset` | one `Bump` a thread, reset after each task | holds the largest chunk it ever had |
 //! | `bump-scope` | one `Bump` a thread, reset after each task, with the settings that make it fastest | holds the largest chunk it ever had |

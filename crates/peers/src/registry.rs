@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::arena::{bump_scope, bumpalo, typed_arena};
+use crate::arena::{bump_scope, bumpalo, own, typed_arena};
 use crate::{Allocator, malloc};
 
 #[cfg(feature = "c-peers")]
@@ -19,7 +19,7 @@ pub struct About {
     pub policy: &'static str,
     /// What it is and where it comes from, with the version where there is one.
     pub origin: &'static str,
-    /// Whether it is one of Allotment's own.
+    /// Whether it is one of Allotment's own, as it ships.
     pub ours: bool,
     /// Whether it serves every layout and grows objects. If not, it serves
     /// [`TYPED_ARENA_SIZES`](crate::TYPED_ARENA_SIZES) alone and grows nothing: it panics on the rest.
@@ -170,6 +170,8 @@ registry! {
     row "tcmalloc" => malloc::tcmalloc::Tcmalloc;
     #[cfg(feature = "c-peers")]
     row "rpmalloc" => malloc::rpmalloc::Rpmalloc;
+    row "allotment-arena" => own::New;
+    row "mmap-per-query" => own::MmapPerQuery;
     row "bumpalo" => bumpalo::New;
     row "bumpalo-reset" => bumpalo::Reset;
     row "bump-scope" => bump_scope::Reset;

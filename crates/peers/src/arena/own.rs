@@ -1,0 +1,97 @@
+//! Our own arena: `allotment-arena` as it ships, and `mmap-per-query`, the same arena with recycling off.
+//!
+//! The second does what the arena's ancestor did: each task maps its chunks, touches every page for the first
+//! time and gives all of them back. It stands among the peers, to show what the recycler is worth.
+//!
+//! # Invariant
+//!
+//! A block is used with the arena that it came from: a task hands out blocks of its own arena alone, and its
+//! callers give back what they got from it.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use allotment::{Arena, Release};
+
+use crate::registry::Listed;
+use crate::{About, Allocator, Kind, Task};
+
+/// `allotment-arena`: a new one for each task.
+pub(crate) struct New;
+
+/// `mmap-per-query`: a new one for each task, with nothing kept between them.
+pub(crate) struct MmapPerQuery;
+
+/// A task with an arena of its own.
+pub(crate) struct ArenaTask(Arena);
+
+impl Listed for New {
+    const ABOUT: About = About {
+        ours: true,
+        ..About::peer(
+            Kind::Arena,
+            "allotment-arena",
+            "allotment, this workspace's library",
+            "adaptive: chunks stay warm for the next task of any thread; what goes unused goes back",
+        )
+    };
+}
+
+impl Allocator for New {
+    type Task<'t> = ArenaTask;
+
+    fn start() -> Self {
+        Self
+    }
+
+    #[inline]
+    fn begin(&mut self) -> ArenaTask {
+        ArenaTask(Arena::new())
+    }
+}
+
+impl Listed for MmapPerQuery {
+    const ABOUT: About = About::peer(
+        Kind::Arena,
+        "mmap-per-query",
+        "allotment's arena with recycling off",
+        "at once: every chunk is unmapped when its task ends",
+    );
+}
+
+impl Allocator for MmapPerQuery {
+    type Task<'t> = ArenaTask;
+
+    fn start() -> Self {
+        Self
+    }
+
+    #[inline]
+    fn begin(&mut self) -> ArenaTask {
+        ArenaTask(Arena::builder().release(Release::AtOnce).build())
+    }
+}
+
+impl Task for ArenaTask {
+    const FREED_TOGETHER: bool = true;
+
+    #[inline]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        self.0.alloc_layout(layout)
+    }
+
+    #[inline]
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this layout.
+        unsafe { self.0.free(ptr, layout) }
+    }
+
+    #[inline]
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        // SAFETY: the caller vouches that `new_size` suits the alignment.
+        let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the layout
+        // `old` and that the new size is no smaller.
+        unsafe { self.0.grow(ptr, old, new) }
+    }
+}
