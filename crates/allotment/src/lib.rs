@@ -27,6 +27,14 @@
 //! (hashbrown up to 0.15 uses 0.2). `nightly-allocator-api`: the standard library's, on a nightly toolchain.
 #![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    loom,
+    allow(
+        dead_code,
+        missing_docs,
+        reason = "loom builds the protocols alone, and shows them to the models"
+    )
+)]
 
 #[cfg(not(all(
     target_os = "linux",

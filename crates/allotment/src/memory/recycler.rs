@@ -27,7 +27,7 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// What backs a chunk: chunks of different backing are never exchanged for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Backing {
+pub enum Backing {
     /// Ordinary pages.
     #[default]
     Pages,
@@ -36,13 +36,13 @@ pub(crate) enum Backing {
 }
 
 /// The most chunks that can have a link at a time; one more is unmapped when it is given back.
-pub(crate) const MAX_LINKS: u32 = 1 << 16;
+pub const MAX_LINKS: u32 = 1 << 16;
 
 /// What the adaptive policy always keeps, in bytes.
-pub(crate) const ADAPTIVE_FLOOR: usize = 2 << 20;
+pub const ADAPTIVE_FLOOR: usize = 2 << 20;
 
 /// The default of [`Recycler::set_limit`].
-pub(crate) const DEFAULT_LIMIT: usize = 1 << 30;
+pub const DEFAULT_LIMIT: usize = 1 << 30;
 
 const ADAPTIVE_INTERVAL: u64 = 1000;
 
@@ -50,7 +50,7 @@ const ADAPTIVE_INTERVAL: u64 = 1000;
 const TRIM_STEP: usize = 32 << 20;
 
 /// The mappings behind the links, and the clock: the process's own, or a test's.
-pub(crate) trait Mappings: Links {
+pub trait Mappings: Links {
     /// The start of the mapping that this link names.
     fn start(&self, link: u32) -> NonNull<u8>;
 
@@ -72,14 +72,14 @@ pub(crate) trait Mappings: Links {
 
 /// A chunk in its owner's hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Warm {
+pub struct Warm {
     pub start: NonNull<u8>,
     pub link: u32,
 }
 
 /// The state of the cache. `crate::recycler()` gives the process's own.
 #[derive(Debug)]
-pub(crate) struct Cache<M> {
+pub struct Cache<M> {
     mappings: M,
     stacks: [[Lifo; CLASSES]; 2],
     spare: Lifo,
@@ -107,7 +107,7 @@ const ADAPTIVE: u32 = 3;
 impl<M: Mappings> Cache<M> {
     /// An empty cache with the default policy and limit.
     #[cfg(not(loom))]
-    pub(crate) const fn new(mappings: M) -> Self {
+    pub const fn new(mappings: M) -> Self {
         Self {
             mappings,
             stacks: [const { [const { Lifo::new() }; CLASSES] }; 2],
@@ -126,7 +126,7 @@ impl<M: Mappings> Cache<M> {
 
     /// As above, for loom, whose atomics can't be made in a constant.
     #[cfg(loom)]
-    pub(crate) fn new(mappings: M) -> Self {
+    pub fn new(mappings: M) -> Self {
         Self {
             mappings,
             stacks: core::array::from_fn(|_| core::array::from_fn(|_| Lifo::new())),
@@ -144,7 +144,7 @@ impl<M: Mappings> Cache<M> {
     }
 
     /// The policy in force.
-    pub(crate) fn policy(&self) -> Release {
+    pub fn policy(&self) -> Release {
         match self.policy.load(Ordering::Relaxed) {
             AT_ONCE => Release::AtOnce,
             KEEP => Release::Keep(self.keep.load(Ordering::Relaxed)),
@@ -155,7 +155,7 @@ impl<M: Mappings> Cache<M> {
 
     /// Sets the policy and gives back what it does not allow. Threads that give memory back meanwhile may
     /// still follow the old one. Returns the number of chunks unmapped.
-    pub(crate) fn set_policy(&self, policy: Release) -> usize {
+    pub fn set_policy(&self, policy: Release) -> usize {
         let limit = self.limit.load(Ordering::Relaxed);
         let (word, keep, interval) = match policy {
             Release::AtOnce => (AT_ONCE, 0, 0),
@@ -173,7 +173,7 @@ impl<M: Mappings> Cache<M> {
 
     /// Bounds the bytes kept, whatever the policy, and gives back what is over. Returns the number of
     /// chunks unmapped.
-    pub(crate) fn set_limit(&self, bytes: usize) -> usize {
+    pub fn set_limit(&self, bytes: usize) -> usize {
         self.limit.store(bytes, Ordering::Relaxed);
         match self.policy() {
             Release::Decay(_) => self.keep.store(bytes, Ordering::Relaxed),
@@ -185,17 +185,17 @@ impl<M: Mappings> Cache<M> {
     }
 
     /// The bound on the bytes kept.
-    pub(crate) fn limit(&self) -> usize {
+    pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
     /// The bytes kept now.
-    pub(crate) fn cached(&self) -> usize {
+    pub fn cached(&self) -> usize {
         self.cached.load(Ordering::Relaxed)
     }
 
     /// Takes the warmest chunk of exactly `size` bytes, if there is one.
-    pub(crate) fn take(&self, backing: Backing, size: usize) -> Option<Warm> {
+    pub fn take(&self, backing: Backing, size: usize) -> Option<Warm> {
         let class = exact_class(size)?;
         let Some(link) = self.stacks[backing as usize][class].pop(&self.mappings) else {
             self.missed(size);
@@ -226,7 +226,7 @@ impl<M: Mappings> Cache<M> {
     }
 
     /// A link for a chunk just mapped, or [`NIL`] when all are in use or its size has no class.
-    pub(crate) fn link(&self, start: NonNull<u8>, size: usize) -> u32 {
+    pub fn link(&self, start: NonNull<u8>, size: usize) -> u32 {
         if exact_class(size).is_none() {
             return NIL;
         }
@@ -250,7 +250,7 @@ impl<M: Mappings> Cache<M> {
     }
 
     /// Begins to give chunks back, `total` bytes in all.
-    pub(crate) fn give(&self, backing: Backing, total: usize) -> Giving<'_, M> {
+    pub fn give(&self, backing: Backing, total: usize) -> Giving<'_, M> {
         Giving {
             cache: self,
             backing,
@@ -300,7 +300,7 @@ impl<M: Mappings> Cache<M> {
 
     /// Gives cached chunks back to the system, coldest first, until at most `target` bytes are kept.
     /// Returns the number of chunks unmapped.
-    pub(crate) fn trim_to(&self, target: usize) -> usize {
+    pub fn trim_to(&self, target: usize) -> usize {
         self.trim(self.cached().saturating_sub(target))
     }
 
@@ -398,7 +398,7 @@ impl<M: Mappings> Cache<M> {
 
 /// Chunks on their way back: one stack operation for a run of one class.
 #[must_use = "`finish` hands the chunks over"]
-pub(crate) struct Giving<'c, M: Mappings> {
+pub struct Giving<'c, M: Mappings> {
     cache: &'c Cache<M>,
     backing: Backing,
     /// Bytes reserved and not yet used.
@@ -416,7 +416,7 @@ impl<M: Mappings> Giving<'_, M> {
     ///
     /// # Safety
     /// The chunk is the caller's, `size` bytes long, of this backing, and nothing refers to it.
-    pub(crate) unsafe fn add(&mut self, chunk: Warm, size: usize) {
+    pub unsafe fn add(&mut self, chunk: Warm, size: usize) {
         let links = &self.cache.mappings;
         match exact_class(size) {
             Some(class) if chunk.link != NIL && size <= self.room => {
@@ -448,7 +448,7 @@ impl<M: Mappings> Giving<'_, M> {
     }
 
     /// Hands the last run over. Returns the number of chunks that went to the system, decay included.
-    pub(crate) fn finish(mut self) -> usize {
+    pub fn finish(mut self) -> usize {
         self.push();
         let cache = self.cache;
         if self.room > 0 {

@@ -1,0 +1,496 @@
+//! Models of the recycler (`src/memory/recycler.rs`), explored by loom; `.ci/loom` runs them.
+//!
+//! The cache is the one that ships, over a table of the test's own: a chunk is a cell that loom watches, so
+//! that two owners at a time, or an owner after the unmapping, fail the model.
+#![cfg(loom)]
+
+use core::num::NonZeroUsize;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64 as PlainU64;
+use core::sync::atomic::AtomicUsize as PlainUsize;
+
+use allotment::Release;
+use allotment::for_loom::layout::class_size;
+use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::recycler::{Backing, Cache, Mappings, Warm};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use loom::thread;
+
+mod loom_support;
+use loom_support::{Gate, explore};
+
+/// The size of every chunk in the models: the smallest class.
+const SIZE: usize = class_size(0);
+
+/// The most chunks that a model maps.
+const CHUNKS: usize = 4;
+
+struct Table {
+    gate: Gate,
+    next: Vec<AtomicU32>,
+    start: Vec<AtomicUsize>,
+    chunks: Vec<UnsafeCell<Chunk>>,
+    capacity: u32,
+    /// Not loom's: bookkeeping of the model, not of the cache.
+    mapped: PlainUsize,
+    unmapped: PlainUsize,
+    clock: PlainU64,
+}
+
+#[derive(Default)]
+struct Chunk {
+    written: u32,
+    unmapped: bool,
+}
+
+impl Table {
+    fn new(capacity: u32) -> Self {
+        Self {
+            gate: Gate::new(),
+            next: (0..capacity).map(|_| AtomicU32::new(NIL)).collect(),
+            start: (0..capacity).map(|_| AtomicUsize::new(0)).collect(),
+            chunks: (0..CHUNKS).map(|_| UnsafeCell::new(Chunk::default())).collect(),
+            capacity,
+            mapped: PlainUsize::new(0),
+            unmapped: PlainUsize::new(0),
+            clock: PlainU64::new(1_000_000),
+        }
+    }
+
+    /// A fresh mapping.
+    fn map(&self) -> NonNull<u8> {
+        let number = self.mapped.fetch_add(1, Ordering::Relaxed);
+        assert!(number < CHUNKS, "the model maps more chunks than it has");
+        NonNull::without_provenance(NonZeroUsize::MIN.saturating_add(number))
+    }
+
+    /// What an owner does with a chunk.
+    fn with_chunk(&self, start: NonNull<u8>, work: impl FnOnce(&mut Chunk)) {
+        self.chunks[start.addr().get() - 1].with_mut(|chunk| {
+            // SAFETY: the caller owns the chunk; loom fails the model if another thread touches it.
+            let chunk = unsafe { &mut *chunk };
+            assert!(!chunk.unmapped, "a chunk was used after it was unmapped");
+            work(chunk);
+        });
+    }
+
+    fn in_use_or_kept(&self) -> usize {
+        self.mapped.load(Ordering::Relaxed) - self.unmapped.load(Ordering::Relaxed)
+    }
+}
+
+impl Links for Table {
+    fn next(&self, index: u32) -> &AtomicU32 {
+        &self.next[index as usize]
+    }
+}
+
+impl Mappings for Table {
+    fn start(&self, link: u32) -> NonNull<u8> {
+        let start = self.start[link as usize].load(Ordering::Relaxed);
+        NonNull::without_provenance(
+            NonZeroUsize::new(start).expect("a link in use names a mapping"),
+        )
+    }
+
+    fn set_start(&self, link: u32, start: NonNull<u8>) {
+        self.start[link as usize].store(start.addr().get(), Ordering::Relaxed);
+    }
+
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
+        assert_eq!(size, SIZE);
+        self.with_chunk(start, |chunk| chunk.unmapped = true);
+        self.unmapped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+}
+
+/// The cache, its table, and what an allocator does with them.
+struct House {
+    cache: Cache<SharedTable>,
+    table: SharedTable,
+}
+
+#[derive(Clone)]
+struct SharedTable(std::sync::Arc<Table>);
+
+impl std::ops::Deref for SharedTable {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.0
+    }
+}
+
+impl Links for SharedTable {
+    fn next(&self, index: u32) -> &AtomicU32 {
+        self.0.next(index)
+    }
+}
+
+impl Mappings for SharedTable {
+    fn start(&self, link: u32) -> NonNull<u8> {
+        self.0.start(link)
+    }
+
+    fn set_start(&self, link: u32, start: NonNull<u8>) {
+        self.0.set_start(link, start);
+    }
+
+    fn capacity(&self) -> u32 {
+        self.0.capacity()
+    }
+
+    unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.unmap(start, size) }
+    }
+
+    fn now(&self) -> u64 {
+        self.0.now()
+    }
+}
+
+impl House {
+    fn new(links: u32) -> Arc<Self> {
+        let table = SharedTable(std::sync::Arc::new(Table::new(links)));
+        let house = Self { cache: Cache::new(table.clone()), table };
+        // Without decay, until a model asks for it.
+        house.cache.set_policy(Release::Keep(usize::MAX));
+        Arc::new(house)
+    }
+
+    /// Takes a chunk as a source does, warm or fresh, and writes to it.
+    fn take(&self, mark: u32) -> Warm {
+        self.table.gate.pass();
+        let warm = self.cache.take(Backing::Pages, SIZE).unwrap_or_else(|| {
+            let start = self.table.map();
+            Warm { start, link: self.cache.link(start, SIZE) }
+        });
+        self.table.with_chunk(warm.start, |chunk| chunk.written = mark);
+        self.within_limit();
+        warm
+    }
+
+    fn give(&self, chunks: &[Warm]) -> usize {
+        self.table.gate.pass();
+        let mut giving = self.cache.give(Backing::Pages, chunks.len() * SIZE);
+        for &chunk in chunks {
+            // SAFETY: taken by the caller, who is done with it.
+            unsafe { giving.add(chunk, SIZE) };
+        }
+        let unmapped = giving.finish();
+        self.within_limit();
+        unmapped
+    }
+
+    /// Invariant 2, as far as one load can see it; a `cached` that fell below what the stacks hold shows as
+    /// a sum that wrapped.
+    fn within_limit(&self) {
+        assert!(self.cache.cached() <= self.cache.limit(), "more is cached than the limit allows");
+    }
+
+    /// When all is quiet: `cached` is what the stacks hold, and every mapping is on one or unmapped.
+    fn is_consistent(&self, in_use: usize) {
+        let cached = self.cache.cached();
+        let mut kept = 0;
+        while let Some(warm) = self.cache.take(Backing::Pages, SIZE) {
+            self.table.with_chunk(warm.start, |chunk| chunk.written += 1);
+            kept += 1;
+        }
+        assert_eq!(cached, kept * SIZE, "`cached` is what lies on the stacks");
+        assert_eq!(self.cache.cached(), 0);
+        assert_eq!(self.table.in_use_or_kept(), kept + in_use, "a mapping was lost");
+    }
+}
+
+#[test]
+fn threads_that_take_and_give_never_hold_one_chunk_together() {
+    explore(3, || {
+        let house = House::new(4);
+        let first = house.take(1);
+        house.give(&[first]);
+        let threads: Vec<_> = (0..2)
+            .map(|mark| {
+                let house = Arc::clone(&house);
+                thread::spawn(move || {
+                    let chunk = house.take(mark);
+                    house.give(&[chunk]);
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn a_run_of_chunks_is_given_and_taken_one_by_one() {
+    explore(2, || {
+        let house = House::new(4);
+        let chunks = [house.take(1), house.take(2)];
+        let other = Arc::clone(&house);
+        let taker = thread::spawn(move || {
+            let taken = other.take(3);
+            other.give(&[taken]);
+        });
+        house.give(&chunks);
+        let mine = house.take(4);
+        taker.join().unwrap();
+        house.is_consistent(1);
+        house.table.with_chunk(mine.start, |chunk| assert_eq!(chunk.written, 4));
+    });
+}
+
+#[test]
+fn the_limit_holds_at_every_instant_while_threads_give() {
+    explore(3, || {
+        let house = House::new(4);
+        house.cache.set_limit(SIZE);
+        let theirs = house.take(1);
+        let mine = house.take(2);
+        let other = Arc::clone(&house);
+        let giver = thread::spawn(move || other.give(&[theirs]));
+        let unmapped = house.give(&[mine]);
+        house.within_limit();
+        assert_eq!(unmapped + giver.join().unwrap(), 1, "one of the two has room");
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn a_trim_while_others_take_and_give_unmaps_nothing_in_use() {
+    explore(2, || {
+        let house = House::new(4);
+        let chunks = [house.take(1), house.take(2)];
+        house.give(&chunks);
+        let other = Arc::clone(&house);
+        let user = thread::spawn(move || {
+            let chunk = other.take(3);
+            other.table.with_chunk(chunk.start, |chunk| assert_eq!(chunk.written, 3));
+            other.give(&[chunk]);
+        });
+        house.table.gate.pass();
+        house.cache.trim_to(0);
+        house.within_limit();
+        user.join().unwrap();
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn two_trims_at_once_unmap_each_chunk_once() {
+    explore(2, || {
+        let house = House::new(4);
+        let chunks = [house.take(1), house.take(2)];
+        house.give(&chunks);
+        let other = Arc::clone(&house);
+        let trimmer = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.trim_to(SIZE)
+        });
+        house.table.gate.pass();
+        let mine = house.cache.trim_to(0);
+        let theirs = trimmer.join().unwrap();
+        assert_eq!(mine + theirs, house.table.unmapped.load(Ordering::Relaxed));
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn a_link_names_one_chunk_at_a_time_when_there_are_few() {
+    explore(3, || {
+        let house = House::new(1);
+        let threads: Vec<_> = (0..2)
+            .map(|mark| {
+                let house = Arc::clone(&house);
+                thread::spawn(move || {
+                    let chunk = house.take(mark);
+                    let linked = chunk.link != NIL;
+                    if linked {
+                        assert_eq!(house.table.start(chunk.link), chunk.start);
+                    }
+                    let unmapped = house.give(&[chunk]);
+                    assert_eq!(
+                        unmapped,
+                        usize::from(!linked),
+                        "a chunk without a link has no place"
+                    );
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn a_link_that_comes_back_with_an_unmapping_names_the_next_chunk() {
+    explore(2, || {
+        let house = House::new(1);
+        let chunk = house.take(1);
+        let other = Arc::clone(&house);
+        let trimmer = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.trim_to(0)
+        });
+        house.give(&[chunk]);
+        let next = house.take(2);
+        trimmer.join().unwrap();
+        house.table.with_chunk(next.start, |chunk| assert_eq!(chunk.written, 2));
+        house.is_consistent(1);
+    });
+}
+
+#[test]
+fn a_lower_limit_binds_a_thread_that_was_giving_meanwhile() {
+    explore(2, || {
+        let house = House::new(4);
+        let chunk = house.take(1);
+        let other = Arc::clone(&house);
+        let setter = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.set_limit(0);
+        });
+        house.table.gate.pass();
+        let mut giving = house.cache.give(Backing::Pages, SIZE);
+        // SAFETY: taken above and not used after.
+        unsafe { giving.add(chunk, SIZE) };
+        giving.finish();
+        setter.join().unwrap();
+        assert_eq!(house.cache.cached(), 0, "more is cached than the limit allows");
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn switching_off_binds_a_thread_that_was_giving_meanwhile() {
+    explore(2, || {
+        let house = House::new(4);
+        let chunk = house.take(1);
+        let other = Arc::clone(&house);
+        let setter = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.set_policy(Release::AtOnce);
+        });
+        house.give(&[chunk]);
+        setter.join().unwrap();
+        assert_eq!(house.cache.cached(), 0, "something is kept by a recycler that is off");
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
+    explore(2, || {
+        let house = House::new(4);
+        house.cache.set_policy(Release::Adaptive);
+        // Something went back for want of room a moment ago: the next miss raises what is kept.
+        house.cache.set_limit(0);
+        let overflowing = house.take(1);
+        house.give(&[overflowing]);
+        house.cache.set_limit(4 * SIZE);
+        let other = Arc::clone(&house);
+        let setter = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.set_policy(Release::AtOnce);
+        });
+        let chunk = house.take(2);
+        setter.join().unwrap();
+        house.give(&[chunk]);
+        assert_eq!(house.cache.cached(), 0, "something is kept by a recycler that is off");
+    });
+}
+
+/// The cache in a few lines, with the bytes reserved before the push or after it.
+struct Small {
+    stack: Lifo,
+    cached: AtomicUsize,
+    table: Table,
+    reserves_first: bool,
+}
+
+impl Small {
+    fn give(&self, link: u32) {
+        self.table.gate.pass();
+        if self.reserves_first {
+            self.cached.fetch_add(SIZE, Ordering::Relaxed);
+        }
+        self.stack.push(&self.table, link);
+        if !self.reserves_first {
+            self.cached.fetch_add(SIZE, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&self) {
+        self.table.gate.pass();
+        if self.stack.pop(&self.table).is_some() {
+            let before = self.cached.fetch_sub(SIZE, Ordering::Relaxed);
+            assert!(before >= SIZE, "`cached` fell below what lay on the stack");
+        }
+    }
+}
+
+fn give_while_another_takes(reserves_first: bool) {
+    explore(3, move || {
+        let small = Arc::new(Small {
+            stack: Lifo::new(),
+            cached: AtomicUsize::new(0),
+            table: Table::new(1),
+            reserves_first,
+        });
+        let other = Arc::clone(&small);
+        let taker = thread::spawn(move || other.take());
+        small.give(0);
+        taker.join().unwrap();
+    });
+}
+
+#[test]
+fn bytes_reserved_before_the_push_keep_the_count_above_the_stack() {
+    give_while_another_takes(true);
+}
+
+#[test]
+#[should_panic(expected = "fell below what lay on the stack")]
+fn bytes_reserved_after_the_push_let_the_count_fall_below_the_stack() {
+    give_while_another_takes(false);
+}
+
+/// A trim that walks the stack where it lies, instead of taking it whole.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_trim_that_unmaps_what_it_has_not_taken_meets_a_user() {
+    explore(2, || {
+        let shared = Arc::new((Lifo::new(), Table::new(1)));
+        let start = shared.1.map();
+        shared.1.set_start(0, start);
+        shared.0.push(&shared.1, 0);
+        let other = Arc::clone(&shared);
+        let user = thread::spawn(move || {
+            other.1.gate.pass();
+            if let Some(link) = other.0.pop(&other.1) {
+                other.1.with_chunk(other.1.start(link), |chunk| chunk.written = 1);
+            }
+        });
+        let (stack, table) = &*shared;
+        table.gate.pass();
+        if !stack.is_empty() {
+            table.with_chunk(start, |chunk| chunk.unmapped = true);
+        }
+        user.join().unwrap();
+    });
+}
