@@ -1,1 +1,32 @@
-//! The workloads of the measuring contract.
+//! The workloads of the measuring contract, generic over the allocator that serves them.
+//!
+//! A workload is a sequence of *tasks* (queries, replies). For each, a worker begins a
+//! [`peers::Task`], allocates and uses its objects, and ends it. Where the allocator frees together
+//! ([`peers::Task::FREED_TOGETHER`]) ending is all; elsewhere the workload first frees every object
+//! by walking its own structures, as a C program would. The sequence of operations comes from one
+//! seed and is the same for every allocator; every object is written; the harness's own arrays are
+//! touched before the measured part.
+//!
+//! The *steady state* of a worker begins after its first [`WARM_UP`] tasks: by then an allocator that
+//! keeps memory warm has it. Steady-state figures count what the workers do from there to their last
+//! task, by the number of those tasks.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod catalogue;
+pub mod clock;
+pub mod grow;
+mod memory;
+pub mod objects;
+pub mod query;
+pub mod random;
+pub mod run;
+mod team;
+#[cfg(test)]
+mod testing;
+pub mod timed;
+mod watch;
+
+pub use catalogue::{Effort, Setting, UnknownWorkload, Workload, catalogue};
+pub use run::{Load, Outcome, Refusal, can_run};
+pub use team::{Run, Steady, WARM_UP};
+pub use watch::{Unwatched, Watch};

@@ -1,0 +1,111 @@
+//! The aggregation of collected values into the points of a reply.
+
+/// Points of each series in a reply.
+pub const POINTS: usize = 10;
+
+/// What the values of one dimension come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// Values that were collected.
+    pub count: u64,
+    /// Their sum.
+    pub sum: f64,
+    /// The least; infinite when there are none.
+    pub min: f64,
+    /// The greatest; minus infinity when there are none.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of no values.
+    pub const EMPTY: Self = Self { count: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY };
+
+    /// Takes in what another one saw.
+    #[inline]
+    pub fn merge(&mut self, other: Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// The average; `None` of no values.
+    pub fn average(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+/// Aggregates `values` into `points`: each point is the average of its part of the time, NaN where
+/// nothing was collected.
+#[inline]
+pub fn aggregate(values: &[f64], points: &mut [f64; POINTS]) -> Summary {
+    let mut whole = Summary::EMPTY;
+    let mut from = 0;
+    for (index, point) in points.iter_mut().enumerate() {
+        let to = (index + 1) * values.len() / POINTS;
+        let mut part = Summary::EMPTY;
+        for value in &values[from..to] {
+            if !value.is_nan() {
+                part.count += 1;
+                part.sum += value;
+                part.min = if *value < part.min { *value } else { part.min };
+                part.max = if *value > part.max { *value } else { part.max };
+            }
+        }
+        *point = part.sum / part.count as f64;
+        whole.merge(part);
+        from = to;
+    }
+    whole
+}
+
+/// Adds a dimension's points to its group's; a gap adds nothing, and a group has a gap only where
+/// all of its dimensions have one.
+#[inline]
+pub fn add_points(group: &mut [f64; POINTS], dimension: &[f64; POINTS]) {
+    for (sum, point) in group.iter_mut().zip(dimension) {
+        *sum = if point.is_nan() {
+            *sum
+        } else if sum.is_nan() {
+            *point
+        } else {
+            *sum + *point
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_the_average_of_its_part() {
+        let values: Vec<f64> = (0..60).map(f64::from).collect();
+        let mut points = [0.0; POINTS];
+        let summary = aggregate(&values, &mut points);
+        assert_eq!(points[0], 2.5);
+        assert_eq!(points[9], 56.5);
+        assert_eq!(summary, Summary { count: 60, sum: 1770.0, min: 0.0, max: 59.0 });
+    }
+
+    #[test]
+    fn missing_values_are_left_out_and_an_empty_part_is_a_gap() {
+        let mut points = [0.0; POINTS];
+        let summary = aggregate(&[f64::NAN, 4.0, 2.0], &mut points);
+        assert_eq!(points.iter().filter(|point| !point.is_nan()).count(), 2);
+        assert_eq!((summary.count, summary.average()), (2, Some(3.0)));
+        assert_eq!(aggregate(&[], &mut points).average(), None);
+        assert!(points.iter().all(|point| point.is_nan()));
+    }
+
+    #[test]
+    fn a_gap_adds_nothing() {
+        let mut group = [f64::NAN; POINTS];
+        let mut dimension = [f64::NAN; POINTS];
+        dimension[1] = 3.0;
+        add_points(&mut group, &dimension);
+        add_points(&mut group, &dimension);
+        assert!(group[0].is_nan());
+        assert_eq!(group[1], 6.0);
+    }
+}

@@ -1,0 +1,182 @@
+//! The threads of one run: started together, timed from the barrier to the last finish.
+
+use crate::watch::Watch;
+use nix::sys::resource::{UsageWho, getrusage};
+use peers::Allocator;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Tasks of each thread that are left out of the steady-state figures.
+pub const WARM_UP: u64 = 2;
+
+/// What a team's run came to.
+#[derive(Debug)]
+pub struct Run<R> {
+    /// From the barrier to the last worker's finish.
+    pub wall: Duration,
+    /// When the measured part began.
+    pub began: Instant,
+    /// What each worker returned.
+    pub results: Vec<R>,
+    /// Each worker's steady state, added up.
+    pub steady: Steady,
+}
+
+/// Minor faults of the workers after their first [`WARM_UP`] tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Steady {
+    /// Tasks counted.
+    pub tasks: u64,
+    /// Minor page faults that the workers took in them; `None` if the system does not tell.
+    pub faults: Option<u64>,
+}
+
+impl Steady {
+    /// Faults a task; `None` if no worker came beyond its warm-up, or the system does not tell.
+    pub fn faults_per_task(self) -> Option<f64> {
+        let faults = self.faults.filter(|_| self.tasks > 0)?;
+        Some(faults as f64 / self.tasks as f64)
+    }
+}
+
+/// One worker's count of its tasks.
+pub struct Pace<'w> {
+    watch: &'w dyn Watch,
+    done: u64,
+    faults_when_steady: Option<u64>,
+}
+
+impl<'w> Pace<'w> {
+    fn new(watch: &'w dyn Watch) -> Self {
+        Self { watch, done: 0, faults_when_steady: None }
+    }
+
+    /// Called by the worker after each task.
+    pub fn task_done(&mut self) {
+        self.done += 1;
+        if self.done == WARM_UP {
+            self.faults_when_steady = thread_faults();
+            self.watch.steady();
+        }
+    }
+
+    fn finish(&self) -> Steady {
+        self.watch.finished();
+        let tasks = self.done.saturating_sub(WARM_UP);
+        let faults = self
+            .faults_when_steady
+            .and_then(|before| thread_faults().map(|after| after.saturating_sub(before)));
+        Steady { tasks, faults: if tasks == 0 { Some(0) } else { faults } }
+    }
+}
+
+fn thread_faults() -> Option<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+    u64::try_from(usage.minor_page_faults()).ok()
+}
+
+/// Runs `work` on `threads` workers of allocator `A`.
+///
+/// Each worker first makes what it works on with `prepare` (and touches it), on its own thread;
+/// then the watch is told that all are ready; then each starts its allocator; then all begin at
+/// once. The workers outlive the measured part, so that it counts no thread's end.
+///
+/// One worker is the calling thread itself, with no other beside it: a malloc that is faster in a
+/// process with one thread shows it.
+pub fn run<A, S, R>(
+    threads: usize,
+    watch: &dyn Watch,
+    prepare: impl Fn(usize) -> S + Sync,
+    work: impl Fn(&mut A, &mut S, &mut Pace<'_>) -> R + Sync,
+) -> Run<R>
+where
+    A: Allocator,
+    R: Send,
+{
+    if threads == 1 {
+        return alone(watch, prepare, work);
+    }
+    // Everyone waits at it: the workers and this thread.
+    let barrier = Barrier::new(threads + 1);
+    let worker = |index: usize| {
+        let guard = AbortIfPanicking;
+        let mut seat = prepare(index);
+        barrier.wait(); // ready
+        barrier.wait(); // the watch has been told
+        let mut allocator = A::start();
+        barrier.wait(); // started
+        barrier.wait(); // begun
+        let mut pace = Pace::new(watch);
+        let result = work(&mut allocator, &mut seat, &mut pace);
+        let finished = Instant::now();
+        let steady = pace.finish();
+        barrier.wait(); // finished
+        barrier.wait(); // the watch has been told
+        drop(allocator);
+        std::mem::forget(guard);
+        (result, finished, steady)
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|index| {
+                let worker = &worker;
+                scope.spawn(move || worker(index))
+            })
+            .collect();
+        barrier.wait(); // ready
+        watch.ready();
+        barrier.wait();
+        barrier.wait(); // started
+        watch.begin();
+        let began = Instant::now();
+        barrier.wait();
+        barrier.wait(); // finished
+        watch.end();
+        barrier.wait();
+        let mut run = Run {
+            wall: Duration::ZERO,
+            began,
+            results: Vec::with_capacity(threads),
+            steady: Steady { tasks: 0, faults: Some(0) },
+        };
+        for worker in workers {
+            let (result, finished, steady) =
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            run.wall = run.wall.max(finished - began);
+            run.results.push(result);
+            run.steady.tasks += steady.tasks;
+            run.steady.faults = run.steady.faults.zip(steady.faults).map(|(sum, own)| sum + own);
+        }
+        run
+    })
+}
+
+fn alone<A: Allocator, S, R>(
+    watch: &dyn Watch,
+    prepare: impl Fn(usize) -> S,
+    work: impl Fn(&mut A, &mut S, &mut Pace<'_>) -> R,
+) -> Run<R> {
+    let mut seat = prepare(0);
+    watch.ready();
+    let mut allocator = A::start();
+    let mut pace = Pace::new(watch);
+    watch.begin();
+    let began = Instant::now();
+    let result = work(&mut allocator, &mut seat, &mut pace);
+    let wall = began.elapsed();
+    let steady = pace.finish();
+    watch.end();
+    Run { wall, began, results: vec![result], steady }
+}
+
+/// Ends the process if a worker panics: the others would wait at the barrier for ever.
+struct AbortIfPanicking;
+
+impl Drop for AbortIfPanicking {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What the harness around a workload is told while it runs.
+
+/// Told where a run stands, so that memory, faults and system calls are counted between the right
+/// points. Every method does nothing unless it is overridden.
+pub trait Watch: Sync {
+    /// The harness's own arrays exist and are touched; no allocator has been started.
+    fn ready(&self) {}
+
+    /// The measured part begins. All threads wait.
+    fn begin(&self) {}
+
+    /// The calling worker has done its first [`WARM_UP`](crate::WARM_UP) tasks and has more to do.
+    fn steady(&self) {}
+
+    /// The calling worker has done its last task.
+    fn finished(&self) {}
+
+    /// The measured part has ended: all tasks are over, all workers still live.
+    fn end(&self) {}
+}
+
+/// Watches nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {}
