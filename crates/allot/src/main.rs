@@ -1,1 +1,64 @@
-fn main() {}
+//! Allotment's command line: the tour, and the measuring harness.
+
+mod bench;
+mod child;
+mod cli;
+mod failure;
+mod output;
+mod progress;
+mod statistics;
+mod table;
+mod tour;
+mod trace;
+
+use cli::Command;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::Closed) {
+                eprintln!("allot: {failure}");
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run() -> Result<(), Failure> {
+    let Some(line) = cli::read()? else { return Ok(()) };
+    match line.command {
+        None => {
+            end_quietly_when_interrupted();
+            tour::run(line.json, line.small)
+        }
+        Some(Command::Bench(arguments)) => {
+            end_quietly_when_interrupted();
+            bench::run(arguments)
+        }
+        Some(Command::Child(arguments)) => child::run(&arguments),
+        Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),
+        Some(Command::Trace { arguments }) => {
+            child::spawn::end_with_parent();
+            let answer = trace::trace(&arguments)
+                .and_then(|answer| serde_json::to_string(&answer).map_err(Into::into))
+                .map_err(|error| Failure::Failed(error.to_string()))?;
+            output::line(answer)
+        }
+        Some(Command::KnownCalls { threads }) => {
+            trace::known::make(threads);
+            Ok(())
+        }
+    }
+}
+
+/// At Ctrl-C, and when asked to end: the bar leaves the terminal. The children end with us.
+fn end_quietly_when_interrupted() {
+    // Without a handler an interrupt ends us too, only less tidily.
+    let _ = ctrlc::set_handler(|| {
+        progress::clear();
+        std::process::exit(130);
+    });
+}

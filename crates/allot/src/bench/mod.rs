@@ -1,0 +1,121 @@
+//! `allot bench`: the measuring contract's command.
+
+mod html;
+mod plan;
+mod rounds;
+mod row;
+
+mod table;
+
+use crate::failure::Failure;
+use crate::output::line;
+use crate::progress::Progress;
+use clap::Args;
+use plan::{Plan, Wishes};
+use rounds::{Children, Limits};
+use row::Row;
+use std::path::PathBuf;
+use std::time::Duration;
+use workloads::Workload;
+
+/// The arguments of `allot bench`.
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// Which workloads to run; all if none is named
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Which allocators to run them with; all that can if none is named
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    allocators: Vec<String>,
+    /// Numbers of threads, instead of the workload's own
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Exactly this many rounds; else at most 5, within five minutes a workload
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Less work in each run, and one minute a workload
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object a line instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Also write plots and tables to this file, which needs no other
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+const MOST_ROUNDS: usize = 5;
+const TIME: Duration = Duration::from_secs(285);
+const QUICK_TIME: Duration = Duration::from_secs(50);
+
+/// Runs what is asked for and prints it.
+pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
+    let wishes = Wishes {
+        workloads: arguments.workloads,
+        allocators: arguments.allocators,
+        threads: arguments.threads,
+    };
+    let (plans, left_out) = plan::plans(&wishes)?;
+    for line in left_out {
+        eprintln!("allot: {line}");
+    }
+    // Opened first: a path that can't be written is told before the work, not after it.
+    let page = arguments.html.map(html::Page::create).transpose()?;
+    let limits = match arguments.rounds {
+        Some(rounds) => Limits { rounds: usize::from(rounds), time: None },
+        None => Limits {
+            rounds: MOST_ROUNDS,
+            time: Some(if arguments.quick { QUICK_TIME } else { TIME }),
+        },
+    };
+    let runner = Children { quick: arguments.quick };
+    let mut all: Vec<(&Workload, Vec<Row>)> = Vec::new();
+    for plan in &plans {
+        let rows = measure(plan, limits, &runner);
+        if arguments.json {
+            for row in &rows {
+                line(json(row)?)?;
+            }
+        } else {
+            table::print(plan.workload, &rows)?;
+        }
+        all.push((plan.workload, rows));
+    }
+    let rows: Vec<&Row> = all.iter().flat_map(|(_, rows)| rows).collect();
+    if !arguments.json {
+        table::legend(&rows)?;
+    }
+    if let Some(page) = page {
+        page.write(&all)?;
+    }
+    match rows.iter().filter(|row| row.error.is_some()).count() {
+        0 => Ok(()),
+        failed => Err(Failure::Failed(format!("{failed} of {} rows failed", rows.len()))),
+    }
+}
+
+fn measure(plan: &Plan, limits: Limits, runner: &Children) -> Vec<Row> {
+    let progress = Progress::new();
+    row::rows(&plan.cases, &rounds::run(plan, limits, runner, &progress))
+}
+
+fn json(row: &Row) -> Result<String, Failure> {
+    serde_json::to_string(row).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// The workloads and allocators, for `allot bench --help`.
+pub fn lists() -> String {
+    let mut text = String::from("Workloads:\n");
+    for workload in workloads::catalogue() {
+        text += &format!("  {:<12} {}\n", workload.name, workload.meaning);
+    }
+    text += "\nAllocators:\n";
+    for about in peers::known() {
+        text += &format!("  {:<16} {}\n", about.name, about.origin);
+    }
+    text += "\nExamples:\n  \
+             allot bench query                        all peers, 256 queries by 1 and by 256 callers\n  \
+             allot bench query-alloc --quick          the order of things within a minute\n  \
+             allot bench grow --allocators glibc,mimalloc --threads 1,2 --json";
+    text
+}

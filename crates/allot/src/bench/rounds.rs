@@ -1,0 +1,298 @@
+//! The rounds of a plan: every case once, then every case again, so that drift hits all alike.
+
+use super::plan::{Case, Plan};
+use crate::child::spawn::{self, ChildFailure};
+use crate::child::{Pass, Report};
+use crate::progress::Progress;
+use crate::trace::{Answer, Counts};
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// When to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The most rounds.
+    pub rounds: usize,
+    /// No round begins that would not end within this, judged by the longest so far. The first round
+    /// is always run.
+    pub time: Option<Duration>,
+}
+
+/// All that was found about one case.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Each round's report; `None` from the round on that failed.
+    pub reports: Vec<Option<Report>>,
+    /// The system calls, if they could be counted.
+    pub counts: Option<Counts>,
+    /// The allocator's part of the time, if it could be had.
+    pub share: Option<f64>,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+}
+
+/// What runs one case. A test puts another in its place.
+pub trait Runner: Sync {
+    /// A timed run.
+    fn timed(&self, case: &Case) -> Result<Report, ChildFailure>;
+    /// An untimed run whose system calls are counted; the reason if that is not permitted.
+    fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure>;
+    /// A run that finds the allocator's part of the time.
+    fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure>;
+}
+
+/// Runs each case in a child process of its own.
+#[derive(Debug)]
+pub struct Children {
+    /// Less work a run.
+    pub quick: bool,
+}
+
+/// No run takes as long; one that does hangs.
+const LONGEST_RUN: Duration = Duration::from_secs(600);
+
+impl Runner for Children {
+    fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
+        spawn::ask(
+            &case.arguments(self.quick, Pass::Timed).line(),
+            case.allocator.environment,
+            None,
+            LONGEST_RUN,
+        )
+    }
+
+    fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure> {
+        let mut line = vec!["trace".to_owned(), "--".to_owned()];
+        line.extend(case.arguments(self.quick, Pass::Traced).line());
+        Ok(match spawn::ask(&line, case.allocator.environment, None, LONGEST_RUN)? {
+            Answer::Counted(counts) => Ok(counts),
+            Answer::Refused(why) => Err(why),
+        })
+    }
+
+    fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure> {
+        spawn::ask(
+            &case.arguments(self.quick, Pass::Share).line(),
+            case.allocator.environment,
+            None,
+            LONGEST_RUN,
+        )
+    }
+}
+
+/// Runs a plan. Whatever fails is told on standard error at once, and its case is not run again.
+pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner, progress: &Progress) -> Vec<Found> {
+    let began = Instant::now();
+    let cases = &plan.cases;
+    let mut found: Vec<Found> = cases.iter().map(|_| Found::default()).collect();
+    let passes = limits.rounds + 1 + usize::from(plan.workload.has_share());
+    let mut steps = Steps::new(progress, cases.len(), passes);
+    let mut longest = Duration::ZERO;
+    for round in 0..limits.rounds {
+        let round_began = Instant::now();
+        if let Some(time) = limits.time
+            && round > 0
+            && began.elapsed() + longest > time
+        {
+            steps.no_more_rounds(limits.rounds - round);
+            break;
+        }
+        for (case, found) in cases.iter().zip(&mut found) {
+            steps.begin(&format!("{}, round {}", case, round + 1));
+            let report = match &found.failure {
+                Some(_) => None,
+                None => found.take(runner.timed(case), case, progress),
+            };
+            found.reports.push(report);
+            steps.done();
+        }
+        longest = longest.max(round_began.elapsed());
+        // After the first round, so that its time is known when the others are judged.
+        if round == 0 {
+            aside(cases, &mut found, runner, &mut steps);
+            if plan.workload.has_share() {
+                shares(cases, &mut found, runner, &mut steps);
+            }
+        }
+    }
+    found
+}
+
+impl Found {
+    fn take<T>(
+        &mut self,
+        result: Result<T, ChildFailure>,
+        case: &Case,
+        progress: &Progress,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(failure) => {
+                progress.warn(&format!("{case}: {failure}"));
+                self.failure = Some(failure.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// Counts system calls, as many cases at a time as there are cores: nothing is timed here.
+fn aside(cases: &[Case], found: &mut [Found], runner: &impl Runner, steps: &mut Steps<'_>) {
+    let next = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let progress = steps.progress;
+    steps.begin("counting system calls");
+    let together = Mutex::new((found, steps));
+    std::thread::scope(|scope| {
+        for _ in 0..workers.min(cases.len()) {
+            scope.spawn(|| {
+                while let Some((index, case)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    cases.get(index).map(|case| (index, case))
+                } {
+                    let result = runner.traced(case);
+                    let Ok(mut together) = together.lock() else { return };
+                    let (found, steps) = &mut *together;
+                    let answer = found[index].take(result, case, progress);
+                    found[index].counts = answer.and_then(Result::ok);
+                    steps.done();
+                }
+            });
+        }
+    });
+}
+
+fn shares(cases: &[Case], found: &mut [Found], runner: &impl Runner, steps: &mut Steps<'_>) {
+    for (case, found) in cases.iter().zip(found) {
+        steps.begin(&format!("{case}, the allocator's part"));
+        if found.failure.is_none() {
+            let result = runner.share(case);
+            found.share = found.take(result, case, steps.progress).flatten();
+        }
+        steps.done();
+    }
+}
+
+/// Steps of a plan, and the time that the rest will take if it goes on like this.
+struct Steps<'p> {
+    progress: &'p Progress,
+    began: Instant,
+    done: usize,
+    all: usize,
+    a_pass: usize,
+}
+
+impl<'p> Steps<'p> {
+    fn new(progress: &'p Progress, a_pass: usize, passes: usize) -> Self {
+        let steps = Self { progress, began: Instant::now(), done: 0, all: a_pass * passes, a_pass };
+        progress.begin(steps.all as u64);
+        steps
+    }
+
+    fn begin(&mut self, what: &str) {
+        let each = self.began.elapsed().checked_div(self.done as u32);
+        let left = each.map(|each| each * (self.all - self.done) as u32);
+        // One step alone says little.
+        self.progress.say(what, left.filter(|_| self.done > 2));
+    }
+
+    fn done(&mut self) {
+        self.done += 1;
+        self.progress.step();
+    }
+
+    fn no_more_rounds(&mut self, left_out: usize) {
+        self.all -= left_out * self.a_pass;
+        self.progress.set_steps(self.all as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::{Wishes, plans};
+
+    /// Writes down what is run, and lets one allocator crash in its second round.
+    #[derive(Default)]
+    struct Diary(Mutex<Vec<String>>);
+
+    impl Diary {
+        fn timed(&self) -> Vec<String> {
+            let lines = self.0.lock().unwrap();
+            lines.iter().filter(|line| !line.contains(' ')).cloned().collect()
+        }
+
+        fn note(&self, line: String) -> usize {
+            let mut lines = self.0.lock().unwrap();
+            lines.push(line);
+            lines.len()
+        }
+    }
+
+    impl Runner for Diary {
+        fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
+            let name = case.allocator.name;
+            if name == "bumpalo" && self.timed().contains(&name.to_owned()) {
+                self.note(name.to_owned());
+                return Err(ChildFailure::Signal(11, String::new()));
+            }
+            let count = self.note(name.to_owned());
+            Ok(crate::bench::row::tests::report(count as f64))
+        }
+
+        fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure> {
+            self.note(format!("{} traced", case.allocator.name));
+            Ok(Err("not here".to_owned()))
+        }
+
+        fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure> {
+            self.note(format!("{} share", case.allocator.name));
+            Ok(Some(0.5))
+        }
+    }
+
+    fn plan(workload: &str) -> Plan {
+        let wishes = Wishes {
+            workloads: vec![workload.to_owned()],
+            allocators: vec!["glibc".to_owned(), "bumpalo".to_owned()],
+            threads: vec![1],
+        };
+        plans(&wishes).unwrap().0.remove(0)
+    }
+
+    #[test]
+    fn rounds_are_interleaved_and_a_case_that_crashed_is_not_run_again() {
+        let plan = plan("grow");
+        let names: Vec<_> = plan.cases.iter().map(|case| case.allocator.name).collect();
+        let diary = Diary::default();
+        let limits = Limits { rounds: 3, time: None };
+        let found = run(&plan, limits, &diary, &Progress::new());
+        let expected: Vec<_> = [&names[..], &names[..], &["glibc"]].concat();
+        assert_eq!(diary.timed(), expected);
+        let bumpalo = &found[names.iter().position(|name| *name == "bumpalo").unwrap()];
+        assert_eq!(bumpalo.failure.as_deref(), Some("ended by SIGSEGV"));
+        assert_eq!(
+            bumpalo.reports.iter().map(Option::is_some).collect::<Vec<_>>(),
+            [true, false, false]
+        );
+    }
+
+    #[test]
+    fn the_first_round_is_run_whatever_the_time() {
+        let limits = Limits { rounds: 9, time: Some(Duration::ZERO) };
+        let found = run(&plan("grow"), limits, &Diary::default(), &Progress::new());
+        assert!(found.iter().all(|found| found.reports.len() == 1));
+    }
+
+    #[test]
+    fn only_what_has_other_work_has_a_share() {
+        let limits = Limits { rounds: 1, time: None };
+        let share = |workload| {
+            let found = run(&plan(workload), limits, &Diary::default(), &Progress::new());
+            found[0].share
+        };
+        assert_eq!((share("query"), share("query-alloc")), (Some(0.5), None));
+    }
+}

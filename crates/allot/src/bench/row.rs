@@ -1,0 +1,234 @@
+//! One row: a workload with an allocator in a setting, over all rounds.
+
+use super::plan::Case;
+use super::rounds::Found;
+use crate::child::Report;
+use crate::statistics::{median, median_whole, ratio};
+use serde::Serialize;
+
+/// The allocator that ratios are taken against.
+pub const OWN: &str = "allotment-arena";
+
+/// A row as `--json` prints it. A figure that could not be had is null.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    pub workload: &'static str,
+    pub allocator: &'static str,
+    /// `malloc` (its objects are freed one by one) or `arena` (together).
+    pub kind: String,
+    pub threads: usize,
+    pub callers: Option<usize>,
+    /// Rounds that were run to their end.
+    pub rounds: usize,
+    /// Operations of one run, over all threads.
+    pub ops: Option<u64>,
+    pub unit: &'static str,
+    pub ns_per_op: Option<f64>,
+    pub ns_per_op_min: Option<f64>,
+    pub ns_per_op_max: Option<f64>,
+    /// This row's time by the project's own row's, round by round.
+    pub ratio_to_own: Option<f64>,
+    /// The fastest of its setting.
+    pub best: bool,
+    pub base_rss_bytes: Option<u64>,
+    pub peak_rss_bytes: Option<u64>,
+    pub end_rss_bytes: Option<u64>,
+    pub live_bytes: Option<u64>,
+    /// Of the measured part, over all threads.
+    pub minor_faults: Option<u64>,
+    pub mmap_calls: Option<u64>,
+    /// Tasks (queries, replies) of one run, over all threads.
+    pub queries: Option<u64>,
+    /// In the steady state, for each query.
+    pub faults_per_query: Option<f64>,
+    /// In the steady state, for each query.
+    pub mmap_calls_per_query: Option<f64>,
+    /// From the beginning to the last finish.
+    pub seconds: Option<f64>,
+    pub queries_per_second: Option<f64>,
+    pub response_ms_avg: Option<f64>,
+    pub response_ms_min: Option<f64>,
+    pub response_ms_max: Option<f64>,
+    /// The part of the time that is spent in the allocator, 0 to 1.
+    pub alloc_share: Option<f64>,
+    /// What kept the allocator from its best in this call, and the remedy.
+    pub handicap: Option<String>,
+    /// The release policy in force.
+    pub policy: &'static str,
+    /// Why figures are missing, if the run failed.
+    pub error: Option<String>,
+}
+
+impl Row {
+    /// Peak memory beyond the harness's own.
+    pub fn peak_net(&self) -> Option<u64> {
+        Some(self.peak_rss_bytes?.saturating_sub(self.base_rss_bytes?))
+    }
+
+    /// Memory held at the end beyond the harness's own.
+    pub fn end_net(&self) -> Option<u64> {
+        Some(self.end_rss_bytes?.saturating_sub(self.base_rss_bytes?))
+    }
+}
+
+/// The rows of a plan's cases, in the same order.
+pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
+    let times = |found: &Found| -> Vec<Option<f64>> {
+        found.reports.iter().map(|report| report.as_ref().map(|report| report.ns_per_op)).collect()
+    };
+    let mut rows: Vec<Row> = cases
+        .iter()
+        .zip(found)
+        .map(|(case, own_found)| {
+            let own = cases
+                .iter()
+                .zip(found)
+                .find(|(other, _)| other.allocator.name == OWN && other.setting == case.setting);
+            let ratio = own.and_then(|(_, own)| ratio(&times(own_found), &times(own)));
+            row(case, own_found, ratio)
+        })
+        .collect();
+    mark_best(&mut rows);
+    rows
+}
+
+fn row(case: &Case, found: &Found, ratio_to_own: Option<f64>) -> Row {
+    // A row of a case that failed has no figures: some rounds of a crashing allocator prove nothing.
+    let reports: Vec<&Report> = match found.failure {
+        Some(_) => Vec::new(),
+        None => found.reports.iter().flatten().collect(),
+    };
+    let first = reports.first();
+    let each = |of: fn(&Report) -> f64| median(reports.iter().map(|report| of(report)));
+    let whole = |of: fn(&Report) -> Option<u64>| median_whole(&reports, |report| of(report));
+    let response = |of: fn(&crate::child::ResponseReport) -> f64| {
+        median(reports.iter().filter_map(|report| report.responses.as_ref().map(of)))
+    };
+    let times = || reports.iter().map(|report| report.ns_per_op);
+    let counts = found.counts.as_ref().filter(|_| found.failure.is_none());
+    let seconds = each(|report| report.wall_seconds);
+    let queries = first.map(|report| report.tasks);
+    Row {
+        workload: case.workload.name,
+        allocator: case.allocator.name,
+        kind: case.allocator.kind.to_string(),
+        threads: case.setting.threads,
+        callers: case.setting.callers,
+        rounds: reports.len(),
+        ops: first.map(|report| report.ops),
+        unit: case.workload.unit,
+        ns_per_op: each(|report| report.ns_per_op),
+        ns_per_op_min: times().min_by(f64::total_cmp),
+        ns_per_op_max: times().max_by(f64::total_cmp),
+        ratio_to_own: ratio_to_own.filter(|_| found.failure.is_none()),
+        best: false,
+        base_rss_bytes: whole(|report| report.memory.base_rss_bytes),
+        peak_rss_bytes: whole(|report| report.memory.peak_rss_bytes),
+        end_rss_bytes: whole(|report| report.memory.end_rss_bytes),
+        live_bytes: first.and_then(|report| report.live_bytes),
+        minor_faults: whole(|report| report.memory.minor_faults),
+        mmap_calls: counts.map(|counts| counts.total()),
+        queries,
+        faults_per_query: median(reports.iter().filter_map(|report| report.steady_faults_per_task)),
+        mmap_calls_per_query: counts.and_then(|counts| counts.steady_calls_per_task()),
+        seconds,
+        queries_per_second: queries.zip(seconds).map(|(queries, time)| queries as f64 / time),
+        response_ms_avg: response(|response| response.average_ms),
+        response_ms_min: response(|response| response.min_ms),
+        response_ms_max: response(|response| response.max_ms),
+        alloc_share: found.share.filter(|_| found.failure.is_none()),
+        handicap: first.and_then(|report| report.handicap.clone()),
+        policy: case.allocator.policy,
+        error: found.failure.clone(),
+    }
+}
+
+fn mark_best(rows: &mut [Row]) {
+    for index in 0..rows.len() {
+        let (threads, callers) = (rows[index].threads, rows[index].callers);
+        let least = rows
+            .iter()
+            .filter(|row| (row.threads, row.callers) == (threads, callers))
+            .filter_map(|row| row.ns_per_op)
+            .min_by(f64::total_cmp);
+        rows[index].best = least.is_some() && rows[index].ns_per_op == least;
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::bench::plan::{Wishes, plans};
+    use crate::child::MemoryReport;
+
+    /// A report of a run that took so many nanoseconds an operation.
+    pub fn report(ns_per_op: f64) -> Report {
+        Report {
+            ops: 1000,
+            tasks: 10,
+            wall_seconds: ns_per_op * 1e-6,
+            ns_per_op,
+            memory: MemoryReport {
+                base_rss_bytes: Some(100),
+                peak_rss_bytes: Some(300),
+                end_rss_bytes: Some(90),
+                minor_faults: Some(0),
+            },
+            live_bytes: None,
+            steady_tasks: 8,
+            steady_faults_per_task: Some(0.0),
+            responses: None,
+            handicap: None,
+        }
+    }
+
+    fn found(times: &[f64]) -> Found {
+        Found { reports: times.iter().map(|ns| Some(report(*ns))).collect(), ..Found::default() }
+    }
+
+    fn cases() -> Vec<Case> {
+        let wishes = Wishes {
+            workloads: vec!["grow".to_owned()],
+            allocators: vec![OWN.to_owned(), "glibc".to_owned(), "bumpalo".to_owned()],
+            threads: vec![1],
+        };
+        plans(&wishes).unwrap().0.remove(0).cases
+    }
+
+    #[test]
+    fn a_row_has_the_median_the_extremes_and_the_ratio() {
+        let cases = cases();
+        let rows = rows(&cases, &[found(&[1.0, 2.0, 4.0]), found(&[3.0, 8.0, 8.0]), found(&[9.0])]);
+        assert_eq!(rows[0].allocator, OWN);
+        assert_eq!((rows[0].ratio_to_own, rows[0].best), (Some(1.0), true));
+        assert_eq!(rows[1].ns_per_op, Some(8.0));
+        assert_eq!((rows[1].ns_per_op_min, rows[1].ns_per_op_max), (Some(3.0), Some(8.0)));
+        assert_eq!((rows[1].ratio_to_own, rows[1].best), (Some(3.0), false));
+        assert_eq!((rows[1].peak_net(), rows[1].end_net()), (Some(200), Some(0)));
+    }
+
+    #[test]
+    fn a_failed_case_has_no_figures_but_its_row_stays() {
+        let cases = cases();
+        let failed = Found {
+            reports: vec![Some(report(1.0)), None],
+            failure: Some("ended by SIGSEGV".to_owned()),
+            ..Found::default()
+        };
+        let rows = rows(&cases, &[found(&[2.0, 2.0]), failed, found(&[3.0, 3.0])]);
+        assert_eq!(rows[1].rounds, 0);
+        assert_eq!((rows[1].ns_per_op, rows[1].ratio_to_own, rows[1].ops), (None, None, None));
+        assert_eq!(rows[1].error.as_deref(), Some("ended by SIGSEGV"));
+        assert!(rows[0].best && !rows[1].best);
+    }
+
+    #[test]
+    fn a_figure_that_could_not_be_had_is_null_and_never_zero() {
+        let cases = cases();
+        let json =
+            serde_json::to_value(&rows(&cases, &[found(&[1.0]), found(&[1.0]), found(&[1.0])])[1]);
+        let json = json.unwrap();
+        assert!(json["mmap_calls"].is_null() && json["response_ms_avg"].is_null());
+        assert_eq!(json["minor_faults"], 0);
+    }
+}

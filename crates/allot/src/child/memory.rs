@@ -1,0 +1,50 @@
+//! A process's own memory and faults, as the kernel counts them. What can't be had is `None`.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use procfs::process::Process;
+
+/// Resident bytes now.
+pub fn resident() -> Option<u64> {
+    status(|status| status.vmrss)
+}
+
+/// The most resident bytes since [`forget_peak`], or since the process began.
+pub fn peak_resident() -> Option<u64> {
+    status(|status| status.vmhwm).or_else(|| {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+        u64::try_from(usage.max_rss()).ok().filter(|kib| *kib > 0).map(|kib| kib * 1024)
+    })
+}
+
+/// Lets the peak begin anew, where that is permitted.
+pub fn forget_peak() {
+    // Where it is not, the peak counts from the process's begin: never too low.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Minor page faults of the whole process so far.
+pub fn minor_faults() -> Option<u64> {
+    u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.minor_page_faults()).ok()
+}
+
+fn status(kib: impl Fn(&procfs::process::Status) -> Option<u64>) -> Option<u64> {
+    let status = Process::myself().ok()?.status().ok()?;
+    kib(&status).map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touched_memory_is_resident_and_faulted_in() {
+        let (before, faults) = (resident().unwrap(), minor_faults().unwrap());
+        forget_peak();
+        let block = std::hint::black_box(vec![1u8; 32 << 20]);
+        let after = resident().unwrap();
+        drop(block);
+        assert!(after > before + (24 << 20), "{before} -> {after}");
+        assert!(peak_resident().unwrap() > before + (24 << 20));
+        assert!(minor_faults().unwrap() > faults);
+    }
+}

@@ -1,0 +1,204 @@
+//! A measured run, in a process of its own, which prints one line of JSON.
+
+pub mod memory;
+pub mod spawn;
+
+use crate::failure::Failure;
+use crate::trace::{self, marks::Mark};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
+use std::time::Duration;
+use workloads::{Effort, Load, Outcome, Setting, Watch, Workload, query};
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Pass {
+    /// To be timed.
+    Timed,
+    /// To have its system calls counted.
+    Traced,
+    /// To find the allocator's part of the time.
+    Share,
+}
+
+/// The arguments of `allot child`, which `allot bench` starts.
+#[derive(Debug, Clone, Args)]
+pub struct ChildArguments {
+    pub workload: String,
+    pub allocator: String,
+    #[arg(long)]
+    pub threads: usize,
+    #[arg(long)]
+    pub callers: Option<usize>,
+    #[arg(long)]
+    pub quick: bool,
+    #[arg(long, value_enum, default_value = "timed")]
+    pub pass: Pass,
+}
+
+impl ChildArguments {
+    /// As they are written on a command line.
+    pub fn line(&self) -> Vec<String> {
+        let mut line = vec!["child".to_owned(), self.workload.clone(), self.allocator.clone()];
+        line.push(format!("--threads={}", self.threads));
+        line.extend(self.callers.map(|callers| format!("--callers={callers}")));
+        line.extend(self.quick.then(|| "--quick".to_owned()));
+        let pass = match self.pass {
+            Pass::Timed => "timed",
+            Pass::Traced => "traced",
+            Pass::Share => "share",
+        };
+        line.push(format!("--pass={pass}"));
+        line
+    }
+}
+
+/// What a timed run found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub ops: u64,
+    pub tasks: u64,
+    pub wall_seconds: f64,
+    pub ns_per_op: f64,
+    pub memory: MemoryReport,
+    pub live_bytes: Option<u64>,
+    pub steady_tasks: u64,
+    pub steady_faults_per_task: Option<f64>,
+    pub responses: Option<ResponseReport>,
+    /// What kept the allocator from its best in this process.
+    pub handicap: Option<String>,
+}
+
+/// The memory of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    pub base_rss_bytes: Option<u64>,
+    pub peak_rss_bytes: Option<u64>,
+    pub end_rss_bytes: Option<u64>,
+    pub minor_faults: Option<u64>,
+}
+
+/// Response times, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ResponseReport {
+    pub average_ms: f64,
+    pub min_ms: f64,
+    pub max_ms: f64,
+}
+
+impl From<query::Responses> for ResponseReport {
+    fn from(responses: query::Responses) -> Self {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            average_ms: ms(responses.average),
+            min_ms: ms(responses.min),
+            max_ms: ms(responses.max),
+        }
+    }
+}
+
+impl Report {
+    fn new(allocator: &str, outcome: &Outcome, memory: MemoryReport) -> Self {
+        let about = peers::known().iter().find(|about| about.name == allocator);
+        Self {
+            ops: outcome.ops,
+            tasks: outcome.tasks,
+            wall_seconds: outcome.wall.as_secs_f64(),
+            ns_per_op: outcome.ns_per_op(),
+            memory,
+            live_bytes: outcome.live_bytes,
+            steady_tasks: outcome.steady.tasks,
+            steady_faults_per_task: outcome.steady.faults_per_task(),
+            responses: outcome.responses.map(ResponseReport::from),
+            handicap: about.and_then(|about| (about.handicap)()).map(str::to_owned),
+        }
+    }
+}
+
+/// Runs what the arguments say and prints what it found.
+pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
+    spawn::end_with_parent();
+    let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+    let load = Load {
+        workload: Workload::named(&arguments.workload).map_err(|error| usage(&error))?,
+        setting: Setting { threads: arguments.threads, callers: arguments.callers },
+        effort: if arguments.quick { Effort::Quick } else { Effort::Full },
+    };
+    let printed = if arguments.pass == Pass::Share {
+        let share = load.share(&arguments.allocator).map_err(|error| usage(&error))?;
+        serde_json::to_string(&share)
+    } else {
+        let gauge = Gauge::new(arguments.pass == Pass::Traced);
+        let outcome = load.measure(&arguments.allocator, &gauge).map_err(|error| usage(&error))?;
+        serde_json::to_string(&Report::new(&arguments.allocator, &outcome, gauge.into_report()))
+    };
+    let printed = printed.map_err(|error| Failure::Failed(error.to_string()))?;
+    crate::output::line(printed)
+}
+
+/// Reads memory and faults at the right moments, and sets marks for a tracer.
+#[derive(Debug)]
+pub struct Gauge {
+    traced: bool,
+    report: Mutex<MemoryReport>,
+}
+
+impl Gauge {
+    /// A gauge; one that is traced lets the tracer in.
+    pub fn new(traced: bool) -> Self {
+        if traced {
+            trace::let_tracer_in();
+        }
+        Self { traced, report: Mutex::default() }
+    }
+
+    /// What it read.
+    pub fn into_report(self) -> MemoryReport {
+        self.report.into_inner().unwrap_or_default()
+    }
+
+    fn mark(&self, mark: Mark) {
+        if self.traced {
+            trace::marks::set(mark);
+        }
+    }
+
+    fn note(&self, note: impl FnOnce(&mut MemoryReport)) {
+        if let Ok(mut report) = self.report.lock() {
+            note(&mut report);
+        }
+    }
+}
+
+impl Watch for Gauge {
+    fn ready(&self) {
+        self.note(|report| report.base_rss_bytes = memory::resident());
+        memory::forget_peak();
+    }
+
+    fn begin(&self) {
+        // The count of faults is taken last, and at the end first: reading files takes some too.
+        self.note(|report| report.minor_faults = memory::minor_faults());
+        self.mark(Mark::Begin);
+    }
+
+    fn steady(&self) {
+        self.mark(Mark::Steady);
+    }
+
+    fn finished(&self) {
+        self.mark(Mark::Finished);
+    }
+
+    fn end(&self) {
+        self.mark(Mark::End);
+        let faults = memory::minor_faults();
+        self.note(|report| {
+            report.minor_faults =
+                faults.zip(report.minor_faults).map(|(after, before)| after.saturating_sub(before));
+            report.peak_rss_bytes = memory::peak_resident();
+            report.end_rss_bytes = memory::resident();
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! Starting child processes, waiting for them with a limit, and saying how they failed.
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::getppid;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Tells a child which process is its parent.
+const PARENT: &str = "ALLOT_PARENT";
+
+/// This executable, to be started as a child with `arguments`.
+pub fn child_command(arguments: &[String]) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(arguments).env(PARENT, std::process::id().to_string());
+    Ok(command)
+}
+
+/// Variables, with their values, for a child and its own children.
+pub type Environment = [(&'static str, &'static str)];
+
+/// In a child: it ends when its parent does, however that ends.
+pub fn end_with_parent() {
+    let told = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
+    let parent = std::env::var(PARENT).ok().and_then(|parent| parent.parse().ok());
+    // If the parent has gone before it could be asked for, nobody waits for the child's answer.
+    if told && parent.is_some_and(|parent: i32| parent != getppid().as_raw()) {
+        std::process::exit(1);
+    }
+}
+
+/// Why a child gave no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ChildFailure {
+    /// It did not start, or its pipes failed.
+    Lost(String),
+    /// It was killed by a signal; the last line that it wrote to standard error.
+    Signal(i32, String),
+    /// It ended with an exit code; the last line that it wrote to standard error.
+    Code(i32, String),
+    /// It was still running at the limit.
+    TimedOut(Duration),
+    /// It answered what nobody can read.
+    Garbled(String),
+}
+
+impl fmt::Display for ChildFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(why) => write!(f, "its process failed: {why}"),
+            Self::Signal(number, last) => {
+                let name = Signal::try_from(*number).map_or("an unknown signal", Signal::as_str);
+                write!(f, "ended by {name}{}", after_colon(last))
+            }
+            Self::Code(code, last) => write!(f, "ended with exit code {code}{}", after_colon(last)),
+            Self::TimedOut(limit) => write!(f, "still running after {} s", limit.as_secs()),
+            Self::Garbled(what) => write!(f, "answered what nobody can read: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ChildFailure {}
+
+fn after_colon(last: &str) -> String {
+    if last.is_empty() { String::new() } else { format!(": {last}") }
+}
+
+/// Runs this executable with `arguments` in `environment`, gives it `input`, and reads its answer.
+pub fn ask<T: serde::de::DeserializeOwned>(
+    arguments: &[String],
+    environment: &Environment,
+    input: Option<&[u8]>,
+    limit: Duration,
+) -> Result<T, ChildFailure> {
+    let mut command =
+        child_command(arguments).map_err(|error| ChildFailure::Lost(error.to_string()))?;
+    command.envs(environment.iter().copied());
+    let answer = run(command, input, limit)?;
+    serde_json::from_str(&answer).map_err(|error| ChildFailure::Garbled(error.to_string()))
+}
+
+/// Runs a command to its end, or for as long as the limit, and returns what it printed.
+fn run(
+    mut command: Command,
+    input: Option<&[u8]>,
+    limit: Duration,
+) -> Result<String, ChildFailure> {
+    let lost = |error: io::Error| ChildFailure::Lost(error.to_string());
+    let mut child = command
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(lost)?;
+    let stdin = child.stdin.take();
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
+    thread::scope(|scope| {
+        if let (Some(mut pipe), Some(input)) = (stdin, input) {
+            // A child that ends early closes its end; its exit says why.
+            scope.spawn(move || _ = pipe.write_all(input));
+        }
+        let errors = scope.spawn(move || read(stderr));
+        let (done, finished) = mpsc::channel();
+        scope.spawn(move || _ = done.send(read(stdout)));
+        let printed = match finished.recv_timeout(limit) {
+            Ok(printed) => printed,
+            Err(_) => {
+                end(&mut child);
+                return Err(ChildFailure::TimedOut(limit));
+            }
+        };
+        let status = child.wait().map_err(lost)?;
+        let errors = errors.join().unwrap_or_default();
+        judge(status, printed, &errors)
+    })
+}
+
+fn end(child: &mut Child) {
+    // It may have ended in this very moment, which is just as well.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn read(pipe: Option<impl Read>) -> String {
+    let mut text = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // What came before an error is still worth something.
+        let _ = pipe.read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn judge(status: ExitStatus, printed: String, errors: &str) -> Result<String, ChildFailure> {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(printed),
+        (Some(code), _) => Err(ChildFailure::Code(code, told(errors))),
+        (None, signal) => Err(ChildFailure::Signal(signal.unwrap_or_default(), told(errors))),
+    }
+}
+
+/// What a child's standard error tells in one line: the message of a panic, else its last line.
+fn told(errors: &str) -> String {
+    let mut lines = errors.lines().filter(|line| !line.starts_with("note: "));
+    let panic = lines.clone().position(|line| line.contains(" panicked at "));
+    let line = match panic {
+        Some(at) => lines.nth(at + 1),
+        None => lines.next_back(),
+    };
+    line.unwrap_or_default().trim_start_matches("allot: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_answer_is_what_was_printed() {
+        let answer = run(shell("cat; echo not this >&2"), Some(b"input"), LONG);
+        assert_eq!(answer, Ok("input".to_owned()));
+    }
+
+    #[test]
+    fn a_signal_and_an_exit_code_are_told_apart() {
+        let killed = run(shell("kill -SEGV $$"), None, LONG).unwrap_err();
+        assert_eq!(killed.to_string(), "ended by SIGSEGV");
+        let ended = run(shell("echo first >&2; echo last >&2; exit 3"), None, LONG).unwrap_err();
+        assert_eq!(ended.to_string(), "ended with exit code 3: last");
+    }
+
+    #[test]
+    fn a_panic_is_told_by_its_message() {
+        let errors = "thread 'main' (7) panicked at src/x.rs:1:2:\nthe message\nnote: run with";
+        assert_eq!(told(errors), "the message");
+    }
+
+    #[test]
+    fn a_child_that_does_not_end_is_ended() {
+        let limit = Duration::from_millis(50);
+        let failure = run(shell("exec sleep 600"), None, limit).unwrap_err();
+        assert_eq!(failure, ChildFailure::TimedOut(limit));
+    }
+}

@@ -1,0 +1,129 @@
+//! `allot queries`: context queries of one allocator in a process of its own.
+
+use super::snapshot;
+use crate::child::ResponseReport;
+use crate::child::spawn::end_with_parent;
+use crate::failure::Failure;
+use peers::{About, Allocator, Visitor};
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use workloads::Unwatched;
+use workloads::query::store::Store;
+use workloads::query::{Callers, Queries, Question};
+use workloads::run::{DIMENSIONS, VALUES};
+
+/// The arguments of `allot queries`, which the tour starts.
+#[derive(Debug, Clone, clap::Args)]
+pub struct QueriesArguments {
+    pub allocator: String,
+    /// Queries on each context.
+    #[arg(long)]
+    pub count: usize,
+    #[arg(long)]
+    pub threads: usize,
+    #[arg(long)]
+    pub callers: usize,
+    /// Charts of the synthetic store; without it the store comes on standard input, and each of its
+    /// contexts is asked about in turn.
+    #[arg(long)]
+    pub charts: Option<usize>,
+}
+
+impl QueriesArguments {
+    /// One caller asks about each context of a store on standard input.
+    pub fn on_stdin(count: usize) -> Self {
+        Self { allocator: String::new(), count, threads: 1, callers: 1, charts: None }
+    }
+
+    /// `callers` callers ask about a synthetic store of so many charts.
+    pub fn synthetic(charts: usize, count: usize, threads: usize, callers: usize) -> Self {
+        Self { allocator: String::new(), count, threads, callers, charts: Some(charts) }
+    }
+
+    /// What it is for.
+    pub fn meaning(&self) -> &'static str {
+        match (self.charts, self.callers) {
+            (None, _) => "this machine's counters",
+            (Some(_), 1) => "full size, one caller",
+            (Some(_), _) => "full size, many callers",
+        }
+    }
+
+    /// As they are written on a command line, with an allocator.
+    pub fn line(&self, allocator: &str) -> Vec<String> {
+        let mut line = vec![
+            "queries".to_owned(),
+            allocator.to_owned(),
+            format!("--count={}", self.count),
+            format!("--threads={}", self.threads),
+            format!("--callers={}", self.callers),
+        ];
+        line.extend(self.charts.map(|charts| format!("--charts={charts}")));
+        line
+    }
+}
+
+/// What the queries on one context came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QueryReport {
+    pub context: String,
+    pub dimensions: u64,
+    pub series: u64,
+    pub queries: usize,
+    pub wall_seconds: f64,
+    pub responses: ResponseReport,
+}
+
+/// Answers the queries and prints the reports.
+pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
+    end_with_parent();
+    let failed = |why: String| Failure::Failed(why);
+    let store = match arguments.charts {
+        Some(charts) => Store::synthetic(charts, DIMENSIONS, VALUES),
+        None => {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
+            snapshot::read(&bytes).map_err(|error| failed(error.to_string()))?
+        }
+    };
+    let contexts = store.contexts();
+    let questions: Vec<_> =
+        contexts.into_iter().map(|context| Question::new(&store, context)).collect();
+    let asked = Asked { arguments, store: &store, questions: &questions };
+    let reports = peers::with(&arguments.allocator, asked)
+        .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
+    let printed = serde_json::to_string(&reports).map_err(|error| failed(error.to_string()))?;
+    crate::output::line(printed)
+}
+
+struct Asked<'a> {
+    arguments: &'a QueriesArguments,
+    store: &'a Store,
+    questions: &'a [Question],
+}
+
+impl Visitor for Asked<'_> {
+    type Output = Vec<QueryReport>;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Self::Output {
+        let callers = match self.arguments.callers {
+            1 => Callers::One,
+            _ => Callers::Many { workers: self.arguments.threads },
+        };
+        let count = self.arguments.count;
+        let report = |question: &Question| {
+            let questions = std::slice::from_ref(question);
+            let queries = Queries { store: self.store, questions, count, callers };
+            let outcome = queries.run::<A>(&Unwatched);
+            Some(QueryReport {
+                context: question.context().to_owned(),
+                dimensions: question.expected().dimensions,
+                series: question.expected().series,
+                queries: count,
+                wall_seconds: outcome.wall.as_secs_f64(),
+                responses: outcome.responses?.into(),
+            })
+        };
+        self.questions.iter().filter_map(report).collect()
+    }
+}

@@ -1,0 +1,262 @@
+//! The command as a user meets it.
+
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn allot(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("CARGO");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    allot(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The quickest bench there is.
+const SHORT: [&str; 7] = ["bench", "query-small", "--quick", "--rounds", "1", "--threads", "1"];
+
+fn short(more: &[&'static str]) -> Vec<&'static str> {
+    [&SHORT[..], more].concat()
+}
+
+fn json_lines(output: &Output) -> Vec<Value> {
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn bad_arguments_are_told_in_one_line_with_exit_code_2() {
+    for arguments in [
+        &["trim"][..],
+        &["bench", "--roundz"],
+        &["bench", "--rounds", "0"],
+        &["bench", "--rounds", "many"],
+        &["bench", "--threads", "0"],
+        &["bench", "--threads", "1,,2"],
+        &["bench", "--html"],
+        &["bench", "--html", "/no/such/directory/page.html"],
+        &["bench", "quary"],
+        &["bench", "--allocators", "glibcc"],
+        &["bench", "query", "--allocators", "typed-arena"],
+        &["--json", "bench"],
+    ] {
+        let output = run(arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(errors.starts_with("allot: "), "{arguments:?}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn an_unknown_name_lists_the_known_ones() {
+    let errors = text(&run(&["bench", "quary"]).stderr);
+    assert!(errors.contains("'quary'"), "{errors}");
+    for workload in workloads::catalogue() {
+        assert!(errors.contains(workload.name), "{errors}");
+    }
+    let errors = text(&run(&["bench", "--allocators", "glibc,glibcc"]).stderr);
+    assert!(errors.contains("'glibcc'"), "{errors}");
+    for about in peers::known() {
+        assert!(errors.contains(about.name), "{errors}");
+    }
+}
+
+#[test]
+fn help_names_every_workload_and_allocator() {
+    let help = text(&run(&["bench", "--help"]).stdout);
+    for workload in workloads::catalogue() {
+        assert!(help.contains(workload.name) && help.contains(workload.meaning), "{help}");
+    }
+    for about in peers::known() {
+        assert!(help.contains(about.name), "{help}");
+    }
+    let help = text(&run(&["--help"]).stdout);
+    assert!(help.contains("bench") && help.contains("tour"), "{help}");
+    for hidden in ["child", "trace", "known-calls", "--small"] {
+        assert!(!help.contains(hidden), "{help}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    for arguments in [
+        short(&["--allocators", "glibc", "--json"]),
+        short(&["--allocators", "glibc"]),
+        vec!["bench", "--help"],
+        vec!["--small"],
+        vec!["--small", "--json"],
+    ] {
+        let mut child =
+            allot(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut errors = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}: {errors}");
+        assert_eq!(errors, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_json_row_has_every_field_of_the_contract() {
+    let output = run(&short(&["--allocators", "glibc,bumpalo", "--json"]));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert_eq!((&row["workload"], &row["threads"]), (&"query-small".into(), &1.into()));
+        assert_eq!((&row["rounds"], &row["unit"]), (&1.into(), &"object".into()));
+        assert_eq!(row["ops"].as_u64().unwrap() % 400, 0);
+        assert_eq!(row["ops"].as_u64().unwrap() / 400, row["queries"].as_u64().unwrap());
+        let ns = ["ns_per_op", "ns_per_op_min", "ns_per_op_max"].map(|f| row[f].as_f64().unwrap());
+        assert!(ns[0] > 0.0 && ns[1] == ns[0] && ns[2] == ns[0], "{row}");
+        assert!(row["base_rss_bytes"].as_u64().unwrap() > 0);
+        assert!(row["peak_rss_bytes"].as_u64().unwrap() >= row["end_rss_bytes"].as_u64().unwrap());
+        assert_eq!(row["live_bytes"], 100 * (192 + 24 + 40 + 64));
+        assert!(row["policy"].is_string());
+        for field in ["minor_faults", "mmap_calls", "faults_per_query", "mmap_calls_per_query"] {
+            assert!(row[field].is_number() || row[field].is_null(), "{field}");
+        }
+        // What does not apply is there, and null.
+        for field in ["response_ms_avg", "response_ms_min", "response_ms_max", "alloc_share"] {
+            assert_eq!(row.get(field), Some(&Value::Null), "{field}");
+        }
+    }
+    assert_eq!(rows.iter().filter(|row| row["best"] == true).count(), 1);
+}
+
+#[test]
+fn plain_output_has_no_escapes_and_fits_in_100_columns() {
+    let output = run(&short(&["--allocators", "glibc,bumpalo"]));
+    let printed = text(&output.stdout);
+    assert!(!printed.contains('\u{1b}'));
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+    assert!(printed.contains("ns/object") && printed.contains("»"), "{printed}");
+    assert_eq!(text(&output.stderr), "", "no bar where there is no terminal");
+}
+
+#[test]
+fn the_page_is_written() {
+    let path = std::env::temp_dir().join(format!("allot-page-{}.html", std::process::id()));
+    let name = path.to_str().unwrap().to_owned();
+    let mut arguments: Vec<&str> = SHORT.to_vec();
+    arguments.extend(["--allocators", "glibc", "--html", &name]);
+    let output = run(&arguments);
+    let page = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(page.contains("<svg") && page.contains("glibc") && page.ends_with("</html>\n"));
+}
+
+/// The answer of `allot trace` to what is known; `None` where it may not trace, which it says.
+fn traced(threads: &str) -> Option<Value> {
+    let output = run(&["trace", "--", "known-calls", threads]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    if answer["counted"].is_null() {
+        let why = answer["refused"].as_str().unwrap();
+        assert!(why.starts_with("ptrace: ") || why.starts_with("seccomp: "), "{why}");
+        return None;
+    }
+    Some(answer["counted"].clone())
+}
+
+#[test]
+fn the_tracer_counts_every_call_of_every_thread_and_no_other() {
+    for threads in [1, 7] {
+        let Some(counted) = traced(&threads.to_string()) else { return };
+        for call in ["mmap", "munmap", "mremap", "madvise", "mprotect", "brk"] {
+            assert_eq!(counted["calls"][call], 5 * threads, "{call}: {counted}");
+        }
+        assert_eq!(counted["steady_calls"], 6 * 2 * threads, "{counted}");
+    }
+}
+
+#[test]
+fn the_small_tour_prints_both_tables_the_line_and_the_command() {
+    let output = run(&["--small"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    for expected in
+        ["This machine", "process", "sequential test", "parallel test", "glibc", "bumpalo"]
+    {
+        assert!(printed.contains(expected), "{expected}: {printed}");
+    }
+    assert!(printed.contains("Here an arena answers one caller"), "{printed}");
+    assert!(printed.lines().last().unwrap().contains("allot bench query"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+    assert!(!printed.contains('\u{1b}'));
+}
+
+#[test]
+fn the_small_tour_is_json_too() {
+    let output = run(&["--small", "--json"]);
+    let figures = json_lines(&output);
+    for part in ["machine", "sequential", "parallel"] {
+        assert!(figures.iter().any(|figure| figure["part"] == part), "{part}");
+    }
+    let rate = |figure: &Value| figure["transactions_per_second"].as_f64();
+    let full_size = figures.iter().filter(|figure| figure["part"] != "machine");
+    assert!(full_size.clone().count() >= 4);
+    assert!(full_size.clone().all(|figure| rate(figure).is_some_and(|rate| rate > 0.0)));
+}
+
+/// The processes whose parent is `parent`.
+fn children_of(parent: u32) -> Vec<u32> {
+    let of = |entry: std::fs::DirEntry| {
+        let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let after_name = stat.rsplit_once(')')?.1;
+        let mut fields = after_name.split_whitespace();
+        let (state, its_parent) = (fields.next()?, fields.next()?);
+        (state != "Z" && its_parent == parent.to_string()).then_some(id)
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().filter_map(of).collect()
+}
+
+/// Waits for what must come; a test that waits in vain fails.
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_children_too() {
+    for (signal, code) in [("INT", Some(130)), ("TERM", Some(130)), ("KILL", None)] {
+        let mut bench = allot(&["bench", "query", "--allocators", "glibc", "--rounds", "1000"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let children = wait_for("a child", || {
+            let children = children_of(bench.id());
+            (!children.is_empty()).then_some(children)
+        });
+        let sent = Command::new("kill")
+            .args([format!("-{signal}"), bench.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        assert_eq!(bench.wait().unwrap().code(), code, "{signal}");
+        for child in children {
+            wait_for("the child's end", || {
+                let gone = std::fs::read_to_string(format!("/proc/{child}/stat"))
+                    .map_or(true, |stat| stat.contains(") Z "));
+                gone.then_some(())
+            });
+        }
+    }
+}
