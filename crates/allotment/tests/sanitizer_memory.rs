@@ -1,0 +1,315 @@
+//! Freed arena memory is poisoned: AddressSanitizer and Valgrind catch who touches it.
+//!
+//! Each test runs one misuse in a child process under the tool that `ALLOTMENT_EXPECT_TOOL` names (`asan` or
+//! `valgrind`; `.ci/sanitizers` sets it) and looks for the tool's report. Without one it says that it skips.
+
+use std::alloc::Layout;
+use std::hint::black_box;
+use std::process::{Command, Output};
+use std::ptr::NonNull;
+
+use allotment::{Arena, ArenaVec, Release, Retain, recycler};
+
+/// The case that a child process runs.
+const CASE: &str = "ALLOTMENT_SANITIZER_CASE";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    AddressSanitizer,
+    Valgrind,
+}
+
+fn expected_tool() -> Option<Tool> {
+    match std::env::var("ALLOTMENT_EXPECT_TOOL").as_deref() {
+        Ok("asan") => Some(Tool::AddressSanitizer),
+        Ok("valgrind") => Some(Tool::Valgrind),
+        _ => None,
+    }
+}
+
+/// Runs a case in a child, under the tool; nothing if there is no tool.
+fn run(case: &str) -> Option<(Tool, Output)> {
+    let Some(tool) = expected_tool() else {
+        println!("skipped: {case}: ALLOTMENT_EXPECT_TOOL names no tool; .ci/sanitizers runs this");
+        return None;
+    };
+    let program = std::env::current_exe().unwrap();
+    let mut command = match tool {
+        Tool::AddressSanitizer => Command::new(program),
+        Tool::Valgrind => {
+            let mut command = Command::new("valgrind");
+            command.args(["--quiet", "--error-exitcode=99", "--leak-check=no"]).arg(program);
+            command
+        }
+    };
+    command.args(["--exact", "the_child_runs_its_case", "--nocapture", "--test-threads=1"]);
+    Some((tool, command.env(CASE, case).output().unwrap()))
+}
+
+/// The tool must stop the case with a report of this access.
+fn is_caught(case: &str, access: Access) {
+    let Some((tool, output)) = run(case) else { return };
+    let report = String::from_utf8_lossy(&output.stderr);
+    // The tool's own exit status: a crash of another kind is no catch.
+    let stopped = match tool {
+        Tool::AddressSanitizer => 1,
+        Tool::Valgrind => 99,
+    };
+    assert_eq!(output.status.code(), Some(stopped), "{case} was not caught:\n{report}");
+    let words: &[&str] = match (tool, access) {
+        (Tool::AddressSanitizer, Access::Read) => &["use-after-poison", "READ of size"],
+        (Tool::AddressSanitizer, Access::Write) => &["use-after-poison", "WRITE of size"],
+        (Tool::Valgrind, Access::Read) => &["Invalid read of size"],
+        (Tool::Valgrind, Access::Write) => &["Invalid write of size"],
+    };
+    for word in words {
+        assert!(report.contains(word), "{case}: no '{word}' in:\n{report}");
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Access {
+    Read,
+    Write,
+}
+
+fn write(place: *mut u8) {
+    // SAFETY: none; it is the misuse that the tool must catch. The chunk is still mapped in every case.
+    unsafe { black_box(place).write_volatile(1) };
+}
+
+fn read(place: *const u8) {
+    // SAFETY: none, as above.
+    black_box(unsafe { black_box(place).read_volatile() });
+}
+
+/// An address of an object without the borrow that would forbid the misuse.
+fn bytes_of<T>(object: &mut T) -> *mut u8 {
+    std::ptr::from_mut(object).cast()
+}
+
+const EIGHT: Layout = Layout::new::<u64>();
+
+/// The misuses, and beside them uses that are right and must pass.
+fn run_case(case: &str) {
+    let mut arena = Arena::with_hint(20_000);
+    // An object that stays, so that no case is about a chunk's first byte alone.
+    let kept = bytes_of(arena.alloc(0u64));
+    match case {
+        "clean" => clean(&mut arena),
+        "write after reset" => {
+            arena.reset();
+            write(kept);
+        }
+        "read after reset" => {
+            arena.reset();
+            read(kept);
+        }
+        "write after rewind" => {
+            let object = bytes_of(arena.mark().alloc([7u64; 4]));
+            write(object);
+        }
+        "read after scope" => {
+            let object = arena.scope(|scope| bytes_of(scope.alloc(7u64)).addr());
+            read(kept.with_addr(object));
+        }
+        "write after free" => {
+            let object = arena.alloc_layout(EIGHT);
+            // SAFETY: allocated just now with this layout.
+            unsafe { arena.free(object, EIGHT) };
+            write(object.as_ptr());
+        }
+        "write to a shrunk tail" => {
+            let sixteen = Layout::new::<[u64; 2]>();
+            let object = arena.alloc_layout(sixteen);
+            // SAFETY: allocated just now with this layout, and smaller afterwards.
+            let shrunk = unsafe { arena.try_shrink(object, sixteen, EIGHT) }.unwrap();
+            write(shrunk.as_ptr().wrapping_add(8));
+        }
+        "read from a vector's old place" => {
+            let mut vec = ArenaVec::with_capacity_in(4, &arena);
+            vec.push(1u64);
+            let old = vec.as_ptr().cast::<u8>();
+            arena.alloc(2u64);
+            vec.reserve(100);
+            read(old);
+        }
+        "overrun by one byte" => {
+            let five = Layout::from_size_align(5, 1).unwrap();
+            let object = arena.alloc_layout(five);
+            write(object.as_ptr().wrapping_add(5));
+        }
+        "read behind an object with another one after it" => {
+            let object = bytes_of(arena.alloc(1u64));
+            arena.alloc(2u64);
+            read(object.wrapping_add(8));
+        }
+        "read beyond the position" => read(kept.wrapping_add(3000)),
+        "write to a chunk that a reset kept" => {
+            let mut arena = Arena::builder().retain(Retain::UpTo(1 << 20)).build();
+            let first = bytes_of(arena.alloc([1u8; 4000]));
+            arena.alloc([2u8; 8000]);
+            arena.reset();
+            write(first);
+        }
+        "write to a chunk in the recycler" => {
+            drop(arena);
+            assert!(recycler().cached_bytes() > 0, "the chunk is cached");
+            write(kept);
+        }
+        "read of a recycled chunk beyond the position" => {
+            drop(arena);
+            let next = Arena::with_hint(20_000);
+            assert_eq!(next.statistics().recycled_chunks, 1, "the chunk came back");
+            read(kept.wrapping_add(3000));
+        }
+        "branch on bytes that were never written" => {
+            drop(arena);
+            let next = Arena::with_hint(20_000);
+            let object = next.alloc_layout(EIGHT);
+            // SAFETY: the object's own bytes, which the tool must know to be unwritten.
+            if black_box(unsafe { object.cast::<u64>().read_volatile() }) == 7 {
+                println!("seven");
+            }
+        }
+        other => panic!("no case '{other}'"),
+    }
+}
+
+/// Every way to get and give back memory, each byte of it touched.
+fn clean(arena: &mut Arena) {
+    for round in 0..3 {
+        for size in [1, 7, 8, 9, 64, 1000, 5000, 70_000] {
+            let layout = Layout::from_size_align(size, 64).unwrap();
+            let object = arena.alloc_layout(layout);
+            fill(object, size);
+            let larger = Layout::from_size_align(size + 9, 64).unwrap();
+            // SAFETY: allocated just now with this layout.
+            let object = unsafe { arena.grow(object, layout, larger) };
+            fill(object, size + 9);
+            // SAFETY: grown just now to this layout.
+            unsafe { arena.free(object, larger) };
+        }
+        assert!(arena.calloc(100, 33).iter().all(|&byte| byte == 0));
+        arena.scope(|scope| {
+            let outer = scope.alloc([1u8; 100]);
+            scope.scope(|inner| inner.alloc_slice_copy(outer).fill(2));
+            outer.fill(3);
+        });
+        let text: String = (0..2000).map(|n| char::from(b'a' + n as u8 % 26)).collect();
+        let mut vec: ArenaVec<'_, &str> = ArenaVec::new_in(arena);
+        vec.extend(text.as_bytes().chunks(3).map(|part| std::str::from_utf8(part).unwrap()));
+        assert_eq!(vec.concat(), text);
+        drop(vec);
+        match round {
+            0 => arena.reset(),
+            1 => *arena = Arena::builder().release(Release::AtOnce).build(),
+            _ => *arena = Arena::builder().hardened(true).build(),
+        }
+    }
+    recycler().trim();
+}
+
+fn fill(object: NonNull<u8>, size: usize) {
+    // SAFETY: the caller's object of this size.
+    unsafe {
+        object.write_bytes(1, size);
+        let bytes = std::slice::from_raw_parts(object.as_ptr(), size);
+        assert!(bytes.iter().all(|&byte| byte == 1));
+    }
+}
+
+/// Not a claim of its own: what [`run`] starts in a child.
+#[test]
+fn the_child_runs_its_case() {
+    if let Ok(case) = std::env::var(CASE) {
+        run_case(&case);
+    }
+}
+
+#[test]
+fn what_is_right_makes_no_report() {
+    let Some((_, output)) = run("clean") else { return };
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{report}");
+    for word in ["AddressSanitizer", "Invalid", "uninitialised"] {
+        assert!(!report.contains(word), "{report}");
+    }
+}
+
+#[test]
+fn a_write_after_reset_is_caught() {
+    is_caught("write after reset", Access::Write);
+}
+
+#[test]
+fn a_read_after_reset_is_caught() {
+    is_caught("read after reset", Access::Read);
+}
+
+#[test]
+fn a_write_after_a_marks_rewind_is_caught() {
+    is_caught("write after rewind", Access::Write);
+}
+
+#[test]
+fn a_read_after_the_end_of_a_scope_is_caught() {
+    is_caught("read after scope", Access::Read);
+}
+
+#[test]
+fn a_write_after_free_is_caught() {
+    is_caught("write after free", Access::Write);
+}
+
+#[test]
+fn a_write_to_the_tail_that_a_shrink_cut_off_is_caught() {
+    is_caught("write to a shrunk tail", Access::Write);
+}
+
+#[test]
+fn a_read_where_a_vector_was_before_it_grew_is_caught() {
+    is_caught("read from a vector's old place", Access::Read);
+}
+
+#[test]
+fn an_overrun_by_one_byte_is_caught() {
+    is_caught("overrun by one byte", Access::Write);
+}
+
+#[test]
+fn a_read_between_two_objects_is_caught() {
+    is_caught("read behind an object with another one after it", Access::Read);
+}
+
+#[test]
+fn a_read_beyond_the_position_is_caught() {
+    is_caught("read beyond the position", Access::Read);
+}
+
+#[test]
+fn a_write_to_a_chunk_that_a_reset_kept_is_caught() {
+    is_caught("write to a chunk that a reset kept", Access::Write);
+}
+
+#[test]
+fn a_write_to_a_chunk_in_the_recycler_is_caught() {
+    is_caught("write to a chunk in the recycler", Access::Write);
+}
+
+#[test]
+fn a_read_of_the_free_part_of_a_recycled_chunk_is_caught() {
+    is_caught("read of a recycled chunk beyond the position", Access::Read);
+}
+
+#[test]
+fn recycled_bytes_count_as_unwritten_for_valgrind() {
+    if expected_tool() == Some(Tool::AddressSanitizer) {
+        println!("skipped: AddressSanitizer does not know which bytes were written");
+        return;
+    }
+    let Some((_, output)) = run("branch on bytes that were never written") else { return };
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(99), "{report}");
+    assert!(report.contains("depends on uninitialised value"), "{report}");
+}
