@@ -2,6 +2,10 @@
 //! uses a part of it.
 #![allow(dead_code, reason = "no one of its users needs all of it")]
 
+#[cfg(test)]
+pub mod child;
+#[cfg(test)]
+pub mod corpus;
 pub mod input;
 pub mod layout_checks;
 pub mod model;

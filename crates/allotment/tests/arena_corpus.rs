@@ -1,0 +1,9 @@
+//! Replays the corpus of the fuzz target `arena_ops`.
+
+#[path = "support/mod.rs"]
+mod support;
+
+#[test]
+fn saved_operation_programs_keep_the_model() {
+    support::corpus::replay("arena_ops", 500, 384, support::program::run);
+}

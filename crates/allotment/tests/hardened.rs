@@ -1,0 +1,277 @@
+//! The hardened mode: each misuse, in a process of its own, is named and stopped.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use allotment::{Arena, Malloc, Retain, SharedSource, Source, owner_of};
+use support::child::{self, Child};
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 8).unwrap()
+}
+
+fn hardened() -> Arena {
+    Arena::builder().name("victim").hardened(true).build()
+}
+
+/// An object, whose address the parent is told.
+fn object(arena: &Arena, size: usize) -> NonNull<u8> {
+    let object = arena.alloc_layout(layout(size));
+    tell(object);
+    object
+}
+
+fn tell(object: NonNull<u8>) {
+    eprintln!("address={:#x}", object.addr().get());
+}
+
+/// Runs `misuse` in a child, which must abort with one line that has these words, the arena's name, the
+/// size and the address that was told last.
+fn is_stopped(test: &str, words: &str, size: usize, misuse: fn()) -> String {
+    if child::is(test) {
+        misuse();
+        panic!("the misuse was not caught");
+    }
+    let stderr = Child::new(test, test).aborts();
+    let told = stderr.lines().filter_map(|line| line.strip_prefix("address=")).next_back();
+    let address = told.expect("the child told the address");
+    let line = stderr
+        .lines()
+        .find(|line| line.starts_with("allotment: arena 'victim': "))
+        .unwrap_or_else(|| panic!("no line of the arena:\n{stderr}"));
+    assert!(line.contains(words), "{line}");
+    assert!(line.contains(&format!("{size} bytes at {address}")), "{line} (told {address})");
+    line.to_owned()
+}
+
+#[test]
+fn a_double_free_is_stopped() {
+    is_stopped("a_double_free_is_stopped", "double free", 24, || {
+        let arena = hardened();
+        let object = object(&arena, 24);
+        // SAFETY: none: this is the misuse.
+        unsafe {
+            arena.free(object, layout(24));
+            arena.free(object, layout(24));
+        }
+    });
+}
+
+#[test]
+fn a_double_free_is_stopped_with_other_objects_between() {
+    let test = "a_double_free_is_stopped_with_other_objects_between";
+    is_stopped(test, "double free", 24, || {
+        let arena = hardened();
+        let object = object(&arena, 24);
+        for _ in 0..10_000 {
+            arena.alloc(1u64);
+        }
+        // SAFETY: none: this is the misuse.
+        unsafe {
+            arena.free(object, layout(24));
+            arena.alloc_layout(layout(24));
+            arena.free(object, layout(24));
+        }
+    });
+}
+
+#[test]
+fn a_foreign_pointer_is_stopped() {
+    let line = is_stopped("a_foreign_pointer_is_stopped", "foreign pointer", 8, || {
+        let mut local = 7u64;
+        let foreign = NonNull::from(&mut local).cast();
+        tell(foreign);
+        // SAFETY: none: this is the misuse.
+        unsafe { hardened().free(foreign, layout(8)) };
+    });
+    assert!(!line.contains("it lies in"), "{line}");
+}
+
+#[test]
+fn a_pointer_of_another_arena_is_stopped_and_its_owner_named() {
+    let test = "a_pointer_of_another_arena_is_stopped_and_its_owner_named";
+    let line = is_stopped(test, "foreign pointer", 40, || {
+        let other = Arena::builder().name("neighbour").hardened(true).build();
+        let foreign = object(&other, 40);
+        // SAFETY: none: this is the misuse.
+        unsafe { hardened().free(foreign, layout(40)) };
+    });
+    assert!(line.contains("it lies in arena 'neighbour'"), "{line}");
+}
+
+#[test]
+fn a_pointer_into_the_middle_of_an_object_is_stopped() {
+    let test = "a_pointer_into_the_middle_of_an_object_is_stopped";
+    is_stopped(test, "foreign pointer", 8, || {
+        let arena = hardened();
+        // SAFETY: inside the object.
+        let middle = unsafe { arena.alloc_layout(layout(24)).add(8) };
+        tell(middle);
+        // SAFETY: none: this is the misuse.
+        unsafe { arena.free(middle, layout(8)) };
+    });
+}
+
+#[test]
+fn a_wrong_size_is_stopped_and_the_right_one_named() {
+    let test = "a_wrong_size_is_stopped_and_the_right_one_named";
+    let line = is_stopped(test, "wrong size", 16, || {
+        let arena = hardened();
+        let object = object(&arena, 24);
+        // SAFETY: none: this is the misuse.
+        unsafe { arena.free(object, layout(16)) };
+    });
+    assert!(line.contains("24 bytes;") || line.contains("with 24 bytes"), "{line}");
+}
+
+#[test]
+fn an_overrun_by_one_byte_is_stopped_at_the_free() {
+    is_stopped("an_overrun_by_one_byte_is_stopped_at_the_free", "overrun", 24, || {
+        let arena = hardened();
+        let object = object(&arena, 24);
+        // SAFETY: none: the write is the misuse.
+        unsafe {
+            object.add(24).write(1);
+            arena.free(object, layout(24));
+        }
+    });
+}
+
+#[test]
+fn an_overrun_by_one_byte_is_stopped_at_the_reset() {
+    is_stopped("an_overrun_by_one_byte_is_stopped_at_the_reset", "overrun", 13, || {
+        let mut arena = hardened();
+        let object = object(&arena, 13);
+        arena.alloc(1u8);
+        // SAFETY: none: this is the misuse.
+        unsafe { object.add(13).write(1) };
+        arena.reset();
+    });
+}
+
+#[test]
+fn an_overrun_by_one_byte_is_stopped_at_the_drop_and_at_a_scopes_end() {
+    let test = "an_overrun_by_one_byte_is_stopped_at_the_drop_and_at_a_scopes_end";
+    is_stopped(test, "overrun", 100, || {
+        let mut arena = hardened();
+        arena.scope(|scope| {
+            let object = object(scope, 100);
+            // SAFETY: none: this is the misuse.
+            unsafe { object.add(100).write(1) };
+        });
+    });
+}
+
+#[test]
+fn a_write_after_free_is_stopped() {
+    is_stopped("a_write_after_free_is_stopped", "write after free", 24, || {
+        let mut arena = hardened();
+        let object = object(&arena, 24);
+        // SAFETY: none: the write is the misuse.
+        unsafe {
+            arena.free(object, layout(24));
+            object.add(5).write(1);
+        }
+        arena.reset();
+    });
+}
+
+#[test]
+fn a_write_after_reset_is_stopped_when_the_memory_is_used_again() {
+    let test = "a_write_after_reset_is_stopped_when_the_memory_is_used_again";
+    is_stopped(test, "write after reset", 24, || {
+        let retain = Retain::UpTo(1 << 20);
+        let mut arena = Arena::builder().name("victim").hardened(true).retain(retain).build();
+        let object = object(&arena, 24);
+        arena.reset();
+        // SAFETY: none: this is the misuse.
+        unsafe { object.write(1) };
+        arena.alloc_layout(layout(24));
+    });
+}
+
+#[test]
+fn a_write_after_a_scope_is_stopped_when_the_memory_is_used_again() {
+    let test = "a_write_after_a_scope_is_stopped_when_the_memory_is_used_again";
+    is_stopped(test, "write after reset", 24, || {
+        let mut arena = hardened();
+        arena.alloc(1u64);
+        let object = arena.scope(|scope| object(scope, 24));
+        // SAFETY: none: this is the misuse.
+        unsafe { object.write(1) };
+        arena.alloc_layout(layout(24));
+    });
+}
+
+#[test]
+fn correct_programs_are_not_stopped_on_any_source() {
+    struct Own;
+    // SAFETY: passes on to malloc.
+    unsafe impl Source for Own {
+        fn name(&self) -> &str {
+            "own"
+        }
+
+        fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, allotment::AllocError> {
+            Malloc.acquire(layout)
+        }
+
+        unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
+            // SAFETY: passed on to the caller.
+            unsafe { Malloc.release(block, layout) }
+        }
+    }
+    let own = SharedSource::from(std::sync::Arc::new(Own));
+    for source in [SharedSource::default(), SharedSource::from(Malloc), own] {
+        let mut arena = Arena::builder().hardened(true).source(source).build();
+        for _ in 0..3 {
+            let mut words = allotment::ArenaVec::new_in(&arena);
+            for number in 0..300 {
+                words.push(arena.alloc_str(&format!("number {number}")));
+            }
+            assert_eq!(*words[299], *"number 299");
+            drop(words);
+            arena.scope(|scope| {
+                scope.alloc_slice_with(1000, |index| index);
+            });
+            let object = arena.alloc_layout(layout(100));
+            // SAFETY: live, with this layout; written inside its bounds.
+            unsafe {
+                object.write_bytes(0xff, 100);
+                arena.free(object, layout(100));
+            }
+            arena.reset();
+        }
+        assert_eq!(arena.statistics().live_objects, 0);
+    }
+}
+
+#[test]
+fn the_owner_of_an_address_is_found_until_the_arena_is_dropped() {
+    let arena = Arena::builder().name("landlord").hardened(true).build();
+    let small = arena.alloc_layout(layout(8)).as_ptr();
+    let large = arena.alloc_layout(layout(5 << 20)).as_ptr();
+    let inside = [small, large, large.wrapping_add((5 << 20) - 1)];
+    for address in inside {
+        let owner = owner_of(address).expect("a hardened arena registers its segments");
+        assert_eq!((owner.name.as_str(), owner.kind), ("landlord", "arena"));
+        assert_eq!(owner.statistics.live_objects, 2);
+    }
+    assert_eq!(owner_of(&0u8), None);
+    assert_eq!(owner_of(core::ptr::null::<u8>()), None);
+    drop(arena);
+    for address in inside {
+        assert!(owner_of(address).is_none_or(|owner| owner.name != "landlord"));
+    }
+}
+
+#[test]
+fn a_rewound_scopes_segments_have_no_owner() {
+    let mut arena = Arena::builder().name("scoped").hardened(true).build();
+    arena.alloc(1);
+    let address = arena.scope(|scope| scope.alloc_layout(layout(1 << 20)).as_ptr());
+    assert!(owner_of(address).is_none_or(|owner| owner.name != "scoped"));
+}

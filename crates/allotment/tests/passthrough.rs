@@ -1,0 +1,94 @@
+//! `ALLOTMENT_PASSTHROUGH=1`: every object is a malloc block of its own, and everything still holds.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::ptr::NonNull;
+
+use allotment::{Arena, ArenaString, ArenaVec, Budget, ErrorKind, format_in};
+use support::child::{self, Child};
+
+/// Runs `body` in a child that passes everything through to malloc.
+fn passed_through(test: &str, body: fn()) {
+    if child::is(test) {
+        return body();
+    }
+    Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
+}
+
+#[test]
+fn each_object_is_a_malloc_block_of_its_own() {
+    passed_through("each_object_is_a_malloc_block_of_its_own", || {
+        let arena = Arena::new();
+        let objects: Vec<NonNull<[u8]>> = (1..200)
+            .map(|size| NonNull::from(arena.alloc_slice_copy(&vec![size as u8; size])))
+            .collect();
+        for object in &objects {
+            // SAFETY: live blocks of malloc, if the claim holds.
+            let usable = unsafe { libc::malloc_usable_size(object.as_ptr().cast()) };
+            assert!(usable >= object.len() && usable <= object.len() + 64, "{usable}");
+        }
+        assert_eq!(arena.statistics().live_objects, 199);
+    });
+}
+
+#[test]
+fn statistics_and_budgets_are_exact() {
+    passed_through("statistics_and_budgets_are_exact", || {
+        let budget = Budget::new(100_000);
+        let mut arena = Arena::builder().budget(&budget).name("through").hint(4000).build();
+        assert_eq!((arena.statistics().held_bytes, budget.used()), (0, 0), "no chunk");
+        let mut names = ArenaVec::new_in(&arena);
+        for number in 0..100 {
+            names.push(format_in!(&arena, "chart.{number}").into_str());
+        }
+        assert_eq!(&*names[99], "chart.99");
+        drop(names);
+        let statistics = arena.statistics();
+        assert_eq!(statistics.live_objects, 100);
+        assert_eq!(statistics.live_bytes, 10 * 7 + 90 * 8);
+        assert_eq!(statistics.held_bytes, statistics.live_bytes);
+        assert_eq!(budget.used() as u64, statistics.held_bytes);
+        let before = arena.statistics();
+        let error = arena.try_alloc_slice_copy(&[0u8; 100_000]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+        assert_eq!(arena.statistics(), before);
+        let sum = arena.scope(|scope| {
+            let mut text = ArenaString::new_in(scope);
+            text.push_str("scratch");
+            scope.alloc_slice_with(1000, |index| index).len() + text.len()
+        });
+        assert_eq!((sum, arena.statistics().live_objects), (1007, 100));
+        let report = allotment::report();
+        assert_eq!(report.allocators[0].statistics, arena.statistics());
+        arena.reset();
+        assert_eq!((arena.statistics().live_objects, budget.used()), (0, 0));
+        arena.alloc(7);
+        drop(arena);
+        assert_eq!(budget.used(), 0);
+    });
+}
+
+#[test]
+fn operation_programs_keep_the_model() {
+    passed_through("operation_programs_keep_the_model", || {
+        support::corpus::replay("arena_ops", 150, 384, support::program::run);
+    });
+}
+
+#[test]
+fn a_double_free_is_stopped_here_too() {
+    let test = "a_double_free_is_stopped_here_too";
+    if child::is(test) {
+        let arena = Arena::builder().name("through").build();
+        let layout = core::alloc::Layout::new::<u64>();
+        let object = arena.alloc_layout(layout);
+        // SAFETY: none: this is the misuse.
+        unsafe {
+            arena.free(object, layout);
+            arena.free(object, layout);
+        }
+    }
+    let stderr = Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").aborts();
+    assert!(stderr.contains("arena 'through': double free: 8 bytes at 0x"), "{stderr}");
+}

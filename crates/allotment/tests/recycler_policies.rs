@@ -1,0 +1,244 @@
+//! What resets keep and what the recycler keeps. One test at a time: the recycler belongs to the process.
+
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use allotment::{Arena, Mmap, Release, Retain, recycler};
+
+/// The recycler, alone, empty, with its default policy and limit.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    recycler().set_limit(1 << 30);
+    recycler().set_policy(Release::Adaptive);
+    recycler().trim();
+    assert_eq!(recycler().cached_bytes(), 0);
+    turn
+}
+
+/// A query: 100,000 objects of some 30 bytes.
+fn query(arena: &Arena) {
+    for index in 0..100_000u64 {
+        let object = arena.alloc([index; 4]);
+        assert_eq!(object[3], index);
+    }
+}
+
+/// Chunks of this many bytes, given back all at once.
+fn fill_and_drop(bytes: usize) {
+    let arena = Arena::new();
+    for _ in 0..bytes / (512 << 10) {
+        arena.alloc_slice_uninit::<u8>(512 << 10);
+    }
+}
+
+#[test]
+fn after_two_queries_a_query_takes_every_chunk_from_the_recycler() {
+    let _turn = alone();
+    for round in 0..6 {
+        let arena = Arena::new();
+        query(&arena);
+        let statistics = arena.statistics();
+        if round >= 2 {
+            assert_eq!(statistics.source_calls, 0, "round {round}");
+            assert_eq!(statistics.recycled_chunks, statistics.chunks);
+        }
+    }
+}
+
+#[test]
+fn after_two_queries_a_reused_arena_makes_no_source_call_either() {
+    let _turn = alone();
+    for retain in [Retain::Nothing, Retain::Newest, Retain::UpTo(1 << 20), Retain::UpTo(64 << 20)] {
+        let mut arena = Arena::builder().retain(retain).build();
+        for _ in 0..2 {
+            query(&arena);
+            arena.reset();
+        }
+        let calls = arena.statistics().source_calls;
+        for _ in 0..4 {
+            query(&arena);
+            arena.reset();
+        }
+        assert_eq!(arena.statistics().source_calls, calls, "{retain:?}");
+    }
+}
+
+#[test]
+fn no_policy_ratchets_to_the_largest_request() {
+    let _turn = alone();
+    for (retain, most) in [
+        (Retain::Nothing, 0),
+        (Retain::Newest, 64 << 10),
+        (Retain::UpTo(256 << 10), 256 << 10),
+        (Retain::UpTo(0), 0),
+    ] {
+        let mut arena = Arena::builder().retain(retain).build();
+        for _ in 0..5 {
+            arena.alloc_slice_uninit::<u8>(3 << 20);
+            arena.alloc_slice_uninit::<u8>(300 << 10);
+            query(&arena);
+            arena.reset();
+        }
+        for _ in 0..100 {
+            arena.alloc_slice_copy(&[1u8; 2000]);
+            arena.reset();
+        }
+        assert!(arena.statistics().held_bytes <= most, "{retain:?}: {:?}", arena.statistics());
+        drop(arena);
+    }
+}
+
+#[test]
+fn newest_keeps_a_chunk_of_the_usual_size_and_up_to_keeps_no_more_than_said() {
+    let _turn = alone();
+    let mut arena = Arena::new();
+    for _ in 0..4 {
+        arena.alloc_slice_copy(&[1u8; 3000]);
+        arena.reset();
+        assert_eq!((arena.statistics().chunks, arena.statistics().held_bytes), (1, 4096));
+    }
+    let mut hinted = Arena::with_hint(300_000);
+    for _ in 0..4 {
+        hinted.alloc(1);
+        hinted.reset();
+        assert_eq!(hinted.statistics().chunks, 1, "a hint is what the caller expects to need");
+    }
+    for most in [0, 4096, 10_000, 1 << 20, usize::MAX] {
+        let mut arena = Arena::builder().retain(Retain::UpTo(most)).build();
+        for _ in 0..3 {
+            query(&arena);
+            let held = arena.statistics().held_bytes;
+            arena.reset();
+            let kept = arena.statistics().held_bytes;
+            assert!(kept <= most as u64 && kept <= held);
+            assert!(most < usize::MAX || kept == held);
+        }
+    }
+}
+
+#[test]
+fn an_arena_that_releases_at_once_leaves_nothing_and_takes_nothing() {
+    let _turn = alone();
+    fill_and_drop(1 << 20);
+    let warm = recycler().cached_bytes();
+    assert!(warm > 0);
+    let mut arena = Arena::builder().release(Release::AtOnce).retain(Retain::Nothing).build();
+    for _ in 0..3 {
+        query(&arena);
+        assert_eq!(recycler().cached_bytes(), warm);
+        arena.reset();
+        assert_eq!(recycler().cached_bytes(), warm);
+    }
+    assert_eq!(arena.statistics().recycled_chunks, 0);
+    drop(arena);
+    assert_eq!(recycler().cached_bytes(), warm);
+}
+
+#[test]
+fn a_recycler_switched_off_keeps_nothing() {
+    let _turn = alone();
+    fill_and_drop(1 << 20);
+    assert!(recycler().cached_bytes() > 0);
+    recycler().set_policy(Release::AtOnce);
+    assert_eq!((recycler().cached_bytes(), recycler().policy()), (0, Release::AtOnce));
+    for _ in 0..3 {
+        fill_and_drop(4 << 20);
+        assert_eq!(recycler().cached_bytes(), 0);
+    }
+}
+
+#[test]
+fn keep_and_the_limit_bound_what_is_kept() {
+    let _turn = alone();
+    for most in [0, 4096, 1 << 20, 3 << 20, 9 << 20] {
+        recycler().set_policy(Release::Keep(most));
+        for _ in 0..3 {
+            fill_and_drop(8 << 20);
+            assert!(recycler().cached_bytes() <= most, "{} of {most}", recycler().cached_bytes());
+        }
+        if most >= 1 << 20 {
+            assert!(recycler().cached_bytes() > 0);
+        }
+    }
+    recycler().set_policy(Release::Keep(usize::MAX));
+    fill_and_drop(8 << 20);
+    assert!(recycler().cached_bytes() >= 8 << 20);
+    recycler().set_limit(2 << 20);
+    assert!(recycler().cached_bytes() <= 2 << 20, "what is over goes back at once");
+    fill_and_drop(8 << 20);
+    assert!(recycler().cached_bytes() <= 2 << 20);
+    recycler().set_limit(0);
+    assert_eq!(recycler().cached_bytes(), 0);
+}
+
+#[test]
+fn what_nobody_used_for_the_decay_time_goes_back() {
+    let _turn = alone();
+    recycler().set_policy(Release::Decay(Duration::from_millis(30)));
+    fill_and_drop(16 << 20);
+    assert!(recycler().cached_bytes() >= 16 << 20);
+    // One interval to see that it is idle, one to be sure; each ends with a call that gives memory back.
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(60));
+        drop(Arena::with_hint(1));
+    }
+    assert!(recycler().cached_bytes() <= 64 << 10, "{}", recycler().cached_bytes());
+}
+
+#[test]
+fn the_adaptive_policy_keeps_what_a_second_round_takes() {
+    let _turn = alone();
+    // What other tests gave back a moment ago would count as a first round.
+    std::thread::sleep(Duration::from_millis(1100));
+    fill_and_drop(32 << 20);
+    let after_one = recycler().cached_bytes();
+    assert!(after_one <= 4 << 20, "one burst leaves little behind: {after_one}");
+    // The second round teaches it to keep, or the third where this machine paused for a second.
+    fill_and_drop(32 << 20);
+    fill_and_drop(32 << 20);
+    assert!(recycler().cached_bytes() >= 32 << 20, "{}", recycler().cached_bytes());
+    let arena = Arena::new();
+    for _ in 0..20 {
+        arena.alloc_slice_uninit::<u8>(512 << 10);
+    }
+    assert_eq!(arena.statistics().source_calls, 0);
+}
+
+#[test]
+fn huge_page_chunks_are_recycled_among_themselves() {
+    let _turn = alone();
+    recycler().set_policy(Release::Keep(usize::MAX));
+    drop(Arena::builder().source(Mmap::huge_pages()).hint(1 << 20).build());
+    assert_eq!(recycler().cached_bytes(), 2 << 20);
+    let ordinary = Arena::with_hint(2 << 20);
+    assert_eq!(ordinary.statistics().recycled_chunks, 0);
+    let huge = Arena::builder().huge_pages().hint(1 << 20).build();
+    assert_eq!(huge.statistics().recycled_chunks, 1);
+    assert_eq!(recycler().cached_bytes(), 0);
+}
+
+#[test]
+fn hardened_chunks_bypass_the_recycler() {
+    let _turn = alone();
+    let mut arena = Arena::builder().hardened(true).build();
+    arena.alloc_slice_copy(&[1u8; 1 << 20]);
+    arena.reset();
+    drop(arena);
+    assert_eq!(recycler().cached_bytes(), 0);
+}
+
+#[test]
+fn recycled_memory_that_calloc_gives_reads_zeros() {
+    let _turn = alone();
+    recycler().set_policy(Release::Keep(usize::MAX));
+    for _ in 0..3 {
+        let arena = Arena::new();
+        for _ in 0..50 {
+            let zeros = arena.calloc(1000, 37);
+            assert!(zeros.iter().all(|&byte| byte == 0));
+            zeros.fill(0xff);
+        }
+    }
+    assert!(recycler().cached_bytes() > 0);
+}
