@@ -38,14 +38,14 @@ pub struct Case {
 }
 
 impl Case {
-    /// The arguments of a child that runs it.
+    /// The arguments of a child that runs it. Only what is timed takes its time: the others are quick.
     pub fn arguments(&self, quick: bool, pass: Pass) -> ChildArguments {
         ChildArguments {
             workload: self.workload.name.to_owned(),
             allocator: self.allocator.name.to_owned(),
             threads: self.setting.threads,
             callers: self.setting.callers,
-            quick,
+            quick: quick || pass != Pass::Timed,
             pass,
         }
     }

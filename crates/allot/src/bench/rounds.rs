@@ -15,9 +15,16 @@ use std::time::{Duration, Instant};
 pub struct Limits {
     /// The most rounds.
     pub rounds: usize,
-    /// No round begins that would not end within this, judged by the longest so far. The first round
-    /// is always run.
+    /// No round begins that would not end within this, judged by the longest so far, and nothing is
+    /// counted beside the rounds any more. The first round is always run.
     pub time: Option<Duration>,
+}
+
+impl Limits {
+    /// Whether something that takes `more` and begins now would end too late.
+    fn too_late(&self, began: Instant, more: Duration) -> bool {
+        self.time.is_some_and(|time| began.elapsed() + more > time)
+    }
 }
 
 /// All that was found about one case.
@@ -92,10 +99,7 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner, progress: &Progres
     let mut longest = Duration::ZERO;
     for round in 0..limits.rounds {
         let round_began = Instant::now();
-        if let Some(time) = limits.time
-            && round > 0
-            && began.elapsed() + longest > time
-        {
+        if round > 0 && limits.too_late(began, longest) {
             steps.no_more_rounds(limits.rounds - round);
             break;
         }
@@ -111,9 +115,10 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner, progress: &Progres
         longest = longest.max(round_began.elapsed());
         // After the first round, so that its time is known when the others are judged.
         if round == 0 {
-            aside(cases, &mut found, runner, &mut steps);
+            let too_late = || limits.too_late(began, Duration::ZERO);
+            count_calls(cases, &mut found, runner, &mut steps, &too_late);
             if plan.workload.has_share() {
-                shares(cases, &mut found, runner, &mut steps);
+                find_shares(cases, &mut found, runner, &mut steps, &too_late);
             }
         }
     }
@@ -139,7 +144,13 @@ impl Found {
 }
 
 /// Counts system calls, as many cases at a time as there are cores: nothing is timed here.
-fn aside(cases: &[Case], found: &mut [Found], runner: &impl Runner, steps: &mut Steps<'_>) {
+fn count_calls(
+    cases: &[Case],
+    found: &mut [Found],
+    runner: &impl Runner,
+    steps: &mut Steps<'_>,
+    too_late: &(impl Fn() -> bool + Sync),
+) {
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let progress = steps.progress;
@@ -152,10 +163,11 @@ fn aside(cases: &[Case], found: &mut [Found], runner: &impl Runner, steps: &mut 
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     cases.get(index).map(|case| (index, case))
                 } {
-                    let result = runner.traced(case);
+                    let result = (!too_late()).then(|| runner.traced(case));
                     let Ok(mut together) = together.lock() else { return };
                     let (found, steps) = &mut *together;
-                    let answer = found[index].take(result, case, progress);
+                    let answer =
+                        result.and_then(|result| found[index].take(result, case, progress));
                     found[index].counts = answer.and_then(Result::ok);
                     steps.done();
                 }
@@ -164,10 +176,17 @@ fn aside(cases: &[Case], found: &mut [Found], runner: &impl Runner, steps: &mut 
     });
 }
 
-fn shares(cases: &[Case], found: &mut [Found], runner: &impl Runner, steps: &mut Steps<'_>) {
+/// Finds the allocator's part of the time, one case at a time.
+fn find_shares(
+    cases: &[Case],
+    found: &mut [Found],
+    runner: &impl Runner,
+    steps: &mut Steps<'_>,
+    too_late: &impl Fn() -> bool,
+) {
     for (case, found) in cases.iter().zip(found) {
         steps.begin(&format!("{case}, the allocator's part"));
-        if found.failure.is_none() {
+        if found.failure.is_none() && !too_late() {
             let result = runner.share(case);
             found.share = found.take(result, case, steps.progress).flatten();
         }

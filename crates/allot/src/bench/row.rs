@@ -36,7 +36,9 @@ pub struct Row {
     pub live_bytes: Option<u64>,
     /// Of the measured part, over all threads.
     pub minor_faults: Option<u64>,
+    /// In the measured part of a traced run, which has `traced_queries` queries.
     pub mmap_calls: Option<u64>,
+    pub traced_queries: Option<u64>,
     /// Tasks (queries, replies) of one run, over all threads.
     pub queries: Option<u64>,
     /// In the steady state, for each query.
@@ -128,6 +130,7 @@ fn row(case: &Case, found: &Found, ratio_to_own: Option<f64>) -> Row {
         live_bytes: first.and_then(|report| report.live_bytes),
         minor_faults: whole(|report| report.memory.minor_faults),
         mmap_calls: counts.map(|counts| counts.total()),
+        traced_queries: counts.and_then(|counts| counts.report()).map(|report| report.tasks),
         queries,
         faults_per_query: median(reports.iter().filter_map(|report| report.steady_faults_per_task)),
         mmap_calls_per_query: counts.and_then(|counts| counts.steady_calls_per_task()),

@@ -40,9 +40,14 @@ impl Counts {
         self.calls.values().sum()
     }
 
+    /// What the child reported, if it was a run of a workload.
+    pub fn report(&self) -> Option<Report> {
+        serde_json::from_str(&self.printed).ok()
+    }
+
     /// Calls in the steady state for each task in it; `None` if the run had none.
     pub fn steady_calls_per_task(&self) -> Option<f64> {
-        let report: Report = serde_json::from_str(&self.printed).ok()?;
+        let report = self.report()?;
         (report.steady_tasks > 0).then(|| self.steady_calls as f64 / report.steady_tasks as f64)
     }
 }

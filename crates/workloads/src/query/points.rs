@@ -39,24 +39,62 @@ impl Summary {
 /// nothing was collected.
 #[inline]
 pub fn aggregate(values: &[f64], points: &mut [f64; POINTS]) -> Summary {
-    let mut whole = Summary::EMPTY;
+    let (min, max) = extremes(values);
+    let mut sum = 0.0;
     let mut from = 0;
     for (index, point) in points.iter_mut().enumerate() {
         let to = (index + 1) * values.len() / POINTS;
-        let mut part = Summary::EMPTY;
-        for value in &values[from..to] {
-            if !value.is_nan() {
-                part.count += 1;
-                part.sum += value;
-                part.min = if *value < part.min { *value } else { part.min };
-                part.max = if *value > part.max { *value } else { part.max };
-            }
-        }
-        *point = part.sum / part.count as f64;
-        whole.merge(part);
+        let part: f64 = values[from..to].iter().sum();
+        *point = part / (to - from) as f64;
+        sum += part;
+        from = to;
+    }
+    if sum.is_nan() {
+        return aggregate_with_gaps(values, points);
+    }
+    Summary { count: values.len() as u64, sum, min, max }
+}
+
+/// The same where values are missing, which shows in their sum.
+#[cold]
+fn aggregate_with_gaps(values: &[f64], points: &mut [f64; POINTS]) -> Summary {
+    let (min, max) = extremes(values);
+    let mut whole = Summary { min, max, ..Summary::EMPTY };
+    let mut from = 0;
+    for (index, point) in points.iter_mut().enumerate() {
+        let to = (index + 1) * values.len() / POINTS;
+        let collected = || values[from..to].iter().filter(|value| !value.is_nan());
+        let (count, sum) = (collected().count(), collected().sum::<f64>());
+        *point = sum / count as f64;
+        whole.count += count as u64;
+        whole.sum += sum;
         from = to;
     }
     whole
+}
+
+/// The least and the greatest value that is not NaN, by four at a time.
+#[inline]
+fn extremes(values: &[f64]) -> (f64, f64) {
+    // A comparison with NaN is false, so the right-hand side stays.
+    let lesser = |a: f64, b: f64| if a < b { a } else { b };
+    let greater = |a: f64, b: f64| if a > b { a } else { b };
+    let mut min = [f64::INFINITY; 4];
+    let mut max = [f64::NEG_INFINITY; 4];
+    let (fours, rest) = values.as_chunks::<4>();
+    for four in fours {
+        for lane in 0..4 {
+            min[lane] = lesser(four[lane], min[lane]);
+            max[lane] = greater(four[lane], max[lane]);
+        }
+    }
+    for value in rest {
+        min[0] = lesser(*value, min[0]);
+        max[0] = greater(*value, max[0]);
+    }
+    let min = lesser(lesser(min[0], min[1]), lesser(min[2], min[3]));
+    let max = greater(greater(max[0], max[1]), greater(max[2], max[3]));
+    (min, max)
 }
 
 /// Adds a dimension's points to its group's; a gap adds nothing, and a group has a gap only where
@@ -94,6 +132,7 @@ mod tests {
         let summary = aggregate(&[f64::NAN, 4.0, 2.0], &mut points);
         assert_eq!(points.iter().filter(|point| !point.is_nan()).count(), 2);
         assert_eq!((summary.count, summary.average()), (2, Some(3.0)));
+        assert_eq!((summary.min, summary.max), (2.0, 4.0));
         assert_eq!(aggregate(&[], &mut points).average(), None);
         assert!(points.iter().all(|point| point.is_nan()));
     }
