@@ -11,10 +11,10 @@ pub fn golden_arena_alloc_u32(arena: &Arena, value: u32) -> &mut u32 {
     arena.alloc(value)
 }
 
-/// One `u64` in an arena whose positions are always aligned for it.
+/// One `u32` in an arena that packs to the byte.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub fn golden_arena8_alloc_u64(arena: &Arena<8>, value: u64) -> &mut u64 {
+pub fn golden_arena1_alloc_u32(arena: &Arena<1>, value: u32) -> &mut u32 {
     arena.alloc(value)
 }
 
@@ -29,7 +29,7 @@ fn main() {
     let arena = Arena::new();
     let first = golden_arena_alloc_u32(&arena, 7);
     let second = golden_arena_try_alloc_u32(&arena, 8);
-    let aligned = Arena::<8>::with_min_align();
-    let third = golden_arena8_alloc_u64(&aligned, 9);
+    let packed = Arena::<1>::with_min_align();
+    let third = golden_arena1_alloc_u32(&packed, 9);
     println!("{first} {second:?} {third}, {:?}", arena.statistics());
 }

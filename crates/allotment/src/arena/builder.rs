@@ -47,7 +47,7 @@ impl Settings {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the arena"]
-pub struct ArenaBuilder<const MIN_ALIGN: usize = 1> {
+pub struct ArenaBuilder<const MIN_ALIGN: usize = 8> {
     hint: usize,
     settings: Settings,
 }

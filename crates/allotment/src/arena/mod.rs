@@ -10,7 +10,8 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `raw` | position and chunks: the unsafe heart, with its invariants |
+//! | `raw` | the position: the unsafe heart, with its invariants |
+//! | `chunks`, `rewind` | its chunks; positions, scopes and resets |
 //! | `watch` | the slow path of hardened mode and memory tools |
 //! | `typed` | `Arena` and its typed calls |
 //! | `slices` | strings and slices |
@@ -24,8 +25,10 @@ mod allocator;
 mod boxed;
 mod builder;
 mod bytes;
+mod chunks;
 mod raw;
 mod retain;
+mod rewind;
 mod scope;
 mod slices;
 mod string;

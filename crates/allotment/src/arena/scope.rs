@@ -21,7 +21,7 @@ use core::ptr::NonNull;
 
 use super::Arena;
 use super::boxed::ArenaBox;
-use super::raw::Position;
+use super::rewind::Position;
 use crate::error::AllocError;
 
 /// A guard: when it is dropped, or told to [`rewind`](Self::rewind), everything allocated since it was made is
@@ -61,7 +61,7 @@ use crate::error::AllocError;
 /// });
 /// ```
 #[derive(Debug)]
-pub struct Mark<'a, const MIN_ALIGN: usize = 1> {
+pub struct Mark<'a, const MIN_ALIGN: usize = 8> {
     arena: &'a Arena<MIN_ALIGN>,
     position: Position,
 }
@@ -115,7 +115,7 @@ impl<const MIN_ALIGN: usize> Drop for Mark<'_, MIN_ALIGN> {
 /// Its calls are the arena's; their values carry the scope's lifetime, not that of the borrow, so they stay
 /// usable while an inner scope comes and goes. It also derefs to the arena, for collections and whatever
 /// else takes `&Arena`; those borrow the scope.
-pub struct Scope<'s, const MIN_ALIGN: usize = 1> {
+pub struct Scope<'s, const MIN_ALIGN: usize = 8> {
     arena: &'s Arena<MIN_ALIGN>,
 }
 

@@ -22,7 +22,7 @@ use crate::error::{Abort, AllocError, OnFailure, Report, always};
 /// write!(reply, "{}", 10).unwrap();
 /// assert_eq!(reply.into_str(), "points: 10");
 /// ```
-pub struct ArenaString<'a, const MIN_ALIGN: usize = 1> {
+pub struct ArenaString<'a, const MIN_ALIGN: usize = 8> {
     bytes: ArenaVec<'a, u8, MIN_ALIGN>,
 }
 

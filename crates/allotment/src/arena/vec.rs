@@ -29,7 +29,7 @@ use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
 /// let squares: &mut [i32] = squares.into_slice();
 /// assert_eq!(squares, [1, 4, 9, 16]);
 /// ```
-pub struct ArenaVec<'a, T: 'a, const MIN_ALIGN: usize = 1> {
+pub struct ArenaVec<'a, T: 'a, const MIN_ALIGN: usize = 8> {
     first: NonNull<T>,
     len: usize,
     capacity: usize,

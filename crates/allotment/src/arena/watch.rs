@@ -129,7 +129,7 @@ impl Watch {
             let owner = NonZeroUsize::new(owner).expect("a reference is not null");
             segments::register(start, size, owner)?;
         }
-        let header = super::raw::HEADER;
+        let header = super::chunks::HEADER;
         tools::allow(start, header);
         self.now_free(start.as_ptr().wrapping_add(header), size - header);
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `layout` | address arithmetic, without unsafe code |
+//! | `layout`, `word` | address arithmetic, without unsafe code |
 //! | `os` | every system call |
 //! | `tools` | AddressSanitizer and Valgrind, told what is free |
 //! | `lifo` | the lock-free stack that the recycler and the registry share |
@@ -16,6 +16,7 @@ pub mod layout;
 pub mod lifo;
 pub mod recycler;
 pub mod release;
+pub mod word;
 
 #[cfg(not(loom))]
 pub mod file;

@@ -17,7 +17,7 @@ use super::{MAX_NAME_LEN, Statistics};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::checked_align_up;
 use crate::memory::lifo::{Lifo, Links};
-use crate::memory::os;
+use crate::memory::{os, word};
 
 /// What sort of allocator a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,9 @@ impl Counter {
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Record {
+    /// What was allocated in the open window of an arena, for the fast path (see memory/word.rs); 0 where
+    /// there is none. Statistics add it to the two counters below, which may be negative by themselves.
+    pub word: Counter,
     pub live_objects: Counter,
     pub live_bytes: Counter,
     pub held_bytes: Counter,
@@ -180,6 +183,7 @@ impl Record {
         // Release, with the readers' Acquire fence: who reads what comes below sees the state above.
         fence(Ordering::Release);
         for counter in [
+            &self.word,
             &self.live_objects,
             &self.live_bytes,
             &self.held_bytes,
@@ -204,9 +208,10 @@ impl Record {
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
+        let word = self.word.get();
         Statistics {
-            live_objects: self.live_objects.get(),
-            live_bytes: self.live_bytes.get(),
+            live_objects: self.live_objects.get().wrapping_add(word::objects(word)),
+            live_bytes: self.live_bytes.get().wrapping_add(word::bytes(word)),
             held_bytes: self.held_bytes.get(),
             peak_held_bytes: self.peak_held_bytes.get(),
             wasted_bytes: self.wasted_bytes.get(),

@@ -1,0 +1,330 @@
+//! An arena's chunks: where they come from, where they go, what a reset keeps.
+//!
+//! The invariants are those of `raw.rs`; the ones about chunks are 1 and 2.
+
+use core::ptr::{self, NonNull};
+
+use super::raw::{MAX_MIN_ALIGN, RawArena};
+use super::retain::Retain;
+use super::watch::Watch;
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::layout::{MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
+use crate::memory::release::Release;
+use crate::memory::source::Taken;
+
+/// The beginning of each chunk.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub(crate) struct Header {
+    pub(super) prev: *mut Header,
+    pub(super) size: usize,
+    align: usize,
+    link: u32,
+}
+
+pub(super) const HEADER: usize = size_of::<Header>();
+
+/// The first byte of a chunk that an object may take.
+pub(super) fn first_of(chunk: NonNull<Header>) -> NonNull<u8> {
+    // SAFETY: every chunk is larger than its header (`take_chunk` sees to it).
+    unsafe { chunk.cast::<u8>().add(HEADER) }
+}
+
+/// The byte behind a chunk's last.
+pub(super) fn end_of(chunk: NonNull<Header>) -> NonNull<u8> {
+    // SAFETY: the chunk is held, so its header can be read and `size` bytes from its start are one block
+    // (invariant 1).
+    unsafe { chunk.cast::<u8>().add(chunk.as_ref().size) }
+}
+
+/// Chunks linked in the order in which they were appended.
+pub(super) struct Chain {
+    pub first: *mut Header,
+    last: *mut Header,
+    pub total: usize,
+}
+
+impl Chain {
+    pub const EMPTY: Self = Self { first: ptr::null_mut(), last: ptr::null_mut(), total: 0 };
+
+    /// # Safety
+    /// The chunk is held, `size` bytes long, and on no other chain or list.
+    pub unsafe fn append(&mut self, chunk: NonNull<Header>, size: usize) {
+        // SAFETY: passed on to the caller; `last` is null or was appended before.
+        unsafe {
+            (*chunk.as_ptr()).prev = ptr::null_mut();
+            if self.last.is_null() {
+                self.first = chunk.as_ptr();
+            } else {
+                (*self.last).prev = chunk.as_ptr();
+            }
+        }
+        self.last = chunk.as_ptr();
+        self.total += size;
+    }
+}
+
+impl RawArena {
+    /// Takes the chunk that the hint asks for.
+    pub(super) fn take_hinted_chunk(&self) -> Result<(), AllocError> {
+        if self.watch().is_some_and(Watch::has_no_chunks) {
+            return Ok(());
+        }
+        let need =
+            hinted_need(self.hint).ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
+        let (chunk, _) = self.take_chunk(need)?;
+        self.open_window(chunk, first_of(chunk).as_ptr());
+        Ok(())
+    }
+
+    /// Takes a chunk with room for an object of `padded` bytes, a multiple of 16, at this alignment.
+    pub(super) fn take_chunk_for(
+        &self,
+        padded: usize,
+        align: usize,
+    ) -> Result<(NonNull<Header>, bool), AllocError> {
+        let align = align.max(MAX_MIN_ALIGN);
+        let need = chunk_bytes_for(HEADER, padded, align, self.source().chunk_align())
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, padded))?;
+        self.take_chunk(need)
+    }
+
+    /// For the watched mode: takes a chunk with at least `bytes` behind its header and goes on there.
+    pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
+        let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
+        self.record().wasted_bytes.add(self.left_in_bumped() as u64);
+        self.fold();
+        self.open_window(chunk, first_of(chunk).as_ptr());
+        Ok(())
+    }
+
+    /// Puts a chunk of at least `need` bytes at the head of the list: a spare one, or one from the source.
+    /// Returns it and whether its bytes are zero. On an error nothing has changed.
+    fn take_chunk(&self, need: usize) -> Result<(NonNull<Header>, bool), AllocError> {
+        if let Some(chunk) = self.take_spare(need) {
+            return Ok((chunk, false));
+        }
+        let unit = self.source().chunk_unit().max(self.segment_unit());
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
+        let wanted = next_chunk(need, self.grown.get(), unit).ok_or(overflow)?;
+        let taken = match self.charge_and_take(wanted) {
+            Ok(taken) => Ok((taken, wanted)),
+            // Doubling is a wish; what the object needs may still be had.
+            Err(error) => match next_chunk(need, 0, unit) {
+                Some(least) if least < wanted => {
+                    self.charge_and_take(least).map(|taken| (taken, least))
+                }
+                _ => Err(error),
+            },
+        };
+        let (taken, size) = taken?;
+        if let Some(watch) = self.watch() {
+            let registered = self.segment_unit() > 1;
+            if let Err(error) = watch.chunk_taken(self.record(), taken.start, size, registered) {
+                self.uncharge_and_return(taken, size);
+                return Err(error);
+            }
+        }
+        let chunk = taken.start.cast::<Header>();
+        let header =
+            Header { prev: self.newest.get(), size, align: self.chunk_align(), link: taken.link };
+        // SAFETY: the chunk is ours, at least `need > HEADER` bytes, aligned to 16 or more.
+        unsafe { chunk.write(header) };
+        self.newest.set(chunk.as_ptr());
+        if size <= MAX_GROWTH {
+            self.grown.set(size);
+        }
+        let record = self.record();
+        record.hold(size);
+        record.chunks.add(1);
+        if taken.recycled {
+            record.recycled_chunks.add(1);
+        } else {
+            record.source_calls.add(1);
+        }
+        Ok((chunk, taken.zeroed))
+    }
+
+    fn charge_and_take(&self, size: usize) -> Result<Taken, AllocError> {
+        let settings = self.settings();
+        if let Some(budget) = &settings.budget {
+            budget.charge(size)?;
+        }
+        settings.source.take(size, self.chunk_align(), self.recycles()).inspect_err(|_| {
+            if let Some(budget) = &settings.budget {
+                budget.credit(size);
+            }
+        })
+    }
+
+    /// Undoes `charge_and_take`.
+    #[cold]
+    fn uncharge_and_return(&self, taken: Taken, size: usize) {
+        let settings = self.settings();
+        let mut giving = settings.source.give(0);
+        // SAFETY: taken with this size and alignment, and not used.
+        unsafe { giving.add(taken.start, size, self.chunk_align(), taken.link) };
+        giving.finish();
+        if let Some(budget) = &settings.budget {
+            budget.credit(size);
+        }
+    }
+
+    /// Whether chunks come from the recycler and go there.
+    fn recycles(&self) -> bool {
+        let settings = self.settings();
+        settings.release != Release::AtOnce && !settings.hardened
+    }
+
+    fn chunk_align(&self) -> usize {
+        self.source().chunk_align().max(self.segment_unit())
+    }
+
+    /// The unit of chunks that are registered as segments, or 1 if this arena registers none.
+    fn segment_unit(&self) -> usize {
+        match self.watch() {
+            Some(watch) => watch.segment_unit(self.source()),
+            None => 1,
+        }
+    }
+
+    /// Moves a spare chunk of at least `need` bytes to the head of the list.
+    fn take_spare(&self, need: usize) -> Option<NonNull<Header>> {
+        let mut before: *mut Header = ptr::null_mut();
+        let mut spare = NonNull::new(self.spare.get())?;
+        // SAFETY: the chunks of both lists are ours, and one thread is here (invariants 1 and 6); no
+        // reference to a header outlives its statement.
+        unsafe {
+            while spare.as_ref().size < need {
+                before = spare.as_ptr();
+                spare = NonNull::new(spare.as_ref().prev)?;
+            }
+            let after = spare.as_ref().prev;
+            if before.is_null() {
+                self.spare.set(after);
+            } else {
+                (*before).prev = after;
+            }
+            (*spare.as_ptr()).prev = self.newest.get();
+        }
+        self.newest.set(spare.as_ptr());
+        Some(spare)
+    }
+
+    /// Begins again with these chunks: the first is bumped, the others are spare. The word must be empty.
+    pub(super) fn start_over(&self, chunks: *mut Header) {
+        let Some(first) = NonNull::new(chunks) else {
+            self.grown.set(0);
+            return self.close_window();
+        };
+        // SAFETY: a chunk that stays is ours (invariant 1) and on one chain.
+        let (spare, size) = unsafe {
+            let header = &mut *first.as_ptr();
+            (core::mem::replace(&mut header.prev, ptr::null_mut()), header.size)
+        };
+        self.grown.set(size.min(MAX_GROWTH));
+        self.newest.set(first.as_ptr());
+        self.spare.set(spare);
+        self.open_window(first, first_of(first).as_ptr());
+        if let Some(watch) = self.watch() {
+            for list in [first.as_ptr(), spare] {
+                let mut next = list;
+                while let Some(chunk) = NonNull::new(next) {
+                    // SAFETY: as above.
+                    let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
+                    watch.now_free(first_of(chunk).as_ptr(), size - HEADER);
+                    next = prev;
+                }
+            }
+        }
+    }
+
+    /// How much a reset keeps, in bytes, and in how many chunks.
+    pub(super) fn retained(&self) -> (usize, usize) {
+        match self.settings().retain {
+            Retain::Nothing => (0, 0),
+            Retain::UpTo(bytes) => (bytes, usize::MAX),
+            Retain::Newest => {
+                let unit = self.source().chunk_unit();
+                let hinted = hinted_need(self.hint).and_then(|need| next_chunk(need, 0, unit));
+                let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
+                let most = least.max(MAX_GROWTH);
+                // A chunk that was hardly used is too large for this use: the arena takes a smaller one
+                // next time, so that one large request doesn't set the size for ever.
+                let bytes = match NonNull::new(self.newest.get()) {
+                    // SAFETY: a chunk of our list (invariant 1).
+                    Some(only) if unsafe { only.as_ref() }.prev.is_null() => {
+                        let used = self.pos().addr() - only.addr().get();
+                        used.saturating_mul(4).clamp(least, most)
+                    }
+                    _ => most,
+                };
+                (bytes, 1)
+            }
+        }
+    }
+
+    /// Gives the chunks from `first` down to `stop`, not included, back to where they came from.
+    ///
+    /// # Safety
+    /// They are on no list of the arena any more, `total` bytes in all, and nothing in them is used.
+    pub(super) unsafe fn give_back(&self, first: *mut Header, stop: *mut Header, total: usize) {
+        let settings = self.settings();
+        let mut giving = settings.source.give(if self.recycles() { total } else { 0 });
+        let mut chunk = first;
+        let mut count = 0;
+        while chunk != stop {
+            // SAFETY: the header is read before its chunk goes; size, alignment and link are those that
+            // it was taken with.
+            unsafe {
+                let Header { prev, size, align, link } = chunk.read();
+                let start = NonNull::new_unchecked(chunk.cast::<u8>());
+                if let Some(watch) = self.watch() {
+                    watch.chunk_going(start, size, self.segment_unit() > 1);
+                }
+                giving.add(start, size, align, link);
+                chunk = prev;
+            }
+            count += 1;
+        }
+        let record = self.record();
+        record.source_calls.add(giving.finish() as u64);
+        record.chunks.sub(count);
+        record.held_bytes.sub(total as u64);
+        if let Some(budget) = &settings.budget {
+            budget.credit(total);
+        }
+    }
+}
+
+/// The size that a chunk for this hint needs.
+fn hinted_need(hint: usize) -> Option<usize> {
+    chunk_bytes_for(HEADER, hint, 1, MAX_MIN_ALIGN)
+        .and_then(|need| need.checked_next_multiple_of(MAX_MIN_ALIGN))
+}
+
+impl Drop for RawArena {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch() {
+            watch.rewound(self, 0);
+        }
+        for list in [&self.newest, &self.spare] {
+            let first = list.replace(ptr::null_mut());
+            let mut total = 0;
+            let mut chunk = first;
+            while !chunk.is_null() {
+                // SAFETY: a chunk of our lists (invariant 1).
+                unsafe {
+                    total += (*chunk).size;
+                    chunk = (*chunk).prev;
+                }
+            }
+            if !first.is_null() {
+                // SAFETY: dropping takes the arena by value, so no borrowed object is left.
+                unsafe { self.give_back(first, ptr::null_mut(), total) };
+            }
+        }
+        debug_assert_eq!(self.record().held_bytes.get(), 0, "every chunk is on a list");
+        self.record().release();
+    }
+}

@@ -1,0 +1,189 @@
+//! Positions, scopes and resets: going back.
+//!
+//! The invariants are those of `raw.rs`; the one about scopes is 5.
+
+use core::ptr::{self, NonNull};
+
+use super::chunks::{Chain, Header, end_of};
+use super::raw::RawArena;
+use super::watch::Watch;
+use crate::memory::layout::MAX_GROWTH;
+
+/// Where a scope began. `newest` and `start` are null if there was no chunk then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ScopeStart {
+    active: bool,
+    start: *mut u8,
+    end: *mut u8,
+    newest: *mut Header,
+    watched: usize,
+}
+
+impl ScopeStart {
+    pub const NONE: Self = Self {
+        active: false,
+        start: ptr::null_mut(),
+        end: ptr::null_mut(),
+        newest: ptr::null_mut(),
+        watched: 0,
+    };
+}
+
+/// A place to go back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    window: (*mut u8, u64),
+    pos: *mut u8,
+    bumped: *mut Header,
+    newest: *mut Header,
+    outer: ScopeStart,
+    live_objects: u64,
+    live_bytes: u64,
+    wasted_bytes: u64,
+    watched: usize,
+}
+
+impl RawArena {
+    /// Where the arena stands.
+    pub(crate) fn position(&self) -> Position {
+        let record = self.record();
+        Position {
+            window: self.window(),
+            pos: self.pos(),
+            bumped: self.bumped.get(),
+            newest: self.newest.get(),
+            outer: self.scope.get(),
+            live_objects: record.live_objects.get(),
+            live_bytes: record.live_bytes.get(),
+            wasted_bytes: record.wasted_bytes.get(),
+            watched: self.watch().map_or(0, Watch::count),
+        }
+    }
+
+    /// Opens a scope at a position where the arena stands now.
+    pub(crate) fn open_scope(&self, position: &Position) {
+        let end = NonNull::new(position.bumped).map(|chunk| end_of(chunk).as_ptr());
+        self.scope.set(ScopeStart {
+            active: true,
+            start: if end.is_some() { position.pos } else { ptr::null_mut() },
+            end: end.unwrap_or(ptr::null_mut()),
+            newest: position.newest,
+            watched: position.watched,
+        });
+    }
+
+    /// The number of watched objects that lie outside the open scope.
+    pub(super) fn watched_outside_scope(&self) -> usize {
+        self.scope.get().watched
+    }
+
+    /// Whether the object was allocated in the scope that is open now, or no scope is.
+    #[inline]
+    pub(super) fn in_scope(&self, object: NonNull<u8>) -> bool {
+        let scope = self.scope.get();
+        !scope.active || self.in_this_scope(&scope, object.as_ptr())
+    }
+
+    fn in_this_scope(&self, scope: &ScopeStart, object: *mut u8) -> bool {
+        if scope.start <= object && object < scope.end {
+            return true;
+        }
+        let mut chunk = self.newest.get();
+        while chunk != scope.newest {
+            let Some(held) = NonNull::new(chunk) else { return false };
+            if held.as_ptr().cast() <= object && object < end_of(held).as_ptr() {
+                return true;
+            }
+            // SAFETY: a chunk of our list (invariant 1).
+            chunk = unsafe { held.as_ref() }.prev;
+        }
+        false
+    }
+
+    /// Goes back to a position, and to the scope that was open there.
+    ///
+    /// # Safety
+    /// The position came from this arena's `position`; no rewind to an older position and no reset came
+    /// since; nothing allocated since is used any more.
+    pub(crate) unsafe fn rewind(&self, position: &Position) {
+        if let Some(watch) = self.watch() {
+            watch.rewound(self, position.watched);
+        }
+        let mut total = 0;
+        let mut chunk = self.newest.get();
+        while chunk != position.newest {
+            // SAFETY: chunks newer than the position's are ours and not null (invariant 1), until they
+            // are given back below.
+            unsafe {
+                total += (*chunk).size;
+                chunk = (*chunk).prev;
+            }
+        }
+        let newer = self.newest.replace(position.newest);
+        match NonNull::new(position.bumped) {
+            Some(bumped) => self.restore_window(bumped, position.window),
+            None => self.close_window(),
+        }
+        if total > 0 {
+            // SAFETY: `newer` down to `position.newest` holds only objects that the caller gave up.
+            unsafe { self.give_back(newer, position.newest, total) };
+        }
+        // Growth starts over from what is still held.
+        let grown = NonNull::new(position.newest).map_or(0, |chunk| {
+            // SAFETY: a chunk of our list (invariant 1).
+            unsafe { chunk.as_ref() }.size.min(MAX_GROWTH)
+        });
+        self.grown.set(grown);
+        let record = self.record();
+        record.live_objects.set(position.live_objects);
+        record.live_bytes.set(position.live_bytes);
+        record.wasted_bytes.set(position.wasted_bytes);
+        self.scope.set(position.outer);
+        if let Some(watch) = self.watch() {
+            watch.now_free(self.pos(), self.left_in_bumped());
+        }
+    }
+
+    /// Frees every object, and keeps what the retain policy says.
+    ///
+    /// # Safety
+    /// No object of the arena is used any more, and no scope is open that will be rewound.
+    pub(crate) unsafe fn reset(&self) {
+        if let Some(watch) = self.watch() {
+            watch.rewound(self, 0);
+        }
+        self.scope.set(ScopeStart::NONE);
+        let (mut room, mut most) = self.retained();
+        let mut staying = Chain::EMPTY;
+        let mut going = Chain::EMPTY;
+        for list in [self.newest.replace(ptr::null_mut()), self.spare.replace(ptr::null_mut())] {
+            let mut next = list;
+            while let Some(chunk) = NonNull::new(next) {
+                // SAFETY: chunks of our lists (invariant 1), which were taken off the arena above.
+                let size = unsafe {
+                    next = chunk.as_ref().prev;
+                    chunk.as_ref().size
+                };
+                let chain = if size <= room && most > 0 {
+                    room -= size;
+                    most -= 1;
+                    &mut staying
+                } else {
+                    &mut going
+                };
+                // SAFETY: the chunk is on no other chain, and its successor was read above.
+                unsafe { chain.append(chunk, size) };
+            }
+        }
+        let record = self.record();
+        record.word.set(0);
+        record.live_objects.set(0);
+        record.live_bytes.set(0);
+        record.wasted_bytes.set(0);
+        if going.total > 0 {
+            // SAFETY: these chunks are on no list of the arena any more, and their objects are given up.
+            unsafe { self.give_back(going.first, ptr::null_mut(), going.total) };
+        }
+        self.start_over(staying.first);
+    }
+}

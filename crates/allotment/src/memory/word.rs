@@ -1,0 +1,126 @@
+//! Position, object count and padding in one word, so that an allocation writes one.
+//!
+//! ```text
+//! 63            40 39            20 19             0
+//! ┌───────────────┬────────────────┬────────────────┐
+//! │    offset     │    objects     │    padding     │
+//! └───────────────┴────────────────┴────────────────┘
+//! ```
+//!
+//! `offset` is where the next object begins, in bytes from the window's base; `objects` were allocated in the
+//! window, with `padding` bytes before and behind them: their own bytes are `offset - padding`. An allocation
+//! adds one constant to the word, and compares the sum with [`limit`] once: the offset is on top, so the
+//! fields below can't change the answer.
+//!
+//! # Why nothing overflows
+//!
+//! A window has at most [`WINDOW`] bytes, less than 2^20, and every object and every byte of padding takes
+//! at least one of them: so `objects < 2^20` and `padding < 2^20` in every word that is kept. A sum that is
+//! not kept may carry from padding into objects, but only where the offset is beyond the window anyway. With
+//! a step of at most [`MAX_STEP`] for the object and as much for its padding the offset stays below 2^24.
+#![forbid(unsafe_code)]
+
+use super::layout::align_up;
+
+const OFFSET: u32 = 40;
+const OBJECTS: u32 = 20;
+const FIELD: u64 = (1 << OBJECTS) - 1;
+
+/// The most bytes of a window.
+pub const WINDOW: usize = (1 << 20) - 16;
+
+/// The largest object, and the largest alignment, that a step may be made for.
+pub const MAX_STEP: usize = 1 << 22;
+
+/// What one object of `size` bytes adds, padded behind to `min_align`. Needs `size <= MAX_STEP`.
+#[inline(always)]
+#[must_use]
+pub const fn object(size: usize, min_align: usize) -> u64 {
+    let padded = align_up(size, min_align);
+    (padded as u64) << OFFSET | 1 << OBJECTS | (padded - size) as u64
+}
+
+/// What `bytes` of padding before an object add. Needs `bytes < MAX_STEP`.
+#[inline(always)]
+#[must_use]
+pub const fn padding_before(bytes: usize) -> u64 {
+    bytes as u64 * (1 << OFFSET | 1)
+}
+
+/// The first word whose offset is beyond `bytes`. Needs `bytes <= WINDOW`.
+#[inline(always)]
+#[must_use]
+pub const fn limit(bytes: usize) -> u64 {
+    (bytes as u64 + 1) << OFFSET
+}
+
+/// Where the next object begins, in bytes from the base.
+#[inline(always)]
+#[must_use]
+pub const fn offset(word: u64) -> usize {
+    (word >> OFFSET) as usize
+}
+
+/// The objects allocated in the window.
+#[inline(always)]
+#[must_use]
+pub const fn objects(word: u64) -> u64 {
+    word >> OBJECTS & FIELD
+}
+
+/// Their bytes, as they were asked for.
+#[inline(always)]
+#[must_use]
+pub const fn bytes(word: u64) -> u64 {
+    (word >> OFFSET) - (word & FIELD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_full_of_single_bytes_counts_each() {
+        let mut word = 0;
+        let limit = limit(WINDOW);
+        let mut count = 0;
+        while word + object(1, 1) < limit {
+            word += object(1, 1);
+            count += 1;
+        }
+        assert_eq!((offset(word), objects(word), bytes(word)), (WINDOW, count, count));
+        assert_eq!(count, WINDOW as u64);
+    }
+
+    #[test]
+    fn padding_is_told_apart_from_bytes() {
+        let word = object(3, 8) + padding_before(8) + object(16, 8);
+        assert_eq!((offset(word), objects(word), bytes(word)), (32, 2, 19));
+    }
+
+    #[test]
+    fn the_largest_step_from_the_fullest_word_is_refused_without_overflow() {
+        let mut fullest = 0;
+        while fullest + object(1, 16) < limit(WINDOW) {
+            fullest += object(1, 16);
+        }
+        let sum = fullest
+            .checked_add(padding_before(MAX_STEP - 1))
+            .and_then(|sum| sum.checked_add(object(MAX_STEP, 16)))
+            .unwrap();
+        assert!(sum >= limit(WINDOW));
+    }
+
+    #[test]
+    fn what_was_added_can_be_taken_away() {
+        let word = object(24, 1) + object(5, 8);
+        assert_eq!(word - object(5, 8), object(24, 1));
+    }
+
+    #[test]
+    fn an_empty_window_refuses_one_byte() {
+        assert!(object(1, 1) >= limit(0));
+        assert!(object(16, 16) < limit(16));
+        assert!(object(17, 1) >= limit(16));
+    }
+}
