@@ -47,7 +47,7 @@ impl Object {
         let at = task.alloc(layout);
         // Where nothing lies needs no alignment.
         assert!(
-            layout.size() == 0 || at.addr().get() % layout.align() == 0,
+            layout.size() == 0 || at.addr().get().is_multiple_of(layout.align()),
             "{layout:?} at {at:?}"
         );
         // SAFETY: the block is as long as its layout.
@@ -70,7 +70,7 @@ impl Object {
         self.check();
         self.layout = Layout::from_size_align(new_size, self.layout.align()).unwrap();
         assert!(
-            new_size == 0 || self.at.addr().get() % self.layout.align() == 0,
+            new_size == 0 || self.at.addr().get().is_multiple_of(self.layout.align()),
             "{:?} at {:?}, grown",
             self.layout,
             self.at
