@@ -20,7 +20,7 @@
 //! | `mmap-per-query` | the same with recycling off, as its ancestor was | |
 //! | `bumpalo` | a new `Bump` for each task | |
 //! | `bumpalo-reset` | one `Bump` a thread, reset after each task | holds the largest chunk it ever had |
-//! | `bump-scope` | one `Bump` a thread, reset after each task, with the settings that make it fastest | holds the largest chunk it ever had |
+//! | `bump-scope` | one `Bump` a thread, reset after each task: the fastest of its ways | holds the largest chunk it ever had |
 //! | `mimalloc-heap` | `mi_heap_new` ... `mi_heap_destroy` for each task, used by its thread-local part | |
 //! | `pmr-monotonic` | a `std::pmr::monotonic_buffer_resource` for each task | one call through FFI an object, about what a container pays for the virtual one; upstream is `operator new` |
 //! | `pmr-pool` | a `std::pmr::unsynchronized_pool_resource` for each task | the same |

@@ -1,7 +1,8 @@
-//! `bump-scope`, the fastest way that it has: one `Bump` a thread, reset after each task, without the parts
-//! that cost (claims, deallocation and shrinking of the last object).
+//! `bump-scope`, the fastest way that it has: one `Bump` a thread, reset after each task.
 //!
-//! A reset keeps the largest chunk.
+//! With its default settings (upwards, minimum alignment 1): bumping downwards and a minimum alignment of 8 were
+//! measured slower on the objects of `query-alloc`, and doing without claims, deallocation and shrinking no
+//! faster. A reset keeps the largest chunk.
 //!
 //! # Invariant
 //!
@@ -12,20 +13,17 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 
 use ::bump_scope::Bump;
-use ::bump_scope::alloc::{Allocator as _, Global};
-use ::bump_scope::settings::BumpSettings;
+use ::bump_scope::alloc::Allocator as _;
 use ::bump_scope::traits::BumpAllocatorTyped as _;
 
 use crate::registry::Listed;
 use crate::{About, Allocator, Kind, Task};
 
-type Settings = BumpSettings<1, true, true, false, false, false>;
-
 /// One a thread.
-pub(crate) struct Reset(Bump<Global, Settings>);
+pub(crate) struct Reset(Bump);
 
 /// A task that borrows its thread's `Bump`.
-pub(crate) struct ResetTask<'t>(&'t mut Bump<Global, Settings>);
+pub(crate) struct ResetTask<'t>(&'t mut Bump);
 
 impl Listed for Reset {
     const ABOUT: About = About::peer(
