@@ -18,17 +18,18 @@ pub fn clear() {
     }
 }
 
-/// Steps of known number, whose remaining time is judged from what like steps took.
+/// Steps of known number; the time left is judged from what the steps so far took.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// A bar of no steps yet.
-    pub fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(8));
-        let style = ProgressStyle::with_template("{bar:24} {elapsed:>3} {msg}")
+    /// So many steps, none of them done.
+    pub fn new(steps: usize) -> Self {
+        let target = ProgressDrawTarget::stderr_with_hz(8);
+        let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
+        let style = ProgressStyle::with_template("{bar:24} {prefix:>11}  {wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("━╸ "));
         if !bar.is_hidden() {
@@ -38,15 +39,9 @@ impl Progress {
         Self { bar }
     }
 
-    /// Begins anew, with so many steps.
-    pub fn begin(&self, steps: u64) {
-        self.bar.reset();
-        self.bar.set_length(steps);
-    }
-
-    /// Sets how many steps there are in all.
-    pub fn set_steps(&self, steps: u64) {
-        self.bar.set_length(steps);
+    /// So many steps will not be taken.
+    pub fn fewer(&self, steps: usize) {
+        self.bar.set_length(self.bar.length().unwrap_or_default().saturating_sub(steps as u64));
     }
 
     /// One step is done.
@@ -54,13 +49,16 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// Says what is going on, and how long it will go on, where that is known.
-    pub fn say(&self, what: &str, left: Option<Duration>) {
-        let left = match left {
-            Some(left) => format!(", {} left", rough(left)),
-            None => String::new(),
-        };
-        self.bar.set_message(format!("{what}{left}"));
+    /// Says what is going on, and for how long it will, if it goes on like this.
+    pub fn say(&self, what: &str) {
+        let done = self.bar.position();
+        let left = self.bar.length().unwrap_or_default().saturating_sub(done);
+        // One step alone says little.
+        if done > 2 {
+            let left = self.bar.elapsed().mul_f64(left as f64 / done as f64);
+            self.bar.set_prefix(format!("{} left", rough(left)));
+        }
+        self.bar.set_message(what.to_owned());
     }
 
     /// Writes a line to standard error above the bar.

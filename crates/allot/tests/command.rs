@@ -260,3 +260,45 @@ fn an_interrupt_ends_the_children_too() {
         }
     }
 }
+
+#[test]
+fn a_child_that_crashes_is_named_and_its_figures_are_null() {
+    let mut bench = allot(&[
+        "bench",
+        "query",
+        "--allocators",
+        "glibc",
+        "--threads",
+        "1",
+        "--rounds",
+        "2",
+        "--json",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let child = wait_for("a child", || children_of(bench.id()).first().copied());
+    let sent = Command::new("kill").args(["-SEGV", &child.to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = {
+        let mut printed = String::new();
+        bench.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+        let mut errors = String::new();
+        bench.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (bench.wait().unwrap().code(), printed, errors)
+    };
+    assert_eq!(output.0, Some(1));
+    assert_eq!(
+        output.2,
+        "allot: query with glibc, 1 caller: ended by SIGSEGV\nallot: 1 of 1 rows failed\n"
+    );
+    let row: Value = serde_json::from_str(output.1.trim()).unwrap();
+    assert_eq!((&row["workload"], &row["allocator"]), (&"query".into(), &"glibc".into()));
+    assert_eq!(row["error"], "ended by SIGSEGV");
+    assert_eq!(row["rounds"], 0);
+    for field in ["ops", "ns_per_op", "base_rss_bytes", "minor_faults", "mmap_calls", "alloc_share"]
+    {
+        assert_eq!(row.get(field), Some(&Value::Null), "{field}");
+    }
+}

@@ -9,7 +9,6 @@ mod table;
 
 use crate::failure::Failure;
 use crate::output::line;
-use crate::progress::Progress;
 use clap::Args;
 use plan::{Plan, Wishes};
 use rounds::{Children, Limits};
@@ -95,8 +94,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
 }
 
 fn measure(plan: &Plan, limits: Limits, runner: &Children) -> Vec<Row> {
-    let progress = Progress::new();
-    row::rows(&plan.cases, &rounds::run(plan, limits, runner, &progress))
+    row::rows(&plan.cases, &rounds::run(plan, limits, runner))
 }
 
 fn json(row: &Row) -> Result<String, Failure> {

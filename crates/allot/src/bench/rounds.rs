@@ -90,35 +90,35 @@ impl Runner for Children {
 }
 
 /// Runs a plan. Whatever fails is told on standard error at once, and its case is not run again.
-pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner, progress: &Progress) -> Vec<Found> {
+pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<Found> {
     let began = Instant::now();
     let cases = &plan.cases;
     let mut found: Vec<Found> = cases.iter().map(|_| Found::default()).collect();
     let passes = limits.rounds + 1 + usize::from(plan.workload.has_share());
-    let mut steps = Steps::new(progress, cases.len(), passes);
+    let progress = Progress::new(passes * cases.len());
     let mut longest = Duration::ZERO;
     for round in 0..limits.rounds {
         let round_began = Instant::now();
         if round > 0 && limits.too_late(began, longest) {
-            steps.no_more_rounds(limits.rounds - round);
+            progress.fewer((limits.rounds - round) * cases.len());
             break;
         }
         for (case, found) in cases.iter().zip(&mut found) {
-            steps.begin(&format!("{}, round {}", case, round + 1));
+            progress.say(&format!("round {}: {case}", round + 1));
             let report = match &found.failure {
                 Some(_) => None,
-                None => found.take(runner.timed(case), case, progress),
+                None => found.take(runner.timed(case), case, &progress),
             };
             found.reports.push(report);
-            steps.done();
+            progress.step();
         }
         longest = longest.max(round_began.elapsed());
         // After the first round, so that its time is known when the others are judged.
         if round == 0 {
             let too_late = || limits.too_late(began, Duration::ZERO);
-            count_calls(cases, &mut found, runner, &mut steps, &too_late);
+            count_calls(cases, &mut found, runner, &progress, &too_late);
             if plan.workload.has_share() {
-                find_shares(cases, &mut found, runner, &mut steps, &too_late);
+                find_shares(cases, &mut found, runner, &progress, &too_late);
             }
         }
     }
@@ -148,14 +148,12 @@ fn count_calls(
     cases: &[Case],
     found: &mut [Found],
     runner: &impl Runner,
-    steps: &mut Steps<'_>,
+    progress: &Progress,
     too_late: &(impl Fn() -> bool + Sync),
 ) {
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let progress = steps.progress;
-    steps.begin("counting system calls");
-    let together = Mutex::new((found, steps));
+    let found = Mutex::new(found);
     std::thread::scope(|scope| {
         for _ in 0..workers.min(cases.len()) {
             scope.spawn(|| {
@@ -163,13 +161,13 @@ fn count_calls(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     cases.get(index).map(|case| (index, case))
                 } {
+                    progress.say(&format!("counting system calls: {case}"));
                     let result = (!too_late()).then(|| runner.traced(case));
-                    let Ok(mut together) = together.lock() else { return };
-                    let (found, steps) = &mut *together;
+                    let Ok(mut found) = found.lock() else { return };
                     let answer =
                         result.and_then(|result| found[index].take(result, case, progress));
                     found[index].counts = answer.and_then(Result::ok);
-                    steps.done();
+                    progress.step();
                 }
             });
         }
@@ -181,50 +179,16 @@ fn find_shares(
     cases: &[Case],
     found: &mut [Found],
     runner: &impl Runner,
-    steps: &mut Steps<'_>,
+    progress: &Progress,
     too_late: &impl Fn() -> bool,
 ) {
     for (case, found) in cases.iter().zip(found) {
-        steps.begin(&format!("{case}, the allocator's part"));
+        progress.say(&format!("the allocator's part: {case}"));
         if found.failure.is_none() && !too_late() {
             let result = runner.share(case);
-            found.share = found.take(result, case, steps.progress).flatten();
+            found.share = found.take(result, case, progress).flatten();
         }
-        steps.done();
-    }
-}
-
-/// Steps of a plan, and the time that the rest will take if it goes on like this.
-struct Steps<'p> {
-    progress: &'p Progress,
-    began: Instant,
-    done: usize,
-    all: usize,
-    a_pass: usize,
-}
-
-impl<'p> Steps<'p> {
-    fn new(progress: &'p Progress, a_pass: usize, passes: usize) -> Self {
-        let steps = Self { progress, began: Instant::now(), done: 0, all: a_pass * passes, a_pass };
-        progress.begin(steps.all as u64);
-        steps
-    }
-
-    fn begin(&mut self, what: &str) {
-        let each = self.began.elapsed().checked_div(self.done as u32);
-        let left = each.map(|each| each * (self.all - self.done) as u32);
-        // One step alone says little.
-        self.progress.say(what, left.filter(|_| self.done > 2));
-    }
-
-    fn done(&mut self) {
-        self.done += 1;
-        self.progress.step();
-    }
-
-    fn no_more_rounds(&mut self, left_out: usize) {
-        self.all -= left_out * self.a_pass;
-        self.progress.set_steps(self.all as u64);
+        progress.step();
     }
 }
 
@@ -287,7 +251,7 @@ mod tests {
         let names: Vec<_> = plan.cases.iter().map(|case| case.allocator.name).collect();
         let diary = Diary::default();
         let limits = Limits { rounds: 3, time: None };
-        let found = run(&plan, limits, &diary, &Progress::new());
+        let found = run(&plan, limits, &diary);
         let expected: Vec<_> = [&names[..], &names[..], &["glibc"]].concat();
         assert_eq!(diary.timed(), expected);
         let bumpalo = &found[names.iter().position(|name| *name == "bumpalo").unwrap()];
@@ -301,7 +265,7 @@ mod tests {
     #[test]
     fn the_first_round_is_run_whatever_the_time() {
         let limits = Limits { rounds: 9, time: Some(Duration::ZERO) };
-        let found = run(&plan("grow"), limits, &Diary::default(), &Progress::new());
+        let found = run(&plan("grow"), limits, &Diary::default());
         assert!(found.iter().all(|found| found.reports.len() == 1));
     }
 
@@ -309,7 +273,7 @@ mod tests {
     fn only_what_has_other_work_has_a_share() {
         let limits = Limits { rounds: 1, time: None };
         let share = |workload| {
-            let found = run(&plan(workload), limits, &Diary::default(), &Progress::new());
+            let found = run(&plan(workload), limits, &Diary::default());
             found[0].share
         };
         assert_eq!((share("query"), share("query-alloc")), (Some(0.5), None));

@@ -83,11 +83,12 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let full_size = known(&FULL_SIZE);
 
-    let progress = Progress::new();
     let both = known(&[MALLOC, ARENA]);
-    progress.begin(u64::from(size.samples) + (size.rounds * both.len()) as u64);
-    progress.say("reading this machine's counters from /proc", None);
-    let store = machine::read(size.samples, || progress.step());
+    let progress = Progress::new(size.samples as usize + size.rounds * both.len());
+    let store = machine::read(size.samples, || {
+        progress.step();
+        progress.say("reading this machine's counters from /proc");
+    });
     let bytes = snapshot::write(&store).map_err(|error| Failure::Failed(error.to_string()))?;
     let arguments = QueriesArguments::on_stdin(size.machine_queries);
     let own = rounds(size.rounds, &both, &progress, &arguments, Some(&bytes));
@@ -99,8 +100,7 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
         tables::print_machine(&store, size.samples, &own_figures)?;
     }
 
-    let progress = Progress::new();
-    progress.begin((2 * size.rounds * full_size.len()) as u64);
+    let progress = Progress::new(2 * size.rounds * full_size.len());
     let sequential = QueriesArguments::synthetic(size.charts, size.queries, 1, 1);
     let sequential = rounds(size.rounds, &full_size, &progress, &sequential, None);
     let parallel = QueriesArguments::synthetic(size.charts, size.queries, workers, size.queries);
@@ -169,8 +169,7 @@ fn rounds(
     for round in 0..rounds {
         for entry in &mut entries {
             let name = entry.about.name;
-            progress
-                .say(&format!("{} with {name}, round {}", arguments.meaning(), round + 1), None);
+            progress.say(&format!("{} with {name}, round {}", arguments.meaning(), round + 1));
             let answer =
                 spawn::ask(&arguments.line(name), entry.about.environment, input, LONGEST_RUN);
             if let Err(failure) = &answer {
