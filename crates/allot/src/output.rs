@@ -22,7 +22,7 @@ pub fn line(text: impl Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}").map_err(Failure::from)
 }
 
-/// `text` in a style. Where there is no terminal, or `NO_COLOR` is set, [`line`] takes it out.
+/// `text` in a style. Where there is no terminal, or `NO_COLOR` is set, [`line()`] takes it out.
 pub fn styled(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }

@@ -111,9 +111,29 @@ pub fn lists() -> String {
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
     }
-    text += "\nExamples:\n  \
-             allot bench query                        all peers, 256 queries by 1 and by 256 callers\n  \
-             allot bench query-alloc --quick          the order of things within a minute\n  \
-             allot bench grow --allocators glibc,mimalloc --threads 1,2 --json";
+    text += FIGURES;
+    text += EXAMPLES;
     text
 }
+
+const FIGURES: &str = "
+Figures (--json; what could not be had is null):
+  ns_per_op          wall time from the common start to the last finish, by the operations of all
+                     threads; median of the rounds, with _min and _max
+  ratio_to_own       ns_per_op by allotment-arena's, the median of the rounds' own ratios
+  base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
+                     include it, the tables take it off
+  minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
+                     after each thread's first two queries, for each query in it
+  mmap_calls         mmap, munmap, mremap, madvise, mprotect and brk of a traced run of its own, which
+                     has traced_queries queries; mmap_calls_per_query: in its steady state
+  alloc_share        the part of the time spent in the allocator, by the time stamp counter, in a run
+                     of its own
+";
+
+const EXAMPLES: &str = "
+Examples:
+  allot bench query                        all peers, 256 queries by 1 and by 256 callers
+  allot bench query-alloc --quick          the order of things within a minute
+  allot bench grow --allocators glibc,mimalloc --threads 1,2 --json
+";
