@@ -15,7 +15,7 @@
 //! | `glibc` | the C library's malloc, called directly; the row is `libc` where that is not glibc | |
 //! | `jemalloc`, `mimalloc`, `snmalloc` | as their own crates' `GlobalAlloc` calls them, or more directly where that is faster | a call through FFI, as in every Rust program that uses them |
 //! | `tcmalloc` | Google's, with its background thread | per CPU only if the process was started with [`About::environment`]; glibc only |
-//! | `rpmalloc` | its 1.4 line, by its plain entry points | its crate dates from 2021 |
+//! | `rpmalloc` | its 1.4 line, which is what its crate carries, by its plain entry points | aligns to 32 KiB at most |
 //! | `allotment-arena` | ours: a new `Arena` for each task, with its defaults | |
 //! | `mmap-per-query` | the same with recycling off, as its ancestor was | |
 //! | `bumpalo` | a new `Bump` for each task | |
