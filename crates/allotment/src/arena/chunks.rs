@@ -10,11 +10,12 @@ use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::release::Release;
-use crate::memory::source::Taken;
+use crate::memory::source::{GivingBack, Taken};
 
-/// The beginning of each chunk.
+/// The beginning of each chunk. It fills a cache line, so that the first object begins on one: with 16 bytes
+/// less, every object of a line's size would lie across two.
 #[derive(Debug)]
-#[repr(C, align(16))]
+#[repr(C, align(64))]
 pub(crate) struct Header {
     pub(super) prev: *mut Header,
     pub(super) size: usize,
@@ -108,16 +109,15 @@ impl RawArena {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
         let wanted = next_chunk(need, self.grown.get(), unit).ok_or(overflow)?;
         let taken = match self.charge_and_take(wanted) {
-            Ok(taken) => Ok((taken, wanted)),
+            Ok(taken) => Ok(taken),
             // Doubling is a wish; what the object needs may still be had.
             Err(error) => match next_chunk(need, 0, unit) {
-                Some(least) if least < wanted => {
-                    self.charge_and_take(least).map(|taken| (taken, least))
-                }
+                Some(least) if least < wanted => self.charge_and_take(least),
                 _ => Err(error),
             },
         };
-        let (taken, size) = taken?;
+        let taken = taken?;
+        let size = taken.size;
         if let Some(watch) = self.watch() {
             let registered = self.segment_unit() > 1;
             if let Err(error) = watch.chunk_taken(self.record(), taken.start, size, registered) {
@@ -128,7 +128,7 @@ impl RawArena {
         let chunk = taken.start.cast::<Header>();
         let header =
             Header { prev: self.newest.get(), size, align: self.chunk_align(), link: taken.link };
-        // SAFETY: the chunk is ours, at least `need > HEADER` bytes, aligned to 16 or more.
+        // SAFETY: the chunk is ours, at least `need > HEADER` bytes, aligned to a cache line or more.
         unsafe { chunk.write(header) };
         self.newest.set(chunk.as_ptr());
         if size <= MAX_GROWTH {
@@ -150,7 +150,8 @@ impl RawArena {
         if let Some(budget) = &settings.budget {
             budget.charge(size)?;
         }
-        settings.source.take(size, self.chunk_align(), self.recycles()).inspect_err(|_| {
+        let exact = settings.budget.is_some();
+        settings.source.take(size, self.chunk_align(), self.recycles(), exact).inspect_err(|_| {
             if let Some(budget) = &settings.budget {
                 budget.credit(size);
             }
@@ -270,7 +271,9 @@ impl RawArena {
     /// They are on no list of the arena any more, `total` bytes in all, and nothing in them is used.
     pub(super) unsafe fn give_back(&self, first: *mut Header, stop: *mut Header, total: usize) {
         let settings = self.settings();
-        let mut giving = settings.source.give(if self.recycles() { total } else { 0 });
+        let recycles = self.recycles();
+        let mut giving = None;
+        let mut left = total;
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
@@ -282,13 +285,19 @@ impl RawArena {
                 if let Some(watch) = self.watch() {
                     watch.chunk_going(start, size, self.segment_unit() > 1);
                 }
-                giving.add(start, size, align, link);
+                if !(recycles && settings.source.keep_at_hand(start, size, link)) {
+                    let reserve = if recycles { left } else { 0 };
+                    giving
+                        .get_or_insert_with(|| settings.source.give(reserve))
+                        .add(start, size, align, link);
+                }
+                left -= size;
                 chunk = prev;
             }
             count += 1;
         }
         let record = self.record();
-        record.source_calls.add(giving.finish() as u64);
+        record.source_calls.add(giving.map_or(0, GivingBack::finish) as u64);
         record.chunks.sub(count);
         record.held_bytes.sub(total as u64);
         if let Some(budget) = &settings.budget {

@@ -95,6 +95,11 @@ enum Last {
     No,
 }
 
+/// Tells the compiler that the branch which calls it is rare, so that it lies out of the way.
+#[cold]
+#[inline(always)]
+pub(super) const fn unlikely() {}
+
 impl RawArena {
     /// An arena; with a hint above zero it takes its first chunk now.
     pub(crate) fn new(hint: usize, settings: Option<Box<Settings>>) -> Result<Self, AllocError> {
@@ -162,7 +167,10 @@ impl RawArena {
     ) -> Result<NonNull<u8>, F::Error> {
         match self.alloc_fast::<MIN_ALIGN>(layout) {
             Some(object) => Ok(object),
-            None => self.alloc_slow::<F, MIN_ALIGN>(layout),
+            None => {
+                unlikely();
+                self.alloc_slow::<F, MIN_ALIGN>(layout)
+            }
         }
     }
 
@@ -190,6 +198,7 @@ impl RawArena {
             after += word::padding_before(padding);
         }
         if after >= self.limit.get() {
+            unlikely();
             return None;
         }
         record.word.set(after);

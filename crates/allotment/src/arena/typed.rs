@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 
 use super::boxed::ArenaBox;
 use super::builder::ArenaBuilder;
-use super::raw::{MAX_MIN_ALIGN, RawArena};
+use super::raw::{MAX_MIN_ALIGN, RawArena, unlikely};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::Statistics;
 
@@ -131,7 +131,10 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
             // SAFETY: memory for one `T`, lent by the module's invariant.
             Some(place) => Ok(unsafe { lend(place, value) }),
             // The value goes along, so that the fast path need not keep it over a call.
-            None => self.value_slow::<F, T>(value),
+            None => {
+                unlikely();
+                self.value_slow::<F, T>(value)
+            }
         }
     }
 

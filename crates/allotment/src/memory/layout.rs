@@ -11,6 +11,9 @@
 /// Above every user address: x86-64 with five-level tables has 56 bits, aarch64 52.
 pub const MAX_ADDRESS: usize = 1 << 57;
 
+/// The cache line of the supported processors, and the least alignment of a chunk.
+pub const CACHE_LINE: usize = 64;
+
 /// The smallest size class, and the smallest hardware page of a supported platform.
 pub const MIN_CHUNK: usize = 4 << 10;
 

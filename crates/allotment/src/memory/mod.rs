@@ -7,6 +7,7 @@
 //! | `tools` | AddressSanitizer and Valgrind, told what is free |
 //! | `lifo` | the lock-free stack that the recycler and the registry share |
 //! | `recycler`, `process` | the cache of warm chunks, and the process's own one |
+//! | `hot` | the chunk that each thread keeps at hand |
 //! | `source`, `file` | the sources |
 //! | `segments` | the map from an address to its segment |
 //! | `budget`, `release` | limits, and when memory goes back |
@@ -20,6 +21,8 @@ pub mod word;
 
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod hot;
 #[cfg(not(loom))]
 pub mod os;
 #[cfg(not(loom))]

@@ -13,6 +13,7 @@
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -28,7 +29,16 @@ use crate::error::{AllocError, ErrorKind};
 /// The hardware page, in bytes.
 #[inline]
 pub fn page_size() -> usize {
-    rustix::param::page_size()
+    // Asked once: each chunk wants to know. Relaxed: every thread finds the same.
+    static PAGE: AtomicUsize = AtomicUsize::new(0);
+    match PAGE.load(Ordering::Relaxed) {
+        0 => {
+            let size = rustix::param::page_size();
+            PAGE.store(size, Ordering::Relaxed);
+            size
+        }
+        known => known,
+    }
 }
 
 /// Milliseconds of a clock that only moves forward, at the resolution of the kernel's tick (1 to 10 ms).

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use super::lifo::Links;
 use super::recycler::{Cache, MAX_LINKS, Mappings};
 use super::release::Release;
-use super::{os, tools};
+use super::{hot, os, tools};
 
 struct Entry {
     next: AtomicU32,
@@ -84,6 +84,9 @@ pub(crate) fn cache() -> &'static ProcessCache {
 /// ([`set_policy`](Self::set_policy), [`Release::Adaptive`] at first), and safe across fork. At most 65,536
 /// chunks have a place; more go back to the system.
 ///
+/// Besides, each thread keeps one chunk of at most 64 KiB at hand (none under [`Release::AtOnce`]), which counts
+/// for nobody until the thread ends or calls [`trim`](Self::trim).
+///
 /// Decay happens at calls that give memory back: a process that goes idle all at once keeps what it has
 /// until [`trim`](Self::trim).
 ///
@@ -122,6 +125,7 @@ impl Recycler {
     /// Sets the policy, and gives back at once what it does not allow. [`Release::AtOnce`] switches the
     /// recycler off.
     pub fn set_policy(&self, policy: Release) {
+        hot::flush();
         self.cache.set_policy(policy);
     }
 
@@ -136,8 +140,10 @@ impl Recycler {
         self.cache.set_limit(bytes);
     }
 
-    /// Gives everything kept back to the system. Returns the number of chunks.
+    /// Gives everything kept back to the system, the calling thread's chunk at hand included. Returns the
+    /// number of chunks.
     pub fn trim(&self) -> usize {
+        hot::flush();
         self.cache.trim_to(0)
     }
 }

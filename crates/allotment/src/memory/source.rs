@@ -13,11 +13,11 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
-use super::layout::{HUGE_PAGE, checked_align_up};
+use super::layout::{CACHE_LINE, HUGE_PAGE, checked_align_up};
 use super::lifo::NIL;
 use super::process::{self, Table, unmap_or_discard};
 use super::recycler::{Backing, Giving, Warm};
-use super::{os, tools};
+use super::{hot, os, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// A place that memory comes from, in pieces of a page and more; a user's own may be one.
@@ -193,6 +193,8 @@ impl fmt::Debug for SharedSource {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub start: NonNull<u8>,
+    /// Its size, at least what was asked.
+    pub size: usize,
     /// Its place in the recycler, or [`NIL`].
     pub link: u32,
     /// It came warm from the recycler: no call was made to the system.
@@ -222,8 +224,7 @@ impl SharedSource {
     pub(crate) fn chunk_align(&self) -> usize {
         match self.0 {
             Kind::Mmap(mmap) => mmap.align(),
-            // What malloc gives at no cost; what a user's own source is asked for.
-            Kind::Malloc | Kind::Custom(_) => 16,
+            Kind::Malloc | Kind::Custom(_) => CACHE_LINE,
         }
     }
 
@@ -236,27 +237,53 @@ impl SharedSource {
     }
 
     /// Takes a chunk of `size` bytes, a multiple of [`chunk_unit`](Self::chunk_unit), at `align`, at least
-    /// [`chunk_align`](Self::chunk_align); warm where `recycle` allows it.
+    /// [`chunk_align`](Self::chunk_align); warm where `recycle` allows it, and larger where `exact` does not
+    /// forbid it.
     pub(crate) fn take(
         &self,
         size: usize,
         align: usize,
         recycle: bool,
+        exact: bool,
     ) -> Result<Taken, AllocError> {
         let mmap = match &self.0 {
             Kind::Mmap(mmap) => *mmap,
             Kind::Malloc => return from_source(&Malloc, size, align),
             Kind::Custom(source) => return from_source(&**source, size, align),
         };
-        let cache = process::cache();
-        // What lies in the recycler has the alignment of its backing, no more.
+        // What is kept warm has the alignment of its backing, no more.
         let recycle = recycle && align <= mmap.align();
-        if recycle && let Some(Warm { start, link }) = cache.take(mmap.backing, size) {
-            return Ok(Taken { start, link, recycled: true, zeroed: false });
+        if recycle {
+            let at_hand = match mmap.backing {
+                Backing::Pages if !exact => hot::take(size),
+                _ => None,
+            };
+            if let Some((Warm { start, link }, size)) = at_hand {
+                return Ok(Taken { start, size, link, recycled: true, zeroed: false });
+            }
+            if let Some(Warm { start, link }) = process::cache().take(mmap.backing, size) {
+                return Ok(Taken { start, size, link, recycled: true, zeroed: false });
+            }
         }
         let start = mmap.map(size, align)?;
-        let link = if recycle { cache.link(start, size) } else { NIL };
-        Ok(Taken { start, link, recycled: false, zeroed: true })
+        let link = if recycle { process::cache().link(start, size) } else { NIL };
+        Ok(Taken { start, size, link, recycled: false, zeroed: true })
+    }
+
+    /// Keeps a chunk of this source at hand for its thread, if it can; whether it was taken over.
+    ///
+    /// # Safety
+    /// The chunk was taken from this source with this size and link, by an arena that recycles, and nothing
+    /// refers to it any more.
+    pub(crate) unsafe fn keep_at_hand(&self, start: NonNull<u8>, size: usize, link: u32) -> bool {
+        if !matches!(self.0, Kind::Mmap(Mmap { backing: Backing::Pages })) {
+            return false;
+        }
+        let kept = hot::put(Warm { start, link }, size);
+        if kept {
+            tools::forbid(start, size);
+        }
+        kept
     }
 
     /// Begins to give chunks back, `total` bytes in all.
@@ -273,7 +300,7 @@ fn from_source(source: &dyn Source, size: usize, align: usize) -> Result<Taken, 
     let layout = Layout::from_size_align(size, align)
         .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))?;
     let start = source.acquire(layout)?;
-    Ok(Taken { start, link: NIL, recycled: false, zeroed: source.zeroed() })
+    Ok(Taken { start, size, link: NIL, recycled: false, zeroed: source.zeroed() })
 }
 
 /// Chunks on their way back to where they came from.

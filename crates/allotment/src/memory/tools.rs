@@ -22,7 +22,7 @@ pub enum Tool {
     None = 1,
     /// AddressSanitizer is linked in.
     AddressSanitizer = 2,
-    /// The process runs under Valgrind.
+    /// The process runs under Valgrind's Memcheck.
     Valgrind = 3,
 }
 
@@ -43,7 +43,7 @@ pub fn tool() -> Tool {
 fn find() -> Tool {
     let found = if address_sanitizer::poison().is_some() {
         Tool::AddressSanitizer
-    } else if valgrind::running() {
+    } else if valgrind::memcheck() {
         Tool::Valgrind
     } else {
         Tool::None
@@ -124,14 +124,16 @@ mod address_sanitizer {
 mod valgrind {
     // The client-request protocol of Valgrind, as its manual and public header describe it: a register
     // rotation that does nothing on a processor and that Valgrind recognises, with a request block.
-    const RUNNING_ON_VALGRIND: usize = 0x1001;
     const MEMCHECK: usize = (b'M' as usize) << 24 | (b'C' as usize) << 16;
     pub const MAKE_MEM_NOACCESS: usize = MEMCHECK;
     pub const MAKE_MEM_UNDEFINED: usize = MEMCHECK + 1;
     pub const MAKE_MEM_DEFINED: usize = MEMCHECK + 2;
 
-    pub fn running() -> bool {
-        ask(&[RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0]) != 0
+    /// Whether Memcheck answers: Valgrind's other tools, like its profilers, should see the program as it is.
+    pub fn memcheck() -> bool {
+        let defined = 0usize;
+        let block = [MAKE_MEM_DEFINED, (&raw const defined).addr(), size_of::<usize>(), 0, 0, 0];
+        ask(&block) != 0
     }
 
     pub fn request(code: usize, start: usize, len: usize) {

@@ -4,12 +4,13 @@
 //!
 //! 1. `BLOCKS[k]` is null, or a block of `FIRST << k` records that stays mapped for ever: a `&'static Record`
 //!    is always valid, and any thread may read any record at any time, through atomics.
-//! 2. A record is on the free stack, or belongs to one allocator, whose owner alone writes it. Owners write
+//! 2. A record is on the free stack, at one thread's hand, or belongs to one allocator, whose owner alone writes it. Owners write
 //!    with a relaxed load and a relaxed store: no lock prefix, and no undefined behaviour when the report
 //!    reads along.
 //! 3. `state` is odd while the record is in use, and even while it is free or changing hands; it only grows.
 //!    A reader that saw the same odd value before and after it read the name has read one allocator's name.
 
+use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -132,6 +133,22 @@ fn block_or_new(block: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
+/// The record that a thread keeps at hand for the allocator that it makes next. It is free, and belongs to the
+/// slot until it is taken or the thread ends (invariant 2).
+struct AtHand(Cell<Option<&'static Record>>);
+
+impl Drop for AtHand {
+    fn drop(&mut self) {
+        if let Some(record) = self.0.take() {
+            record.push_free();
+        }
+    }
+}
+
+thread_local! {
+    static AT_HAND: AtHand = const { AtHand(Cell::new(None)) };
+}
+
 struct Table;
 
 impl Links for Table {
@@ -147,9 +164,12 @@ impl Record {
         if name.len() > MAX_NAME_LEN {
             return Err(AllocError::new(ErrorKind::NameTooLong, name.len()));
         }
-        let record = match FREE.pop(&Table) {
-            Some(index) => record(index).expect("an issued record's block is mapped"),
-            None => Self::issue()?,
+        let record = match AT_HAND.try_with(|slot| slot.0.take()) {
+            Ok(Some(record)) => record,
+            _ => match FREE.pop(&Table) {
+                Some(index) => record(index).expect("an issued record's block is mapped"),
+                None => Self::issue()?,
+            },
         };
         record.kind.store(kind as u8, Ordering::Relaxed);
         record.name_len.store(name.len() as u8, Ordering::Relaxed);
@@ -195,6 +215,15 @@ impl Record {
         ] {
             counter.set(0);
         }
+        let displaced = AT_HAND.try_with(|slot| slot.0.replace(Some(self)));
+        match displaced {
+            Ok(None) => {}
+            Ok(Some(other)) => other.push_free(),
+            Err(_) => self.push_free(),
+        }
+    }
+
+    fn push_free(&'static self) {
         FREE.push(&Table, self.index.load(Ordering::Relaxed));
     }
 
