@@ -153,8 +153,15 @@ fn run_case(case: &str) {
             write(first);
         }
         "write to a chunk in the recycler" => {
+            // More than a thread would keep at hand.
+            let arena = Arena::with_hint(200_000);
+            let object = bytes_of(arena.alloc(1u64));
             drop(arena);
             assert!(recycler().cached_bytes() > 0, "the chunk is cached");
+            write(object);
+        }
+        "write to a small chunk that was given back" => {
+            drop(arena);
             write(kept);
         }
         "read of a recycled chunk beyond the position" => {
@@ -295,6 +302,11 @@ fn a_write_to_a_chunk_that_a_reset_kept_is_caught() {
 #[test]
 fn a_write_to_a_chunk_in_the_recycler_is_caught() {
     is_caught("write to a chunk in the recycler", Access::Write);
+}
+
+#[test]
+fn a_write_to_a_small_chunk_that_was_given_back_is_caught() {
+    is_caught("write to a small chunk that was given back", Access::Write);
 }
 
 #[test]
