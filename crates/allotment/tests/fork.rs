@@ -23,12 +23,13 @@ fn churn(rounds: usize) {
 fn a_forked_child_uses_arenas_while_the_parents_threads_were_in_the_recycler() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let mut threads = Vec::new();
         for _ in 0..4 {
-            scope.spawn(|| {
+            threads.push(scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     churn(20);
                 }
-            });
+            }));
         }
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -61,6 +62,10 @@ fn a_forked_child_uses_arenas_while_the_parents_threads_were_in_the_recycler() {
             assert_eq!(status, 0, "the child neither hung nor failed");
         }
         stop.store(true, Ordering::Relaxed);
+        // Joined one by one: the end of the scope alone does not wait for what a thread keeps at hand.
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     recycler().trim();
     assert_eq!(recycler().cached_bytes(), 0);

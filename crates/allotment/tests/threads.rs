@@ -81,9 +81,10 @@ fn sixteen_threads_share_the_recycler_while_its_policy_and_limit_change() {
     }
     senders.rotate_left(1);
     std::thread::scope(|scope| {
+        let mut threads = Vec::new();
         for (thread, (to, from)) in senders.into_iter().zip(receivers).enumerate() {
             let (budget, running) = (budget.child(usize::MAX), &running);
-            scope.spawn(move || {
+            threads.push(scope.spawn(move || {
                 struct Done<'r>(&'r AtomicU64);
                 impl Drop for Done<'_> {
                     fn drop(&mut self) {
@@ -93,7 +94,7 @@ fn sixteen_threads_share_the_recycler_while_its_policy_and_limit_change() {
                 let done = Done(running);
                 work(thread as u64, &budget, &to, &from);
                 drop(done);
-            });
+            }));
         }
         scope.spawn(|| {
             let mut state = 12345;
@@ -112,6 +113,10 @@ fn sixteen_threads_share_the_recycler_while_its_policy_and_limit_change() {
                 std::thread::yield_now();
             }
         });
+        // Joined one by one: the end of the scope alone does not wait for what a thread keeps at hand.
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     assert_eq!(budget.used(), 0, "every arena gave back what it held");
     recycler().trim();

@@ -25,7 +25,7 @@ impl Refuse {
             Self::None => false,
             Self::Only(nth) => call == nth,
             Self::From(nth) => call >= nth,
-            Self::Every(nth) => call.is_multiple_of(nth.max(1)),
+            Self::Every(nth) => call % nth.max(1) == 0,
         }
     }
 }
