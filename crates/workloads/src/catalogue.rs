@@ -154,7 +154,7 @@ impl Workload {
         let shared = |all: u64, most: u64| (all / threads).clamp(least, most);
         match (&self.kind, effort) {
             (Kind::Query, Effort::Full) => CALLERS as u64,
-            (Kind::Query, Effort::Quick) => 24,
+            (Kind::Query, Effort::Quick) => 16,
             (Kind::Objects { dimensions: 100_000 }, Effort::Full) => shared(64, 48),
             (Kind::Objects { dimensions: 100_000 }, Effort::Quick) => shared(16, 12),
             (Kind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),

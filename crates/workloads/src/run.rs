@@ -153,7 +153,7 @@ impl Load {
                 let (store, questions) = full_size();
                 let mut queries = self.queries(&store, &questions);
                 // A share needs no more: it is a part, not a time.
-                queries.count = queries.count.min(12);
+                queries.count = queries.count.min(8);
                 queries.share::<A>()
             }
             Kind::Objects { .. } | Kind::Grow => None,
