@@ -17,6 +17,8 @@ pub enum ErrorKind {
     System(i32),
     /// The source refused without an error number (a malloc that returned null, a user's own source).
     SourceRefused,
+    /// The source belongs to the process that this one was forked from.
+    ForkedChild,
     /// The name has more than [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes.
     NameTooLong,
 }
@@ -71,6 +73,10 @@ impl fmt::Display for AllocError {
                 std::io::Error::from_raw_os_error(code)
             ),
             ErrorKind::SourceRefused => write!(f, "the source has no {bytes} bytes"),
+            ErrorKind::ForkedChild => write!(
+                f,
+                "{bytes} bytes refused: the source belongs to the process that this one was forked from; open one of its own"
+            ),
             ErrorKind::NameTooLong => {
                 write!(f, "a name of {bytes} bytes is longer than {}", crate::MAX_NAME_LEN)
             }

@@ -24,7 +24,7 @@
 //! # Features
 //!
 //! `allocator-api2-02`, `-03`, `-04`: the `Allocator` trait of that version of `allocator-api2` on `&Arena`
-//! (hashbrown up to 0.15 uses 0.2). `nightly-allocator-api`: the standard library's, on a nightly toolchain.
+//! (hashbrown up to 0.17 uses 0.2). `nightly-allocator-api`: the standard library's, on a nightly toolchain.
 #![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(

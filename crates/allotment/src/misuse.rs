@@ -3,6 +3,8 @@
 use core::fmt;
 use std::io::Write;
 
+use crate::statistics::printable;
+
 /// A misuse that the hardened mode caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Misuse {
@@ -41,10 +43,10 @@ pub(crate) fn stop(
     size: usize,
 ) -> ! {
     let owner = crate::statistics::owner_of(core::ptr::without_provenance::<u8>(address));
-    let name = name.unwrap_or("(no name)");
+    let name = printable(name.unwrap_or("(no name)"));
     let place = match owner {
         Some(owner) if misuse == Misuse::ForeignPointer && owner.name != name => {
-            format!("; it lies in {} '{}'", owner.kind, owner.name)
+            format!("; it lies in {} '{}'", owner.kind, printable(&owner.name))
         }
         _ => String::new(),
     };

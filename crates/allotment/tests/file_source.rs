@@ -209,3 +209,23 @@ fn a_second_process_finds_the_bytes_at_their_offset() {
     drop(source);
     assert!(path.exists(), "a kept file stays");
 }
+
+#[test]
+fn a_child_that_only_drops_its_arena_leaves_its_parents_file_alone() {
+    let directory = std::env::temp_dir();
+    let arena = Arena::builder().source(File::in_directory(&directory).unwrap()).build();
+    let text = arena.alloc_str("the parent's data");
+    // SAFETY: the child drops its copy of the arena, which nothing else there uses, and exits.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let refused = arena.try_alloc([0u8; 100_000]).unwrap_err().kind();
+            drop(std::ptr::read(&arena));
+            libc::_exit(i32::from(refused != ErrorKind::ForkedChild));
+        }
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        assert_eq!(status, 0, "the child's chunk was refused with the typed error");
+    }
+    assert_eq!(text, "the parent's data");
+}

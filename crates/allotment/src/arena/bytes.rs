@@ -73,7 +73,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Panics
     /// Aborts when the product overflows, and as [`alloc`](Self::alloc).
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn calloc(&self, count: usize, size: usize) -> &mut [u8] {
         always(self.calloc_or::<Abort>(count, size))
     }
@@ -82,7 +81,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`] when the product overflows; else as [`try_alloc`](Self::try_alloc).
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_calloc(&self, count: usize, size: usize) -> Result<&mut [u8], AllocError> {
         self.calloc_or::<Report>(count, size)
     }
@@ -117,8 +115,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// Makes an object larger: in place if it is the last one and its chunk has room, else it moves.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of the old layout; `new.size() >= old.size()`. If the address returned is
-    /// another one, the old object is freed.
+    /// As for [`free`](Self::free), of the old layout; `new.size() >= old.size()`. In a scope, the object is of
+    /// that scope. If the address returned is another one, the old object is freed.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -150,7 +148,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// difference back to the arena.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of the old layout; `new.size() <= old.size()`.
+    /// As for [`free`](Self::free), of the old layout; `new.size() <= old.size()`. In a scope, the object is of
+    /// that scope.
     ///
     /// # Errors
     /// Only if it has to move: as [`try_alloc`](Self::try_alloc). The object is as it was then.

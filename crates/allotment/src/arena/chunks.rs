@@ -74,7 +74,7 @@ impl RawArena {
         let need =
             hinted_need(self.hint).ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
         let (chunk, _) = self.take_chunk(need)?;
-        self.open_window(chunk, first_of(chunk).as_ptr());
+        self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl RawArena {
         let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
         self.record().wasted_bytes.add(self.left_in_bumped() as u64);
         self.fold();
-        self.open_window(chunk, first_of(chunk).as_ptr());
+        self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
     }
 
@@ -110,8 +110,8 @@ impl RawArena {
         let wanted = next_chunk(need, self.grown.get(), unit).ok_or(overflow)?;
         let taken = match self.charge_and_take(wanted) {
             Ok(taken) => Ok(taken),
-            // Doubling is a wish; what the object needs may still be had.
-            Err(error) => match next_chunk(need, 0, unit) {
+            // Doubling, and a size that can be recycled, are wishes; what the object needs may be had.
+            Err(error) => match need.checked_next_multiple_of(unit) {
                 Some(least) if least < wanted => self.charge_and_take(least),
                 _ => Err(error),
             },
@@ -226,7 +226,7 @@ impl RawArena {
         self.grown.set(size.min(MAX_GROWTH));
         self.newest.set(first.as_ptr());
         self.spare.set(spare);
-        self.open_window(first, first_of(first).as_ptr());
+        self.open_window(first, first_of(first).addr().get());
         if let Some(watch) = self.watch() {
             for list in [first.as_ptr(), spare] {
                 let mut next = list;
@@ -240,13 +240,27 @@ impl RawArena {
         }
     }
 
+    /// For the watched mode: checks what no object has held since the last reset or rewind.
+    pub(super) fn check_free_bytes(&self, watch: &Watch) {
+        if !self.bumped.get().is_null() {
+            watch.still_free(self, self.pos(), self.left_in_bumped());
+        }
+        let mut next = self.spare.get();
+        while let Some(chunk) = NonNull::new(next) {
+            // SAFETY: a chunk of our list (invariant 1).
+            let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
+            watch.still_free(self, first_of(chunk).as_ptr(), size - HEADER);
+            next = prev;
+        }
+    }
+
     /// How much a reset keeps, in bytes, and in how many chunks.
     pub(super) fn retained(&self) -> (usize, usize) {
         match self.settings().retain {
             Retain::Nothing => (0, 0),
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
-                let unit = self.source().chunk_unit();
+                let unit = self.source().chunk_unit().max(self.segment_unit());
                 let hinted = hinted_need(self.hint).and_then(|need| next_chunk(need, 0, unit));
                 let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
                 let most = least.max(MAX_GROWTH);
@@ -316,6 +330,7 @@ impl Drop for RawArena {
     fn drop(&mut self) {
         if let Some(watch) = self.watch() {
             watch.rewound(self, 0);
+            self.check_free_bytes(watch);
         }
         for list in [&self.newest, &self.spare] {
             let first = list.replace(ptr::null_mut());

@@ -21,6 +21,8 @@
 //! | `builder`, `retain` | options |
 //! | `allocator` | the `Allocator` traits of `allocator-api2` and of the standard library |
 
+#![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]
+
 mod allocator;
 mod boxed;
 mod builder;

@@ -37,12 +37,13 @@
 //!    `scope.newest`. Older objects are not moved, shrunk or freed.
 //! 6. One thread at a time has access: the arena is `Send` and not `Sync`, so `Cell` is enough. The record
 //!    may be read by others (see statistics/records.rs).
-//! 7. An object whose start is at or above `base` was counted in the word, any other one in the counters.
-//!    Live objects are counters plus word.
+//! 7. An object in `[base, pos)` was counted in the word, any other one in the counters, which may go below
+//!    zero: live objects are counters plus word. The word's padding covers what the objects in it were shrunk by.
+//! 8. `behind` is null, or the start of the one object that was placed last before the window was opened at
+//!    its end, rounded up to 16.
 
 use core::alloc::Layout;
 use core::cell::Cell;
-use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
 
 use super::builder::Settings;
@@ -68,6 +69,8 @@ pub(crate) struct RawArena {
     base: Cell<*mut u8>,
     limit: Cell<u64>,
     record: &'static Record,
+    /// The object that ends where the window begins, if the last thing done was to put it there; else null.
+    behind: Cell<*mut u8>,
     pub(super) bumped: Cell<*mut Header>,
     pub(super) newest: Cell<*mut Header>,
     pub(super) spare: Cell<*mut Header>,
@@ -110,6 +113,7 @@ impl RawArena {
             base: Cell::new(DANGLING),
             limit: Cell::new(0),
             record,
+            behind: Cell::new(ptr::null_mut()),
             bumped: Cell::new(ptr::null_mut()),
             newest: Cell::new(ptr::null_mut()),
             spare: Cell::new(ptr::null_mut()),
@@ -180,7 +184,7 @@ impl RawArena {
         let (size, align) = (layout.size(), layout.align());
         if size == 0 {
             // An alignment is not zero.
-            return NonZeroUsize::new(align).map(NonNull::without_provenance);
+            return NonNull::new(ptr::without_provenance_mut(align));
         }
         if size > MAX_STEP || align > MAX_STEP {
             return None;
@@ -240,9 +244,8 @@ impl RawArena {
             // A multiple of 16, which is thus one of every MIN_ALIGN.
             let start = align_up(pos.addr(), align.max(MAX_MIN_ALIGN));
             if start.wrapping_add(size) <= end_of(bumped).addr().get() {
-                let start = pos.with_addr(start);
                 // SAFETY: `pos` is never null, and `start` is above it, in the same chunk.
-                let start = unsafe { NonNull::new_unchecked(start) };
+                let start = unsafe { NonNull::new_unchecked(pos.with_addr(start)) };
                 self.place_behind_window(bumped, start, size);
                 return Ok((start, false));
             }
@@ -277,7 +280,8 @@ impl RawArena {
     fn place_behind_window(&self, chunk: NonNull<Header>, start: NonNull<u8>, size: usize) {
         self.fold();
         self.count(1, size as u64);
-        self.open_window(chunk, start.as_ptr().wrapping_add(size));
+        self.open_window(chunk, start.addr().get() + size);
+        self.behind.set(start.as_ptr());
     }
 
     /// Adds the word to the counters and empties it. A window must be opened next.
@@ -287,13 +291,15 @@ impl RawArena {
         self.count(word::objects(word), word::bytes(word));
     }
 
-    /// Opens a window in this chunk at `from`, rounded up to 16. The word must be empty.
-    pub(super) fn open_window(&self, chunk: NonNull<Header>, from: *mut u8) {
+    /// Opens a window in this chunk at the address `from`, rounded up to 16. The word must be empty.
+    pub(super) fn open_window(&self, chunk: NonNull<Header>, from: usize) {
         let end = end_of(chunk).addr().get();
-        let base = align_up(from.addr(), MAX_MIN_ALIGN);
+        let base = align_up(from, MAX_MIN_ALIGN);
         debug_assert!(base <= end && self.record.word.get() == 0);
         self.bumped.set(chunk.as_ptr());
-        self.base.set(from.with_addr(base));
+        self.behind.set(ptr::null_mut());
+        // With the chunk's provenance, not that of a caller's pointer, which may reach one object only.
+        self.base.set(chunk.as_ptr().cast::<u8>().with_addr(base));
         let window = (end - base).min(WINDOW);
         self.limit.set(if self.watch.is_some() { 0 } else { word::limit(window) });
     }
@@ -302,6 +308,7 @@ impl RawArena {
     pub(super) fn close_window(&self) {
         self.record.word.set(0);
         self.bumped.set(ptr::null_mut());
+        self.behind.set(ptr::null_mut());
         self.base.set(DANGLING);
         self.limit.set(0);
     }
@@ -314,7 +321,7 @@ impl RawArena {
     /// Opens a window again as it was.
     pub(super) fn restore_window(&self, chunk: NonNull<Header>, (base, word): (*mut u8, u64)) {
         self.record.word.set(0);
-        self.open_window(chunk, base);
+        self.open_window(chunk, base.addr());
         self.record.word.set(word);
     }
 
@@ -333,7 +340,7 @@ impl RawArena {
         let word = self.record.word.get();
         if start >= base {
             if end == base + word::offset(word) { Last::InWindow } else { Last::No }
-        } else if word == 0 && align_up(end, MAX_MIN_ALIGN) == base {
+        } else if word == 0 && object.as_ptr().addr() == self.behind.get().addr() {
             Last::BeforeWindow
         } else {
             Last::No
@@ -355,7 +362,7 @@ impl RawArena {
         match self.last(object, old, MIN_ALIGN) {
             Last::No => return false,
             Last::InWindow => {
-                let before = record.word.get() - word::object(old, MIN_ALIGN);
+                let before = word::without(record.word.get(), old, MIN_ALIGN);
                 if new <= MAX_STEP {
                     let after = before + word::object(new, MIN_ALIGN);
                     if after < self.limit.get() {
@@ -383,12 +390,12 @@ impl RawArena {
             return false;
         }
         if object.as_ptr() >= self.base.get() {
-            let word = self.record.word.get();
-            self.record.word.set(word - word::object(old, MIN_ALIGN));
+            self.record.word.set(word::without(self.record.word.get(), old, MIN_ALIGN));
             self.place_behind_window(bumped, object, new);
         } else {
             self.record.live_bytes.add((new as u64).wrapping_sub(old as u64));
-            self.open_window(bumped, object.as_ptr().wrapping_add(new));
+            self.open_window(bumped, object.addr().get() + new);
+            self.behind.set(object.as_ptr());
         }
         true
     }
@@ -412,12 +419,12 @@ impl RawArena {
         }
         match self.last(object, size, MIN_ALIGN) {
             Last::InWindow => {
-                let word = self.record.word.get();
-                return self.record.word.set(word - word::object(size, MIN_ALIGN));
+                let word = word::without(self.record.word.get(), size, MIN_ALIGN);
+                return self.record.word.set(word);
             }
             Last::BeforeWindow => {
                 if let Some(bumped) = NonNull::new(self.bumped.get()) {
-                    self.open_window(bumped, object.as_ptr());
+                    self.open_window(bumped, object.addr().get());
                 }
             }
             Last::No => {}
@@ -429,7 +436,7 @@ impl RawArena {
     /// Makes one object larger: in place if it is the last and there is room, else moved.
     ///
     /// # Safety
-    /// As for [`free`](Self::free); `new` has at least the size of `old`.
+    /// As for [`free`](Self::free), and the object is of the open scope; `new` has at least the size of `old`.
     #[inline]
     pub(crate) unsafe fn grow<F: OnFailure, const MIN_ALIGN: usize>(
         &self,
@@ -447,7 +454,9 @@ impl RawArena {
                 && self.in_scope(object)
                 && self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
-                return Ok(object);
+                // The window is in the same chunk, and its provenance reaches what was added.
+                let object = self.base.get().with_addr(object.addr().get());
+                return Ok(NonNull::new_unchecked(object));
             }
             self.move_to::<F, MIN_ALIGN>(object, old, new)
         }
@@ -457,7 +466,7 @@ impl RawArena {
     /// only when a larger alignment is asked than it happens to have.
     ///
     /// # Safety
-    /// As for [`free`](Self::free); `new` has at most the size of `old`.
+    /// As for [`free`](Self::free), and the object is of the open scope; `new` has at most the size of `old`.
     #[inline]
     pub(crate) unsafe fn shrink<F: OnFailure, const MIN_ALIGN: usize>(
         &self,
@@ -469,13 +478,23 @@ impl RawArena {
         let aligned = object.addr().get() % new.align() == 0;
         // SAFETY: passed on to the caller.
         unsafe {
-            if new.size() == 0 || !aligned || self.watch.is_some() {
+            if new.size() == 0 || !aligned {
                 return self.move_to::<F, MIN_ALIGN>(object, old, new);
+            }
+            if let Some(watch) = self.watch() {
+                return Ok(watch.shrink(self, object, old.size(), new.size()));
             }
             if self.in_scope(object)
                 && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
-                self.record.live_bytes.sub((old.size() - new.size()) as u64);
+                let gone = (old.size() - new.size()) as u64;
+                let address = object.addr();
+                if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
+                    // It is in the word, and may be the last one again when it is freed (invariant 7).
+                    self.record.word.set(word::with_padding(self.record.word.get(), gone));
+                } else {
+                    self.record.live_bytes.sub(gone);
+                }
             }
         }
         Ok(object)

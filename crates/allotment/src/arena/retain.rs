@@ -9,8 +9,8 @@
 pub enum Retain {
     /// No chunk: between uses the arena holds nothing.
     Nothing,
-    /// The newest chunk, if it is no larger than 1 MiB or the size hint, and at least a quarter of it was
-    /// used: a request of the usual size then takes nothing from anywhere.
+    /// One chunk, the newest that is no larger than 1 MiB or the size hint; where there was only one, it stays
+    /// if at least a quarter of it was used. A request of the usual size then takes nothing from anywhere.
     #[default]
     Newest,
     /// Chunks up to this many bytes in all, the newest first.

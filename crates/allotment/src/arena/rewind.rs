@@ -151,6 +151,7 @@ impl RawArena {
     pub(crate) unsafe fn reset(&self) {
         if let Some(watch) = self.watch() {
             watch.rewound(self, 0);
+            self.check_free_bytes(watch);
         }
         self.scope.set(ScopeStart::NONE);
         let (mut room, mut most) = self.retained();

@@ -27,8 +27,8 @@ use crate::error::AllocError;
 /// A guard: when it is dropped, or told to [`rewind`](Self::rewind), everything allocated since it was made is
 /// freed.
 ///
-/// It derefs to the arena, so allocate through it. What lives outside stays usable: a mark in a loop, for
-/// example, frees each round's scratch memory and keeps its chunks.
+/// It derefs to the arena, so allocate through it. A mark in a loop, for example, frees each round's scratch
+/// memory; the chunks go back warm.
 ///
 /// ```
 /// let mut arena = allotment::Arena::new();
@@ -178,7 +178,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Safety
     /// The position came from this arena. Since then there was no reset and no rewind to an older position,
     /// and every scope and mark made since has ended. Nothing allocated since is used any more, and no
-    /// collection that was there before has grown since.
+    /// object or collection that was there before has been freed, shrunk or grown since.
     pub unsafe fn rewind(&self, position: &ArenaPosition) {
         // SAFETY: passed on to the caller.
         unsafe { self.raw.rewind(&position.0) }

@@ -107,7 +107,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// As [`alloc`](Self::alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_str(&self, text: &str) -> &mut str {
         always(self.str_or::<Abort>(text))
     }
@@ -117,7 +116,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_str(&self, text: &str) -> Result<&mut str, AllocError> {
         self.str_or::<Report>(text)
     }
@@ -145,7 +143,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// As [`alloc`](Self::alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_slice_copy<T: Copy>(&self, values: &[T]) -> &mut [T] {
         always(self.copy_or::<Abort, T>(values))
     }
@@ -155,7 +152,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_slice_copy<T: Copy>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
         self.copy_or::<Report, T>(values)
     }
@@ -164,7 +160,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc), and if a clone does.
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_slice_clone<T: Clone>(&self, values: &[T]) -> &mut [T] {
         const { NoDrop::<T>::CHECK };
         always(self.fill_always_or::<Abort, T>(values.len(), |index| values[index].clone()))
@@ -174,7 +169,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_slice_clone<T: Clone>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
         const { NoDrop::<T>::CHECK };
         self.fill_always_or::<Report, T>(values.len(), |index| values[index].clone())
@@ -185,7 +179,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Panics
     /// Aborts when the size overflows; as [`alloc`](Self::alloc); if `make` does.
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_slice_with<T>(&self, len: usize, make: impl FnMut(usize) -> T) -> &mut [T] {
         const { NoDrop::<T>::CHECK };
         always(self.fill_always_or::<Abort, T>(len, make))
@@ -195,7 +188,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_slice_with<T>(
         &self,
         len: usize,
@@ -210,7 +202,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Errors
     /// The arena's own failure outside, that of `make` inside.
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_slice_fallible<T, E>(
         &self,
         len: usize,
@@ -224,7 +215,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc), and if the iterator does.
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_slice_from_iter<T>(&self, values: impl IntoIterator<Item = T>) -> &mut [T] {
         const { NoDrop::<T>::CHECK };
         ArenaVec::from_iter_in(values, self).into_slice()
@@ -235,7 +225,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_slice_from_iter<T>(
         &self,
         values: impl IntoIterator<Item = T>,
@@ -272,7 +261,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Panics
     /// Aborts when the size overflows; as [`alloc`](Self::alloc).
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_slice_uninit<T>(&self, len: usize) -> &mut [MaybeUninit<T>] {
         always(self.uninit_slice_or::<Abort, T>(len))
     }
@@ -281,7 +269,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_slice_uninit<T>(
         &self,
         len: usize,

@@ -186,7 +186,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc<T>(&self, value: T) -> &mut T {
         const { NoDrop::<T>::CHECK };
         always(self.value_or::<Abort, T>(value))
@@ -197,7 +196,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Errors
     /// When a new chunk is needed and the budget or the source refuses it.
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc<T>(&self, value: T) -> Result<&mut T, AllocError> {
         const { NoDrop::<T>::CHECK };
         self.value_or::<Report, T>(value)
@@ -209,7 +207,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// As [`alloc`](Self::alloc), and if `make` does.
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_with<T>(&self, make: impl FnOnce() -> T) -> &mut T {
         const { NoDrop::<T>::CHECK };
         match always(self.with_or::<Abort, T, Infallible>(|| Ok(make()))) {
@@ -222,7 +219,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_with<T>(&self, make: impl FnOnce() -> T) -> Result<&mut T, AllocError> {
         const { NoDrop::<T>::CHECK };
         self.with_or::<Report, T, Infallible>(|| Ok(make())).map(|made| match made {
@@ -238,7 +234,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// As [`alloc_with`](Self::alloc_with).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_fallible<T, E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&mut T, E> {
         const { NoDrop::<T>::CHECK };
         always(self.with_or::<Abort, T, E>(make))
@@ -249,7 +244,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc); `make` has not run then.
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_fallible<T, E>(
         &self,
         make: impl FnOnce() -> Result<T, E>,
@@ -288,7 +282,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// As [`alloc`](Self::alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_undropped<T>(&self, value: T) -> &mut T {
         always(self.value_or::<Abort, T>(value))
     }
@@ -298,7 +291,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_undropped<T>(&self, value: T) -> Result<&mut T, AllocError> {
         self.value_or::<Report, T>(value)
     }
@@ -308,7 +300,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// As [`alloc`](Self::alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn alloc_uninit<T>(&self) -> &mut MaybeUninit<T> {
         always(self.uninit_or::<Abort, T>())
     }
@@ -318,7 +309,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
-    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn try_alloc_uninit<T>(&self) -> Result<&mut MaybeUninit<T>, AllocError> {
         self.uninit_or::<Report, T>()
     }

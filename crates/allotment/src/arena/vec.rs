@@ -16,11 +16,12 @@ use super::Arena;
 use super::boxed::ArenaBox;
 use super::typed::NoDrop;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
+use crate::memory::layout::MAX_GROWTH;
 
 /// A growing vector in an [`Arena`]. While it is the arena's last object it grows in place.
 ///
 /// When it has to move, its old memory stays in the arena until a reset. Dropping it drops its values, and
-/// gives its memory back if it is the arena's last object. Any thread that has the arena may use it.
+/// gives its memory back if it is the arena's last object. It stays on the arena's thread.
 ///
 /// ```
 /// let arena = allotment::Arena::new();
@@ -103,9 +104,13 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
         let mut values = values.into_iter();
         while let Some(value) = values.next() {
             if self.len == self.capacity {
-                // The hint may be wrong: it decides how much to reserve, nothing else.
-                let more = values.size_hint().0.saturating_add(1);
-                self.reserve_or::<F>(more)?;
+                // The hint may be wrong: it is believed for a mebibyte, and what can't be had for it is
+                // not missed.
+                let most = (MAX_GROWTH / size_of::<T>().max(1)).max(self.capacity).max(1);
+                let hinted = values.size_hint().0.saturating_add(1).min(most);
+                if self.reserve_or::<Report>(hinted).is_err() {
+                    self.reserve_or::<F>(1)?;
+                }
             }
             self.push_or::<F>(value)?;
         }
@@ -133,15 +138,22 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
         }
         let least = if size_of::<T>() == 1 { 16 } else { 4 };
         let doubled = self.capacity.saturating_mul(2).max(needed).max(least);
-        let layout = Layout::array::<T>(doubled)
-            .or_else(|_| Layout::array::<T>(needed))
-            .map_err(|_| overflow())?;
+        // Doubling is a wish; what is needed may still be had.
+        if doubled > needed && self.resize_or::<Report>(doubled).is_ok() {
+            return Ok(());
+        }
+        self.resize_or::<F>(needed)
+    }
+
+    fn resize_or<F: OnFailure>(&mut self, capacity: usize) -> Result<(), F::Error> {
+        let new = Layout::array::<T>(capacity)
+            .map_err(|_| F::fail(AllocError::new(ErrorKind::SizeOverflow, capacity)))?;
         let old = self.layout();
         // SAFETY: the memory is the arena's, live, of the layout `old` (invariant 1), and grows. A size of
         // zero is dangling, of which nothing is copied and nothing freed.
-        let grown = unsafe { self.arena.raw.grow::<F, MIN_ALIGN>(self.first.cast(), old, layout) }?;
+        let grown = unsafe { self.arena.raw.grow::<F, MIN_ALIGN>(self.first.cast(), old, new) }?;
         self.first = grown.cast();
-        self.capacity = layout.size() / size_of::<T>();
+        self.capacity = capacity;
         Ok(())
     }
 

@@ -54,7 +54,10 @@ enum Mode {
 #[derive(Debug)]
 struct Entry {
     object: NonNull<u8>,
+    /// As it was allocated.
     layout: Layout,
+    /// As it is now, shrunk perhaps.
+    size: usize,
     freed: bool,
 }
 
@@ -169,7 +172,7 @@ impl Watch {
         if self.mode != Mode::Tool {
             let mut table = self.table.borrow_mut();
             let place = table.entries.len();
-            table.entries.push(Entry { object, layout, freed: false });
+            table.entries.push(Entry { object, layout, size: layout.size(), freed: false });
             table.index.insert(object.addr().get(), place);
         }
         let record = arena.record();
@@ -237,12 +240,7 @@ impl Watch {
         unsafe {
             let object = start.add(padding);
             tools::allow(object, size);
-            if self.mode == Mode::Hardened {
-                let zone = object.add(size);
-                tools::allow(zone, body - size);
-                zone.write_bytes(ZONE, body - size);
-                tools::forbid(zone, body - size);
-            }
+            self.mark_zone(object.add(size), body - size);
             Ok(object)
         }
     }
@@ -254,36 +252,108 @@ impl Watch {
                 return;
             }
             tools::forbid(object, layout.size());
-        } else if !self.free_entry(arena, object, layout) {
+        } else if !self.free_entry(arena, object, layout.size()) {
             return;
         }
         arena.record().live_objects.sub(1);
         arena.record().live_bytes.sub(layout.size() as u64);
     }
 
-    /// Whether the object was in the open scope, and so was freed.
-    fn free_entry(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) -> bool {
-        let mut table = self.table.borrow_mut();
-        let known = table.index.get(&object.addr().get()).copied();
-        let Some(place) = known else {
-            self.stop(arena, Misuse::ForeignPointer, object, layout.size())
-        };
+    /// Makes one object of the open scope smaller, where it is or, by malloc, elsewhere. The new size is not
+    /// zero.
+    pub(super) fn shrink(
+        &self,
+        arena: &RawArena,
+        mut object: NonNull<u8>,
+        old: usize,
+        new: usize,
+    ) -> NonNull<u8> {
+        if self.mode != Mode::Tool {
+            let mut table = self.table.borrow_mut();
+            let place = self.place_of(&table, arena, object, old);
+            if place < arena.watched_outside_scope() {
+                return object;
+            }
+            if self.mode == Mode::Passthrough {
+                self.shrink_by_malloc(arena, &mut table, place, new);
+            } else {
+                self.check_zone(arena, table.entries[place].object, old);
+            }
+            table.entries[place].size = new;
+            object = table.entries[place].object;
+        } else if !arena.in_scope(object) {
+            return object;
+        }
+        if self.mode != Mode::Passthrough {
+            // SAFETY: the bytes from the new size to the old one are the object's, and given up.
+            unsafe { self.mark_zone(object.add(new), old - new) };
+        }
+        arena.record().live_bytes.sub((old - new) as u64);
+        object
+    }
+
+    /// Has malloc cut the block, so that its tools see the new end. If it refuses, the block stays as it is.
+    fn shrink_by_malloc(&self, arena: &RawArena, table: &mut Table, place: usize, new: usize) {
         let entry = &mut table.entries[place];
+        let (old, align) = (entry.layout.size(), entry.layout.align());
+        let Ok(layout) = Layout::from_size_align(new, align) else { return };
+        // SAFETY: the block is malloc's, of this layout and live; the new size is not zero.
+        let moved = unsafe { System.realloc(entry.object.as_ptr(), entry.layout, new) };
+        let Some(moved) = NonNull::new(moved) else { return };
+        table.index.remove(&entry.object.addr().get());
+        table.index.insert(moved.addr().get(), place);
+        entry.object = moved;
+        entry.layout = layout;
+        arena.record().held_bytes.sub((old - new) as u64);
+        arena.record().source_calls.add(1);
+        if let Some(budget) = &arena.settings().budget {
+            budget.credit(old - new);
+        }
+    }
+
+    /// Makes bytes behind an object its red zone.
+    ///
+    /// # Safety
+    /// The bytes are in a chunk of the arena, and no object's.
+    unsafe fn mark_zone(&self, zone: NonNull<u8>, len: usize) {
+        if self.mode == Mode::Hardened {
+            tools::allow(zone, len);
+            // SAFETY: passed on to the caller.
+            unsafe { zone.write_bytes(ZONE, len) };
+        }
+        tools::forbid(zone, len);
+    }
+
+    /// The place of a live object in the table; stops the program if it has none.
+    fn place_of(&self, table: &Table, arena: &RawArena, object: NonNull<u8>, size: usize) -> usize {
+        let known = table.index.get(&object.addr().get()).copied();
+        let Some(place) = known else { self.stop(arena, Misuse::ForeignPointer, object, size) };
+        let entry = &table.entries[place];
         if entry.freed {
-            self.stop(arena, Misuse::DoubleFree, object, layout.size());
+            self.stop(arena, Misuse::DoubleFree, object, size);
         }
-        if entry.layout.size() != layout.size() {
-            self.stop(arena, Misuse::WrongSize(entry.layout.size()), object, layout.size());
+        if entry.size != size {
+            self.stop(arena, Misuse::WrongSize(entry.size), object, size);
         }
+        place
+    }
+
+    /// Whether the object was in the open scope, and so was freed.
+    fn free_entry(&self, arena: &RawArena, object: NonNull<u8>, size: usize) -> bool {
+        let mut table = self.table.borrow_mut();
+        let place = self.place_of(&table, arena, object, size);
         if place < arena.watched_outside_scope() {
             return false;
         }
+        let entry = &mut table.entries[place];
         entry.freed = true;
+        // The allocation's own pointer: the caller's may reach the object alone, not what lies behind it.
+        let object = entry.object;
         if self.mode == Mode::Passthrough {
-            self.free_by_malloc(arena, object, layout);
+            self.free_by_malloc(arena, object, entry.layout);
         } else {
-            self.check_zone(arena, object, layout.size());
-            self.now_free(object.as_ptr(), layout.size());
+            self.check_zone(arena, object, size);
+            self.now_free(object.as_ptr(), size);
         }
         true
     }
@@ -297,7 +367,7 @@ impl Watch {
             if table.index.get(&address).is_some_and(|&place| place >= count) {
                 table.index.remove(&address);
             }
-            let size = entry.layout.size();
+            let size = entry.size;
             match (self.mode, entry.freed) {
                 (Mode::Passthrough, false) => {
                     self.free_by_malloc(arena, entry.object, entry.layout);
@@ -309,6 +379,16 @@ impl Watch {
                 }
                 (Mode::Passthrough, true) | (Mode::Tool, _) => {}
             }
+        }
+    }
+
+    /// Checks that nobody wrote to free bytes of a chunk, before they go.
+    pub(super) fn still_free(&self, arena: &RawArena, start: *mut u8, len: usize) {
+        match NonNull::new(start) {
+            Some(start) if self.mode == Mode::Hardened => {
+                self.check_filled(arena, start, len, FREE, Misuse::WriteAfterReset, len);
+            }
+            _ => {}
         }
     }
 

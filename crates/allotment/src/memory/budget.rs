@@ -40,6 +40,16 @@ struct Inner {
     parent: Option<Budget>,
 }
 
+impl Drop for Inner {
+    /// One level after the other: a long chain of children must not use the stack up.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(budget) = above {
+            above = Arc::into_inner(budget.inner).and_then(|mut inner| inner.parent.take());
+        }
+    }
+}
+
 impl Budget {
     /// A budget of `cap` bytes. A cap of zero refuses everything.
     #[must_use]
@@ -163,6 +173,15 @@ mod tests {
         all.charge(10).unwrap();
         assert!(all.charge(usize::MAX).is_err());
         assert_eq!(all.used(), 10);
+    }
+
+    #[test]
+    fn a_long_chain_of_children_is_dropped_without_a_deep_stack() {
+        let mut budget = Budget::new(usize::MAX);
+        for _ in 0..200_000 {
+            budget = budget.child(usize::MAX);
+        }
+        drop(budget);
     }
 
     #[test]

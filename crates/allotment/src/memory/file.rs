@@ -31,8 +31,8 @@ use crate::error::{AllocError, ErrorKind};
 /// disk is an error when a chunk is taken, never a signal later. Chunks that are given back are punched out
 /// of the file and their ranges used again.
 ///
-/// A child made by fork shares the mappings with its parent: both write the same bytes. Don't use the
-/// source in the child.
+/// A child made by fork shares the mappings with its parent: both write the same bytes. In the child no chunk
+/// can be taken ([`ErrorKind::ForkedChild`]), and dropping one leaves the file alone.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,6 +44,8 @@ use crate::error::{AllocError, ErrorKind};
 /// ```
 pub struct File {
     file: fs::File,
+    /// The process that opened it. A child made by fork has the mappings, but may not cut up the file.
+    process: u32,
     ranges: Mutex<Ranges>,
 }
 
@@ -75,7 +77,7 @@ impl File {
     }
 
     fn from_file(file: fs::File) -> Self {
-        Self { file, ranges: Mutex::new(Ranges::default()) }
+        Self { file, process: std::process::id(), ranges: Mutex::new(Ranges::default()) }
     }
 
     /// Where in the file the byte at this address is, if it is in a chunk that is in use.
@@ -153,6 +155,9 @@ unsafe impl Source for File {
         }
         let len = checked_align_up(layout.size().max(1), page)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
+        if std::process::id() != self.process {
+            return Err(AllocError::new(ErrorKind::ForkedChild, len));
+        }
         let mut ranges = self.ranges();
         let (offset, fresh) = match ranges.reuse(len) {
             Some(offset) => (offset, false),
@@ -180,7 +185,16 @@ unsafe impl Source for File {
         }
     }
 
-    unsafe fn release(&self, block: NonNull<u8>, _layout: Layout) {
+    unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
+        if std::process::id() != self.process {
+            // The child's own view of the range goes; the file and its ranges are the parent's, and its lock
+            // may have been taken at the moment of the fork.
+            if let Some(len) = checked_align_up(layout.size().max(1), os::page_size()) {
+                // SAFETY: mapped by `acquire` with this length; the caller gives it up.
+                let _ = unsafe { os::unmap(block, len) };
+            }
+            return;
+        }
         let mut ranges = self.ranges();
         let Some((offset, len)) = ranges.lent.remove(&block.addr().get()) else {
             debug_assert!(false, "a block of another source");

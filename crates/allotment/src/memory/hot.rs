@@ -17,7 +17,6 @@ use std::thread::LocalKey;
 use super::lifo::NIL;
 use super::process::cache;
 use super::recycler::{Backing, Warm};
-use super::release::Release;
 
 /// The largest chunk that is kept at hand.
 pub(crate) const MAX_HOT: usize = 64 << 10;
@@ -53,7 +52,7 @@ pub(crate) fn take(size: usize) -> Option<(Warm, usize)> {
 /// Keeps a chunk at hand, if it is small and none as large is there. Whether it was taken over.
 #[inline]
 pub(crate) fn put(chunk: Warm, size: usize) -> bool {
-    if size > MAX_HOT || chunk.link == NIL || cache().policy() == Release::AtOnce {
+    if size > MAX_HOT || chunk.link == NIL || size > cache().allowed() {
         return false;
     }
     with_slot(|slot| {

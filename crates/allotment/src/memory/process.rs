@@ -84,8 +84,8 @@ pub(crate) fn cache() -> &'static ProcessCache {
 /// ([`set_policy`](Self::set_policy), [`Release::Adaptive`] at first), and safe across fork. At most 65,536
 /// chunks have a place; more go back to the system.
 ///
-/// Besides, each thread keeps one chunk of at most 64 KiB at hand (none under [`Release::AtOnce`]), which counts
-/// for nobody until the thread ends or calls [`trim`](Self::trim).
+/// Besides, each thread keeps one chunk of at most 64 KiB at hand (none where policy or limit allow less), which
+/// counts for nobody until the thread ends or calls [`trim`](Self::trim).
 ///
 /// Decay happens at calls that give memory back: a process that goes idle all at once keeps what it has
 /// until [`trim`](Self::trim).

@@ -9,9 +9,11 @@
 //!
 //! 1. A chunk with a link is on a stack, or in the hands of one owner; never both. Giving passes ownership
 //!    in, taking passes it out, by the protocol of `lifo.rs`.
-//! 2. `cached` is at least the bytes on the stacks, and at most `limit`, at every instant: bytes are reserved
-//!    before a chunk is pushed and returned after it was taken.
-//! 3. A link names one mapping from [`Recycler::link`] until that mapping is unmapped, and then returns to
+//! 2. `cached` is at least the bytes on the stacks, and at most what policy and limit allow, at every instant:
+//!    bytes are reserved before a chunk is pushed and returned after it was taken. When the allowance is
+//!    lowered, `cached` is at most the new one as soon as the call that lowered it and the gives that began
+//!    before it have ended.
+//! 3. A link names one mapping from [`Cache::link`] until that mapping is unmapped, and then returns to
 //!    the spare links. The backing's table never shrinks.
 //! 4. No thread waits for another: every step is a compare-and-exchange that fails only when another one
 //!    succeeded. A fork can thus not leave a lock behind. A chunk that another thread was moving at the
@@ -23,7 +25,7 @@ use core::time::Duration;
 use super::layout::{CLASSES, class_size, exact_class};
 use super::lifo::{Lifo, Links, NIL};
 use super::release::Release;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// What backs a chunk: chunks of different backing are never exchanged for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,8 +89,11 @@ pub struct Cache<M> {
     cached: AtomicUsize,
     /// The least that `cached` was since the last tick: bytes that nobody needed.
     idle: AtomicUsize,
-    /// What the policy allows at present, at most `limit`.
-    keep: AtomicUsize,
+    /// What the adaptive policy keeps at present. It learns and decays whatever policy is in force, so that
+    /// no thread that is late with its lesson changes what another policy keeps.
+    adaptive: AtomicUsize,
+    /// What the other policies keep.
+    fixed: AtomicUsize,
     limit: AtomicUsize,
     /// 0 at once, 1 keep, 2 decay, 3 adaptive.
     policy: AtomicU32,
@@ -115,7 +120,8 @@ impl<M: Mappings> Cache<M> {
             issued: AtomicU32::new(0),
             cached: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
-            keep: AtomicUsize::new(ADAPTIVE_FLOOR),
+            adaptive: AtomicUsize::new(ADAPTIVE_FLOOR),
+            fixed: AtomicUsize::new(0),
             limit: AtomicUsize::new(DEFAULT_LIMIT),
             policy: AtomicU32::new(ADAPTIVE),
             interval: AtomicU64::new(ADAPTIVE_INTERVAL),
@@ -134,7 +140,8 @@ impl<M: Mappings> Cache<M> {
             issued: AtomicU32::new(0),
             cached: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
-            keep: AtomicUsize::new(ADAPTIVE_FLOOR),
+            adaptive: AtomicUsize::new(ADAPTIVE_FLOOR),
+            fixed: AtomicUsize::new(0),
             limit: AtomicUsize::new(DEFAULT_LIMIT),
             policy: AtomicU32::new(ADAPTIVE),
             interval: AtomicU64::new(ADAPTIVE_INTERVAL),
@@ -147,41 +154,52 @@ impl<M: Mappings> Cache<M> {
     pub fn policy(&self) -> Release {
         match self.policy.load(Ordering::Relaxed) {
             AT_ONCE => Release::AtOnce,
-            KEEP => Release::Keep(self.keep.load(Ordering::Relaxed)),
+            KEEP => Release::Keep(self.fixed.load(Ordering::Relaxed)),
             DECAY => Release::Decay(Duration::from_millis(self.interval.load(Ordering::Relaxed))),
             _ => Release::Adaptive,
         }
     }
 
-    /// Sets the policy and gives back what it does not allow. Threads that give memory back meanwhile may
-    /// still follow the old one. Returns the number of chunks unmapped.
+    /// Sets the policy and gives back what it does not allow, also what another thread is giving right now.
+    /// Returns the number of chunks unmapped.
     pub fn set_policy(&self, policy: Release) -> usize {
-        let limit = self.limit.load(Ordering::Relaxed);
-        let (word, keep, interval) = match policy {
+        let (word, fixed, interval) = match policy {
             Release::AtOnce => (AT_ONCE, 0, 0),
             Release::Keep(bytes) => (KEEP, bytes, 0),
             Release::Decay(time) => {
-                (DECAY, limit, u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
+                (DECAY, usize::MAX, u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
             }
-            Release::Adaptive => (ADAPTIVE, ADAPTIVE_FLOOR, ADAPTIVE_INTERVAL),
+            Release::Adaptive => (ADAPTIVE, 0, ADAPTIVE_INTERVAL),
         };
         self.interval.store(interval, Ordering::Relaxed);
-        self.keep.store(keep.min(limit), Ordering::Relaxed);
+        self.fixed.store(fixed, Ordering::Relaxed);
+        self.adaptive.store(ADAPTIVE_FLOOR, Ordering::Relaxed);
         self.policy.store(word, Ordering::Relaxed);
-        self.trim_to(keep.min(limit))
+        self.trim_to_allowed()
     }
 
-    /// Bounds the bytes kept, whatever the policy, and gives back what is over. Returns the number of
-    /// chunks unmapped.
+    /// Bounds the bytes kept, whatever the policy, and gives back what is over, also what another thread is
+    /// giving right now. Returns the number of chunks unmapped.
     pub fn set_limit(&self, bytes: usize) -> usize {
         self.limit.store(bytes, Ordering::Relaxed);
-        match self.policy() {
-            Release::Decay(_) => self.keep.store(bytes, Ordering::Relaxed),
-            _ => {
-                self.keep.fetch_min(bytes, Ordering::Relaxed);
-            }
-        }
-        self.trim_to(bytes)
+        self.trim_to_allowed()
+    }
+
+    /// The bytes that policy and limit allow.
+    pub fn allowed(&self) -> usize {
+        let kept = match self.policy.load(Ordering::Relaxed) {
+            ADAPTIVE => self.adaptive.load(Ordering::Relaxed),
+            _ => self.fixed.load(Ordering::Relaxed),
+        };
+        kept.min(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Gives back what is over the allowance. Called after the allowance changed, and after chunks were pushed:
+    /// of a thread that lowers it and one that pushes at the same time, one sees the other's doing. (The
+    /// sequentially consistent fences of the two pair with each other.)
+    fn trim_to_allowed(&self) -> usize {
+        fence(Ordering::SeqCst);
+        self.trim_to(self.allowed())
     }
 
     /// The bound on the bytes kept.
@@ -219,9 +237,8 @@ impl<M: Mappings> Cache<M> {
         let overflow = self.last_overflow.load(Ordering::Relaxed);
         if overflow != 0 && self.mappings.now().saturating_sub(overflow - 1) <= ADAPTIVE_INTERVAL {
             let limit = self.limit.load(Ordering::Relaxed);
-            let raised = self.keep.load(Ordering::Relaxed).saturating_add(size).min(limit);
-            // A plain store: raises that meet lose one step, and the next miss makes up for it.
-            self.keep.store(raised, Ordering::Relaxed);
+            let raise = |kept: usize| Some(kept.saturating_add(size).min(limit.max(kept)));
+            let _ = self.adaptive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raise);
         }
     }
 
@@ -267,8 +284,7 @@ impl<M: Mappings> Cache<M> {
     fn reserve(&self, bytes: usize) -> usize {
         let mut cached = self.cached.load(Ordering::Relaxed);
         loop {
-            let allowed = self.keep.load(Ordering::Relaxed).min(self.limit.load(Ordering::Relaxed));
-            let room = allowed.saturating_sub(cached).min(bytes);
+            let room = self.allowed().saturating_sub(cached).min(bytes);
             if room == 0 {
                 return 0;
             }
@@ -380,10 +396,10 @@ impl<M: Mappings> Cache<M> {
         let cached = self.cached();
         let idle = self.idle.swap(cached, Ordering::Relaxed).min(cached);
         let excess = if self.policy.load(Ordering::Relaxed) == ADAPTIVE {
-            let keep = self.keep.load(Ordering::Relaxed);
-            let lower = keep.saturating_sub(idle.div_ceil(2)).max(ADAPTIVE_FLOOR.min(keep));
-            self.keep.store(lower, Ordering::Relaxed);
-            cached.saturating_sub(lower).min(idle)
+            let lower =
+                |kept: usize| Some(kept.saturating_sub(idle.div_ceil(2)).max(ADAPTIVE_FLOOR));
+            let _ = self.adaptive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
+            cached.saturating_sub(self.adaptive.load(Ordering::Relaxed)).min(idle)
         } else {
             idle
         };
@@ -457,6 +473,6 @@ impl<M: Mappings> Giving<'_, M> {
         if self.overflowed {
             cache.last_overflow.store(cache.mappings.now() + 1, Ordering::Relaxed);
         }
-        self.unmapped + cache.tick()
+        self.unmapped + cache.trim_to_allowed() + cache.tick()
     }
 }

@@ -40,6 +40,23 @@ pub const fn object(size: usize, min_align: usize) -> u64 {
     (padded as u64) << OFFSET | 1 << OBJECTS | (padded - size) as u64
 }
 
+/// The word without its last object, of `size` bytes. Never takes more padding away than there is: an object
+/// that was shrunk behind the word's back leaves a wrong count, not a wrong offset.
+#[inline(always)]
+#[must_use]
+pub const fn without(word: u64, size: usize, min_align: usize) -> u64 {
+    let step = object(size, min_align);
+    let short = (step & FIELD).saturating_sub(word & FIELD);
+    word - (step - short)
+}
+
+/// The word after `bytes` of an object in it became padding.
+#[inline(always)]
+#[must_use]
+pub const fn with_padding(word: u64, bytes: u64) -> u64 {
+    word + bytes
+}
+
 /// What `bytes` of padding before an object add. Needs `bytes < MAX_STEP`.
 #[inline(always)]
 #[must_use]
@@ -114,7 +131,16 @@ mod tests {
     #[test]
     fn what_was_added_can_be_taken_away() {
         let word = object(24, 1) + object(5, 8);
-        assert_eq!(word - object(5, 8), object(24, 1));
+        assert_eq!(without(word, 5, 8), object(24, 1));
+    }
+
+    #[test]
+    fn a_shrunk_object_can_be_taken_away_at_its_new_size() {
+        let word = with_padding(object(15, 8), 6);
+        assert_eq!((objects(word), bytes(word)), (1, 9));
+        assert_eq!(without(word, 9, 8), 0);
+        // Shrunk without a word: the offset is right all the same.
+        assert_eq!(offset(without(object(15, 8), 9, 8)), 0);
     }
 
     #[test]

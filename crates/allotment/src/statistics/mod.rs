@@ -4,6 +4,7 @@ mod records;
 mod report;
 
 pub(crate) use records::{Kind, Record};
+pub(crate) use report::printable;
 pub use report::{AllocatorReport, Report, owner_of, report};
 
 /// The longest name of an allocator, in bytes.

@@ -120,7 +120,7 @@ fn block_or_new(block: usize) -> Result<(), AllocError> {
     if !slot.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
-    let bytes = size_of::<Record>() * (FIRST as usize) << block;
+    let bytes = (size_of::<Record>() * (FIRST as usize)) << block;
     let size = checked_align_up(bytes, os::page_size()).ok_or(full)?;
     let fresh = os::map(size, align_of::<Record>())?;
     let first = fresh.as_ptr().cast();
@@ -149,6 +149,13 @@ thread_local! {
     static AT_HAND: AtHand = const { AtHand(Cell::new(None)) };
 }
 
+/// A counter, which may be below zero, and the word's part of it. Below zero together only while the owner is
+/// between the two.
+fn sum(counter: u64, word: u64) -> u64 {
+    let sum = counter.wrapping_add(word);
+    if sum > i64::MAX as u64 { 0 } else { sum }
+}
+
 struct Table;
 
 impl Links for Table {
@@ -171,6 +178,9 @@ impl Record {
                 None => Self::issue()?,
             },
         };
+        // Release, with the readers' Acquire fence: who reads what is written below sees that the record was
+        // taken, and so that its state is no longer that of the former owner.
+        fence(Ordering::Release);
         record.kind.store(kind as u8, Ordering::Relaxed);
         record.name_len.store(name.len() as u8, Ordering::Relaxed);
         for (word, bytes) in record.name.iter().zip(name.as_bytes().chunks(8)) {
@@ -239,8 +249,8 @@ impl Record {
     pub(crate) fn statistics(&self) -> Statistics {
         let word = self.word.get();
         Statistics {
-            live_objects: self.live_objects.get().wrapping_add(word::objects(word)),
-            live_bytes: self.live_bytes.get().wrapping_add(word::bytes(word)),
+            live_objects: sum(self.live_objects.get(), word::objects(word)),
+            live_bytes: sum(self.live_bytes.get(), word::bytes(word)),
             held_bytes: self.held_bytes.get(),
             peak_held_bytes: self.peak_held_bytes.get(),
             wasted_bytes: self.wasted_bytes.get(),

@@ -134,17 +134,31 @@ fn push_json_string(json: &mut String, text: &str) {
     json.push('"');
 }
 
+/// A name as one line of text: control characters are escaped.
+pub(crate) fn printable(name: &str) -> String {
+    let mut line = String::with_capacity(name.len());
+    for character in name.chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let longest = self.allocators.iter().map(|a| a.name.chars().count());
+        let names: Vec<String> = self.allocators.iter().map(|a| printable(&a.name)).collect();
+        let longest = names.iter().map(|name| name.chars().count());
         let width = longest.chain([4]).max().unwrap_or(4);
         write!(f, "{:<width$}  {:<5}", "name", "kind")?;
         for column in COLUMNS {
             write!(f, "  {column:>12}")?;
         }
         writeln!(f)?;
-        for allocator in &self.allocators {
-            write!(f, "{:<width$}  {:<5}", allocator.name, allocator.kind)?;
+        for (allocator, name) in self.allocators.iter().zip(names) {
+            write!(f, "{name:<width$}  {:<5}", allocator.kind)?;
             for (column, figure) in COLUMNS.iter().zip(figures(&allocator.statistics)) {
                 write!(f, "  {figure:>width$}", width = column.len().max(12))?;
             }

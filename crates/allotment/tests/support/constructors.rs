@@ -215,14 +215,7 @@ impl Run<'_> {
         // Where it failed half way, what it had is gone, though chunks may have come.
         if let Some(Ok((start, layout))) = made {
             assert_eq!(layout.size(), left * 4);
-            let counted = (arena.statistics().live_bytes - before) as usize;
-            let layout = if counted > layout.size() && self.setup.may_refuse_in_watch() {
-                // A watched arena can't shrink in place: when it was refused the memory for the shorter
-                // slice, the longer one stays.
-                Layout::from_size_align(counted, layout.align()).expect("the vector had it")
-            } else {
-                layout
-            };
+            assert_eq!((arena.statistics().live_bytes - before) as usize, layout.size());
             self.adopt::<M>(start, layout);
         }
     }

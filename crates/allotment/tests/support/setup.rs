@@ -166,12 +166,6 @@ impl Setup {
         }
     }
 
-    /// Whether every object is watched, and memory may be refused.
-    pub fn may_refuse_in_watch(&self) -> bool {
-        let watched = self.fixed.hardened || self.passthrough;
-        watched && (self.budget.is_some() || self.recorder.is_some())
-    }
-
     /// The arena is gone: everything went back.
     pub fn check_empty(&self) {
         if let Some(budget) = &self.budget {
