@@ -93,70 +93,60 @@ pub fn can_run(workload: &Workload, allocator: &About) -> bool {
 impl Load {
     /// Runs it with the allocator of this name.
     pub fn measure(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, Refusal> {
-        peers::with(allocator, Measure { load: self, watch })?
-    }
-
-    /// The part of the time that is spent in the allocator, in a run of its own; `None` where the
-    /// workload has nothing beside it, or the processor no counter.
-    pub fn share(&self, allocator: &str) -> Result<Option<f64>, Refusal> {
-        peers::with(allocator, Share { load: self })?
-    }
-
-    fn check(&self, about: &'static About) -> Result<(), Refusal> {
-        if can_run(self.workload, about) {
-            return Ok(());
-        }
-        Err(Refusal::Sizes { allocator: about.name, workload: self.workload.name })
-    }
-
-    /// Runs it with an allocator by type.
-    pub fn measure_with<A: Allocator>(&self, watch: &dyn Watch) -> Outcome {
+        self.check(allocator)?;
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
-        let all_tasks = tasks * threads as u64;
-        let outcome = |run: Run<()>, ops_a_task: u64, live_a_task: u64| Outcome {
-            ops: all_tasks * ops_a_task,
-            tasks: all_tasks,
-            wall: run.wall,
-            live_bytes: Some(threads as u64 * live_a_task),
-            steady: run.steady,
-            responses: None,
-        };
-        match self.workload.kind {
+        let (ops_a_task, live_a_task) = match self.workload.kind {
             Kind::Query => {
                 let (store, questions) = full_size();
-                let outcome = self.queries(&store, &questions).run::<A>(watch);
-                Outcome {
+                let outcome = self.queries(&store, &questions).measure(allocator, watch)?;
+                return Ok(Outcome {
                     ops: outcome.dimensions,
                     tasks,
                     wall: outcome.wall,
                     live_bytes: None,
                     steady: outcome.steady,
                     responses: outcome.responses,
-                }
+                });
             }
-            Kind::Objects { dimensions } => {
-                let ops = (dimensions * objects::SIZES.len()) as u64;
-                let live = dimensions as u64 * objects::BYTES_A_DIMENSION;
-                outcome(objects::run::<A>(threads, dimensions, tasks, watch), ops, live)
-            }
-            Kind::Grow => {
-                let bytes = grow::REPLY_BYTES as u64;
-                outcome(grow::run::<A>(threads, tasks, watch), bytes, bytes)
-            }
-        }
+            Kind::Objects { dimensions } => (
+                (dimensions * objects::SIZES.len()) as u64,
+                dimensions as u64 * objects::BYTES_A_DIMENSION,
+            ),
+            Kind::Grow => (grow::REPLY_BYTES as u64, grow::REPLY_BYTES as u64),
+        };
+        let run = peers::with(allocator, Alike { load: self, tasks, watch })?;
+        let tasks = tasks * threads as u64;
+        Ok(Outcome {
+            ops: tasks * ops_a_task,
+            tasks,
+            wall: run.wall,
+            live_bytes: Some(threads as u64 * live_a_task),
+            steady: run.steady,
+            responses: None,
+        })
     }
 
-    fn share_with<A: Allocator>(&self) -> Option<f64> {
-        match self.workload.kind {
-            Kind::Query => {
-                let (store, questions) = full_size();
-                let mut queries = self.queries(&store, &questions);
-                // A share needs no more: it is a part, not a time.
-                queries.count = queries.count.min(8);
-                queries.share::<A>()
+    /// The part of the time that is spent in the allocator, in a run of its own; `None` where the
+    /// workload has nothing beside it, or the processor no counter.
+    pub fn share(&self, allocator: &str) -> Result<Option<f64>, Refusal> {
+        self.check(allocator)?;
+        if !self.workload.has_share() {
+            return Ok(None);
+        }
+        let (store, questions) = full_size();
+        let mut queries = self.queries(&store, &questions);
+        // A share needs no more: it is a part, not a time.
+        queries.count = queries.count.min(8);
+        Ok(queries.share(allocator)?)
+    }
+
+    fn check(&self, allocator: &str) -> Result<(), Refusal> {
+        match peers::known().iter().find(|about| about.name == allocator) {
+            Some(about) if !can_run(self.workload, about) => {
+                Err(Refusal::Sizes { allocator: about.name, workload: self.workload.name })
             }
-            Kind::Objects { .. } | Kind::Grow => None,
+            _ => Ok(()),
         }
     }
 
@@ -181,29 +171,57 @@ pub fn full_size() -> (Store, [Question; 1]) {
     (store, [question])
 }
 
-struct Measure<'l> {
+/// A workload of which every worker does the same number of tasks.
+struct Alike<'l> {
     load: &'l Load,
+    tasks: u64,
     watch: &'l dyn Watch,
 }
 
-impl Visitor for Measure<'_> {
-    type Output = Result<Outcome, Refusal>;
+impl Visitor for Alike<'_> {
+    type Output = Run<()>;
 
-    fn visit<A: Allocator>(self, about: &'static About) -> Self::Output {
-        self.load.check(about)?;
-        Ok(self.load.measure_with::<A>(self.watch))
+    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+        let threads = self.load.setting.threads;
+        match self.load.workload.kind {
+            Kind::Objects { dimensions } => {
+                objects::run::<A>(threads, dimensions, self.tasks, self.watch)
+            }
+            Kind::Grow => grow::run::<A>(threads, self.tasks, self.watch),
+            Kind::Query => unreachable!("its workers share the queries"),
+        }
     }
 }
 
-struct Share<'l> {
-    load: &'l Load,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::Unwatched;
 
-impl Visitor for Share<'_> {
-    type Output = Result<Option<f64>, Refusal>;
+    fn load(name: &str, threads: usize) -> Load {
+        let workload = Workload::named(name).unwrap();
+        Load { workload, setting: workload.setting(threads), effort: Effort::Quick }
+    }
 
-    fn visit<A: Allocator>(self, about: &'static About) -> Self::Output {
-        self.load.check(about)?;
-        Ok(self.load.share_with::<A>())
+    #[test]
+    fn operations_and_live_bytes_are_those_of_all_threads() {
+        let outcome = load("query-small", 2).measure("bumpalo-reset", &Unwatched).unwrap();
+        assert_eq!(outcome.ops, outcome.tasks * 400);
+        assert_eq!(outcome.live_bytes, Some(2 * 100 * 320));
+        assert_eq!(outcome.steady.tasks, outcome.tasks - 2 * 2);
+        assert!(outcome.ns_per_op() > 0.0);
+    }
+
+    #[test]
+    fn what_can_not_run_is_refused() {
+        let refused = load("grow", 1).measure("typed-arena", &Unwatched).unwrap_err();
+        assert_eq!(refused, Refusal::Sizes { allocator: "typed-arena", workload: "grow" });
+        let unknown = load("grow", 1).measure("no-such", &Unwatched).unwrap_err();
+        assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
+    }
+
+    #[test]
+    fn only_a_query_has_a_share() {
+        assert_eq!(load("query-small", 1).share("bumpalo"), Ok(None));
     }
 }

@@ -4,7 +4,6 @@ use super::snapshot;
 use crate::child::ResponseReport;
 use crate::child::spawn::end_with_parent;
 use crate::failure::Failure;
-use peers::{About, Allocator, Visitor};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use workloads::Unwatched;
@@ -89,41 +88,30 @@ pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
     let contexts = store.contexts();
     let questions: Vec<_> =
         contexts.into_iter().map(|context| Question::new(&store, context)).collect();
-    let asked = Asked { arguments, store: &store, questions: &questions };
-    let reports = peers::with(&arguments.allocator, asked)
-        .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
+    let callers = match arguments.callers {
+        1 => Callers::One,
+        _ => Callers::Many { workers: arguments.threads },
+    };
+    let mut reports = Vec::new();
+    for question in &questions {
+        let queries = Queries {
+            store: &store,
+            questions: std::slice::from_ref(question),
+            count: arguments.count,
+            callers,
+        };
+        let outcome = queries
+            .measure(&arguments.allocator, &Unwatched)
+            .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
+        reports.extend(outcome.responses.map(|responses| QueryReport {
+            context: question.context().to_owned(),
+            dimensions: question.expected().dimensions,
+            series: question.expected().series,
+            queries: arguments.count,
+            wall_seconds: outcome.wall.as_secs_f64(),
+            responses: responses.into(),
+        }));
+    }
     let printed = serde_json::to_string(&reports).map_err(|error| failed(error.to_string()))?;
     crate::output::line(printed)
-}
-
-struct Asked<'a> {
-    arguments: &'a QueriesArguments,
-    store: &'a Store,
-    questions: &'a [Question],
-}
-
-impl Visitor for Asked<'_> {
-    type Output = Vec<QueryReport>;
-
-    fn visit<A: Allocator>(self, _: &'static About) -> Self::Output {
-        let callers = match self.arguments.callers {
-            1 => Callers::One,
-            _ => Callers::Many { workers: self.arguments.threads },
-        };
-        let count = self.arguments.count;
-        let report = |question: &Question| {
-            let questions = std::slice::from_ref(question);
-            let queries = Queries { store: self.store, questions, count, callers };
-            let outcome = queries.run::<A>(&Unwatched);
-            Some(QueryReport {
-                context: question.context().to_owned(),
-                dimensions: question.expected().dimensions,
-                series: question.expected().series,
-                queries: count,
-                wall_seconds: outcome.wall.as_secs_f64(),
-                responses: outcome.responses?.into(),
-            })
-        };
-        self.questions.iter().filter_map(report).collect()
-    }
 }

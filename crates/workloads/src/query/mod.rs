@@ -14,7 +14,7 @@ use crate::clock::{self, Overhead, ticks};
 use crate::team::{self, Pace, Run};
 use crate::timed::{Spent, Timed, take_spent};
 use crate::watch::{Unwatched, Watch};
-use peers::{Allocator, Task};
+use peers::{About, Allocator, Task, UnknownAllocator, Visitor};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use store::Store;
@@ -124,11 +124,21 @@ pub struct Outcome {
 }
 
 impl Queries<'_> {
-    /// Asks them all.
+    /// Asks them all, answered with the allocator of this name.
     ///
     /// # Panics
     /// If a reply is not the expected one: the allocator gave out memory that was in use.
-    pub fn run<A: Allocator>(&self, watch: &dyn Watch) -> Outcome {
+    pub fn measure(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, UnknownAllocator> {
+        peers::with(allocator, Measure { queries: self, watch })
+    }
+
+    /// The part of the workers' time that is spent in the allocator, 0 to 1: in a run of its own,
+    /// whose times say nothing else. `None` where the processor has no counter.
+    pub fn share(&self, allocator: &str) -> Result<Option<f64>, UnknownAllocator> {
+        peers::with(allocator, Share { queries: self })
+    }
+
+    fn measure_with<A: Allocator>(&self, watch: &dyn Watch) -> Outcome {
         let run = self.serve::<A, _>(watch, |_| ());
         let responses: Vec<_> =
             run.results.iter().flat_map(|(served, ())| &served.responses).copied().collect();
@@ -140,9 +150,7 @@ impl Queries<'_> {
         }
     }
 
-    /// The part of the workers' time that is spent in the allocator, 0 to 1: in a run of its own,
-    /// whose times say nothing else. `None` where the processor has no counter.
-    pub fn share<A: Allocator>(&self) -> Option<f64> {
+    fn share_with<A: Allocator>(&self) -> Option<f64> {
         if !clock::AVAILABLE {
             return None;
         }
@@ -200,6 +208,31 @@ impl Queries<'_> {
                 (Served { responses: std::mem::take(responses), dimensions }, last(whole))
             },
         )
+    }
+}
+
+struct Measure<'q> {
+    queries: &'q Queries<'q>,
+    watch: &'q dyn Watch,
+}
+
+impl Visitor for Measure<'_> {
+    type Output = Outcome;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Outcome {
+        self.queries.measure_with::<A>(self.watch)
+    }
+}
+
+struct Share<'q> {
+    queries: &'q Queries<'q>,
+}
+
+impl Visitor for Share<'_> {
+    type Output = Option<f64>;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Option<f64> {
+        self.queries.share_with::<A>()
     }
 }
 
@@ -301,7 +334,7 @@ mod tests {
         let questions = [Question::new(&store, SYNTHETIC_CONTEXT)];
         for callers in [Callers::One, Callers::Many { workers: 3 }] {
             let queries = Queries { store: &store, questions: &questions, count: 12, callers };
-            let outcome = queries.run::<System>(&Unwatched);
+            let outcome = queries.measure_with::<System>(&Unwatched);
             assert_eq!(outcome.dimensions, 12 * 6);
             let responses = outcome.responses.unwrap();
             assert!(responses.min <= responses.average && responses.average <= responses.max);
@@ -315,7 +348,7 @@ mod tests {
         let questions = [Question::new(&store, SYNTHETIC_CONTEXT)];
         let queries =
             Queries { store: &store, questions: &questions, count: 4, callers: Callers::One };
-        let share = queries.share::<System>();
+        let share = queries.share_with::<System>();
         assert_eq!(share.is_some(), clock::AVAILABLE);
         assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)));
     }
