@@ -42,7 +42,7 @@ struct Size {
 }
 
 const WHOLE: Size =
-    Size { samples: 16, machine_queries: 400, charts: CHARTS, queries: 16, rounds: 3 };
+    Size { samples: 16, machine_queries: 400, charts: CHARTS, queries: 16, rounds: 5 };
 /// For tests, which can't wait.
 const SMALL: Size = Size { samples: 2, machine_queries: 2, charts: 5, queries: 4, rounds: 1 };
 
