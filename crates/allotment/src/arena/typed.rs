@@ -377,8 +377,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// ```
     /// let arena = allotment::Arena::<1>::with_min_align();
-    /// let first = std::ptr::from_ref(arena.alloc(1u8)).addr();
-    /// assert_eq!(std::ptr::from_ref(arena.alloc(2u8)).addr(), first + 1);
+    /// let flags: [usize; 3] = [true, false, true].map(|flag| std::ptr::from_ref(arena.alloc(flag)).addr());
+    /// assert_eq!(flags[2], flags[1] + 1);
     /// ```
     ///
     /// # Panics
