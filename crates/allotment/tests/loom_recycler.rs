@@ -183,10 +183,10 @@ impl House {
 
     fn give(&self, chunks: &[Warm]) -> usize {
         self.table.gate.pass();
-        let mut giving = self.cache.give(Backing::Pages, chunks.len() * SIZE);
+        let mut giving = self.cache.give(chunks.len() * SIZE);
         for &chunk in chunks {
             // SAFETY: taken by the caller, who is done with it.
-            unsafe { giving.add(chunk, SIZE) };
+            unsafe { giving.add(Backing::Pages, chunk, SIZE) };
         }
         let unmapped = giving.finish();
         self.within_limit();
@@ -366,9 +366,9 @@ fn a_lower_limit_binds_a_thread_that_was_giving_meanwhile() {
             other.cache.set_limit(0);
         });
         house.table.gate.pass();
-        let mut giving = house.cache.give(Backing::Pages, SIZE);
+        let mut giving = house.cache.give(SIZE);
         // SAFETY: taken above and not used after.
-        unsafe { giving.add(chunk, SIZE) };
+        unsafe { giving.add(Backing::Pages, chunk, SIZE) };
         giving.finish();
         setter.join().unwrap();
         assert_eq!(house.cache.cached(), 0, "more is cached than the limit allows");

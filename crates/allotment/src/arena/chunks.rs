@@ -8,7 +8,7 @@ use super::raw::{MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::layout::{MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
+use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::release::Release;
 use crate::memory::source::{GivingBack, Taken};
 
@@ -105,14 +105,16 @@ impl RawArena {
         if let Some(chunk) = self.take_spare(need) {
             return Ok((chunk, false));
         }
-        let unit = self.source().chunk_unit().max(self.segment_unit());
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
-        let wanted = next_chunk(need, self.grown.get(), unit).ok_or(overflow)?;
-        let taken = match self.charge_and_take(wanted) {
+        let (wanted, mut align) = self.next_shape(need)?;
+        let taken = match self.charge_and_take(wanted, align) {
             Ok(taken) => Ok(taken),
-            // Doubling, and a size that can be recycled, are wishes; what the object needs may be had.
-            Err(error) => match need.checked_next_multiple_of(unit) {
-                Some(least) if least < wanted => self.charge_and_take(least),
+            // Doubling, huge pages and a size that can be recycled are wishes; what the object needs may
+            // still be had.
+            Err(error) => match need.checked_next_multiple_of(self.chunk_unit()) {
+                Some(least) if least < wanted => {
+                    align = self.chunk_align();
+                    self.charge_and_take(least, align)
+                }
                 _ => Err(error),
             },
         };
@@ -121,13 +123,12 @@ impl RawArena {
         if let Some(watch) = self.watch() {
             let registered = self.segment_unit() > 1;
             if let Err(error) = watch.chunk_taken(self.record(), taken.start, size, registered) {
-                self.uncharge_and_return(taken, size);
+                self.uncharge_and_return(taken, align);
                 return Err(error);
             }
         }
         let chunk = taken.start.cast::<Header>();
-        let header =
-            Header { prev: self.newest.get(), size, align: self.chunk_align(), link: taken.link };
+        let header = Header { prev: self.newest.get(), size, align, link: taken.link };
         // SAFETY: the chunk is ours, at least `need > HEADER` bytes, aligned to a cache line or more.
         unsafe { chunk.write(header) };
         self.newest.set(chunk.as_ptr());
@@ -145,13 +146,25 @@ impl RawArena {
         Ok((chunk, taken.zeroed))
     }
 
-    fn charge_and_take(&self, size: usize) -> Result<Taken, AllocError> {
+    /// The size and alignment of the chunk to take for `need` bytes.
+    fn next_shape(&self, need: usize) -> Result<(usize, usize), AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
+        let has_grown = self.grown.get() >= MAX_GROWTH || need >= 2 * HUGE_PAGE;
+        if has_grown && self.watch().is_none() && self.source().grows_to_huge_pages() {
+            let size = next_chunk(need.max(HUGE_PAGE), 0, HUGE_PAGE).ok_or(overflow)?;
+            return Ok((size, HUGE_PAGE));
+        }
+        let size = next_chunk(need, self.grown.get(), self.chunk_unit()).ok_or(overflow)?;
+        Ok((size, self.chunk_align()))
+    }
+
+    fn charge_and_take(&self, size: usize, align: usize) -> Result<Taken, AllocError> {
         let settings = self.settings();
         if let Some(budget) = &settings.budget {
             budget.charge(size)?;
         }
         let exact = settings.budget.is_some();
-        settings.source.take(size, self.chunk_align(), self.recycles(), exact).inspect_err(|_| {
+        settings.source.take(size, align, self.recycles(), exact).inspect_err(|_| {
             if let Some(budget) = &settings.budget {
                 budget.credit(size);
             }
@@ -160,14 +173,14 @@ impl RawArena {
 
     /// Undoes `charge_and_take`.
     #[cold]
-    fn uncharge_and_return(&self, taken: Taken, size: usize) {
+    fn uncharge_and_return(&self, taken: Taken, align: usize) {
         let settings = self.settings();
         let mut giving = settings.source.give(0);
         // SAFETY: taken with this size and alignment, and not used.
-        unsafe { giving.add(taken.start, size, self.chunk_align(), taken.link) };
+        unsafe { giving.add(taken.start, taken.size, align, taken.link) };
         giving.finish();
         if let Some(budget) = &settings.budget {
-            budget.credit(size);
+            budget.credit(taken.size);
         }
     }
 
@@ -175,6 +188,11 @@ impl RawArena {
     fn recycles(&self) -> bool {
         let settings = self.settings();
         settings.release != Release::AtOnce && !settings.hardened
+    }
+
+    /// The size that the chunks of this arena are multiples of.
+    fn chunk_unit(&self) -> usize {
+        self.source().chunk_unit().max(self.segment_unit())
     }
 
     fn chunk_align(&self) -> usize {
@@ -260,10 +278,15 @@ impl RawArena {
             Retain::Nothing => (0, 0),
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
-                let unit = self.source().chunk_unit().max(self.segment_unit());
+                let unit = self.chunk_unit();
                 let hinted = hinted_need(self.hint).and_then(|need| next_chunk(need, 0, unit));
                 let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
-                let most = least.max(MAX_GROWTH);
+                // A hinted chunk may have been rounded up to huge pages.
+                let most = if self.hint > 0 {
+                    least.max(MAX_GROWTH).saturating_add(HUGE_PAGE)
+                } else {
+                    least.max(MAX_GROWTH)
+                };
                 // A chunk that was hardly used is too large for this use: the arena takes a smaller one
                 // next time, so that one large request doesn't set the size for ever.
                 let bytes = match NonNull::new(self.newest.get()) {
@@ -299,7 +322,7 @@ impl RawArena {
                 if let Some(watch) = self.watch() {
                     watch.chunk_going(start, size, self.segment_unit() > 1);
                 }
-                if !(recycles && settings.source.keep_at_hand(start, size, link)) {
+                if !(recycles && settings.source.keep_at_hand(start, size, align, link)) {
                     let reserve = if recycles { left } else { 0 };
                     giving
                         .get_or_insert_with(|| settings.source.give(reserve))

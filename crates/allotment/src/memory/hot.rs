@@ -64,7 +64,7 @@ pub(crate) fn put(chunk: Warm, size: usize) -> bool {
         }
         slot.turns.set(slot.turns.get().wrapping_add(1));
         if slot.turns.get() == 0 {
-            cache().give(Backing::Pages, 0).finish();
+            cache().give(0).finish();
         }
         true
     })
@@ -79,9 +79,9 @@ pub(crate) fn flush() {
 }
 
 fn give(chunk: Warm, size: usize) {
-    let mut giving = cache().give(Backing::Pages, size);
+    let mut giving = cache().give(size);
     // SAFETY: the chunk was the slot's alone (invariant 1), of ordinary pages (2), with nothing in it.
-    unsafe { giving.add(chunk, size) };
+    unsafe { giving.add(Backing::Pages, chunk, size) };
     giving.finish();
 }
 

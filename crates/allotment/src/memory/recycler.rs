@@ -237,7 +237,12 @@ impl<M: Mappings> Cache<M> {
         let overflow = self.last_overflow.load(Ordering::Relaxed);
         if overflow != 0 && self.mappings.now().saturating_sub(overflow - 1) <= ADAPTIVE_INTERVAL {
             let limit = self.limit.load(Ordering::Relaxed);
-            let raise = |kept: usize| Some(kept.saturating_add(size).min(limit.max(kept)));
+            // By half at least: each chunk that goes and comes back is paid for twice, and a server at its
+            // working set should be there after a few, not after all of them.
+            let raise = |kept: usize| {
+                let raised = kept.saturating_add(size.max(kept / 2));
+                Some(raised.min(limit.max(kept)))
+            };
             let _ = self.adaptive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raise);
         }
     }
@@ -267,10 +272,10 @@ impl<M: Mappings> Cache<M> {
     }
 
     /// Begins to give chunks back, `total` bytes in all.
-    pub fn give(&self, backing: Backing, total: usize) -> Giving<'_, M> {
+    pub fn give(&self, total: usize) -> Giving<'_, M> {
         Giving {
             cache: self,
-            backing,
+            backing: Backing::Pages,
             room: self.reserve(total),
             class: 0,
             first: NIL,
@@ -416,6 +421,7 @@ impl<M: Mappings> Cache<M> {
 #[must_use = "`finish` hands the chunks over"]
 pub struct Giving<'c, M: Mappings> {
     cache: &'c Cache<M>,
+    /// What the run on its way is of: this backing, and this class.
     backing: Backing,
     /// Bytes reserved and not yet used.
     room: usize,
@@ -432,15 +438,16 @@ impl<M: Mappings> Giving<'_, M> {
     ///
     /// # Safety
     /// The chunk is the caller's, `size` bytes long, of this backing, and nothing refers to it.
-    pub unsafe fn add(&mut self, chunk: Warm, size: usize) {
+    pub unsafe fn add(&mut self, backing: Backing, chunk: Warm, size: usize) {
         let links = &self.cache.mappings;
         match exact_class(size) {
             Some(class) if chunk.link != NIL && size <= self.room => {
                 self.room -= size;
-                if self.first != NIL && self.class == class {
+                if self.first != NIL && self.class == class && self.backing == backing {
                     links.next(self.last).store(chunk.link, Ordering::Relaxed);
                 } else {
                     self.push();
+                    self.backing = backing;
                     self.class = class;
                     self.first = chunk.link;
                 }

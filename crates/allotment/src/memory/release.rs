@@ -15,8 +15,8 @@ pub enum Release {
     Keep(usize),
     /// Kept warm; what nobody used for this long goes back at the next call that gives memory back.
     Decay(Duration),
-    /// Empty memory goes back, but memory that is taken anew soon after it went raises what is kept by as
-    /// much; what is kept and not used shrinks by half a second time after time. A program that fills and
+    /// Empty memory goes back, but memory that is taken anew soon after it went raises what is kept, by half
+    /// or by as much; what is kept and not used shrinks by half, second after second. A program that fills and
     /// empties pays the system twice, then no more; one burst leaves little behind.
     #[default]
     Adaptive,

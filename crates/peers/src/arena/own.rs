@@ -11,7 +11,7 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use allotment::{Arena, Release};
+use allotment::{Arena, Mmap, Release};
 
 use crate::registry::Listed;
 use crate::{About, Allocator, Kind, Task};
@@ -32,7 +32,7 @@ impl Listed for New {
             Kind::Arena,
             "allotment-arena",
             "allotment, this workspace's library",
-            "adaptive: chunks stay warm for the next task of any thread; what goes unused goes back",
+            "adaptive: chunks stay warm for the next task of any thread, huge pages beyond 2 MiB; what goes unused goes back",
         )
     };
 }
@@ -54,7 +54,7 @@ impl Listed for MmapPerQuery {
     const ABOUT: About = About::peer(
         Kind::Arena,
         "mmap-per-query",
-        "allotment's arena with recycling off",
+        "allotment's arena with recycling and huge pages off",
         "at once: every chunk is unmapped when its task ends",
     );
 }
@@ -68,7 +68,7 @@ impl Allocator for MmapPerQuery {
 
     #[inline]
     fn begin(&mut self) -> ArenaTask {
-        ArenaTask(Arena::builder().release(Release::AtOnce).build())
+        ArenaTask(Arena::builder().source(Mmap::small_pages()).release(Release::AtOnce).build())
     }
 }
 
