@@ -38,7 +38,7 @@
 //! 6. One thread at a time has access: the arena is `Send` and not `Sync`, so `Cell` is enough. The record
 //!    may be read by others (see statistics/records.rs).
 //! 7. An object in `[base, pos)` was counted in the word, any other one in the counters, which may go below
-//!    zero: live objects are counters plus word. The word's padding covers what the objects in it were shrunk by.
+//!    zero: live objects are counters plus word. An object in the word that shrinks is less there.
 //! 8. `behind` is null, or the start of the one object that was placed last before the window was opened at
 //!    its end, rounded up to 16.
 
@@ -199,7 +199,7 @@ impl RawArena {
             let known = if align <= MAX_MIN_ALIGN { start } else { base.addr() + start };
             let padding = known.wrapping_neg() & (align - 1);
             start += padding;
-            after += word::padding_before(padding);
+            after += word::padding(padding);
         }
         if after >= self.limit.get() {
             unlikely();
@@ -362,7 +362,7 @@ impl RawArena {
         match self.last(object, old, MIN_ALIGN) {
             Last::No => return false,
             Last::InWindow => {
-                let before = word::without(record.word.get(), old, MIN_ALIGN);
+                let before = record.word.get() - word::object(old, MIN_ALIGN);
                 if new <= MAX_STEP {
                     let after = before + word::object(new, MIN_ALIGN);
                     if after < self.limit.get() {
@@ -390,7 +390,7 @@ impl RawArena {
             return false;
         }
         if object.as_ptr() >= self.base.get() {
-            self.record.word.set(word::without(self.record.word.get(), old, MIN_ALIGN));
+            self.record.word.set(self.record.word.get() - word::object(old, MIN_ALIGN));
             self.place_behind_window(bumped, object, new);
         } else {
             self.record.live_bytes.add((new as u64).wrapping_sub(old as u64));
@@ -419,7 +419,7 @@ impl RawArena {
         }
         match self.last(object, size, MIN_ALIGN) {
             Last::InWindow => {
-                let word = word::without(self.record.word.get(), size, MIN_ALIGN);
+                let word = self.record.word.get() - word::object(size, MIN_ALIGN);
                 return self.record.word.set(word);
             }
             Last::BeforeWindow => {
@@ -491,7 +491,7 @@ impl RawArena {
                 let address = object.addr();
                 if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
                     // It is in the word, and may be the last one again when it is freed (invariant 7).
-                    self.record.word.set(word::with_padding(self.record.word.get(), gone));
+                    self.record.word.set(word::shrunk(self.record.word.get(), gone));
                 } else {
                     self.record.live_bytes.sub(gone);
                 }

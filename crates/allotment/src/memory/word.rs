@@ -1,23 +1,23 @@
-//! Position, object count and padding in one word, so that an allocation writes one.
+//! Position, object count and object bytes in one word, so that an allocation writes one.
 //!
 //! ```text
 //! 63            40 39            20 19             0
 //! ┌───────────────┬────────────────┬────────────────┐
-//! │    offset     │    objects     │    padding     │
+//! │    offset     │    objects     │     bytes      │
 //! └───────────────┴────────────────┴────────────────┘
 //! ```
 //!
 //! `offset` is where the next object begins, in bytes from the window's base; `objects` were allocated in the
-//! window, with `padding` bytes before and behind them: their own bytes are `offset - padding`. An allocation
-//! adds one constant to the word, and compares the sum with [`limit`] once: the offset is on top, so the
-//! fields below can't change the answer.
+//! window, `bytes` long in all as they were asked for, without the padding that the offset counts too. An
+//! allocation adds one number to the word, a constant for most types, and compares the sum with [`limit`]
+//! once: the offset is on top, so the fields below can't change the answer.
 //!
 //! # Why nothing overflows
 //!
-//! A window has at most [`WINDOW`] bytes, less than 2^20, and every object and every byte of padding takes
-//! at least one of them: so `objects < 2^20` and `padding < 2^20` in every word that is kept. A sum that is
-//! not kept may carry from padding into objects, but only where the offset is beyond the window anyway. With
-//! a step of at most [`MAX_STEP`] for the object and as much for its padding the offset stays below 2^24.
+//! A window has at most [`WINDOW`] bytes, less than 2^20, and every object takes at least one of them: so
+//! `objects < 2^20` and `bytes < 2^20` in every word that is kept. A sum that is not kept may carry from a
+//! field into the next, but only where the offset is beyond the window anyway. With a step of at most
+//! [`MAX_STEP`] for the object and as much for its padding the offset stays below 2^24.
 #![forbid(unsafe_code)]
 
 use super::layout::align_up;
@@ -32,36 +32,26 @@ pub const WINDOW: usize = (1 << 20) - 16;
 /// The largest object, and the largest alignment, that a step may be made for.
 pub const MAX_STEP: usize = 1 << 22;
 
-/// What one object of `size` bytes adds, padded behind to `min_align`. Needs `size <= MAX_STEP`.
+/// What one object of `size` bytes adds, padded behind to `min_align`; what its end takes away again when it
+/// is the last one. Needs `size <= MAX_STEP`.
 #[inline(always)]
 #[must_use]
 pub const fn object(size: usize, min_align: usize) -> u64 {
-    let padded = align_up(size, min_align);
-    (padded as u64) << OFFSET | 1 << OBJECTS | (padded - size) as u64
-}
-
-/// The word without its last object, of `size` bytes. Never takes more padding away than there is: an object
-/// that was shrunk behind the word's back leaves a wrong count, not a wrong offset.
-#[inline(always)]
-#[must_use]
-pub const fn without(word: u64, size: usize, min_align: usize) -> u64 {
-    let step = object(size, min_align);
-    let short = (step & FIELD).saturating_sub(word & FIELD);
-    word - (step - short)
-}
-
-/// The word after `bytes` of an object in it became padding.
-#[inline(always)]
-#[must_use]
-pub const fn with_padding(word: u64, bytes: u64) -> u64 {
-    word + bytes
+    ((align_up(size, min_align) as u64) << OFFSET) + (1 << OBJECTS) + size as u64
 }
 
 /// What `bytes` of padding before an object add. Needs `bytes < MAX_STEP`.
 #[inline(always)]
 #[must_use]
-pub const fn padding_before(bytes: usize) -> u64 {
-    bytes as u64 * (1 << OFFSET | 1)
+pub const fn padding(bytes: usize) -> u64 {
+    (bytes as u64) << OFFSET
+}
+
+/// The word after an object in it gave `bytes` up without moving the offset.
+#[inline(always)]
+#[must_use]
+pub const fn shrunk(word: u64, bytes: u64) -> u64 {
+    word - bytes
 }
 
 /// The first word whose offset is beyond `bytes`. Needs `bytes <= WINDOW`.
@@ -82,14 +72,14 @@ pub const fn offset(word: u64) -> usize {
 #[inline(always)]
 #[must_use]
 pub const fn objects(word: u64) -> u64 {
-    word >> OBJECTS & FIELD
+    (word >> OBJECTS) & FIELD
 }
 
 /// Their bytes, as they were asked for.
 #[inline(always)]
 #[must_use]
 pub const fn bytes(word: u64) -> u64 {
-    (word >> OFFSET) - (word & FIELD)
+    word & FIELD
 }
 
 #[cfg(test)]
@@ -111,36 +101,38 @@ mod tests {
 
     #[test]
     fn padding_is_told_apart_from_bytes() {
-        let word = object(3, 8) + padding_before(8) + object(16, 8);
+        let word = object(3, 8) + padding(8) + object(16, 8);
         assert_eq!((offset(word), objects(word), bytes(word)), (32, 2, 19));
     }
 
     #[test]
     fn the_largest_step_from_the_fullest_word_is_refused_without_overflow() {
-        let mut fullest = 0;
-        while fullest + object(1, 16) < limit(WINDOW) {
-            fullest += object(1, 16);
+        for min_align in [1, 16] {
+            let mut fullest = 0;
+            while fullest + object(1, min_align) < limit(WINDOW) {
+                fullest += object(1, min_align);
+            }
+            let sum = fullest
+                .checked_add(padding(MAX_STEP - 1))
+                .and_then(|sum| sum.checked_add(object(MAX_STEP, 16)))
+                .unwrap();
+            assert!(sum >= limit(WINDOW));
         }
-        let sum = fullest
-            .checked_add(padding_before(MAX_STEP - 1))
-            .and_then(|sum| sum.checked_add(object(MAX_STEP, 16)))
-            .unwrap();
-        assert!(sum >= limit(WINDOW));
     }
 
     #[test]
     fn what_was_added_can_be_taken_away() {
         let word = object(24, 1) + object(5, 8);
-        assert_eq!(without(word, 5, 8), object(24, 1));
+        assert_eq!(word - object(5, 8), object(24, 1));
     }
 
     #[test]
     fn a_shrunk_object_can_be_taken_away_at_its_new_size() {
-        let word = with_padding(object(15, 8), 6);
+        let word = shrunk(object(15, 8), 6);
         assert_eq!((objects(word), bytes(word)), (1, 9));
-        assert_eq!(without(word, 9, 8), 0);
+        assert_eq!(word - object(9, 8), 0);
         // Shrunk without a word: the offset is right all the same.
-        assert_eq!(offset(without(object(15, 8), 9, 8)), 0);
+        assert_eq!(offset(object(15, 8) - object(9, 8)), 0);
     }
 
     #[test]
