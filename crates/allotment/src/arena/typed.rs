@@ -28,9 +28,9 @@ use crate::statistics::Statistics;
 /// needs no rounding, and sizes are padded to it. The default, 8, serves pointers and numbers on the shortest
 /// path; `Arena<1>` packs strings and bytes tightest, and takes some instructions more for the rest.
 ///
-/// **Alignment**: any power of two that the type or layout asks for. **Cost**: ten instructions for a
+/// **Alignment**: any power of two that the type or layout asks for. **Cost**: eleven instructions for a
 /// small value, statistics included, none of them locked; a chunk from the recycler every so often, 4 KiB at
-/// first, doubling up to 1 MiB. **Threads**: `Send` and not `Sync`: one thread at a time uses it.
+/// first, doubling up to 1 MiB, then of 2 MiB. **Threads**: `Send` and not `Sync`: one thread at a time uses it.
 ///
 /// ```
 /// use allotment::Arena;

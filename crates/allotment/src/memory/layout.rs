@@ -17,7 +17,8 @@ pub const CACHE_LINE: usize = 64;
 /// The smallest size class, and the smallest hardware page of a supported platform.
 pub const MIN_CHUNK: usize = 4 << 10;
 
-/// An arena's chunks double up to this size; a larger object gets a chunk of its own size.
+/// An arena's chunks double up to this size, and are huge pages from there on where the source has them; a
+/// larger object gets a chunk of its own size.
 pub const MAX_GROWTH: usize = 1 << 20;
 
 /// The largest chunk that has a size class. A larger one goes straight back to its source.
