@@ -303,3 +303,25 @@ fn ten_thousand_living_arenas_each_have_statistics_of_their_own() {
         assert_eq!(arena.statistics().live_bytes, live);
     }
 }
+
+#[test]
+fn an_arena_that_has_grown_goes_on_in_huge_pages_unless_it_is_told_not_to() {
+    if std::env::var_os("ALLOTMENT_EXPECT_TOOL").is_some() {
+        println!("skipped under a memory tool: a watched arena keeps to ordinary pages");
+        return;
+    }
+    // On a thread of its own each, which has no chunk at hand.
+    let chunks = |source: Mmap, bytes: usize| {
+        let fill = move || {
+            let arena = Arena::builder().source(source).build();
+            for _ in 0..bytes / 4096 {
+                arena.alloc([0u8; 4096]);
+            }
+            arena.statistics().chunks
+        };
+        std::thread::spawn(fill).join().unwrap()
+    };
+    let (few, many) = (1 << 20, 16 << 20);
+    assert_eq!(chunks(Mmap::new(), few), chunks(Mmap::small_pages(), few), "small ones are alike");
+    assert!(chunks(Mmap::new(), many) < chunks(Mmap::small_pages(), many), "2 MiB instead of 1");
+}
