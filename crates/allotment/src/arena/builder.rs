@@ -104,7 +104,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// Hardened mode: double frees, foreign pointers, wrong sizes, overruns, writes after free and after
     /// reset are caught, named on standard error and stopped by an abort: misuse of pointers when it is
     /// told to [`free`](Arena::free), the rest when the object's memory is freed, rewound, reset, used again
-    /// or dropped. Every allocation takes a slow path (about 100 ns) and 16 to 31 bytes more, chunks are at least 64 KiB,
+    /// or dropped. Every allocation takes a slow path and 16 to 31 bytes more, chunks are at least 64 KiB,
     /// nothing is used again before a reset, and chunks bypass the recycler, so that a touch after they went
     /// faults.
     pub fn hardened(mut self, hardened: bool) -> Self {

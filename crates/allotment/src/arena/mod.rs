@@ -11,7 +11,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `raw` | the position: the unsafe heart, with its invariants |
-//! | `chunks`, `rewind` | its chunks; positions, scopes and resets |
+//! | `resize`, `chunks`, `rewind` | single objects; its chunks; positions, scopes and resets |
 //! | `watch` | the slow path of hardened mode and memory tools |
 //! | `typed` | `Arena` and its typed calls |
 //! | `slices` | strings and slices |
@@ -29,6 +29,7 @@ mod builder;
 mod bytes;
 mod chunks;
 mod raw;
+mod resize;
 mod retain;
 mod rewind;
 mod scope;

@@ -66,11 +66,11 @@ pub(super) const DANGLING: *mut u8 = ptr::without_provenance_mut(MAX_MIN_ALIGN);
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RawArena {
-    base: Cell<*mut u8>,
-    limit: Cell<u64>,
+    pub(super) base: Cell<*mut u8>,
+    pub(super) limit: Cell<u64>,
     record: &'static Record,
     /// The object that ends where the window begins, if the last thing done was to put it there; else null.
-    behind: Cell<*mut u8>,
+    pub(super) behind: Cell<*mut u8>,
     pub(super) bumped: Cell<*mut Header>,
     pub(super) newest: Cell<*mut Header>,
     pub(super) spare: Cell<*mut Header>,
@@ -88,15 +88,6 @@ pub(crate) struct RawArena {
 unsafe impl Send for RawArena {}
 
 static DEFAULTS: Settings = Settings::new();
-
-/// How an object may still change its end.
-enum Last {
-    /// It ends at `pos`, in the window.
-    InWindow,
-    /// It ends where the window, in which nothing is, begins.
-    BeforeWindow,
-    No,
-}
 
 /// Tells the compiler that the branch which calls it is rare, so that it lies out of the way.
 #[cold]
@@ -250,8 +241,8 @@ impl RawArena {
                 return Ok((start, false));
             }
         }
-        let unaligned = AllocError::new(ErrorKind::SizeOverflow, size);
-        let padded = size.checked_next_multiple_of(MAX_MIN_ALIGN).ok_or(unaligned)?;
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
+        let padded = size.checked_next_multiple_of(MAX_MIN_ALIGN).ok_or(overflow)?;
         let (chunk, zeroed) = self.take_chunk_for(padded, align)?;
         let first = first_of(chunk);
         let start = align_up(first.addr().get(), align.max(MAX_MIN_ALIGN));
@@ -277,7 +268,12 @@ impl RawArena {
     }
 
     /// Puts an object at `start`, behind all others of its chunk, and opens the next window behind it.
-    fn place_behind_window(&self, chunk: NonNull<Header>, start: NonNull<u8>, size: usize) {
+    pub(super) fn place_behind_window(
+        &self,
+        chunk: NonNull<Header>,
+        start: NonNull<u8>,
+        size: usize,
+    ) {
         self.fold();
         self.count(1, size as u64);
         self.open_window(chunk, start.addr().get() + size);
@@ -331,192 +327,5 @@ impl RawArena {
         let base = self.base.get();
         self.base.set(base.wrapping_add(bytes));
         NonNull::new(base).expect("a base is never null")
-    }
-
-    #[inline]
-    fn last(&self, object: NonNull<u8>, size: usize, min_align: usize) -> Last {
-        let (start, base) = (object.addr().get(), self.base.get().addr());
-        let end = align_up(start + size, min_align);
-        let word = self.record.word.get();
-        if start >= base {
-            if end == base + word::offset(word) { Last::InWindow } else { Last::No }
-        } else if word == 0 && object.as_ptr().addr() == self.behind.get().addr() {
-            Last::BeforeWindow
-        } else {
-            Last::No
-        }
-    }
-
-    /// Gives an object that is the last one another size, if its chunk has room for it.
-    ///
-    /// # Safety
-    /// The object is this arena's, live, in the open scope, of `old` bytes, and the arena is not watched.
-    #[inline]
-    unsafe fn resize_last<const MIN_ALIGN: usize>(
-        &self,
-        object: NonNull<u8>,
-        old: usize,
-        new: usize,
-    ) -> bool {
-        let record = self.record;
-        match self.last(object, old, MIN_ALIGN) {
-            Last::No => return false,
-            Last::InWindow => {
-                let before = record.word.get() - word::object(old, MIN_ALIGN);
-                if new <= MAX_STEP {
-                    let after = before + word::object(new, MIN_ALIGN);
-                    if after < self.limit.get() {
-                        record.word.set(after);
-                        return true;
-                    }
-                }
-            }
-            Last::BeforeWindow => {}
-        }
-        self.resize_over_window::<MIN_ALIGN>(object, old, new)
-    }
-
-    /// As `resize_last`, for an object that lies before the window or will reach beyond it.
-    #[cold]
-    fn resize_over_window<const MIN_ALIGN: usize>(
-        &self,
-        object: NonNull<u8>,
-        old: usize,
-        new: usize,
-    ) -> bool {
-        let Some(bumped) = NonNull::new(self.bumped.get()) else { return false };
-        let room = end_of(bumped).addr().get() - object.addr().get();
-        if new > room {
-            return false;
-        }
-        if object.as_ptr() >= self.base.get() {
-            self.record.word.set(self.record.word.get() - word::object(old, MIN_ALIGN));
-            self.place_behind_window(bumped, object, new);
-        } else {
-            self.record.live_bytes.add((new as u64).wrapping_sub(old as u64));
-            self.open_window(bumped, object.addr().get() + new);
-            self.behind.set(object.as_ptr());
-        }
-        true
-    }
-
-    /// Frees one object: the last one gives its bytes back to the chunk, an earlier one counts as gone.
-    /// An object of an outer scope stays as it is.
-    ///
-    /// # Safety
-    /// The object is this arena's, live, allocated (or last resized) with this layout and `MIN_ALIGN`.
-    #[inline]
-    pub(crate) unsafe fn free<const MIN_ALIGN: usize>(&self, object: NonNull<u8>, layout: Layout) {
-        let size = layout.size();
-        if size == 0 {
-            return;
-        }
-        if let Some(watch) = self.watch() {
-            return watch.free(self, object, layout);
-        }
-        if !self.in_scope(object) {
-            return;
-        }
-        match self.last(object, size, MIN_ALIGN) {
-            Last::InWindow => {
-                let word = self.record.word.get() - word::object(size, MIN_ALIGN);
-                return self.record.word.set(word);
-            }
-            Last::BeforeWindow => {
-                if let Some(bumped) = NonNull::new(self.bumped.get()) {
-                    self.open_window(bumped, object.addr().get());
-                }
-            }
-            Last::No => {}
-        }
-        self.record.live_objects.sub(1);
-        self.record.live_bytes.sub(size as u64);
-    }
-
-    /// Makes one object larger: in place if it is the last and there is room, else moved.
-    ///
-    /// # Safety
-    /// As for [`free`](Self::free), and the object is of the open scope; `new` has at least the size of `old`.
-    #[inline]
-    pub(crate) unsafe fn grow<F: OnFailure, const MIN_ALIGN: usize>(
-        &self,
-        object: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<u8>, F::Error> {
-        debug_assert!(new.size() >= old.size());
-        let aligned = new.align() <= old.align() || object.addr().get() % new.align() == 0;
-        // SAFETY: passed on to the caller.
-        unsafe {
-            if old.size() > 0
-                && aligned
-                && self.watch.is_none()
-                && self.in_scope(object)
-                && self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
-            {
-                // The window is in the same chunk, and its provenance reaches what was added.
-                let object = self.base.get().with_addr(object.addr().get());
-                return Ok(NonNull::new_unchecked(object));
-            }
-            self.move_to::<F, MIN_ALIGN>(object, old, new)
-        }
-    }
-
-    /// Makes one object smaller, in place; the last one gives the difference back to the chunk. It moves
-    /// only when a larger alignment is asked than it happens to have.
-    ///
-    /// # Safety
-    /// As for [`free`](Self::free), and the object is of the open scope; `new` has at most the size of `old`.
-    #[inline]
-    pub(crate) unsafe fn shrink<F: OnFailure, const MIN_ALIGN: usize>(
-        &self,
-        object: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<u8>, F::Error> {
-        debug_assert!(new.size() <= old.size());
-        let aligned = object.addr().get() % new.align() == 0;
-        // SAFETY: passed on to the caller.
-        unsafe {
-            if new.size() == 0 || !aligned {
-                return self.move_to::<F, MIN_ALIGN>(object, old, new);
-            }
-            if let Some(watch) = self.watch() {
-                return Ok(watch.shrink(self, object, old.size(), new.size()));
-            }
-            if self.in_scope(object)
-                && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
-            {
-                let gone = (old.size() - new.size()) as u64;
-                let address = object.addr();
-                if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
-                    // It is in the word, and may be the last one again when it is freed (invariant 7).
-                    self.record.word.set(word::shrunk(self.record.word.get(), gone));
-                } else {
-                    self.record.live_bytes.sub(gone);
-                }
-            }
-        }
-        Ok(object)
-    }
-
-    /// Copies an object to a place of another layout, and frees it.
-    ///
-    /// # Safety
-    /// As for [`free`](Self::free).
-    unsafe fn move_to<F: OnFailure, const MIN_ALIGN: usize>(
-        &self,
-        object: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<u8>, F::Error> {
-        let moved = self.alloc::<F, MIN_ALIGN>(new)?;
-        // SAFETY: the bytes copied are in both objects, which don't overlap (invariant 4); the old one is
-        // freed once, and its caller gives it up.
-        unsafe {
-            moved.copy_from_nonoverlapping(object, old.size().min(new.size()));
-            self.free::<MIN_ALIGN>(object, old);
-        }
-        Ok(moved)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A chunk that an arena gives back still has its pages: the next arena that takes it, on whatever thread,
 //! makes no system call and takes no page fault. Chunks lie on one stack for each size class, shared by
-//! all threads and taken last in, first out. (Measured before it was built: a cache for each thread makes
-//! every thread fault its own working set in; with 64 threads on two cores that costs twenty times as much.)
+//! all threads and taken last in, first out. (A cache for each thread would make every thread fault its own
+//! working set in, which with many more threads than cores costs far more than sharing does.)
 //!
 //! # Invariants
 //!
@@ -175,14 +175,14 @@ impl<M: Mappings> Cache<M> {
         self.fixed.store(fixed, Ordering::Relaxed);
         self.adaptive.store(ADAPTIVE_FLOOR, Ordering::Relaxed);
         self.policy.store(word, Ordering::Relaxed);
-        self.trim_to_allowed()
+        self.trim(self.over_allowed())
     }
 
     /// Bounds the bytes kept, whatever the policy, and gives back what is over, also what another thread is
     /// giving right now. Returns the number of chunks unmapped.
     pub fn set_limit(&self, bytes: usize) -> usize {
         self.limit.store(bytes, Ordering::Relaxed);
-        self.trim_to_allowed()
+        self.trim(self.over_allowed())
     }
 
     /// The bytes that policy and limit allow.
@@ -194,12 +194,12 @@ impl<M: Mappings> Cache<M> {
         kept.min(self.limit.load(Ordering::Relaxed))
     }
 
-    /// Gives back what is over the allowance. Called after the allowance changed, and after chunks were pushed:
+    /// The bytes kept over the allowance. Asked after the allowance changed, and after chunks were pushed:
     /// of a thread that lowers it and one that pushes at the same time, one sees the other's doing. (The
     /// sequentially consistent fences of the two pair with each other.)
-    fn trim_to_allowed(&self) -> usize {
+    fn over_allowed(&self) -> usize {
         fence(Ordering::SeqCst);
-        self.trim_to(self.allowed())
+        self.cached().saturating_sub(self.allowed())
     }
 
     /// The bound on the bytes kept.
@@ -280,6 +280,7 @@ impl<M: Mappings> Cache<M> {
             class: 0,
             first: NIL,
             last: NIL,
+            given: 0,
             unmapped: 0,
             overflowed: false,
         }
@@ -319,7 +320,8 @@ impl<M: Mappings> Cache<M> {
         }
     }
 
-    /// Gives cached chunks back to the system, coldest first, until at most `target` bytes are kept.
+    /// Gives cached chunks back to the system, the large ones first and of each size the coldest, until at most
+    /// `target` bytes are kept.
     /// Returns the number of chunks unmapped.
     pub fn trim_to(&self, target: usize) -> usize {
         self.trim(self.cached().saturating_sub(target))
@@ -428,6 +430,8 @@ pub struct Giving<'c, M: Mappings> {
     class: usize,
     first: u32,
     last: u32,
+    /// Bytes that went to the stacks.
+    given: usize,
     unmapped: usize,
     /// One of them could have been kept, had there been room.
     overflowed: bool,
@@ -443,6 +447,7 @@ impl<M: Mappings> Giving<'_, M> {
         match exact_class(size) {
             Some(class) if chunk.link != NIL && size <= self.room => {
                 self.room -= size;
+                self.given += size;
                 if self.first != NIL && self.class == class && self.backing == backing {
                     links.next(self.last).store(chunk.link, Ordering::Relaxed);
                 } else {
@@ -480,6 +485,9 @@ impl<M: Mappings> Giving<'_, M> {
         if self.overflowed {
             cache.last_overflow.store(cache.mappings.now() + 1, Ordering::Relaxed);
         }
-        self.unmapped + cache.trim_to_allowed() + cache.tick()
+        // What this call pushed goes if the allowance was lowered meanwhile; more than that, which a decay
+        // left over, goes in steps.
+        let over = cache.over_allowed().min(self.given.max(TRIM_STEP));
+        self.unmapped + cache.trim(over) + cache.tick()
     }
 }

@@ -304,8 +304,8 @@ impl SharedSource {
     /// Keeps a chunk of this source at hand for its thread, if it can; whether it was taken over.
     ///
     /// # Safety
-    /// The chunk was taken from this source with this size, alignment and link, by an arena that recycles, and nothing
-    /// refers to it any more.
+    /// The chunk was taken from this source with this size, alignment and link, by an arena that recycles, and
+    /// nothing refers to it any more.
     pub(crate) unsafe fn keep_at_hand(
         &self,
         start: NonNull<u8>,
