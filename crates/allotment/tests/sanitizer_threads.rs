@@ -104,13 +104,16 @@ fn seed_a_race() {
     struct Shared(Arena);
     // SAFETY: none: this is the race that the tool must find.
     unsafe impl Sync for Shared {}
-    let shared = Shared(Arena::with_hint(1 << 20));
+    let shared = Shared(Arena::with_hint(64 << 20));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             let shared = &shared;
             scope.spawn(move || {
-                for number in 0..1000u64 {
-                    shared.0.alloc(number);
+                // Larger than a window: each moves the arena's base, a plain write. Nothing orders the two
+                // threads, so the tool sees the race even where one runs after the other; small objects move
+                // the record's word alone, which is atomic.
+                for _ in 0..8 {
+                    shared.0.alloc_uninit::<[u8; 3 << 19]>();
                 }
             });
         }
