@@ -45,12 +45,15 @@ compile_error!("allotment supports Linux on x86-64 and aarch64");
 
 mod error;
 mod memory;
+mod slab;
 mod sync;
 
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
 mod misuse;
+#[cfg(not(loom))]
+mod report;
 #[cfg(not(loom))]
 mod statistics;
 
@@ -67,10 +70,14 @@ pub use arena::{
 pub use memory::{
     file::File,
     process::{Recycler, recycler},
-    source::{Malloc, Mmap, SharedSource, Source},
+    source::{Malloc, Mmap, PagedSource, SharedSource, Source},
 };
 #[cfg(not(loom))]
-pub use statistics::{AllocatorReport, MAX_NAME_LEN, Report, Statistics, owner_of, report};
+pub use report::{AllocatorReport, Report, owner_of, report};
+#[cfg(not(loom))]
+pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
+#[cfg(not(loom))]
+pub use statistics::{MAX_NAME_LEN, Statistics};
 
 /// The longest name of an allocator; the real one is with the statistics, which loom does not build.
 #[cfg(loom)]
@@ -87,6 +94,7 @@ pub mod layout_for_fuzzing {
 #[doc(hidden)]
 pub mod for_loom {
     pub use crate::memory::{layout, lifo, recycler};
+    pub use crate::slab::{block, geometry, hints, page};
 
     /// Charges a budget as an allocator does.
     pub fn charge(budget: &crate::Budget, bytes: usize) -> Result<(), crate::AllocError> {

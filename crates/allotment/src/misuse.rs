@@ -3,7 +3,7 @@
 use core::fmt;
 use std::io::Write;
 
-use crate::statistics::printable;
+use crate::statistics::{printable, record_of};
 
 /// A misuse that the hardened mode caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,14 @@ pub(crate) fn stop(
     address: usize,
     size: usize,
 ) -> ! {
-    let owner = crate::statistics::owner_of(core::ptr::without_provenance::<u8>(address));
-    let name = printable(name.unwrap_or("(no name)"));
-    let place = match owner {
-        Some(owner) if misuse == Misuse::ForeignPointer && owner.name != name => {
-            format!("; it lies in {} '{}'", owner.kind, printable(&owner.name))
+    let shown = |name: &str| printable(if name.is_empty() { "(no name)" } else { name });
+    let name = shown(name.unwrap_or(""));
+    let place = match record_of(address).and_then(|record| record.snapshot()) {
+        Some((owner, its_kind, _))
+            if misuse == Misuse::ForeignPointer
+                && (its_kind.word() != kind || shown(&owner) != name) =>
+        {
+            format!("; it lies in {} '{}'", its_kind.word(), shown(&owner))
         }
         _ => String::new(),
     };

@@ -8,3 +8,14 @@
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Stands between a thread's read-modify-write or store and its load of what another thread writes, where that
+/// one does the same the other way round, and at least one of them has to see the other's write.
+///
+/// All four accesses are sequentially consistent, which is enough. Loom takes such accesses for acquire and
+/// release alone, and knows sequential consistency of fences only: for it, this is one.
+#[inline(always)]
+pub(crate) fn store_before_load() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}

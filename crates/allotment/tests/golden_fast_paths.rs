@@ -11,10 +11,15 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// (function, most instructions)
-const GOLDEN: [(&str, usize); 3] = [
+const GOLDEN: [(&str, usize); 8] = [
     ("golden_arena_alloc_u32", 11),
     ("golden_arena1_alloc_u32", 18),
     ("golden_arena_try_alloc_u32", 13),
+    ("golden_slab_alloc", 20),
+    ("golden_slab_free", 20),
+    ("golden_handle_alloc", 7),
+    ("golden_handle_free", 14),
+    ("golden_slab_box_drop", 20),
 ];
 
 /// Builds the library and the example in a folder of their own: the build that runs this test may hold the

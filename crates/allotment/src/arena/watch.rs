@@ -23,7 +23,6 @@ use core::alloc::Layout;
 use core::cell::RefCell;
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, Ordering};
 use std::alloc::{GlobalAlloc, System};
 use std::collections::HashMap;
 
@@ -74,25 +73,11 @@ pub(crate) struct Watch {
     table: RefCell<Table>,
 }
 
-/// Whether `ALLOTMENT_PASSTHROUGH` is set to anything but nothing or 0; read once.
-fn passthrough() -> bool {
-    static READ: AtomicU8 = AtomicU8::new(0);
-    match READ.load(Ordering::Relaxed) {
-        0 => {
-            let set = std::env::var_os("ALLOTMENT_PASSTHROUGH")
-                .is_some_and(|value| !value.is_empty() && value != "0");
-            READ.store(if set { 2 } else { 1 }, Ordering::Relaxed);
-            set
-        }
-        read => read == 2,
-    }
-}
-
 impl Watch {
     /// The watch that an arena needs, if it needs one.
     #[inline]
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
-        let mode = if passthrough() {
+        let mode = if tools::passthrough() {
             Mode::Passthrough
         } else if hardened {
             Mode::Hardened

@@ -2,10 +2,11 @@
 //!
 //! # Invariants
 //!
-//! 1. `[0, end)` is cut into ranges, each either lent (mapped by one block) or in `free`; the two never
-//!    overlap, and neighbours in `free` are merged.
-//! 2. A lent range has had its blocks reserved since it was last free: no write to it can meet a full disk
-//!    and raise SIGBUS. The file is never shortened while the source lives.
+//! 1. `[0, end)` is cut into ranges, each either lent (mapped by one block or segment) or in `free`; the two
+//!    never overlap, and neighbours in `free` are merged.
+//! 2. Of a lent block all file blocks, and of a lent segment those of its committed pages, have been reserved
+//!    since they were last punched out: no write to them can meet a full disk and raise SIGBUS. The file is
+//!    at least `end` long as soon as a range is mapped, and never shortened while the source lives.
 //! 3. The mutex is held for bookkeeping and for the system calls that reserve and punch. It serves chunks,
 //!    not objects; a source for many threads' small arenas is `Mmap`.
 
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::layout::checked_align_up;
 use super::os;
-use super::source::{SharedSource, Source};
+use super::source::{PagedSource, SharedSource, Source};
 use crate::error::{AllocError, ErrorKind};
 
 /// A source whose memory is a file's: a shared mapping, with every block reserved before it is handed out.
@@ -212,6 +213,86 @@ unsafe impl Source for File {
     fn zeroed(&self) -> bool {
         // A range whose hole could not be punched still has its old bytes.
         false
+    }
+
+    fn paged(&self) -> Option<&dyn PagedSource> {
+        Some(self)
+    }
+}
+
+// SAFETY: a segment is a range of its own (invariant 1), mapped over addresses of its own, and its committed
+// pages have blocks (2).
+unsafe impl PagedSource for File {
+    fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let len = checked_align_up(layout.size().max(1), os::page_size())
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
+        if std::process::id() != self.process {
+            return Err(AllocError::new(ErrorKind::ForkedChild, len));
+        }
+        let start = os::map(len, layout.align())?;
+        let mut ranges = self.ranges();
+        let (offset, fresh) = match ranges.reuse(len) {
+            Some(offset) => (offset, false),
+            None => (ranges.end, true),
+        };
+        let end = ranges.end.max(offset + len as u64);
+        let extended = if fresh { os::extend_file(self.file.as_fd(), end) } else { Ok(()) };
+        // SAFETY: the range was mapped just now, and nothing refers to it.
+        let mapped = extended
+            .and_then(|()| unsafe { os::map_file_at(start, self.file.as_fd(), offset, len) });
+        if let Err(error) = mapped {
+            if !fresh {
+                ranges.set_free(offset, len);
+            }
+            // SAFETY: as above; on an error the old mapping is still there or nothing is.
+            let _ = unsafe { os::unmap(start, len) };
+            return Err(error);
+        }
+        // A child that touched a slab of its parent's would change the parent's objects: it faults instead.
+        let _ = os::keep_from_children(start, len);
+        ranges.end = end;
+        ranges.lent.insert(start.addr().get(), (offset, len));
+        Ok(start)
+    }
+
+    unsafe fn commit(&self, start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+        if std::process::id() != self.process {
+            return Err(AllocError::new(ErrorKind::ForkedChild, len));
+        }
+        let refused = AllocError::new(ErrorKind::SourceRefused, len);
+        let offset = self.offset_of(start.as_ptr()).ok_or(refused)?;
+        let reserved = os::reserve_blocks(self.file.as_fd(), offset, len);
+        if reserved.is_err() {
+            // Blocks may have been reserved in part.
+            let _ = os::punch_hole(self.file.as_fd(), offset, len);
+        }
+        reserved
+    }
+
+    unsafe fn decommit(&self, start: NonNull<u8>, len: usize) {
+        if std::process::id() != self.process {
+            return;
+        }
+        if let Some(offset) = self.offset_of(start.as_ptr()) {
+            let _ = os::punch_hole(self.file.as_fd(), offset, len);
+        }
+    }
+
+    unsafe fn unreserve(&self, start: NonNull<u8>, layout: Layout) {
+        if std::process::id() != self.process {
+            // Not mapped in a child, and the file is the parent's.
+            return;
+        }
+        let mut ranges = self.ranges();
+        let Some((offset, len)) = ranges.lent.remove(&start.addr().get()) else {
+            debug_assert!(false, "a segment of another source");
+            return;
+        };
+        debug_assert!(len >= layout.size());
+        // SAFETY: mapped by `reserve` with this length; the caller returns it.
+        if unsafe { os::unmap(start, len) }.is_ok() {
+            ranges.set_free(offset, len);
+        }
     }
 }
 

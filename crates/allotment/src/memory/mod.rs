@@ -9,6 +9,8 @@
 //! | `recycler`, `process` | the cache of warm chunks, and the process's own one |
 //! | `hot` | the chunk that each thread keeps at hand |
 //! | `source`, `file` | the sources |
+//! | `structures` | memory for the library's own structures |
+//! | `spans` | pieces of a source for a slab's pages |
 //! | `segments` | the map from an address to its segment |
 //! | `budget`, `release` | limits, and when memory goes back |
 
@@ -31,5 +33,9 @@ pub mod process;
 pub mod segments;
 #[cfg(not(loom))]
 pub mod source;
+#[cfg(not(loom))]
+pub mod spans;
+#[cfg(not(loom))]
+pub mod structures;
 #[cfg(not(loom))]
 pub mod tools;

@@ -13,7 +13,7 @@
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -125,6 +125,41 @@ pub fn map_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull
     }
 }
 
+/// Maps a part of a file, shared, in the place of a range that was mapped here.
+///
+/// # Safety
+/// The range was mapped here, whole pages of it are passed, and nothing refers to them.
+pub unsafe fn map_file_at(
+    start: NonNull<u8>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+) -> Result<(), AllocError> {
+    // SAFETY: passed on to the caller.
+    let mapped = unsafe {
+        rustix::mm::mmap(
+            start.as_ptr().cast(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED | MapFlags::FIXED,
+            file,
+            offset,
+        )
+    };
+    mapped.map(|_| ()).map_err(|errno| refused(errno, len))
+}
+
+/// A child made by fork shall not have this range.
+pub fn keep_from_children(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: this advice changes what a later fork copies, nothing in this process.
+    unsafe { advise(start, len, Advice::LinuxDontFork) }
+}
+
+/// Lets a file be `len` bytes long, sparse where it was shorter.
+pub fn extend_file(file: BorrowedFd<'_>, len: u64) -> Result<(), AllocError> {
+    rustix::fs::ftruncate(file, len).map_err(|errno| refused(errno, len as usize))
+}
+
 /// Unmaps a range. On an error (too many mappings) the range is as it was and still the caller's.
 ///
 /// # Safety
@@ -148,6 +183,28 @@ pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> 
 pub fn advise_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: this advice changes what backs the pages, never their bytes.
     unsafe { advise(start, len, Advice::LinuxHugepage) }
+}
+
+/// Faults a private or shared writable range in, as if each page had been written. A kernel that can't refuses
+/// (before 5.14), and the pages come one by one when they are touched.
+pub fn populate(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: this advice changes what backs the pages, never their bytes.
+    unsafe { advise(start, len, Advice::LinuxPopulateWrite) }
+}
+
+/// Sleeps until `word` is no longer `expected` and somebody wakes its sleepers, or at once if it isn't now.
+/// May also return without cause: callers look again.
+pub fn wait_on(word: &AtomicU32, expected: u32) {
+    let _ = rustix::thread::futex::wait(word, futex_flags(), expected, None);
+}
+
+/// Wakes everyone who sleeps on `word`.
+pub fn wake_all(word: &AtomicU32) {
+    let _ = rustix::thread::futex::wake(word, futex_flags(), i32::MAX as u32);
+}
+
+fn futex_flags() -> rustix::thread::futex::Flags {
+    rustix::thread::futex::Flags::PRIVATE
 }
 
 unsafe fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), AllocError> {

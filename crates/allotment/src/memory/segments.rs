@@ -3,20 +3,26 @@
 //! A segment is an aligned range, a multiple of 64 KiB, that one allocator registered. Looking an address up
 //! takes two loads, no lock and no read of the segment itself, so that a foreign pointer can be asked about
 //! safely. No range of addresses is reserved ahead (that fails under `ulimit -v`): leaves are mapped as
-//! segments appear, 512 KiB of addresses for each 4 GiB of address space in use, of which only the touched
+//! segments appear, 1.25 MiB of addresses for each 4 GiB of address space in use, of which only the touched
 //! pages have memory.
+//!
+//! A granule has three entries, each in an array of its own so that a look at one brings its neighbours into
+//! the cache: its *tag*, the word of a slab's fast path; its *page*, a slab's descriptor; and its *owner*, the
+//! statistics record of whatever allocator it is.
 //!
 //! # Invariants
 //!
-//! 1. `root[i]` is null, or a leaf that stays mapped for ever.
-//! 2. An entry is zero, or the owner that registered the granule and has not unregistered it.
-//! 3. A granule has one owner at a time: whoever registers it holds the memory of the whole granule.
+//! 1. `root[i]` is null, or [`NOTHING`], the leaf without entries, or a leaf that stays mapped for ever.
+//! 2. An entry is zero, or what the allocator registered that holds the granule and has not unregistered it.
+//! 3. A granule is registered by one allocator at a time: whoever registers it holds the memory at its start.
+//! 4. A tag is stored only by a thread that keeps the granule from being unregistered meanwhile; its highest bit,
+//!    a hint, may be set by any thread.
 //!
 //! An answer is certain for an address whose memory the caller keeps alive, and a snapshot for any other.
 
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
 use super::os;
@@ -29,10 +35,43 @@ const GRANULE_BITS: u32 = SEGMENT_GRANULE.ilog2();
 const ADDRESS_BITS: u32 = 48;
 const ROOT_ENTRIES: usize = 1 << (ADDRESS_BITS - GRANULE_BITS - LEAF_BITS);
 
-type Leaf = [AtomicUsize; LEAF_ENTRIES];
+/// The entries of 4 GiB of addresses. Zero bytes are a valid one.
+#[repr(C)]
+struct Leaf {
+    tag: [AtomicU32; LEAF_ENTRIES],
+    page: [AtomicPtr<()>; LEAF_ENTRIES],
+    owner: [AtomicUsize; LEAF_ENTRIES],
+}
 
 static ROOT: [AtomicPtr<Leaf>; ROOT_ENTRIES] =
     [const { AtomicPtr::new(ptr::null_mut()) }; ROOT_ENTRIES];
+
+/// The leaf without entries: never written.
+static NOTHING: Leaf = Leaf {
+    tag: [const { AtomicU32::new(0) }; LEAF_ENTRIES],
+    page: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
+    owner: [const { AtomicUsize::new(0) }; LEAF_ENTRIES],
+};
+
+/// Sees to it that [`tag_of_live`] may be asked about this address.
+pub(crate) fn make_askable(address: usize) -> Result<(), AllocError> {
+    leaf_or_new(address >> GRANULE_BITS).map(|_| ())
+}
+
+/// Sees to it that [`tag_of_live`] may be asked about any user address.
+pub(crate) fn make_all_askable() {
+    let nothing = (&raw const NOTHING).cast_mut();
+    for root in &ROOT {
+        if root.load(Ordering::Relaxed).is_null() {
+            let _ = root.compare_exchange(
+                ptr::null_mut(),
+                nothing,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+        }
+    }
+}
 
 fn leaf_of(granule: usize) -> Option<&'static Leaf> {
     // Acquire pairs with the Release in `leaf_or_new`: the leaf is mapped and zero.
@@ -42,27 +81,24 @@ fn leaf_of(granule: usize) -> Option<&'static Leaf> {
 }
 
 fn leaf_or_new(granule: usize) -> Result<&'static Leaf, AllocError> {
-    if let Some(leaf) = leaf_of(granule) {
-        return Ok(leaf);
+    let slot = &ROOT[granule >> LEAF_BITS];
+    let before = slot.load(Ordering::Acquire);
+    if !before.is_null() && !ptr::eq(before, &NOTHING) {
+        // SAFETY: a leaf that stays mapped (invariant 1).
+        return Ok(unsafe { &*before });
     }
     let size = size_of::<Leaf>();
     let fresh = os::map(size, 1)?;
-    let slot = &ROOT[granule >> LEAF_BITS];
     // Release pairs with the Acquire in `leaf_of`; Acquire on failure, for the other thread's leaf.
-    match slot.compare_exchange(
-        ptr::null_mut(),
-        fresh.as_ptr().cast(),
-        Ordering::Release,
-        Ordering::Acquire,
-    ) {
+    match slot.compare_exchange(before, fresh.as_ptr().cast(), Ordering::Release, Ordering::Acquire)
+    {
         // SAFETY: mapped just now, zeroed, which is a valid leaf, and never unmapped.
         Ok(_) => Ok(unsafe { fresh.cast::<Leaf>().as_ref() }),
-        Err(theirs) => {
-            // SAFETY: `fresh` was published to nobody. `theirs` is not null, so it is a leaf (1).
-            unsafe {
-                let _ = os::unmap(fresh, size);
-                Ok(&*theirs)
-            }
+        Err(_) => {
+            // SAFETY: `fresh` was published to nobody.
+            let _ = unsafe { os::unmap(fresh, size) };
+            // Another thread's leaf is there, or the one without entries, which is replaced next time.
+            leaf_or_new(granule)
         }
     }
 }
@@ -90,7 +126,7 @@ pub(crate) fn register(
     for granule in granules(start, len) {
         let leaf = leaf_of(granule).expect("mapped above");
         // Release pairs with the Acquire in `owner_of`: what the owner wrote before it registered.
-        let before = leaf[granule & (LEAF_ENTRIES - 1)].swap(owner.get(), Ordering::Release);
+        let before = leaf.owner[granule & (LEAF_ENTRIES - 1)].swap(owner.get(), Ordering::Release);
         debug_assert_eq!(before, 0, "a granule has one owner");
     }
     Ok(())
@@ -100,9 +136,111 @@ pub(crate) fn register(
 pub(crate) fn unregister(start: NonNull<u8>, len: usize) {
     for granule in granules(start, len) {
         if let Some(leaf) = leaf_of(granule) {
-            leaf[granule & (LEAF_ENTRIES - 1)].store(0, Ordering::Release);
+            leaf.owner[granule & (LEAF_ENTRIES - 1)].store(0, Ordering::Release);
         }
     }
+}
+
+/// Notes a slab's page over granules that are registered, and their tag.
+pub(crate) fn note_page(start: NonNull<u8>, len: usize, page: NonNull<()>, tag: u32) {
+    for granule in granules(start, len) {
+        let leaf = leaf_of(granule).expect("registered, so mapped");
+        let entry = granule & (LEAF_ENTRIES - 1);
+        // Release pairs with the Acquire in `page_of`; a slot's own way to a thread orders the rest.
+        leaf.page[entry].store(page.as_ptr(), Ordering::Release);
+        leaf.tag[entry].store(tag, Ordering::Release);
+    }
+}
+
+/// Forgets the page and the tag of these granules.
+pub(crate) fn forget_page(start: NonNull<u8>, len: usize) {
+    for granule in granules(start, len) {
+        if let Some(leaf) = leaf_of(granule) {
+            let entry = granule & (LEAF_ENTRIES - 1);
+            leaf.tag[entry].store(0, Ordering::Release);
+            leaf.page[entry].store(ptr::null_mut(), Ordering::Release);
+        }
+    }
+}
+
+/// Sets the tag of these granules.
+pub(crate) fn set_tag(start: NonNull<u8>, len: usize, tag: u32) {
+    for granule in granules(start, len) {
+        if let Some(leaf) = leaf_of(granule) {
+            // SeqCst for `mark_tag`'s sake; to readers a tag is a hint, and its slab's number does not change.
+            leaf.tag[granule & (LEAF_ENTRIES - 1)].store(tag, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Sets the highest bit of these granules' tags, whosever they are by now.
+pub(crate) fn mark_tag(start: NonNull<u8>, len: usize, mark: u32) {
+    debug_assert_eq!(mark, 1 << 31);
+    for granule in granules(start, len) {
+        if let Some(leaf) = leaf_of(granule) {
+            // SeqCst: who stores a tag looks after that for the reason of the mark (store, then load).
+            leaf.tag[granule & (LEAF_ENTRIES - 1)].fetch_or(mark, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The leaf of an address in a registered segment.
+///
+/// # Safety
+/// The caller keeps the memory at this address, and with it its segment's registration, alive.
+#[inline(always)]
+unsafe fn leaf_of_live(address: usize) -> &'static Leaf {
+    // SAFETY: user addresses have `ADDRESS_BITS` bits, and the leaf of a registered granule is mapped for ever
+    // (invariants 1 and 2). Relaxed: whoever gave the caller the memory saw the leaf before.
+    unsafe {
+        let leaf =
+            ROOT.get_unchecked(address >> (GRANULE_BITS + LEAF_BITS)).load(Ordering::Relaxed);
+        &*leaf
+    }
+}
+
+/// The tag of a slot's granule.
+///
+/// # Safety
+/// The caller keeps the memory at this address alive, and a slab registered it.
+#[inline(always)]
+pub(crate) unsafe fn tag_of_live(address: usize) -> u32 {
+    let entry = (address as u32 >> GRANULE_BITS) as usize;
+    // SAFETY: passed on to the caller. 16 bits of the address are the entry.
+    unsafe { leaf_of_live(address).tag.get_unchecked(entry).load(Ordering::Relaxed) }
+}
+
+/// The tag of an address's granule, or 0. Never touches the address itself.
+#[inline(always)]
+pub(crate) fn tag_of(address: usize) -> u32 {
+    let granule = address >> GRANULE_BITS;
+    let Some(root) = ROOT.get(granule >> LEAF_BITS) else { return 0 };
+    // SAFETY: null, or a leaf that stays mapped (invariant 1). Acquire pairs with the Release in `leaf_or_new`.
+    match unsafe { root.load(Ordering::Acquire).as_ref() } {
+        Some(leaf) => leaf.tag[granule & (LEAF_ENTRIES - 1)].load(Ordering::Relaxed),
+        None => 0,
+    }
+}
+
+/// The page of a slot's granule.
+///
+/// # Safety
+/// As for [`tag_of_live`].
+#[inline(always)]
+pub(crate) unsafe fn page_of_live(address: usize) -> *mut () {
+    let entry = (address as u32 >> GRANULE_BITS) as usize;
+    // SAFETY: as above.
+    unsafe { leaf_of_live(address).page.get_unchecked(entry).load(Ordering::Relaxed) }
+}
+
+/// The page and the tag of any address at all, if a slab noted them.
+pub(crate) fn page_of(address: usize) -> Option<(NonNull<()>, u32)> {
+    let granule = address >> GRANULE_BITS;
+    let leaf = leaf_of(granule)?;
+    let entry = granule & (LEAF_ENTRIES - 1);
+    // Acquire pairs with the Release in `note_page`.
+    let page = NonNull::new(leaf.page[entry].load(Ordering::Acquire))?;
+    Some((page, leaf.tag[entry].load(Ordering::Acquire)))
 }
 
 /// The owner of the segment that holds `address`, if one does.
@@ -110,7 +248,7 @@ pub(crate) fn owner_of(address: usize) -> Option<NonZeroUsize> {
     let granule = address >> GRANULE_BITS;
     let leaf = leaf_of(granule)?;
     // Acquire pairs with the Release in `register`.
-    NonZeroUsize::new(leaf[granule & (LEAF_ENTRIES - 1)].load(Ordering::Acquire))
+    NonZeroUsize::new(leaf.owner[granule & (LEAF_ENTRIES - 1)].load(Ordering::Acquire))
 }
 
 #[cfg(test)]

@@ -49,6 +49,46 @@ pub unsafe trait Source: Send + Sync {
     fn zeroed(&self) -> bool {
         false
     }
+
+    /// The source as one that lends addresses first and memory page by page, if it can do that. A slab then
+    /// takes few large segments of it; of any other source it acquires and releases each page by itself.
+    fn paged(&self) -> Option<&dyn PagedSource> {
+        None
+    }
+}
+
+/// A source that lends addresses first and the memory behind them page by page.
+///
+/// # Safety
+/// A reserved range is nobody else's until it is returned. Each part of it that was committed, and not
+/// decommitted since, is valid for reads and writes. The calls don't unwind.
+pub unsafe trait PagedSource: Source {
+    /// Lends a range of addresses; whole hardware pages, at `layout.align()`.
+    ///
+    /// # Errors
+    /// When there is none; the source must then be as it was before.
+    fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError>;
+
+    /// Puts memory behind whole hardware pages of a reserved range.
+    ///
+    /// # Errors
+    /// When there is none; the range must then be as it was before.
+    ///
+    /// # Safety
+    /// The pages lie in a range that was reserved and not returned, and are not committed.
+    unsafe fn commit(&self, start: NonNull<u8>, len: usize) -> Result<(), AllocError>;
+
+    /// Takes the memory back and leaves the addresses lent.
+    ///
+    /// # Safety
+    /// The pages were committed, and nothing refers to their bytes.
+    unsafe fn decommit(&self, start: NonNull<u8>, len: usize);
+
+    /// Returns a range.
+    ///
+    /// # Safety
+    /// It was reserved with this layout, is returned once, and none of it is committed.
+    unsafe fn unreserve(&self, start: NonNull<u8>, layout: Layout);
 }
 
 /// The system's malloc (`malloc`, `posix_memalign`), beneath whatever global allocator the program has.
@@ -158,6 +198,35 @@ unsafe impl Source for Mmap {
     fn zeroed(&self) -> bool {
         true
     }
+
+    fn paged(&self) -> Option<&dyn PagedSource> {
+        Some(self)
+    }
+}
+
+// SAFETY: as for `Source`: a range is a mapping of its own, private and writable as a whole. Untouched or
+// discarded pages have no memory, and get it, zeroed, when they are touched.
+unsafe impl PagedSource for Mmap {
+    fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let size = checked_align_up(layout.size(), os::page_size())
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
+        self.map(size, layout.align())
+    }
+
+    unsafe fn commit(&self, _: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+        Ok(())
+    }
+
+    unsafe fn decommit(&self, start: NonNull<u8>, len: usize) {
+        // SAFETY: passed on to the caller. Advice can be refused only for ranges that are not mapped.
+        let _ = unsafe { os::discard(start, len) };
+    }
+
+    unsafe fn unreserve(&self, start: NonNull<u8>, layout: Layout) {
+        let size = checked_align_up(layout.size(), os::page_size()).unwrap_or(layout.size());
+        // SAFETY: passed on to the caller.
+        unsafe { unmap_or_discard(start, size) };
+    }
 }
 
 /// Any source, shared and cheap to clone: what builders take. Made `from` [`Malloc`], [`Mmap`],
@@ -237,6 +306,15 @@ impl SharedSource {
             Kind::Mmap(Mmap { pages: Pages::Huge }) => "mmap with huge pages",
             Kind::Malloc => "malloc",
             Kind::Custom(source) => source.name(),
+        }
+    }
+
+    /// The source itself.
+    pub(crate) fn as_source(&self) -> &dyn Source {
+        match &self.0 {
+            Kind::Mmap(mmap) => mmap,
+            Kind::Malloc => &Malloc,
+            Kind::Custom(source) => &**source,
         }
     }
 

@@ -52,6 +52,20 @@ fn find() -> Tool {
     found
 }
 
+/// Whether `ALLOTMENT_PASSTHROUGH` is set to anything but nothing or 0; read once.
+pub fn passthrough() -> bool {
+    static READ: AtomicU8 = AtomicU8::new(0);
+    match READ.load(Ordering::Relaxed) {
+        0 => {
+            let set = std::env::var_os("ALLOTMENT_PASSTHROUGH")
+                .is_some_and(|value| !value.is_empty() && value != "0");
+            READ.store(if set { 2 } else { 1 }, Ordering::Relaxed);
+            set
+        }
+        read => read == 2,
+    }
+}
+
 /// Nobody may touch these bytes from now on.
 pub fn forbid(start: NonNull<u8>, len: usize) {
     match tool() {

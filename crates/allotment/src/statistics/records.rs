@@ -25,17 +25,19 @@ use crate::memory::{os, word};
 #[repr(u8)]
 pub(crate) enum Kind {
     Arena = 1,
+    Slab = 2,
 }
 
 impl Kind {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Arena => "arena",
+            Self::Slab => "slab",
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        (byte == Self::Arena as u8).then_some(Self::Arena)
+        [Self::Arena, Self::Slab].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -254,6 +256,8 @@ impl Record {
             held_bytes: self.held_bytes.get(),
             peak_held_bytes: self.peak_held_bytes.get(),
             wasted_bytes: self.wasted_bytes.get(),
+            free_bytes: 0,
+            structure_bytes: 0,
             chunks: self.chunks.get(),
             recycled_chunks: self.recycled_chunks.get(),
             source_calls: self.source_calls.get(),

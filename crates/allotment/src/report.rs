@@ -1,12 +1,10 @@
 //! The report: every named living allocator, as text or JSON.
 
 use core::fmt::{self, Write};
-use core::num::NonZeroUsize;
-use core::ptr::NonNull;
 
-use super::{Record, Statistics};
 use crate::memory::process::recycler;
-use crate::memory::segments;
+use crate::slab::each_slab;
+use crate::statistics::{Kind, Record, Statistics, printable, record_of};
 
 /// One allocator in a [`Report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +12,7 @@ use crate::memory::segments;
 pub struct AllocatorReport {
     /// The name that it was given.
     pub name: String,
-    /// What it is: `arena`.
+    /// What it is: `arena` or `slab`.
     pub kind: &'static str,
     /// What it holds.
     pub statistics: Statistics,
@@ -41,9 +39,20 @@ pub struct Report {
 pub fn report() -> Report {
     let mut allocators: Vec<_> = Record::all()
         .filter_map(Record::snapshot)
-        .filter(|(name, _, _)| !name.is_empty())
+        .filter(|(name, kind, _)| !name.is_empty() && *kind != Kind::Slab)
         .map(|(name, kind, statistics)| AllocatorReport { name, kind: kind.word(), statistics })
         .collect();
+    // A slab's figures are spread over its pages and threads, and summed up when they are asked for.
+    each_slab(|slab| {
+        if let Some(name) = slab.name() {
+            let statistics = slab.statistics();
+            allocators.push(AllocatorReport {
+                name: name.to_owned(),
+                kind: Kind::Slab.word(),
+                statistics,
+            });
+        }
+    });
     allocators.sort_by(|a, b| a.name.cmp(&b.name));
     Report {
         allocators,
@@ -52,40 +61,47 @@ pub fn report() -> Report {
     }
 }
 
-/// The allocator that holds this address, if it registers its segments: a hardened arena on mappings does.
+/// The allocator that holds this address, if it registers its segments: a slab does, and a hardened arena on
+/// mappings.
 ///
 /// The address is not touched, so it may be any at all. The answer is certain while the memory there is
 /// kept alive, and a snapshot otherwise. Two loads, then the copy of the name and figures.
 #[must_use]
 pub fn owner_of<T>(pointer: *const T) -> Option<AllocatorReport> {
-    let owner = segments::owner_of(pointer.addr())?;
-    let (name, kind, statistics) = Record::at(address_of(owner)).snapshot()?;
+    let record = record_of(pointer.addr())?;
+    let (name, kind, mut statistics) = record.snapshot()?;
+    if kind == Kind::Slab {
+        each_slab(|slab| {
+            if core::ptr::eq(slab.record(), record) {
+                statistics = slab.statistics();
+            }
+        });
+    }
     Some(AllocatorReport { name, kind: kind.word(), statistics })
 }
 
-fn address_of(owner: NonZeroUsize) -> NonNull<Record> {
-    // The record's provenance was exposed when its address was registered.
-    NonNull::new(core::ptr::with_exposed_provenance_mut(owner.get())).expect("not zero")
-}
-
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 10] = [
     "live_objects",
     "live_bytes",
     "held_bytes",
     "peak_held_bytes",
     "wasted_bytes",
+    "free_bytes",
+    "structure_bytes",
     "chunks",
     "recycled_chunks",
     "source_calls",
 ];
 
-fn figures(statistics: &Statistics) -> [u64; 8] {
+fn figures(statistics: &Statistics) -> [u64; 10] {
     [
         statistics.live_objects,
         statistics.live_bytes,
         statistics.held_bytes,
         statistics.peak_held_bytes,
         statistics.wasted_bytes,
+        statistics.free_bytes,
+        statistics.structure_bytes,
         statistics.chunks,
         statistics.recycled_chunks,
         statistics.source_calls,
@@ -132,19 +148,6 @@ fn push_json_string(json: &mut String, text: &str) {
         }
     }
     json.push('"');
-}
-
-/// A name as one line of text: control characters are escaped.
-pub(crate) fn printable(name: &str) -> String {
-    let mut line = String::with_capacity(name.len());
-    for character in name.chars() {
-        if character.is_control() {
-            line.extend(character.escape_default());
-        } else {
-            line.push(character);
-        }
-    }
-    line
 }
 
 impl fmt::Display for Report {

@@ -1,0 +1,466 @@
+//! Spans: pieces of a source, each at a granule's start, that are taken and given back one at a time.
+//!
+//! A slab takes its pages here. From a source that lends addresses and memory apart ([`PagedSource`]) come segments
+//! of up to 32 granules, 2 MiB, so that even a large slab needs few mappings; a span's memory is committed when it
+//! is taken and decommitted when it is given back. Of any other source each span is a block of its own.
+//!
+//! # Invariants
+//!
+//! 1. A bit of `free` is 1 while its granule belongs to nobody. Whoever clears bits by an exchange owns the
+//!    granules; setting them gives them back, after the memory was decommitted.
+//! 2. A segment whose bits are all set may be cleared as a whole; whoever did that owns all of it, unmaps it, and
+//!    makes its entry vacant. An entry is then taken again as a whole, and its bits set last.
+//! 3. `parts` grows and stays until the spans are dropped.
+
+use core::alloc::Layout;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::layout::{SEGMENT_GRANULE, checked_align_up};
+use super::lifo::{Lifo, Links};
+use super::os;
+use super::source::{PagedSource, SharedSource};
+use super::structures::Structures;
+use crate::error::{AllocError, ErrorKind};
+
+/// The granules of a full segment.
+const MOST_GRANULES: u32 = 32;
+/// Longer spans have a mapping each.
+const LONGEST: u32 = MOST_GRANULES / 2;
+/// The segment of a span that has none.
+const ALONE: u32 = u32::MAX;
+const FIRST: u32 = 8;
+const PARTS: usize = 24;
+
+/// A piece of a source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub start: NonNull<u8>,
+    /// What [`Spans::give`] needs to know again.
+    pub segment: u32,
+}
+
+#[derive(Debug)]
+struct Segment {
+    start: AtomicPtr<u8>,
+    granules: AtomicU32,
+    free: AtomicU32,
+    next: AtomicU32,
+}
+
+/// The spans of one user of a source.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    source: SharedSource,
+    parts: [AtomicPtr<Segment>; PARTS],
+    issued: AtomicU32,
+    vacant: Lifo,
+    /// The granules of all segments.
+    granules: AtomicU32,
+    /// `count << 32 | first`: no segment before `first` has a free granule; `count` rises with each give, so
+    /// that a search that began before it can't move `first` past its segment.
+    roomy: AtomicU64,
+    /// Calls made to the source or the system.
+    calls: AtomicU64,
+}
+
+fn part_of(index: u32) -> (usize, usize) {
+    let part = (index / FIRST + 1).ilog2();
+    (part as usize, (index - FIRST * ((1 << part) - 1)) as usize)
+}
+
+impl Links for Spans {
+    fn next(&self, index: u32) -> &AtomicU32 {
+        &self.segment(index).expect("an issued entry stays").next
+    }
+}
+
+fn layout_of(len: usize, align: usize) -> Result<Layout, AllocError> {
+    Layout::from_size_align(len, align).map_err(|_| AllocError::new(ErrorKind::SizeOverflow, len))
+}
+
+fn granules_of(len: usize) -> u32 {
+    len.div_ceil(SEGMENT_GRANULE).try_into().unwrap_or(u32::MAX)
+}
+
+/// The lowest run of `count` ones, as a mask.
+fn run_of(free: u32, count: u32) -> Option<u32> {
+    let mut starts = free;
+    for shift in 1..count {
+        starts &= free >> shift;
+    }
+    let ones = if count == 32 { !0 } else { (1 << count) - 1 };
+    (starts != 0).then(|| ones << starts.trailing_zeros())
+}
+
+fn all_of(granules: u32) -> u32 {
+    if granules == 32 { !0 } else { (1 << granules) - 1 }
+}
+
+impl Spans {
+    pub(crate) fn new(source: SharedSource) -> Self {
+        Self {
+            source,
+            parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS],
+            issued: AtomicU32::new(0),
+            vacant: Lifo::new(),
+            granules: AtomicU32::new(0),
+            roomy: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a call to the source may be needed for each span.
+    pub(crate) fn one_by_one(&self) -> bool {
+        self.source.as_source().paged().is_none()
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn segment(&self, index: u32) -> Option<&Segment> {
+        let (part, place) = part_of(index);
+        // Acquire pairs with the Release in `vacant_entry`.
+        let part = self.parts.get(part)?.load(Ordering::Acquire);
+        // SAFETY: null, or a part of `FIRST << part` entries that stays (invariant 3).
+        (!part.is_null()).then(|| unsafe { &*part.add(place) })
+    }
+
+    /// Takes `len` bytes, whole hardware pages, at a granule's start or at `align` if that is more, ready to be
+    /// written.
+    pub(crate) fn take(&self, len: usize, align: usize) -> Result<Span, AllocError> {
+        let align = align.max(SEGMENT_GRANULE);
+        let layout = layout_of(len, align)?;
+        let Some(source) = self.source.as_source().paged() else {
+            self.count_call();
+            return Ok(Span { start: self.source.as_source().acquire(layout)?, segment: ALONE });
+        };
+        let granules = granules_of(len);
+        if granules > LONGEST || align > SEGMENT_GRANULE {
+            self.count_call();
+            let start = source.reserve(layout)?;
+            // SAFETY: just reserved, whole pages.
+            return match unsafe { source.commit(start, len) } {
+                Ok(()) => Ok(Span { start, segment: ALONE }),
+                Err(error) => {
+                    // SAFETY: just reserved with this layout, and not committed.
+                    unsafe { source.unreserve(start, layout) };
+                    Err(error)
+                }
+            };
+        }
+        let (index, mask) = match self.claim_granules(granules) {
+            Some(claimed) => claimed,
+            None => self.reserve_segment(source, granules)?,
+        };
+        let segment = self.segment(index).expect("an entry with claimed granules");
+        let start = segment.start.load(Ordering::Relaxed);
+        // SAFETY: the claimed granules lie in the segment's mapping, which stays while some are claimed (2).
+        let start = unsafe {
+            NonNull::new_unchecked(start.add(mask.trailing_zeros() as usize * SEGMENT_GRANULE))
+        };
+        // SAFETY: a claimed part of a reserved range, not committed (1).
+        if let Err(error) = unsafe { source.commit(start, len) } {
+            self.free_granules(source, index, mask);
+            return Err(error);
+        }
+        Ok(Span { start, segment: index })
+    }
+
+    fn claim_granules(&self, granules: u32) -> Option<(u32, u32)> {
+        let seen = self.roomy.load(Ordering::Acquire);
+        let first = seen as u32;
+        let mut roomy = None;
+        for index in first..self.issued.load(Ordering::Acquire) {
+            let Some(segment) = self.segment(index) else { break };
+            let mut free = segment.free.load(Ordering::Relaxed);
+            if free != 0 && roomy.is_none() {
+                roomy = Some(index);
+            }
+            while let Some(mask) = run_of(free, granules) {
+                // Acquire pairs with the Release that set the bits: the memory was decommitted before, and the
+                // segment's start is the one of these bits.
+                match segment.free.compare_exchange_weak(
+                    free,
+                    free & !mask,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        self.search_from(seen, roomy.unwrap_or(index));
+                        return Some((index, mask));
+                    }
+                    Err(now) => free = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Lets searches begin at `first`, unless something was given back since `seen`.
+    fn search_from(&self, seen: u64, first: u32) {
+        if seen as u32 != first {
+            let next = (seen & !u64::from(u32::MAX)) | u64::from(first);
+            let _ = self.roomy.compare_exchange(seen, next, Ordering::Release, Ordering::Relaxed);
+        }
+    }
+
+    fn reserve_segment(
+        &self,
+        source: &dyn PagedSource,
+        wanted: u32,
+    ) -> Result<(u32, u32), AllocError> {
+        // As many as there are, so that a small slab reserves little: 1, 1, 2, 4, ... 32.
+        let there = self.granules.load(Ordering::Relaxed).clamp(1, MOST_GRANULES);
+        let granules = (1 << there.ilog2()).max(wanted.next_power_of_two()).min(MOST_GRANULES);
+        let layout = layout_of(granules as usize * SEGMENT_GRANULE, SEGMENT_GRANULE)?;
+        let index = self.vacant_entry()?;
+        self.count_call();
+        let start = match source.reserve(layout) {
+            Ok(start) => start,
+            Err(error) => {
+                self.vacant.push(self, index);
+                return Err(error);
+            }
+        };
+        let segment = self.segment(index).expect("issued above");
+        segment.start.store(start.as_ptr(), Ordering::Relaxed);
+        segment.granules.store(granules, Ordering::Relaxed);
+        self.granules.fetch_add(granules, Ordering::Relaxed);
+        let mask = all_of(wanted);
+        self.set_free(index, all_of(granules) & !mask);
+        Ok((index, mask))
+    }
+
+    /// Sets bits of a segment, and lets searches find them.
+    fn set_free(&self, index: u32, mask: u32) -> u32 {
+        let segment = self.segment(index).expect("an entry in use");
+        // Release pairs with the Acquire in `claim_granules`.
+        let free = segment.free.fetch_or(mask, Ordering::AcqRel) | mask;
+        let mut roomy = self.roomy.load(Ordering::Relaxed);
+        loop {
+            let count = (roomy >> 32).wrapping_add(1) << 32;
+            let next = count | u64::from((roomy as u32).min(index));
+            match self.roomy.compare_exchange_weak(
+                roomy,
+                next,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return free,
+                Err(now) => roomy = now,
+            }
+        }
+    }
+
+    fn free_granules(&self, source: &dyn PagedSource, index: u32, mask: u32) {
+        let free = self.set_free(index, mask);
+        let segment = self.segment(index).expect("an entry in use");
+        let granules = segment.granules.load(Ordering::Relaxed);
+        // Somebody may have made it vacant, and another taken it up, since: then its bits are not all set, or
+        // they are all set again and it is as good to unmap as the one before (2).
+        if free != all_of(granules)
+            || segment.free.compare_exchange(free, 0, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        // All of it is ours.
+        let granules = segment.granules.load(Ordering::Relaxed);
+        let start = segment.start.load(Ordering::Relaxed);
+        if free != all_of(granules) {
+            // A larger segment whose bits looked like all of the smaller one before: not all ours.
+            self.set_free(index, free);
+            return;
+        }
+        self.count_call();
+        self.granules.fetch_sub(granules, Ordering::Relaxed);
+        let len = granules as usize * SEGMENT_GRANULE;
+        let start = NonNull::new(start).expect("a segment with granules has a mapping");
+        let layout = layout_of(len, SEGMENT_GRANULE).expect("it was reserved with this layout");
+        // SAFETY: reserved with this layout; all its granules are ours and decommitted (1).
+        unsafe { source.unreserve(start, layout) };
+        self.vacant.push(self, index);
+    }
+
+    fn vacant_entry(&self) -> Result<u32, AllocError> {
+        if let Some(index) = self.vacant.pop(self) {
+            return Ok(index);
+        }
+        let mut index = self.issued.load(Ordering::Relaxed);
+        loop {
+            let (part, _) = part_of(index);
+            if part >= PARTS {
+                return Err(AllocError::new(ErrorKind::SizeOverflow, SEGMENT_GRANULE));
+            }
+            if self.segment(index).is_none() {
+                self.make_part(part)?;
+            }
+            match self.issued.compare_exchange_weak(
+                index,
+                index + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(index),
+                Err(now) => index = now,
+            }
+        }
+    }
+
+    fn make_part(&self, part: usize) -> Result<(), AllocError> {
+        let fresh = Structures::new((FIRST as usize) << part, |_| Segment {
+            start: AtomicPtr::new(ptr::null_mut()),
+            granules: AtomicU32::new(0),
+            free: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+        })?;
+        let start = fresh.as_ptr().as_ptr();
+        let null = ptr::null_mut();
+        // Release pairs with the Acquire in `segment`.
+        if self.parts[part]
+            .compare_exchange(null, start, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+        {
+            core::mem::forget(fresh);
+        }
+        Ok(())
+    }
+
+    /// Gives a span back.
+    ///
+    /// # Safety
+    /// It was taken here with this `len` and `align`, is given back once, and nothing refers to its bytes.
+    pub(crate) unsafe fn give(&self, span: Span, len: usize, align: usize) {
+        let align = align.max(SEGMENT_GRANULE);
+        let layout = layout_of(len, align).expect("it was taken with this layout");
+        self.count_call();
+        let Some(source) = self.source.as_source().paged() else {
+            // SAFETY: acquired with this layout; the rest is passed on to the caller.
+            return unsafe { self.source.as_source().release(span.start, layout) };
+        };
+        // SAFETY: committed when it was taken; nothing refers to it.
+        unsafe { source.decommit(span.start, len) };
+        if span.segment == ALONE {
+            // SAFETY: reserved with this layout.
+            return unsafe { source.unreserve(span.start, layout) };
+        }
+        let segment = self.segment(span.segment).expect("an entry in use");
+        let start = segment.start.load(Ordering::Relaxed).addr();
+        let first = (span.start.addr().get() - start) / SEGMENT_GRANULE;
+        self.free_granules(source, span.segment, all_of(granules_of(len)) << first);
+    }
+
+    /// Faults a span's pages in, where that is known to help.
+    pub(crate) fn populate(&self, start: NonNull<u8>, len: usize) {
+        if self.source.as_source().paged().is_some() {
+            let _ = os::populate(start, len);
+        }
+    }
+}
+
+impl Drop for Spans {
+    fn drop(&mut self) {
+        for index in 0..*self.issued.get_mut() {
+            let segment = self.segment(index).expect("an issued entry stays");
+            debug_assert_eq!(
+                segment.free.load(Ordering::Relaxed),
+                0,
+                "a segment without pages went back"
+            );
+        }
+        for (part, start) in self.parts.iter_mut().enumerate() {
+            if let Some(start) = NonNull::new(*start.get_mut()) {
+                // SAFETY: made by `make_part` with this length, and owned by the spans since.
+                drop(unsafe { Structures::adopt(start, (FIRST as usize) << part) });
+            }
+        }
+    }
+}
+
+/// The bytes of a page rounded up to what a span of it takes of addresses.
+pub(crate) fn addresses_of(len: usize) -> usize {
+    checked_align_up(len, SEGMENT_GRANULE).unwrap_or(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::source::{Malloc, Mmap};
+
+    #[test]
+    fn runs_are_found_from_the_lowest_on() {
+        assert_eq!(run_of(0b1011_0110, 1), Some(0b10));
+        assert_eq!(run_of(0b1011_0110, 2), Some(0b110));
+        assert_eq!(run_of(0b1011_0110, 3), None);
+        assert_eq!(run_of(!0, 32), Some(!0));
+        assert_eq!(run_of(0, 1), None);
+    }
+
+    #[test]
+    fn spans_of_one_segment_neither_overlap_nor_outlive_it() {
+        let spans = Spans::new(Mmap::new().into());
+        let mut taken: Vec<Span> =
+            (0..100).map(|_| spans.take(SEGMENT_GRANULE, 1).unwrap()).collect();
+        for (byte, span) in taken.iter().enumerate() {
+            // SAFETY: a span of a granule, ours.
+            unsafe { span.start.write_bytes(byte as u8, SEGMENT_GRANULE) };
+        }
+        for (byte, span) in taken.iter().enumerate() {
+            // SAFETY: as above.
+            assert_eq!(unsafe { span.start.add(SEGMENT_GRANULE - 1).read() }, byte as u8);
+        }
+        taken.sort_by_key(|span| span.start);
+        assert!(taken.windows(2).all(|two| two[0].start.addr().get() + SEGMENT_GRANULE <= two[1].start.addr().get()));
+        assert!(spans.calls() < 20);
+        for span in taken {
+            // SAFETY: taken above with this length, given back once.
+            unsafe { spans.give(span, SEGMENT_GRANULE, 1) };
+        }
+        assert_eq!(spans.granules.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn long_and_aligned_spans_and_those_of_malloc_stand_alone() {
+        for source in [SharedSource::from(Mmap::new()), Malloc.into()] {
+            let spans = Spans::new(source);
+            for (len, align) in [(4096, 1), (3 << 20, 1), (8192, 1 << 20), (SEGMENT_GRANULE * 3, 1)]
+            {
+                let span = spans.take(len, align).unwrap();
+                assert_eq!(span.start.addr().get() % align.max(SEGMENT_GRANULE), 0);
+                // SAFETY: as in the test above.
+                unsafe {
+                    span.start.write_bytes(7, len);
+                    spans.give(span, len, align);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_that_take_and_give_share_segments() {
+        let spans = Spans::new(Mmap::new().into());
+        std::thread::scope(|scope| {
+            for id in 1..=8u8 {
+                let spans = &spans;
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let len = SEGMENT_GRANULE * (1 + round % 3);
+                        let span = spans.take(len, 1).unwrap();
+                        // SAFETY: ours until it is given back.
+                        unsafe {
+                            span.start.write_bytes(id, len);
+                            assert_eq!(span.start.add(len / 2).read(), id);
+                            spans.give(span, len, 1);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(spans.granules.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,136 @@
+//! Memory for the library's own structures.
+//!
+//! It comes from the system's malloc beneath whatever global allocator the program has, so that the library may
+//! itself stand under that one, and a refusal is an error instead of an abort.
+//!
+//! # Invariants
+//!
+//! 1. `start` is a block for `len` values (dangling where they have no size), this value's alone; the first
+//!    `made` of them are initialised, and outside of [`Structures::new`] all are.
+
+use core::alloc::Layout;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+use core::slice;
+use std::alloc::{GlobalAlloc, System};
+
+use crate::error::{AllocError, ErrorKind};
+
+/// A fixed number of values in memory of their own.
+#[derive(Debug)]
+pub(crate) struct Structures<T> {
+    start: NonNull<T>,
+    len: usize,
+    made: usize,
+}
+
+// SAFETY: it owns its values as a box does (invariant 1).
+unsafe impl<T: Send> Send for Structures<T> {}
+// SAFETY: sharing it shares the values, no more.
+unsafe impl<T: Sync> Sync for Structures<T> {}
+
+impl<T> Structures<T> {
+    /// `len` values, made one after the other.
+    ///
+    /// # Errors
+    /// When malloc refuses; `make` was not called then.
+    pub(crate) fn new(len: usize, mut make: impl FnMut(usize) -> T) -> Result<Self, AllocError> {
+        let layout =
+            Layout::array::<T>(len).map_err(|_| AllocError::new(ErrorKind::SizeOverflow, len))?;
+        let start = if layout.size() == 0 {
+            NonNull::dangling()
+        } else {
+            // SAFETY: the size is not zero.
+            NonNull::new(unsafe { System.alloc(layout) }.cast::<T>())
+                .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?
+        };
+        // Owned from here on: a constructor that panics drops what was made, and the block.
+        let mut values = Self { start, len, made: 0 };
+        while values.made < len {
+            // SAFETY: the block has room for `len` values.
+            unsafe { start.add(values.made).write(make(values.made)) };
+            values.made += 1;
+        }
+        Ok(values)
+    }
+
+    /// The values of a `Structures` that was forgotten.
+    ///
+    /// # Safety
+    /// `start` and `len` are that one's, and it is adopted once.
+    pub(crate) unsafe fn adopt(start: NonNull<T>, len: usize) -> Self {
+        Self { start, len, made: len }
+    }
+
+    /// The bytes that `len` values take.
+    pub(crate) const fn bytes_of(len: usize) -> usize {
+        len * size_of::<T>()
+    }
+
+    /// The first value's address, with leave to write to all of them.
+    pub(crate) fn as_ptr(&self) -> NonNull<T> {
+        self.start
+    }
+}
+
+impl<T> Deref for Structures<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the first `made` values are initialised (invariant 1).
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.made) }
+    }
+}
+
+impl<T> Drop for Structures<T> {
+    fn drop(&mut self) {
+        // SAFETY: initialised, owned by this value, dropped once; the block was allocated with this layout.
+        unsafe {
+            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.made));
+            let layout = Layout::array::<T>(self.len).unwrap_unchecked();
+            if layout.size() > 0 {
+                System.dealloc(self.start.as_ptr().cast(), layout);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn every_value_is_made_once_and_dropped_once() {
+        struct Counted<'c>(&'c Cell<usize>, usize);
+        impl Drop for Counted<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        let dropped = Cell::new(0);
+        let values = Structures::new(5, |index| Counted(&dropped, index)).unwrap();
+        assert!(values.iter().map(|value| value.1).eq(0..5));
+        drop(values);
+        assert_eq!(dropped.get(), 5);
+    }
+
+    #[test]
+    fn a_constructor_that_panics_leaves_no_value_behind() {
+        let value = std::sync::Arc::new(());
+        let result = std::panic::catch_unwind(|| {
+            Structures::new(4, |index| {
+                assert!(index < 2, "the third");
+                value.clone()
+            })
+        });
+        assert!(result.is_err());
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_count_that_overflows_is_an_error() {
+        let refused = Structures::<u64>::new(usize::MAX / 4, |_| 0).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::SizeOverflow);
+    }
+}

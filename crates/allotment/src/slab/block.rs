@@ -1,0 +1,105 @@
+//! Pages and their hints together: the steps between threads, complete.
+//!
+//! What a step leaves to do with memory (release the page, keep it, tell who waits) it returns; see `core.rs`.
+//! The invariants are those of `page.rs` and `hints.rs`.
+
+use super::hints::{EMPTY_LIST, Hints};
+use super::page::{BINS, Claim, Fullness, Page};
+
+/// What the steps need to know of a page beside its protocol.
+pub trait Lists {
+    /// The first of the lists of this page's lifetime: 0 or [`BINS`].
+    fn first_list(&self) -> usize;
+}
+
+/// A number of descriptors with their hints.
+#[derive(Debug)]
+pub struct Block<'b, X> {
+    /// The descriptors.
+    pub pages: &'b [Page<X>],
+    /// Their hints.
+    pub hints: Hints<'b>,
+}
+
+/// What setting bits led to.
+#[derive(Debug)]
+pub enum Freed<'p, X> {
+    /// Nothing that concerns others.
+    Quiet,
+    /// The page is worth a look of a thread that waits for a slot.
+    Listed,
+    /// The page and all of its slots are the caller's: to be released or kept.
+    Emptied(Claim<'p, X>),
+}
+
+impl<'b, X: Lists> Block<'b, X> {
+    /// Looks at a page after bits of it were set.
+    #[cold]
+    #[inline(never)]
+    pub fn look(&self, page: usize) -> Freed<'b, X> {
+        let descriptor = &self.pages[page];
+        if !descriptor.is_open() {
+            // Who has claimed it looks when he puts it back.
+            return Freed::Quiet;
+        }
+        self.list(page, descriptor.fullness())
+    }
+
+    /// Opens a claimed page, and lists it if it has free slots.
+    pub fn put_back(&self, page: usize, claim: Claim<'b, X>) -> Freed<'b, X> {
+        debug_assert!(core::ptr::eq(claim.page(), &raw const self.pages[page]));
+        let fullness = claim.put_back();
+        self.list(page, fullness)
+    }
+
+    fn list(&self, page: usize, mut fullness: Fullness) -> Freed<'b, X> {
+        let mut freed = Freed::Quiet;
+        loop {
+            match fullness {
+                Fullness::Full => return freed,
+                Fullness::Bin(bin) => {
+                    self.hints.set(self.pages[page].beside.first_list() + bin, page);
+                    return Freed::Listed;
+                }
+                Fullness::Empty => {
+                    let Some(claim) = self.pages[page].claim_open() else {
+                        // Another thread has it, has released it or keeps it empty.
+                        return freed;
+                    };
+                    if claim.take_all() {
+                        return Freed::Emptied(claim);
+                    }
+                    // Taken and used by others in between.
+                    freed = Freed::Listed;
+                    fullness = claim.put_back();
+                }
+            }
+        }
+    }
+
+    /// Claims a page of one list; `true` with it if it was kept empty, and then all of its slots are the
+    /// caller's. Pages that the list names wrongly are
+    /// listed where they belong, or passed over where nothing is to be had.
+    pub fn find(&self, list: usize, from: usize) -> Option<(usize, Claim<'b, X>, bool)> {
+        while let Some(page) = self.hints.clear_one(list, from) {
+            let Some((claim, kept)) = self.pages[page].claim() else { continue };
+            if kept {
+                return Some((page, claim, true));
+            }
+            let elsewhere = match claim.page().fullness() {
+                Fullness::Full => true,
+                // Emptier than its list: others there may be fuller.
+                Fullness::Bin(bin) => list != EMPTY_LIST && bin + 1 < list % BINS,
+                Fullness::Empty => false,
+            };
+            if !elsewhere {
+                return Some((page, claim, false));
+            }
+            if let Freed::Emptied(claim) = self.put_back(page, claim) {
+                claim.free_all();
+                return Some((page, claim, false));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,523 @@
+//! A thread's own part of a slab: slots at hand, and the page that it takes more from.
+//!
+//! # Invariants
+//!
+//! 1. A front that is in use belongs to one thread, its owner, and only that one calls what is not said to be
+//!    for others. Others read `room` and `out_len`, which are atomics. A front stays where it is until its core is
+//!    dropped.
+//! 2. Behind the front lie `full` places, and [`OUT`] more. `room <= full <= MOST_CACHED`, and the slots in the places
+//!    from `room` on and in the first `out_len` of `out` are the front's: taken from their pages, in nobody's use.
+//! 3. `current` is a claim of the front's.
+//!
+//! The static [`NOBODY`] is every thread's front for slabs that it has not used: it has no place, so its cache is
+//! always empty and always full, and both fast paths go on to the slow ones, which find out.
+
+use core::alloc::Layout;
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::alloc::{GlobalAlloc, System};
+
+use super::core::{Core, Got, MARK};
+use super::geometry::Geometry;
+use super::page::WORD;
+use super::yard::SlabPage;
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::segments;
+use crate::misuse::Misuse;
+
+/// The slots that wait to go back to their pages together.
+pub(super) const OUT: usize = 64;
+/// A refill looks for at least as many slots, or half a cache.
+const WANTED: usize = 32;
+
+/// One slot at hand.
+type Slot = NonNull<u8>;
+
+/// A thread's part of a slab.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Front {
+    /// The free places; the slots lie from there on, the one freed last first.
+    room: AtomicUsize,
+    full: usize,
+    /// The tag of the slab's pages.
+    tag: u32,
+    lifetime: u32,
+    /// The places behind the front, for the slow paths; the fast ones know where they are.
+    places: *mut Slot,
+    out: *mut Slot,
+    out_len: AtomicUsize,
+    core: *const Core,
+    current: Cell<Option<NonNull<SlabPage>>>,
+    next_word: Cell<usize>,
+    /// The page that was current last: its neighbours are looked at first.
+    near: Cell<u32>,
+    /// Full caches since the last refill.
+    spills: Cell<u32>,
+    /// Frees of sparse pages since the last refill.
+    sparse_frees: Cell<usize>,
+    /// Handles to this front, which keep it in use when its thread's table ends.
+    handles: Cell<u32>,
+    in_use: AtomicBool,
+    next: AtomicPtr<Front>,
+}
+
+// SAFETY: what others touch are atomics; the rest is the owner's, and passes from owner to owner with `in_use`
+// (invariant 1).
+unsafe impl Sync for Front {}
+
+/// The front of a thread that has none.
+pub(super) static NOBODY: Front = Front {
+    room: AtomicUsize::new(0),
+    full: 0,
+    tag: 0,
+    lifetime: 0,
+    places: ptr::null_mut(),
+    out: ptr::null_mut(),
+    out_len: AtomicUsize::new(0),
+    core: ptr::null(),
+    current: Cell::new(None),
+    next_word: Cell::new(0),
+    near: Cell::new(0),
+    spills: Cell::new(0),
+    sparse_frees: Cell::new(0),
+    handles: Cell::new(0),
+    in_use: AtomicBool::new(true),
+    next: AtomicPtr::new(ptr::null_mut()),
+};
+
+impl Front {
+    fn layout(geometry: &Geometry) -> Layout {
+        let slots = geometry.cached + OUT;
+        let bytes = size_of::<Self>() + slots * size_of::<Slot>();
+        Layout::from_size_align(bytes, align_of::<Self>()).expect("a few KiB")
+    }
+
+    /// The bytes of one.
+    pub(super) fn bytes(geometry: &Geometry) -> usize {
+        Self::layout(geometry).size()
+    }
+
+    /// A front in use, in a block of its own with the slots' places behind it.
+    pub(super) fn make(core: &Core, lifetime: usize) -> Result<NonNull<Self>, AllocError> {
+        let layout = Self::layout(&core.geometry);
+        // SAFETY: the size is not zero.
+        let block = NonNull::new(unsafe { System.alloc(layout) })
+            .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?;
+        let front = block.cast::<Self>();
+        // SAFETY: the block has room for the front, `cached` places and `OUT` more.
+        unsafe {
+            let places = front.add(1).cast::<Slot>().as_ptr();
+            let full = core.geometry.cached;
+            front.write(Self {
+                room: AtomicUsize::new(full),
+                full,
+                tag: core.tag(),
+                lifetime: lifetime as u32,
+                places,
+                out: places.add(full),
+                out_len: AtomicUsize::new(0),
+                core,
+                current: Cell::new(None),
+                next_word: Cell::new(0),
+                near: Cell::new(0),
+                spills: Cell::new(0),
+                sparse_frees: Cell::new(0),
+                handles: Cell::new(0),
+                in_use: AtomicBool::new(true),
+                next: AtomicPtr::new(ptr::null_mut()),
+            });
+        }
+        Ok(front)
+    }
+
+    /// Frees the block.
+    ///
+    /// # Safety
+    /// It was made with this geometry, nobody uses it, and it is destroyed once.
+    pub(super) unsafe fn destroy(front: NonNull<Self>, geometry: &Geometry) {
+        // SAFETY: passed on to the caller; nothing in a front needs drop.
+        unsafe { System.dealloc(front.as_ptr().cast(), Self::layout(geometry)) }
+    }
+
+    // ---- for others ----
+
+    /// Makes an unused front the calling thread's.
+    pub(super) fn enter(&self) -> bool {
+        // Acquire pairs with the Release in `leave`: the owner before has done.
+        !self.in_use.load(Ordering::Relaxed)
+            && self
+                .in_use
+                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    pub(super) fn lifetime(&self) -> usize {
+        self.lifetime as usize
+    }
+
+    pub(super) fn next(&self) -> *mut Self {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_next(&self, next: *mut Self) {
+        self.next.store(next, Ordering::Relaxed);
+    }
+
+    /// The slots at hand; a snapshot for others.
+    pub(super) fn cached(&self) -> usize {
+        self.full - self.room.load(Ordering::Relaxed) + self.out_len.load(Ordering::Relaxed)
+    }
+
+    // ---- the fast paths ----
+
+    /// A slot at hand.
+    ///
+    /// # Safety
+    /// `front` is [`NOBODY`], or a front of the calling thread's with the address that it was made at (a reference
+    /// does not reach the places behind it).
+    #[inline(always)]
+    pub(super) unsafe fn pop(front: *const Self) -> Option<NonNull<u8>> {
+        // SAFETY: passed on to the caller; the places from `room` on hold slots (invariant 2).
+        unsafe {
+            let room = (*front).room.load(Ordering::Relaxed);
+            if room == (*front).full {
+                return None;
+            }
+            let slot = *front.add(1).cast::<Slot>().add(room);
+            // Loaded again: it is one instruction with the store.
+            (*front)
+                .room
+                .store((*front).room.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            Some(slot)
+        }
+    }
+
+    /// Puts a slot at hand, if there is room, and its page's tag is that of the front's slab, without a mark. It is
+    /// then the front's.
+    ///
+    /// # Safety
+    /// As for [`pop`](Self::pop). The slot is the caller's, and `tag` its page's.
+    #[inline(always)]
+    pub(super) unsafe fn push(front: *const Self, slot: Slot, tag: impl FnOnce() -> u32) -> bool {
+        // SAFETY: passed on to the caller; there are `full` places (2).
+        unsafe {
+            let room = (*front).room.load(Ordering::Relaxed);
+            // Three questions at once: equal tags give 0, others at least `TAG_STEP`, which is above any room.
+            if room <= (tag() ^ (*front).tag) as usize {
+                return false;
+            }
+            front.add(1).cast::<Slot>().cast_mut().add(room - 1).write(slot);
+            // As above.
+            (*front)
+                .room
+                .store((*front).room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Puts a slot at hand, if there is room; for who found the front by the tag of the slot's page, so that there
+    /// is nothing else to ask.
+    ///
+    /// # Safety
+    /// As for [`push`](Self::push).
+    #[inline(always)]
+    pub(super) unsafe fn push_known(front: *const Self, slot: Slot) -> bool {
+        // SAFETY: as in `push`.
+        unsafe {
+            let room = (*front).room.load(Ordering::Relaxed);
+            if room == 0 {
+                return false;
+            }
+            front.add(1).cast::<Slot>().cast_mut().add(room - 1).write(slot);
+            (*front)
+                .room
+                .store((*front).room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+        }
+        true
+    }
+
+    // ---- the slow paths ----
+
+    pub(super) fn core(&self) -> &Core {
+        debug_assert!(!self.core.is_null());
+        // SAFETY: a front in use is a reference to its core; `NOBODY` never comes here.
+        unsafe { &*self.core }
+    }
+
+    fn room(&self) -> usize {
+        self.room.load(Ordering::Relaxed)
+    }
+
+    fn take_one(&self) -> Option<Slot> {
+        let room = self.room();
+        if room == self.full {
+            return None;
+        }
+        self.room.store(room + 1, Ordering::Relaxed);
+        // SAFETY: the places from `room` on held slots (invariant 2).
+        Some(unsafe { *self.places.add(room) })
+    }
+
+    /// Puts a slot at hand; there is room.
+    fn put_one(&self, slot: Slot) {
+        let room = self.room() - 1;
+        // SAFETY: a free place (invariant 2).
+        unsafe { self.places.add(room).write(slot) };
+        self.room.store(room, Ordering::Relaxed);
+    }
+
+    /// The slots at hand, the one freed last first.
+    fn at_hand(&self) -> &[Slot] {
+        let room = self.room();
+        // SAFETY: the places from `room` on hold slots (invariant 2).
+        unsafe { core::slice::from_raw_parts(self.places.add(room), self.full - room) }
+    }
+
+    /// A slot, when none is at hand.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
+        self.spills.set(0);
+        self.sparse_frees.set(0);
+        let core = self.core();
+        loop {
+            if let Some(slot) = self.take_one() {
+                return Ok(slot);
+            }
+            if core.packing() {
+                self.put_current_back();
+            }
+            if self.current.get().is_some() {
+                self.take_from_current();
+                continue;
+            }
+            // What waits to go back may be what is needed.
+            self.empty_out();
+            if let Some(claim) = core.claim(self.lifetime(), self.near.get()) {
+                self.set_current(claim.keep());
+                continue;
+            }
+            match core.grow(self.lifetime(), self.near.get())? {
+                Got::Claim(claim) => self.set_current(claim.keep()),
+                Got::Slots(page, word, taken) => self.add(page, word, taken),
+            }
+        }
+    }
+
+    fn set_current(&self, page: &SlabPage) {
+        self.near.set(page.beside.index());
+        self.next_word.set(0);
+        self.current.set(Some(NonNull::from(page)));
+    }
+
+    fn put_current_back(&self) {
+        if let Some(page) = self.current.take() {
+            // SAFETY: descriptors stay as long as the core; the claim is the front's (invariant 4), and no longer.
+            let claim = super::page::Claim::resume(unsafe { page.as_ref() });
+            self.core().put_back(claim);
+        }
+    }
+
+    /// Takes slots of the current page: those of the next words. With the last word the page is put back, so that
+    /// a thread that sleeps holds no page whose slots it has all taken.
+    fn take_from_current(&self) {
+        let page = self.current.get().expect("asked by who has one");
+        // SAFETY: descriptors stay as long as the core.
+        let page = unsafe { page.as_ref() };
+        let words = page.words();
+        let wanted = WANTED.min(self.core().geometry.cached / 2);
+        let mut word = self.next_word.get();
+        let mut got = 0;
+        while word < words && got < wanted {
+            let taken = page.take(word, self.room());
+            got += taken.count_ones() as usize;
+            self.add(page, word, taken);
+            word += 1;
+        }
+        self.next_word.set(word);
+        if word == words {
+            self.put_current_back();
+        }
+    }
+
+    /// Puts taken slots at hand, so that the lowest is the next.
+    fn add(&self, page: &SlabPage, word: usize, mut taken: u64) {
+        let core = self.core();
+        debug_assert!(self.room() >= taken.count_ones() as usize);
+        let mut room = self.room();
+        let size = core.geometry.slot;
+        if taken == !0 {
+            // A whole word, from the highest down: no bit to look for.
+            let first = core.slot_of(page, word * WORD);
+            for bit in (0..WORD).rev() {
+                room -= 1;
+                // SAFETY: there is room for what was taken (the callers ask for no more), and the slots are ours.
+                unsafe { self.places.add(room).write(first.add(bit * size)) };
+            }
+            taken = 0;
+        }
+        while taken != 0 {
+            let bit = WORD - 1 - taken.leading_zeros() as usize;
+            taken ^= 1 << bit;
+            room -= 1;
+            // SAFETY: as above.
+            unsafe { self.places.add(room).write(core.slot_of(page, word * WORD + bit)) };
+        }
+        self.room.store(room, Ordering::Relaxed);
+    }
+
+    /// Frees a slot that the fast path did not take: its page is marked, or there is no room.
+    ///
+    /// # Safety
+    /// The slot is of this slab, and the caller's to free.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn free_slowly(&self, slot: NonNull<u8>) {
+        let core = self.core();
+        // SAFETY: the caller has the slot.
+        let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
+        if tag & !MARK != self.tag {
+            core.stop_at(Misuse::ForeignPointer, slot.addr().get());
+        }
+        if tag & MARK == 0 {
+            if self.room() == 0 {
+                self.spill();
+            }
+            return self.put_one(slot);
+        }
+        if !core.is_calm() {
+            // Somebody waits for slots, or the slab is closed: nothing is kept.
+            self.give_back(&[slot]);
+            return self.flush();
+        }
+        let waiting = self.out_len.load(Ordering::Relaxed);
+        // SAFETY: `out` has `OUT` places, and is emptied when the last is taken.
+        unsafe { *self.out.add(waiting) = slot };
+        self.out_len.store(waiting + 1, Ordering::Relaxed);
+        if waiting + 1 == OUT {
+            self.empty_out();
+            // A cache that nobody draws on keeps its pages from becoming empty.
+            let frees = self.sparse_frees.get() + OUT;
+            self.sparse_frees.set(frees);
+            if frees >= 2 * self.full {
+                self.sparse_frees.set(0);
+                self.spill_all();
+            }
+        }
+    }
+
+    /// Makes room in a full cache. The slots freed first go back; if none was taken since the last time, all do.
+    fn spill(&self) {
+        let spills = self.spills.get() + 1;
+        self.spills.set(spills);
+        if spills >= 2 {
+            return self.spill_all();
+        }
+        let half = self.full / 2;
+        let stay = self.full - half;
+        self.give_back(&self.at_hand()[stay..]);
+        // SAFETY: the slots that stay move to the place of those that have gone.
+        unsafe { ptr::copy(self.places, self.places.add(half), stay) };
+        self.room.store(half, Ordering::Relaxed);
+    }
+
+    fn spill_all(&self) {
+        self.give_back(self.at_hand());
+        self.room.store(self.full, Ordering::Relaxed);
+    }
+
+    fn empty_out(&self) {
+        let waiting = self.out_len.load(Ordering::Relaxed);
+        if waiting > 0 {
+            // SAFETY: the first `out_len` of `out` are slots of the front (2).
+            self.give_back(unsafe { core::slice::from_raw_parts(self.out, waiting) });
+            self.out_len.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives everything that the front holds back to the pages: slots at hand, slots on their way, its page.
+    pub(super) fn flush(&self) {
+        self.spill_all();
+        self.empty_out();
+        self.put_current_back();
+        self.core().tell_waiters();
+    }
+
+    /// Frees slots that are the front's or its caller's. Neighbours in one word of a bitmap that follow each other
+    /// go back by one instruction.
+    pub(super) fn give_back(&self, slots: &[NonNull<u8>]) {
+        let core = self.core();
+        let size = core.geometry.slot;
+        let mut rest = slots;
+        while let [first, more @ ..] = rest {
+            // SAFETY: the slot is ours, of this slab.
+            let (page, index) = unsafe { core.page_of(*first) };
+            let word = index / WORD;
+            let start = core.slot_of(page, word * WORD).addr().get();
+            let mut mask = 1u64 << (index % WORD);
+            rest = more;
+            while let [next, more @ ..] = rest {
+                let offset = next.addr().get().wrapping_sub(start);
+                if offset >= size * WORD {
+                    break;
+                }
+                let bit = 1 << core.geometry.index(offset);
+                if mask & bit != 0 {
+                    // The second of two equal ones: the page will find its bit set.
+                    break;
+                }
+                mask |= bit;
+                rest = more;
+            }
+            // SAFETY: the slots are ours, and no longer; the front is a reference to the core.
+            unsafe { core.free(page, word, mask) };
+        }
+    }
+
+    /// Takes slots in one go: what is at hand, then whole words of pages.
+    pub(super) fn take_many(
+        &self,
+        slots: &mut [core::mem::MaybeUninit<NonNull<u8>>],
+    ) -> Result<(), (usize, AllocError)> {
+        for (taken, place) in slots.iter_mut().enumerate() {
+            let slot = match self.take_one() {
+                Some(slot) => slot,
+                None => self.refill().map_err(|error| (taken, error))?,
+            };
+            place.write(slot);
+        }
+        Ok(())
+    }
+
+    // ---- coming and going ----
+
+    pub(super) fn add_handle(&self) {
+        self.handles.set(self.handles.get() + 1);
+    }
+
+    /// The handles that are left.
+    pub(super) fn drop_handle(&self) -> u32 {
+        let left = self.handles.get() - 1;
+        self.handles.set(left);
+        left
+    }
+
+    pub(super) fn has_handles(&self) -> bool {
+        self.handles.get() > 0
+    }
+
+    /// Leaves the front to the next thread that wants one. The caller then gives up its reference to the core.
+    pub(super) fn leave(&self) {
+        self.flush();
+        self.near.set(0);
+        // Release pairs with the Acquire in `enter`.
+        self.in_use.store(false, Ordering::Release);
+    }
+
+    /// Whether its slab was dropped.
+    pub(super) fn is_closed(&self) -> bool {
+        self.core().is_closed()
+    }
+}

@@ -1,0 +1,179 @@
+//! A slab's arithmetic: slots, pages and the words of their bitmaps. No pointer, no memory, no unsafe code.
+#![forbid(unsafe_code)]
+
+use core::alloc::Layout;
+
+use crate::memory::layout::{SEGMENT_GRANULE, checked_align_up};
+
+/// The smallest slot.
+pub const MIN_SLOT: usize = 8;
+/// A page that holds several slots is at most this large.
+pub const MAX_PAGE: usize = 2 << 20;
+/// The largest page of small slots, and the default of a slab's own maximum.
+pub const USUAL_PAGE: usize = SEGMENT_GRANULE;
+/// Slots above this size have pages larger than [`USUAL_PAGE`], so that the end of a page wastes little.
+const LARGE_SLOT: usize = USUAL_PAGE / SLOTS_WANTED;
+const SLOTS_WANTED: usize = 8;
+/// Slots above this size have a page each.
+const ALONE: usize = MAX_PAGE / SLOTS_WANTED;
+/// The most slots that a thread's cache holds, and the bytes that they may have together if that is fewer.
+pub const MOST_CACHED: usize = 512;
+const CACHED_BYTES: usize = 64 << 10;
+const LEAST_CACHED: usize = 8;
+/// A reciprocal has this many bits behind the point.
+const POINT: u32 = 40;
+
+/// The sizes of one slab, which never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The bytes from one slot to the next.
+    pub slot: usize,
+    /// The smallest and the largest page, in bytes; multiples of the hardware page.
+    pub page_min: usize,
+    /// See `page_min`.
+    pub page_max: usize,
+    /// The slots that a thread's cache holds.
+    pub cached: usize,
+    reciprocal: u64,
+}
+
+impl Geometry {
+    /// The geometry for objects of this layout, with pages of at most `page_max` bytes where the slot allows
+    /// it, or nothing when the size with its alignment does not fit an address.
+    ///
+    /// Needs `hardware` to be a power of two of at least 4096, and `page_max` at most [`MAX_PAGE`].
+    #[must_use]
+    pub const fn new(layout: Layout, page_max: usize, hardware: usize) -> Option<Self> {
+        let size = if layout.size() < MIN_SLOT { MIN_SLOT } else { layout.size() };
+        let Some(slot) = checked_align_up(size, layout.align()) else { return None };
+        let Some(one) = checked_align_up(slot, hardware) else { return None };
+        if one > isize::MAX as usize / 2 {
+            return None;
+        }
+        let wanted = if slot > ALONE {
+            one
+        } else if slot > LARGE_SLOT {
+            let Some(several) = checked_align_up(slot * SLOTS_WANTED, hardware) else {
+                return None;
+            };
+            several
+        } else {
+            let Some(asked) = checked_align_up(page_max, hardware) else { return None };
+            if asked < one { one } else { asked }
+        };
+        let cached = CACHED_BYTES / slot;
+        let cached = if cached > MOST_CACHED { MOST_CACHED } else { cached };
+        Some(Self {
+            slot,
+            page_min: one,
+            page_max: wanted,
+            cached: if cached < LEAST_CACHED { LEAST_CACHED } else { cached },
+            reciprocal: (1 << POINT) / slot as u64 + 1,
+        })
+    }
+
+    /// The number of the slot that begins at `offset` bytes from its page's start.
+    ///
+    /// Needs `offset` to be a slot's, in a page of this geometry: `offset = n * slot`, with `offset <= MAX_PAGE`
+    /// or `n = 0`. The reciprocal is `(2^40 + r) / slot` with `0 < r <= slot`, so the product is
+    /// `n + n * r / 2^40`, and `n * r <= offset < 2^40`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(&self, offset: usize) -> usize {
+        ((offset as u64).wrapping_mul(self.reciprocal) >> POINT) as usize
+    }
+
+    /// The slots of a page of `bytes`.
+    #[inline]
+    #[must_use]
+    pub const fn slots(&self, bytes: usize) -> usize {
+        if bytes > MAX_PAGE { 1 } else { bytes / self.slot }
+    }
+
+    /// The words of the bitmap of the largest page.
+    #[must_use]
+    pub const fn words(&self) -> usize {
+        self.slots(self.page_max).div_ceil(64)
+    }
+
+    /// The bytes of the next page for a slab that holds `held` bytes of pages: half as many, in powers of two
+    /// times the smallest page. So a slab's pages grow with what it holds, and shrink with it too.
+    #[must_use]
+    pub const fn next_page(&self, held: usize) -> usize {
+        let mut bytes = self.page_min;
+        while bytes * 2 <= self.page_max && bytes * 2 <= held {
+            bytes *= 2;
+        }
+        // The largest page need not be a power of two times the smallest.
+        if bytes * 2 > self.page_max && self.page_max <= held { self.page_max } else { bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(size: usize, align: usize) -> Geometry {
+        let layout = Layout::from_size_align(size, align).unwrap();
+        Geometry::new(layout, USUAL_PAGE, 4096).unwrap()
+    }
+
+    #[test]
+    fn every_slot_of_every_size_has_its_own_index() {
+        for size in (1..5000).chain([8191, 8192, 8193, 65_535, 65_536, 100_000, ALONE, ALONE + 1]) {
+            let sizes = geometry(size, 8);
+            for bytes in [sizes.page_min, sizes.page_max] {
+                let slots = sizes.slots(bytes);
+                assert!(slots >= 1 && slots * sizes.slot <= bytes.max(sizes.slot));
+                for n in 0..slots {
+                    assert_eq!(sizes.index(n * sizes.slot), n, "size {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_has_room_and_alignment_for_its_layout() {
+        for (size, align) in
+            [(0, 1), (1, 1), (24, 8), (1, 64), (65, 64), (4096, 4096), (1, 1 << 16)]
+        {
+            let sizes = geometry(size, align);
+            assert!(sizes.slot >= size && sizes.slot % align == 0 && sizes.slot >= MIN_SLOT);
+        }
+    }
+
+    #[test]
+    fn pages_begin_small_and_grow_with_what_is_held_and_shrink_with_it() {
+        let sizes = geometry(64, 8);
+        assert_eq!(sizes.next_page(0), 4096);
+        assert_eq!(sizes.next_page(8191), 4096);
+        assert_eq!(sizes.next_page(8192), 8192);
+        assert_eq!(sizes.next_page(usize::MAX / 4), USUAL_PAGE);
+        assert_eq!(sizes.next_page(4096), 4096);
+        let large = geometry(10_000, 8);
+        assert_eq!(large.page_max, 81_920);
+        assert_eq!(large.next_page(1 << 30), 81_920);
+    }
+
+    #[test]
+    fn the_end_of_a_page_wastes_at_most_a_ninth() {
+        for size in 1..ALONE {
+            let sizes = geometry(size, 1);
+            let used = sizes.slots(sizes.page_max) * sizes.slot;
+            assert!((sizes.page_max - used) * 9 <= sizes.page_max, "size {size}");
+        }
+    }
+
+    #[test]
+    fn a_cache_holds_64_kib_or_512_slots_and_at_least_eight() {
+        assert_eq!(geometry(64, 8).cached, 512);
+        assert_eq!(geometry(2048, 8).cached, 32);
+        assert_eq!(geometry(1 << 20, 8).cached, 8);
+    }
+
+    #[test]
+    fn a_layout_beyond_the_address_space_has_no_geometry() {
+        let huge = Layout::from_size_align(isize::MAX as usize - 7, 8).unwrap();
+        assert_eq!(Geometry::new(huge, USUAL_PAGE, 4096), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! How many bytes of empty pages a slab keeps, and when they go.
+//!
+//! | policy | an empty page is kept | what is kept goes |
+//! |---|---|---|
+//! | `AtOnce` | never | |
+//! | `Keep(bytes)` | while all kept together are at most `bytes` | never |
+//! | `Decay(time)` | always | when nobody needed it for `time` |
+//! | `Adaptive` | while all kept are at most the allowance, or this millisecond's releases are spent | as soon as there are releases to spend |
+//!
+//! The adaptive allowance rises by a page for each page taken anew within a second of a release, and shrinks by
+//! half each second. Releases are rationed: giving a page back costs about ten times what emptying it does, so a
+//! slab spends at most a twentieth of the time on it. A burst that ends at once is thus given back over the next
+//! milliseconds of the slab's own work instead of by the thread that ends it; what a steady load empties goes at
+//! once. All of this happens at calls that empty or take a page; a slab that is left alone keeps what it has
+//! until `trim`.
+//!
+//! Counts are relaxed: they are numbers, and no memory is handed over by them.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::memory::os;
+use crate::memory::release::Release;
+
+/// The bytes that may go back each millisecond, and at most saved up.
+const RATION: usize = 512 << 10;
+const MOST_SAVED: usize = 4 << 20;
+const INTERVAL: u64 = 1000;
+
+#[derive(Debug)]
+pub(super) struct Keep {
+    policy: Release,
+    /// Bytes of pages kept empty.
+    kept: AtomicUsize,
+    /// The least that `kept` was since the last tick: bytes that nobody needed.
+    idle: AtomicUsize,
+    /// What the adaptive policy allows.
+    allowance: AtomicUsize,
+    /// Bytes that were reserved ahead and not used yet; kept whatever the policy says.
+    reserved: AtomicUsize,
+    ration: AtomicUsize,
+    rationed_at: AtomicU64,
+    ticked_at: AtomicU64,
+    /// When a page last went, plus one; 0 is never.
+    released_at: AtomicU64,
+}
+
+impl Keep {
+    pub(super) fn new(policy: Release) -> Self {
+        let now = os::coarse_millis();
+        Self {
+            policy,
+            kept: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            allowance: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
+            ration: AtomicUsize::new(MOST_SAVED),
+            rationed_at: AtomicU64::new(now),
+            ticked_at: AtomicU64::new(now),
+            released_at: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn kept(&self) -> usize {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Whether an empty page of `bytes` shall be kept; it is then counted as kept.
+    pub(super) fn wants(&self, bytes: usize) -> bool {
+        let kept = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        let keep = kept <= reserved
+            || match self.policy {
+                Release::AtOnce => false,
+                Release::Keep(most) => kept - reserved <= most,
+                Release::Decay(_) => true,
+                Release::Adaptive => {
+                    kept - reserved <= self.allowance.load(Ordering::Relaxed).max(bytes)
+                        || !self.spend(bytes)
+                }
+            };
+        if !keep {
+            self.kept.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        keep
+    }
+
+    /// A page that was kept is no more: it is used, or it goes.
+    pub(super) fn unkeep(&self, bytes: usize) {
+        let kept = self.kept.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        if kept < self.idle.load(Ordering::Relaxed) {
+            self.idle.store(kept, Ordering::Relaxed);
+        }
+    }
+
+    /// A kept page is used again.
+    pub(super) fn used(&self, bytes: usize) {
+        self.unkeep(bytes);
+        let less = |reserved: usize| Some(reserved.saturating_sub(bytes));
+        if self.reserved.load(Ordering::Relaxed) > 0 {
+            let _ = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// A page was made ahead, and is counted as kept.
+    pub(super) fn reserve(&self, bytes: usize) {
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        self.kept.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Nothing is allowed or reserved any more; what is kept is the caller's to give back.
+    pub(super) fn forget(&self) {
+        self.allowance.store(0, Ordering::Relaxed);
+        self.reserved.store(0, Ordering::Relaxed);
+    }
+
+    /// A page went back to the source.
+    pub(super) fn released(&self) {
+        if self.policy == Release::Adaptive {
+            self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// A page came from the source. Soon after one went, it would have been better kept.
+    pub(super) fn taken(&self, bytes: usize) {
+        if self.policy != Release::Adaptive {
+            return;
+        }
+        let released = self.released_at.load(Ordering::Relaxed);
+        if released != 0 && os::coarse_millis() + 1 < released + INTERVAL {
+            self.allowance.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes of kept pages that should go now, besides one that is not wanted. Asked where a page is emptied;
+    /// most times it is 0.
+    pub(super) fn due(&self, page: usize) -> usize {
+        match self.policy {
+            Release::AtOnce | Release::Keep(_) => 0,
+            Release::Decay(time) => {
+                let half = (time.as_millis() as u64 / 2).max(1);
+                if !self.tick(half) {
+                    return 0;
+                }
+                // What lay idle through half the time before this one too.
+                let idle = self.idle.swap(self.kept(), Ordering::Relaxed);
+                idle.saturating_sub(self.reserved.load(Ordering::Relaxed))
+            }
+            Release::Adaptive => {
+                if self.tick(INTERVAL) {
+                    let halved = self.allowance.load(Ordering::Relaxed) / 2;
+                    self.allowance.store(halved, Ordering::Relaxed);
+                }
+                let most = self.allowance.load(Ordering::Relaxed).max(page)
+                    + self.reserved.load(Ordering::Relaxed);
+                if self.kept() > most && self.spend(page) { page } else { 0 }
+            }
+        }
+    }
+
+    fn tick(&self, interval: u64) -> bool {
+        let now = os::coarse_millis();
+        let last = self.ticked_at.load(Ordering::Relaxed);
+        now >= last + interval
+            && self
+                .ticked_at
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Takes `bytes` off the ration, if there are as many.
+    fn spend(&self, bytes: usize) -> bool {
+        let now = os::coarse_millis();
+        let last = self.rationed_at.load(Ordering::Relaxed);
+        if now > last
+            && self
+                .rationed_at
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            let more = ((now - last) as usize).saturating_mul(RATION).min(MOST_SAVED);
+            let sum = |ration: usize| Some((ration + more).min(MOST_SAVED));
+            let _ = self.ration.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        }
+        // A page larger than what can be saved goes when all of that is there.
+        let cost = bytes.min(MOST_SAVED);
+        let less = |ration: usize| ration.checked_sub(cost);
+        self.ration.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}

@@ -1,0 +1,21 @@
+//! How long an object is expected to live.
+
+/// A hint of how long an object will live: objects of different hints lie on different pages, so that a few that
+/// stay don't keep the pages of the many that go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lifetime {
+    /// As long as most objects of this slab, or unknown.
+    #[default]
+    Short,
+    /// Much longer than those. Freeing such an object takes the slow path: its slot is not kept at hand.
+    Long,
+}
+
+impl Lifetime {
+    pub(super) fn number(self) -> usize {
+        match self {
+            Self::Short => 0,
+            Self::Long => 1,
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! `Slab<T>`: values of one type.
+//!
+//! # Invariants
+//!
+//! 1. A `SlabBox` has a slot of a slab for values of its type, with a value in it, alone.
+
+use core::alloc::Layout;
+use core::borrow::{Borrow, BorrowMut};
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+use super::builder::SlabBuilder;
+use super::lifetime::Lifetime;
+use super::raw::{self, RawSlab, RawSlabHandle};
+use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::statistics::Statistics;
+
+/// Values of one type, made by any thread and dropped by any thread; see [`RawSlab`] for how.
+///
+/// ```
+/// let slab = allotment::Slab::new();
+/// let mut item = slab.alloc((1, String::from("one")));
+/// item.0 += 1;
+/// std::thread::spawn(move || assert_eq!(item.0, 2)).join().unwrap();
+/// assert_eq!(slab.statistics().live_objects, 0);
+/// ```
+pub struct Slab<T> {
+    raw: RawSlab,
+    values: PhantomData<fn(T) -> T>,
+}
+
+impl<T> Slab<T> {
+    /// A slab with defaults.
+    ///
+    /// # Panics
+    /// Aborts where [`try_build`](SlabBuilder::try_build) returns an error.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Begins a slab with options.
+    pub const fn builder() -> SlabBuilder<Self> {
+        SlabBuilder::new(Layout::new::<T>())
+    }
+
+    pub(super) fn from_raw(raw: RawSlab) -> Self {
+        Self { raw, values: PhantomData }
+    }
+
+    /// The slab of slots under it, for statistics, limits and switches.
+    #[must_use]
+    pub fn raw(&self) -> &RawSlab {
+        &self.raw
+    }
+
+    /// A box with the value.
+    ///
+    /// # Panics
+    /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+    #[inline]
+    pub fn alloc(&self, value: T) -> SlabBox<T> {
+        // SAFETY: a slot of this slab, for values of this type.
+        unsafe { SlabBox::fill(always(self.raw.alloc_or::<Abort>()), value) }
+    }
+
+    /// A box with the value.
+    ///
+    /// # Errors
+    /// As [`RawSlab::try_alloc`], with the value given back.
+    #[inline]
+    pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
+        match self.raw.alloc_or::<Report>() {
+            // SAFETY: as above.
+            Ok(slot) => Ok(unsafe { SlabBox::fill(slot, value) }),
+            Err(error) => Err((error, value)),
+        }
+    }
+
+    /// A box with a value of this expected lifetime.
+    ///
+    /// # Panics
+    /// Aborts where [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
+        let slot = always(self.raw.try_alloc_for(lifetime).map_err(Abort::fail));
+        // SAFETY: as above.
+        unsafe { SlabBox::fill(slot, value) }
+    }
+
+    /// A box with a value of this expected lifetime.
+    ///
+    /// # Errors
+    /// As [`RawSlab::try_alloc`], with the value given back.
+    pub fn try_alloc_for(
+        &self,
+        lifetime: Lifetime,
+        value: T,
+    ) -> Result<SlabBox<T>, (AllocError, T)> {
+        match self.raw.try_alloc_for(lifetime) {
+            // SAFETY: as above.
+            Ok(slot) => Ok(unsafe { SlabBox::fill(slot, value) }),
+            Err(error) => Err((error, value)),
+        }
+    }
+
+    /// The calling thread's way to this slab without a look at its table.
+    #[must_use]
+    pub fn handle(&self) -> SlabHandle<'_, T> {
+        SlabHandle { raw: self.raw.handle(), values: PhantomData }
+    }
+
+    /// As [`RawSlab::reserve`].
+    ///
+    /// # Panics
+    /// Aborts where [`RawSlab::try_reserve`] returns an error.
+    pub fn reserve(&self, values: usize) {
+        self.raw.reserve(values);
+    }
+
+    /// As [`RawSlab::trim`].
+    pub fn trim(&self) -> usize {
+        self.raw.trim()
+    }
+
+    /// As [`RawSlab::flush`].
+    pub fn flush(&self) {
+        self.raw.flush();
+    }
+
+    /// As [`RawSlab::statistics`].
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.raw.statistics()
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Slab").field(&self.raw).finish()
+    }
+}
+
+/// One thread's way to a [`Slab`].
+#[derive(Debug)]
+pub struct SlabHandle<'s, T> {
+    raw: RawSlabHandle<'s>,
+    values: PhantomData<fn(T) -> T>,
+}
+
+impl<T> SlabHandle<'_, T> {
+    /// A box with the value; [`Slab::alloc`] by the shortest path.
+    ///
+    /// # Panics
+    /// Aborts where [`Slab::try_alloc`] returns an error.
+    #[inline]
+    pub fn alloc(&self, value: T) -> SlabBox<T> {
+        // SAFETY: a slot of a slab for values of this type.
+        unsafe { SlabBox::fill(self.raw.alloc(), value) }
+    }
+
+    /// A box with the value.
+    ///
+    /// # Errors
+    /// As [`RawSlab::try_alloc`], with the value given back.
+    #[inline]
+    pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
+        match self.raw.try_alloc() {
+            // SAFETY: as above.
+            Ok(slot) => Ok(unsafe { SlabBox::fill(slot, value) }),
+            Err(error) => Err((error, value)),
+        }
+    }
+}
+
+/// A value in a slab: a box of one word that any thread may drop, even after its [`Slab`].
+///
+/// It derefs to the value, is `Send` and `Sync` where the value is, and frees its slot by its address alone.
+pub struct SlabBox<T> {
+    value: NonNull<T>,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: it owns its value as a `Box` does, and a slot may be freed by any thread.
+unsafe impl<T: Send> Send for SlabBox<T> {}
+// SAFETY: sharing it shares the value, no more.
+unsafe impl<T: Sync> Sync for SlabBox<T> {}
+
+impl<T> SlabBox<T> {
+    /// Puts a value into a slot.
+    ///
+    /// # Safety
+    /// The slot is the caller's, of a slab for this type's layout.
+    #[inline(always)]
+    unsafe fn fill(slot: NonNull<u8>, value: T) -> Self {
+        let place = slot.cast::<T>();
+        // SAFETY: passed on to the caller.
+        unsafe { place.write(value) };
+        Self { value: place, owns: PhantomData }
+    }
+
+    /// Takes the value out and frees its slot.
+    #[must_use]
+    pub fn into_inner(boxed: Self) -> T {
+        let boxed = ManuallyDrop::new(boxed);
+        // SAFETY: the value is read once, and its slot freed once (invariant 1).
+        unsafe {
+            let value = boxed.value.read();
+            raw::free_anywhere(boxed.value.cast());
+            value
+        }
+    }
+
+    /// The value's address; the slot is the caller's from now on.
+    #[must_use]
+    pub fn into_raw(boxed: Self) -> NonNull<T> {
+        ManuallyDrop::new(boxed).value
+    }
+
+    /// The box of an address.
+    ///
+    /// # Safety
+    /// The address came from [`into_raw`](Self::into_raw), and becomes a box once.
+    #[must_use]
+    pub unsafe fn from_raw(value: NonNull<T>) -> Self {
+        Self { value, owns: PhantomData }
+    }
+}
+
+impl<T> Drop for SlabBox<T> {
+    #[inline]
+    fn drop(&mut self) {
+        /// Frees the slot even if the value's own drop panics.
+        struct Slot(NonNull<u8>);
+        impl Drop for Slot {
+            #[inline(always)]
+            fn drop(&mut self) {
+                // SAFETY: the box's slot, freed once (invariant 1).
+                unsafe { raw::free_anywhere(self.0) }
+            }
+        }
+        let slot = Slot(self.value.cast());
+        // SAFETY: the value is the box's, and dropped once.
+        unsafe { self.value.drop_in_place() };
+        drop(slot);
+    }
+}
+
+impl<T> Deref for SlabBox<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: invariant 1.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T> DerefMut for SlabBox<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: invariant 1.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T> AsRef<T> for SlabBox<T> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
+impl<T> AsMut<T> for SlabBox<T> {
+    fn as_mut(&mut self) -> &mut T {
+        self
+    }
+}
+
+impl<T> Borrow<T> for SlabBox<T> {
+    fn borrow(&self) -> &T {
+        self
+    }
+}
+
+impl<T> BorrowMut<T> for SlabBox<T> {
+    fn borrow_mut(&mut self) -> &mut T {
+        self
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for SlabBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for SlabBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,315 @@
+//! The watched slab: every call on the slow path, each object known.
+//!
+//! | mode | when | memory of an object | what is found |
+//! |---|---|---|---|
+//! | tool | AddressSanitizer or Valgrind is there | a slot, 16 bytes of red zone behind | what the tool finds |
+//! | hardened | the builder's option | the same, the red zone a pattern that is checked | double and stale free, foreign pointer, overrun, write after free |
+//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
+//!
+//! A freed slot rests in a quarantine until [`RESTING`] others were freed after it.
+//!
+//! # Invariants
+//!
+//! 1. `objects` has an entry for each slot that was handed out and has not gone back to its page; it lies outside
+//!    the slots' memory, so that a stray write can't change the evidence.
+//! 2. Hardened: every byte of a slot without an object is [`FREE`] unless somebody wrote there who should not; behind
+//!    an object, to its slot's end, every byte is [`ZONE`].
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use std::alloc::{GlobalAlloc, System};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::core::{Core, MARK};
+use super::page::WORD;
+use super::yard::SlabPage;
+use super::{raw, registry};
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::{segments, tools};
+use crate::misuse::Misuse;
+use crate::statistics::Statistics;
+
+/// Bytes of red zone behind each object, at least.
+const GUARD: usize = 16;
+/// What free bytes hold in hardened mode.
+const FREE: u8 = 0xF5;
+/// What a red zone holds in hardened mode.
+const ZONE: u8 = 0xC7;
+/// Freed slots that rest at the same time.
+const RESTING: usize = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Tool,
+    Hardened,
+    Passthrough,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The slots handed out, and whether they were freed since.
+    objects: HashMap<usize, bool>,
+    resting: VecDeque<NonNull<u8>>,
+}
+
+// SAFETY: the resting slots are the slab's, not the thread's that freed them.
+unsafe impl Send for State {}
+
+/// What a watched slab knows beside its pages.
+#[derive(Debug)]
+pub(super) struct Watch {
+    mode: Mode,
+    state: Mutex<State>,
+}
+
+/// In pass-through mode, the slab of each malloc block: its address says nothing.
+static BLOCKS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
+
+/// The number of the slab that gave out a malloc block.
+pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> u32 {
+    let blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    *blocks
+        .get(&block.addr().get())
+        .expect("a slab's box is a slot or a block of pass-through mode")
+}
+
+impl Watch {
+    /// The watch that a slab needs, if it needs one.
+    pub(super) fn wanted(hardened: bool) -> Option<Self> {
+        let mode = if tools::passthrough() {
+            Mode::Passthrough
+        } else if hardened {
+            // A fast path that is given a foreign pointer asks the map, and comes here with the answer.
+            segments::make_all_askable();
+            Mode::Hardened
+        } else if tools::tool() != tools::Tool::None {
+            Mode::Tool
+        } else {
+            return None;
+        };
+        Some(Self { mode, state: Mutex::default() })
+    }
+
+    /// Whether objects come from malloc one by one.
+    pub(super) fn has_no_pages(&self) -> bool {
+        self.mode == Mode::Passthrough
+    }
+
+    /// The layout of a slot that has room for the red zone.
+    pub(super) fn slot_layout(&self, layout: Layout) -> Result<Layout, AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
+        let size = layout.size().checked_add(GUARD).ok_or(overflow)?;
+        // AddressSanitizer sees eight bytes at a time.
+        Layout::from_size_align(size, layout.align().max(GUARD)).map_err(|_| overflow)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn statistics(&self, core: &Core) -> Statistics {
+        let (objects, resting) = {
+            let state = self.state();
+            (state.objects.len(), state.resting.len())
+        };
+        let pages = core.page_statistics(resting);
+        if self.mode != Mode::Passthrough {
+            return pages;
+        }
+        let live_bytes = (objects * core.layout.size()) as u64;
+        Statistics {
+            live_objects: objects as u64,
+            live_bytes,
+            structure_bytes: pages.held_bytes.saturating_sub(live_bytes),
+            ..pages
+        }
+    }
+
+    /// A page is there, and holds nothing.
+    pub(super) fn page_taken(&self, _: &Core, start: NonNull<u8>, bytes: usize) {
+        if self.mode == Mode::Hardened {
+            // SAFETY: a page that was taken just now, nobody's yet.
+            unsafe { start.write_bytes(FREE, bytes) };
+        }
+        tools::forbid(start, bytes);
+    }
+
+    /// A page goes; all of its slots are the caller's.
+    pub(super) fn page_going(
+        &self,
+        core: &Core,
+        page: &SlabPage,
+        start: NonNull<u8>,
+        bytes: usize,
+    ) {
+        tools::allow_defined(start, bytes);
+        if self.mode == Mode::Hardened {
+            for index in 0..page.slots() {
+                self.check_untouched(core, core.slot_of(page, index));
+            }
+        }
+    }
+
+    /// Whether `len` bytes hold nothing but `value`.
+    fn holds(start: NonNull<u8>, len: usize, value: u8) -> bool {
+        // SAFETY: the callers ask about slots that are theirs, of which every byte was written before.
+        let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
+        bytes.iter().all(|byte| *byte == value)
+    }
+
+    fn check_untouched(&self, core: &Core, slot: NonNull<u8>) {
+        if self.mode == Mode::Hardened {
+            let size = core.geometry.slot;
+            tools::allow_defined(slot, size);
+            if !Self::holds(slot, size, FREE) {
+                core.stop_at(Misuse::WriteAfterFree, slot.addr().get());
+            }
+        }
+    }
+
+    /// A slot.
+    pub(super) fn alloc(&self, core: &Core) -> Result<NonNull<u8>, AllocError> {
+        let size = core.layout.size();
+        let mut state = self.state();
+        // Before anything else changes: the table's own memory may be refused too.
+        let refused = |_| AllocError::new(ErrorKind::SourceRefused, size);
+        state.objects.try_reserve(1).map_err(refused)?;
+        state.resting.try_reserve(1).map_err(refused)?;
+        let slot = match self.mode {
+            Mode::Passthrough => self.alloc_by_malloc(core)?,
+            Mode::Tool | Mode::Hardened => raw::alloc_alone(core, 0)?,
+        };
+        state.objects.insert(slot.addr().get(), false);
+        drop(state);
+        if self.mode == Mode::Hardened {
+            self.check_untouched(core, slot);
+            // SAFETY: the slot is ours, as long as the geometry says, which has room for the zone.
+            unsafe { slot.add(size).write_bytes(ZONE, core.geometry.slot - size) };
+            tools::forbid(slot, core.geometry.slot);
+        }
+        if self.mode != Mode::Passthrough {
+            tools::allow(slot, size);
+        }
+        Ok(slot)
+    }
+
+    /// Frees a slot.
+    ///
+    /// # Safety
+    /// As for [`RawSlab::free`](super::RawSlab::free), where the mode does not find the misuse out; the caller has a
+    /// reference to the core.
+    pub(super) unsafe fn free(&self, core: &Core, slot: NonNull<u8>) {
+        let address = slot.addr().get();
+        let mut state = self.state();
+        match state.objects.get_mut(&address) {
+            Some(freed @ false) => *freed = true,
+            Some(true) => core.stop_at(Misuse::DoubleFree, address),
+            None if self.was_freed_before(core, address) => {
+                core.stop_at(Misuse::DoubleFree, address)
+            }
+            None => core.stop_at(Misuse::ForeignPointer, address),
+        }
+        if self.mode == Mode::Passthrough {
+            state.objects.remove(&address);
+            drop(state);
+            // SAFETY: in the table, so it came from `alloc_by_malloc`; removed, so it is freed once.
+            return unsafe { self.free_by_malloc(core, slot) };
+        }
+        let (size, whole) = (core.layout.size(), core.geometry.slot);
+        if self.mode == Mode::Hardened {
+            tools::allow_defined(slot, whole);
+            // SAFETY: the slot is `whole` bytes long, and the caller's until now.
+            unsafe {
+                if !Self::holds(slot.add(size), whole - size, ZONE) {
+                    core.stop_at(Misuse::Overrun, address);
+                }
+                slot.write_bytes(FREE, whole);
+            }
+        }
+        tools::forbid(slot, whole);
+        state.resting.push_back(slot);
+        if state.resting.len() > RESTING {
+            let oldest = state.resting.pop_front().expect("more than none");
+            state.objects.remove(&oldest.addr().get());
+            drop(state);
+            self.give_back(core, oldest);
+        }
+    }
+
+    /// Whether an address that is no object's is a free slot of this slab.
+    fn was_freed_before(&self, core: &Core, address: usize) -> bool {
+        let Some((page, tag)) = segments::page_of(address) else { return false };
+        if tag & !MARK != core.tag() {
+            return false;
+        }
+        // SAFETY: a descriptor of this slab, says the tag; descriptors stay as long as the core. It may describe
+        // another page by now, which makes the answer wrong and nothing else: the process ends either way.
+        let page = unsafe { page.cast::<SlabPage>().as_ref() };
+        let start = page.beside.start.load(core::sync::atomic::Ordering::Relaxed).addr();
+        let offset = address.wrapping_sub(start);
+        offset < page.slots() * core.geometry.slot && offset % core.geometry.slot == 0
+    }
+
+    /// A slot has rested.
+    fn give_back(&self, core: &Core, slot: NonNull<u8>) {
+        self.check_untouched(core, slot);
+        tools::forbid(slot, core.geometry.slot);
+        // SAFETY: the slot was the quarantine's alone; whoever calls has a reference to the core.
+        unsafe {
+            let (page, index) = core.page_of(slot);
+            core.free(page, index / WORD, 1 << (index % WORD));
+        }
+        core.tell_waiters();
+    }
+
+    /// Nothing rests any more.
+    pub(super) fn end_rest(&self, core: &Core) {
+        loop {
+            let mut state = self.state();
+            let Some(slot) = state.resting.pop_front() else { return };
+            state.objects.remove(&slot.addr().get());
+            drop(state);
+            self.give_back(core, slot);
+        }
+    }
+
+    fn alloc_by_malloc(&self, core: &Core) -> Result<NonNull<u8>, AllocError> {
+        let layout = Self::block_layout(core);
+        core.charge(layout.size())?;
+        // SAFETY: the size is not zero.
+        let Some(block) = NonNull::new(unsafe { System.alloc(layout) }) else {
+            core.credit(layout.size());
+            return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
+        };
+        // The fast paths ask the map about every address that they are given.
+        if let Err(error) = segments::make_askable(block.addr().get()) {
+            // SAFETY: allocated above with this layout, and used by nobody.
+            unsafe { System.dealloc(block.as_ptr(), layout) };
+            core.credit(layout.size());
+            return Err(error);
+        }
+        let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.insert(block.addr().get(), core.number);
+        registry::refer_more(core.number);
+        Ok(block)
+    }
+
+    /// Frees a block.
+    ///
+    /// # Safety
+    /// It came from `alloc_by_malloc` and is freed once; the caller has a reference to the core.
+    unsafe fn free_by_malloc(&self, core: &Core, block: NonNull<u8>) {
+        let layout = Self::block_layout(core);
+        BLOCKS.lock().unwrap_or_else(PoisonError::into_inner).remove(&block.addr().get());
+        // SAFETY: passed on to the caller.
+        unsafe { System.dealloc(block.as_ptr(), layout) };
+        core.credit(layout.size());
+        registry::unrefer(core.number);
+    }
+
+    fn block_layout(core: &Core) -> Layout {
+        let size = core.layout.size().max(1);
+        Layout::from_size_align(size, core.layout.align()).unwrap_or(core.layout)
+    }
+}

@@ -1,0 +1,299 @@
+//! All descriptors of one slab.
+//!
+//! # Invariants
+//!
+//! 1. `parts[k]` is null, or `FIRST << k` descriptors with their bitmaps and hints, which stay until the yard is
+//!    dropped: references to them are valid as long as a reference to the yard.
+//! 2. A descriptor is issued once, and is then in one place: with its page, or on the stack of vacant ones.
+//! 3. The fields of [`Place`] are written by the thread that has the page's claim or has just taken it up.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+
+use super::block::{Block, Lists};
+use super::hints::{Hints, words_for};
+use super::page::{BINS, Claim, Page};
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::lifo::{Lifo, Links};
+use crate::memory::structures::Structures;
+use crate::sync::{AtomicU32, AtomicU64};
+
+const FIRST: u32 = 8;
+const PARTS: usize = 24;
+
+/// What is known of a page beside its slots. Relaxed throughout: a slot's or a claim's own way to a thread orders
+/// these too.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub start: AtomicPtr<u8>,
+    pub bytes: AtomicUsize,
+    /// Where it lies in its source (see memory/spans.rs).
+    pub segment: AtomicU32,
+    /// A [`Lifetime`](super::Lifetime) as a number.
+    pub lifetime: AtomicU8,
+    index: u32,
+    next: AtomicU32,
+}
+
+pub(super) type SlabPage = Page<Place>;
+pub(super) type SlabClaim<'y> = Claim<'y, Place>;
+
+struct Part {
+    pages: Structures<SlabPage>,
+    hints: Structures<AtomicU64>,
+    /// What the pages' `bits` refer to; freed after them.
+    _bits: Structures<AtomicU64>,
+}
+
+/// The descriptors of one slab.
+pub(super) struct Yard {
+    parts: [AtomicPtr<Part>; PARTS],
+    words: usize,
+    issued: AtomicU32,
+    vacant: Lifo,
+    set_hints: AtomicU32,
+}
+
+/// The part of an index, and its place there.
+const fn part_of(index: u32) -> (usize, usize) {
+    let part = (index / FIRST + 1).ilog2();
+    let before = FIRST * ((1 << part) - 1);
+    (part as usize, (index - before) as usize)
+}
+
+impl Links for Yard {
+    fn next(&self, index: u32) -> &AtomicU32 {
+        &self.page(index).expect("an issued descriptor stays").beside.next
+    }
+}
+
+impl Yard {
+    /// A yard for pages with bitmaps of at most so many words.
+    pub(super) fn new(words: usize) -> Self {
+        Self {
+            parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS],
+            words,
+            issued: AtomicU32::new(0),
+            vacant: Lifo::new(),
+            set_hints: AtomicU32::new(0),
+        }
+    }
+
+    fn part(&self, part: usize) -> Option<&Part> {
+        // Acquire pairs with the Release in `make_part`.
+        let part = self.parts.get(part)?.load(Ordering::Acquire);
+        // SAFETY: null, or a part that stays until the yard is dropped (invariant 1).
+        unsafe { part.as_ref() }
+    }
+
+    fn block_of<'y>(&'y self, part: &'y Part) -> Block<'y, Place> {
+        let hints = Hints { words: &part.hints, set_hints: &self.set_hints };
+        Block { pages: &part.pages, hints }
+    }
+
+    fn page(&self, index: u32) -> Option<&SlabPage> {
+        let (part, place) = part_of(index);
+        self.part(part)?.pages.get(place)
+    }
+
+    /// The block of a descriptor, and its number there.
+    pub(super) fn find(&self, page: &SlabPage) -> (Block<'_, Place>, usize) {
+        let (part, place) = part_of(page.beside.index);
+        (self.block_of(self.part(part).expect("a descriptor's part is there")), place)
+    }
+
+    fn part_bytes(&self, pages: usize) -> usize {
+        Structures::<SlabPage>::bytes_of(pages)
+            + Structures::<AtomicU64>::bytes_of(words_for(pages) + pages * self.words)
+            + size_of::<Part>()
+    }
+
+    /// Takes a descriptor without a page. `charge` is asked first for what new structures cost.
+    pub(super) fn take_vacant(
+        &self,
+        charge: impl Fn(usize) -> Result<(), AllocError>,
+        credit: impl Fn(usize),
+    ) -> Result<&SlabPage, AllocError> {
+        if let Some(index) = self.vacant.pop(self) {
+            return Ok(self.page(index).expect("issued"));
+        }
+        let mut index = self.issued.load(Ordering::Relaxed);
+        loop {
+            let (part, place) = part_of(index);
+            let part = match self.part(part) {
+                Some(part) => part,
+                None => self.make_part(part, &charge, &credit)?,
+            };
+            // Relaxed: a number; the part was seen by Acquire.
+            match self.issued.compare_exchange_weak(
+                index,
+                index + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(&part.pages[place]),
+                Err(now) => index = now,
+            }
+        }
+    }
+
+    /// Gives a descriptor back whose page is released or never was.
+    pub(super) fn give_vacant(&self, page: &SlabPage) {
+        self.vacant.push(self, page.beside.index);
+    }
+
+    #[cold]
+    fn make_part(
+        &self,
+        part: usize,
+        charge: &impl Fn(usize) -> Result<(), AllocError>,
+        credit: &impl Fn(usize),
+    ) -> Result<&Part, AllocError> {
+        if part >= PARTS {
+            return Err(AllocError::new(ErrorKind::SizeOverflow, size_of::<SlabPage>()));
+        }
+        let pages = (FIRST as usize) << part;
+        let bytes = self.part_bytes(pages);
+        charge(bytes)?;
+        let made = self.build_part(part, pages).inspect_err(|_| credit(bytes))?;
+        let fresh = made.as_ptr().as_ptr();
+        let null = ptr::null_mut();
+        // Release pairs with the Acquire in `part`; Acquire on failure, for the other thread's.
+        match self.parts[part].compare_exchange(null, fresh, Ordering::Release, Ordering::Acquire) {
+            Ok(_) => {
+                // Owned by the yard now; its drop ends it.
+                core::mem::forget(made);
+                // SAFETY: stays until the yard is dropped (invariant 1).
+                Ok(unsafe { &*fresh })
+            }
+            Err(theirs) => {
+                credit(bytes);
+                // SAFETY: not null, so another thread's part (1).
+                Ok(unsafe { &*theirs })
+            }
+        }
+    }
+
+    /// One part in a block of its own.
+    fn build_part(&self, part: usize, pages: usize) -> Result<Structures<Part>, AllocError> {
+        let bits = Structures::new(pages * self.words, |_| AtomicU64::new(0))?;
+        let hints = Structures::new(words_for(pages), |_| AtomicU64::new(0))?;
+        // SAFETY: the words stay until the part is dropped, and its pages, which alone get this reference, are
+        // dropped with it; references to those end with the yard (invariant 1).
+        let words: &'static [AtomicU64] = unsafe { &*ptr::from_ref::<[AtomicU64]>(&bits) };
+        let first = FIRST * ((1 << part) - 1);
+        let pages = Structures::new(pages, |page| {
+            let place = Place {
+                start: AtomicPtr::new(ptr::null_mut()),
+                bytes: AtomicUsize::new(0),
+                segment: AtomicU32::new(0),
+                lifetime: AtomicU8::new(0),
+                index: first + page as u32,
+                next: AtomicU32::new(0),
+            };
+            Page::new(&words[page * self.words..(page + 1) * self.words], place)
+        })?;
+        let mut part = Some(Part { pages, hints, _bits: bits });
+        Structures::new(1, |_| part.take().expect("one value is made"))
+    }
+
+    /// Claims a page with free slots, the fullest there is as far as the hints know; `true` with it if it was kept
+    /// empty. Begins at `near`, a thread's own corner, in each list.
+    pub(super) fn claim(&self, lists: &[usize], near: u32) -> Option<(SlabClaim<'_>, bool)> {
+        // Relaxed: a look in vain, or one too few, costs a page and no more. Who waits looks again.
+        if self.set_hints.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let (near_part, near_place) = part_of(near);
+        let parts =
+            self.parts.iter().take_while(|part| !part.load(Ordering::Relaxed).is_null()).count();
+        if parts == 0 {
+            return None;
+        }
+        let first = near_part.min(parts - 1);
+        for &list in lists {
+            for step in 0..parts {
+                let part = (first + step) % parts;
+                let from = if step == 0 { near_place } else { 0 };
+                let block = self.block_of(self.part(part).expect("counted above"));
+                if let Some((_, claim, kept)) = block.find(list, from) {
+                    return Some((claim, kept));
+                }
+            }
+        }
+        None
+    }
+
+    /// Every descriptor that was issued.
+    pub(super) fn all(&self) -> impl Iterator<Item = &SlabPage> {
+        (0..self.issued.load(Ordering::Acquire)).filter_map(|index| self.page(index))
+    }
+}
+
+impl Lists for Place {
+    fn first_list(&self) -> usize {
+        usize::from(self.lifetime.load(Ordering::Relaxed)) * BINS
+    }
+}
+
+impl Place {
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+impl Drop for Yard {
+    fn drop(&mut self) {
+        for part in &mut self.parts {
+            if let Some(part) =
+                ptr::NonNull::new(core::mem::replace(part.get_mut(), ptr::null_mut()))
+            {
+                // SAFETY: made by `build_part` as one value in a block of its own, and owned by the yard since.
+                drop(unsafe { Structures::adopt(part, 1) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_a_place_of_its_own() {
+        assert_eq!(part_of(0), (0, 0));
+        assert_eq!(part_of(7), (0, 7));
+        assert_eq!(part_of(8), (1, 0));
+        assert_eq!(part_of(23), (1, 15));
+        assert_eq!(part_of(24), (2, 0));
+    }
+
+    #[test]
+    fn a_descriptor_fits_a_cache_line() {
+        assert_eq!(size_of::<SlabPage>(), 64);
+    }
+
+    #[test]
+    fn a_vacant_descriptor_is_taken_again_before_a_new_one_is_issued() {
+        let yard = Yard::new(1);
+        let take = || yard.take_vacant(|_| Ok(()), |_| ()).unwrap();
+        let first = take().beside.index();
+        let second = take();
+        assert_eq!((first, second.beside.index()), (0, 1));
+        yard.give_vacant(second);
+        assert_eq!(take().beside.index(), 1);
+        for expected in 2..1000 {
+            assert_eq!(take().beside.index(), expected);
+        }
+        assert_eq!(yard.all().count(), 1000);
+    }
+
+    #[test]
+    fn structures_that_the_budget_refuses_are_an_error_and_nothing_is_issued() {
+        let yard = Yard::new(1);
+        let refuse = |bytes| Err(AllocError::new(ErrorKind::BudgetExceeded, bytes));
+        assert!(yard.take_vacant(refuse, |_| ()).is_err());
+        assert_eq!(yard.all().count(), 0);
+        assert!(yard.part(0).is_none());
+    }
+}
