@@ -1,8 +1,10 @@
-//! Compiles the C++ side of the two `std::pmr` rows, and finds out how the other C++ peers are
-//! being compiled, so that a row that is not at its best can say so.
+//! Compiles the C++ side of the two `std::pmr` rows and, where the headers of Boost are found, of
+//! `boost-pool`; and finds out how the other C++ peers are being compiled, so that a row that is not at its
+//! best can say so.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(cxx_assertions)");
+    println!("cargo::rustc-check-cfg=cfg(boost_pool)");
     #[cfg(feature = "c-peers")]
     c_peers::build();
 }
@@ -10,18 +12,11 @@ fn main() {
 #[cfg(feature = "c-peers")]
 mod c_peers {
     pub fn build() {
-        println!("cargo::rerun-if-changed=src/arena/pmr.cpp");
-        // The flags are pinned: whatever profile our own crates are built with, the resources are
-        // inlined into the calls.
-        cc::Build::new()
-            .cpp(true)
-            .std("c++17")
-            .opt_level(3)
-            .debug(false)
-            .define("NDEBUG", None)
-            .warnings_into_errors(std::env::var_os("CI").is_some())
-            .file("src/arena/pmr.cpp")
-            .compile("peers_pmr");
+        compile("src/arena/pmr.cpp", "peers_pmr");
+        if has_boost_pool() {
+            println!("cargo::rustc-cfg=boost_pool");
+            compile("src/fixed_size/boost_pool.cpp", "peers_boost_pool");
+        }
 
         if !without_assertions(&cc::Build::new().cpp(true).get_compiler()) {
             println!("cargo::rustc-cfg=cxx_assertions");
@@ -31,6 +26,34 @@ mod c_peers {
                  yourself, add -DNDEBUG to it"
             );
         }
+    }
+
+    /// The flags are pinned: whatever profile our own crates are built with, headers are inlined into
+    /// the calls.
+    fn compile(file: &str, library: &str) {
+        println!("cargo::rerun-if-changed={file}");
+        cc::Build::new()
+            .cpp(true)
+            .std("c++17")
+            .opt_level(3)
+            .debug(false)
+            .define("NDEBUG", None)
+            .warnings_into_errors(std::env::var_os("CI").is_some())
+            .file(file)
+            .compile(library);
+    }
+
+    /// Whether the compiler finds the headers of Boost.Pool. Nothing tells cargo when they are installed
+    /// later: peers then has to be compiled again.
+    fn has_boost_pool() -> bool {
+        println!("cargo::rerun-if-env-changed=CPLUS_INCLUDE_PATH");
+        let file = "src/fixed_size/boost_pool_found.cpp";
+        println!("cargo::rerun-if-changed={file}");
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").cargo_warnings(false).file(file);
+        build
+            .try_expand()
+            .is_ok_and(|text| String::from_utf8_lossy(&text).contains("boost_pool_found;"))
     }
 
     /// Whether the flags that every C++ peer is compiled with switch assertions off. The crate

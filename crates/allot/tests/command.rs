@@ -44,6 +44,9 @@ fn bad_arguments_are_told_in_one_line_with_exit_code_2() {
         &["bench", "quary"],
         &["bench", "--allocators", "glibcc"],
         &["bench", "query", "--allocators", "typed-arena"],
+        &["bench", "pair", "--allocators", "bumpalo"],
+        &["bench", "pair", "--allocators", "slab", "--threads", "2"],
+        &["bench", "exchange", "--threads", "3"],
         &["--json", "bench"],
     ] {
         let output = run(arguments);
@@ -78,6 +81,7 @@ fn help_names_every_workload_and_allocator() {
     for about in peers::known() {
         assert!(help.contains(about.name), "{help}");
     }
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     let help = text(&run(&["--help"]).stdout);
     assert!(help.contains("bench") && help.contains("tour"), "{help}");
     for hidden in ["child", "trace", "known-calls", "--small"] {
@@ -130,6 +134,96 @@ fn a_json_row_has_every_field_of_the_contract() {
         }
     }
     assert_eq!(rows.iter().filter(|row| row["best"] == true).count(), 1);
+}
+
+#[test]
+fn rows_of_objects_of_one_size_have_their_steps_and_no_queries() {
+    let output = run(&[
+        "bench",
+        "churn",
+        "--quick",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--allocators",
+        "glibc,sharded-slab",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert_eq!(row["ops"], 5_000_000);
+        assert_eq!((&row["own"], &row["unit"]), (&"allotment-slab".into(), &"pair".into()));
+        assert_eq!(row["live_bytes"], 6_400_000);
+        for field in ["queries", "faults_per_query", "mmap_calls_per_query", "reserve_ms"] {
+            assert_eq!(row.get(field), Some(&Value::Null), "{field}");
+        }
+        let steps = row["rss_steps"].as_object().unwrap();
+        let names: Vec<&str> = steps.keys().map(String::as_str).collect();
+        assert_eq!(names.len(), 5, "{names:?}");
+        // Net of the base: at least the objects, and not the program's own memory.
+        let burst = steps["burst"].as_u64().unwrap();
+        assert!((64_000_000..160_000_000).contains(&burst), "{burst}");
+        assert!(steps["all_freed"].is_u64());
+    }
+    let trimmed = |name: &str| {
+        let row = rows.iter().find(|row| row["allocator"] == name).unwrap();
+        row["rss_steps"]["trimmed"].clone()
+    };
+    assert!(trimmed("glibc").is_u64() || cfg!(not(target_env = "gnu")));
+    assert!(trimmed("sharded-slab").is_null(), "nothing can be asked of it");
+}
+
+#[test]
+fn what_an_allocator_can_not_run_is_said_under_the_table_and_on_standard_error() {
+    let output = run(&[
+        "bench",
+        "exchange-1",
+        "--quick",
+        "--rounds",
+        "1",
+        "--allocators",
+        "sharded-slab,slab,bumpalo",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Left out of exchange-1: bumpalo (its objects end"), "{printed}");
+    assert!(words.contains("slab (it serves one thread alone)"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+    let errors = text(&output.stderr);
+    assert_eq!(errors.lines().count(), 2, "{errors}");
+    assert!(errors.contains("left out of exchange-1: bumpalo (its objects end"), "{errors}");
+}
+
+#[test]
+fn the_hour_boundary_tells_its_seconds() {
+    let output = run(&[
+        "bench",
+        "tiers",
+        "--quick",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--allocators",
+        "glibc",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    let names: Vec<_> = rows.iter().map(|row| row["workload"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tiers-cold", "tiers-reserved"]);
+    for row in &rows {
+        assert_eq!(row["ops"], 200_000, "a tenth of the metrics");
+        let second = |field: &str| row[field].as_f64().unwrap();
+        assert!(
+            second("second_ms_avg") > 0.0 && second("second_ms_avg") <= second("second_ms_max")
+        );
+        assert_eq!(row.get("reserve_ms"), Some(&Value::Null), "malloc has no reservation");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The allocators that Allotment is measured against, and Allotment's own, behind one trait.
+//! The allocators that Allotment is measured against, and Allotment's own, behind two traits.
 //!
 //! An [`Allocator`] is the state that one worker thread holds; a [`Task`] is the memory of one
 //! piece of work (a query, a request). A general-purpose malloc has nothing to create for a task and
@@ -6,9 +6,14 @@
 //! ([`Task::FREED_TOGETHER`]). Workloads are generic over the two, so that each allocator's own fast
 //! path is compiled into the loop exactly as in a program that uses it.
 //!
+//! A [`FixedSize`] is an allocator of objects of one layout which belong to no task: they live until they are
+//! freed, by whichever thread. Each thread has a [`FixedSizeLocal`] way to it. A general-purpose malloc is
+//! such an allocator too; an arena is not.
+//!
 //! # The rows
 //!
-//! [`known`] lists them, [`with`] runs a [`Visitor`] with the one of a name.
+//! [`known`] lists them, [`with`] runs a [`Visitor`] with the one of a name, [`with_fixed_size`] a
+//! [`FixedSizeVisitor`].
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -25,6 +30,9 @@
 //! | `pmr-monotonic` | a `std::pmr::monotonic_buffer_resource` for each task | one call through FFI an object, about what a container pays for the virtual one; upstream is `operator new` |
 //! | `pmr-pool` | a `std::pmr::unsynchronized_pool_resource` for each task | the same |
 //! | `typed-arena` | four typed arenas for each task | serves four sizes alone ([`TYPED_ARENA_SIZES`]) and grows nothing |
+//! | `slab` | values behind keys in one vector | one thread, no tasks; values of 64 bytes, written whole |
+//! | `sharded-slab` | values behind keys, lock-free | no tasks; values of 64 bytes, written whole |
+//! | `boost-pool` | `boost::pool`, where its headers are installed | one thread, no tasks; a call through FFI |
 //!
 //! # What makes the rows comparable
 //!
@@ -39,18 +47,23 @@
 //!
 //! # Adding a peer
 //!
-//! A file under `malloc` or `arena` with the implementation and its [`About`], and a line in the table
-//! in `registry`.
+//! A file under `malloc`, `arena` or `fixed_size` with the implementation and its [`About`], and a line in
+//! the table in `registry`.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
 mod arena;
+mod fixed_size;
 mod malloc;
 mod registry;
 
 pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
-pub use registry::{About, Kind, UnknownAllocator, Visitor, known, with};
+pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
+pub use registry::{
+    About, FixedSizeAbout, FixedSizeVisitor, Kind, UnknownAllocator, Visitor, about, known, with,
+    with_fixed_size,
+};
 
 /// One allocator as one worker thread sees it.
 pub trait Allocator: Sized + 'static {

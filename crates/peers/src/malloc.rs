@@ -1,7 +1,7 @@
 //! General-purpose allocators: nothing to create for a task, each object freed by itself.
 //!
 //! Each file below implements [`Heap`] by calls into one of them; [`Malloc`] makes an
-//! [`Allocator`] of it.
+//! [`Allocator`] of it, and `HeapObjects` a [`FixedSize`](crate::FixedSize) one.
 //!
 //! # Invariants of this file and those below
 //!
@@ -61,6 +61,15 @@ pub(crate) trait Heap: 'static {
     /// As for [`Heap::free`]; `new_size` is at least `old.size()`, not zero, and valid for the
     /// alignment.
     unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8;
+
+    /// Gives back what the calling thread and the heap keep without need, by whatever calls the
+    /// allocator has for it. Returns whether it has any.
+    ///
+    /// # Safety
+    /// The calling thread has entered the heap.
+    unsafe fn trim() -> bool {
+        false
+    }
 }
 
 /// What malloc aligns every block to that is large enough (C's `max_align_t`).

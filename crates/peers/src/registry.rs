@@ -3,17 +3,28 @@
 use std::fmt;
 
 use crate::arena::{bump_scope, bumpalo, own, typed_arena};
-use crate::{Allocator, malloc};
+use crate::fixed_size::heap::HeapObjects;
+use crate::fixed_size::{sharded_slab, slab};
+use crate::malloc::libc::Libc;
+use crate::{Allocator, FixedSize, malloc};
 
 #[cfg(feature = "c-peers")]
 use crate::arena::{mimalloc_heap, pmr};
+#[cfg(boost_pool)]
+use crate::fixed_size::boost_pool;
+#[cfg(all(feature = "c-peers", target_env = "gnu"))]
+use crate::malloc::tcmalloc::Tcmalloc;
+#[cfg(feature = "c-peers")]
+use crate::malloc::{
+    jemalloc::Jemalloc, mimalloc::Mimalloc, rpmalloc::Rpmalloc, snmalloc::Snmalloc,
+};
 
 /// What one row of the tables is.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// The row's name, as given to `--allocators` and printed in every table.
     pub name: &'static str,
-    /// How its objects are freed.
+    /// How its objects are freed, and of how many sizes they are.
     pub kind: Kind,
     /// When it gives memory back, as configured here, in words.
     pub policy: &'static str,
@@ -21,15 +32,30 @@ pub struct About {
     pub origin: &'static str,
     /// Whether it is one of Allotment's own, as it ships.
     pub ours: bool,
-    /// Whether it serves every layout and grows objects. If not, it serves
-    /// [`TYPED_ARENA_SIZES`](crate::TYPED_ARENA_SIZES) alone and grows nothing: it panics on the rest.
+    /// Whether it serves tasks: whether [`with`] knows it.
+    pub tasks: bool,
+    /// Whether its tasks serve every layout and grow objects. If not, they serve
+    /// [`TYPED_ARENA_SIZES`](crate::TYPED_ARENA_SIZES) alone and grow nothing: they panic on the rest.
     pub any_size: bool,
+    /// Which objects of one size it gives to whom: what [`with_fixed_size`] needs. `None` if it gives out
+    /// none that outlive their task.
+    pub fixed_size: Option<FixedSizeAbout>,
     /// Variables, with their values, that the measuring process must have been *started* with for the
     /// allocator to be at its best. They do no harm to the other rows.
     pub environment: &'static [(&'static str, &'static str)],
     /// What keeps the allocator from its best in this very process, and the remedy; `None` if nothing
     /// does. To be asked in the process that measures.
     pub handicap: fn() -> Option<&'static str>,
+}
+
+/// What an allocator of objects of one size does besides 64 bytes for one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedSizeAbout {
+    /// Whether several threads may use it at a time, each freeing what any of them allocated.
+    pub several_threads: bool,
+    /// Whether it serves every layout. If not, it serves [`OBJECT`](crate::OBJECT) alone: it panics on the
+    /// rest.
+    pub every_layout: bool,
 }
 
 impl About {
@@ -40,26 +66,41 @@ impl About {
         origin: &'static str,
         policy: &'static str,
     ) -> Self {
+        let (tasks, fixed_size) = match kind {
+            Kind::Malloc => (true, true),
+            Kind::Arena => (true, false),
+            Kind::FixedSize => (false, true),
+        };
+        let all = FixedSizeAbout { several_threads: true, every_layout: true };
         Self {
             name,
             kind,
             policy,
             origin,
             ours: false,
-            any_size: true,
+            tasks,
+            any_size: tasks,
+            fixed_size: if fixed_size { Some(all) } else { None },
             environment: &[],
             handicap: || None,
         }
     }
+
+    /// The same, where not every layout or not every thread is served.
+    pub(crate) const fn serving(self, fixed_size: FixedSizeAbout) -> Self {
+        Self { fixed_size: Some(fixed_size), ..self }
+    }
 }
 
-/// How an allocator's objects are freed.
+/// How an allocator's objects are freed, and of how many sizes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One by one.
+    /// One by one, of any size.
     Malloc,
     /// Together, when their task ends.
     Arena,
+    /// One by one, all of one size.
+    FixedSize,
 }
 
 impl fmt::Display for Kind {
@@ -67,6 +108,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Malloc => "malloc",
             Self::Arena => "arena",
+            Self::FixedSize => "fixed size",
         })
     }
 }
@@ -81,10 +123,39 @@ pub trait Visitor {
     fn visit<A: Allocator>(self, about: &'static About) -> Self::Output;
 }
 
-/// There is no allocator of that name in this build. Its text lists the known ones.
+/// The same for allocators of objects of one size.
+pub trait FixedSizeVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the allocator `A`.
+    fn visit<A: FixedSize>(self, about: &'static About) -> Self::Output;
+}
+
+/// There is no allocator of that name in this build, or none that does this work. Its text lists those
+/// that there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAllocator {
     name: String,
+    work: Work,
+}
+
+/// What an allocator was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Any,
+    Tasks,
+    FixedSize,
+}
+
+impl Work {
+    fn done_by(self, about: &About) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Tasks => about.tasks,
+            Self::FixedSize => about.fixed_size.is_some(),
+        }
+    }
 }
 
 impl UnknownAllocator {
@@ -102,18 +173,22 @@ impl UnknownAllocator {
 impl fmt::Display for UnknownAllocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
-        if !self.left_out() {
-            write!(f, "unknown allocator '{name}'")?;
-        } else if cfg!(feature = "c-peers") {
-            write!(f, "the allocator '{name}' is not to be had on this platform")?;
+        if self.left_out() {
+            write!(f, "the allocator '{name}' is not in this build: {}", why_left_out(name))?;
         } else {
-            write!(
-                f,
-                "the allocator '{name}' is not in this build: the feature c-peers (on by default) brings it"
-            )?;
+            let known = known().iter().any(|about| about.name == name);
+            match self.work {
+                Work::Tasks if known => {
+                    write!(f, "the allocator '{name}' serves objects of one size alone")?;
+                }
+                Work::FixedSize if known => {
+                    write!(f, "no object of the allocator '{name}' outlives its task")?;
+                }
+                _ => write!(f, "unknown allocator '{name}'")?,
+            }
         }
         f.write_str("; known are ")?;
-        for (i, about) in known().iter().enumerate() {
+        for (i, about) in known().iter().filter(|about| self.work.done_by(about)).enumerate() {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{}", about.name)?;
         }
@@ -121,19 +196,35 @@ impl fmt::Display for UnknownAllocator {
     }
 }
 
+/// Why another build has it and this one has not.
+fn why_left_out(name: &str) -> &'static str {
+    if cfg!(not(feature = "c-peers")) {
+        "the feature c-peers (on by default) brings it"
+    } else if name == "boost-pool" {
+        "the headers of Boost.Pool were not found when it was compiled; install them (libboost-dev, \
+         boost-devel) or name their directory in CPLUS_INCLUDE_PATH, and compile the crate peers again"
+    } else {
+        "it is not to be had on this platform"
+    }
+}
+
 impl std::error::Error for UnknownAllocator {}
 
 /// An allocator with an entry in the table.
-pub(crate) trait Listed: Allocator {
+pub(crate) trait Listed {
     const ABOUT: About;
 }
 
-/// From one line an allocator: the entry in [`known`], the arm of [`with`], and, for builds whose
-/// `cfg` leaves it out, the entry in `LEFT_OUT`.
+/// From one line an allocator: the entry in [`known`], the arms of [`with`] and [`with_fixed_size`], and, for
+/// builds whose `cfg` leaves it out, the entry in `LEFT_OUT`. The type after the name has the entry's text,
+/// those behind it serve tasks and objects of one size.
 macro_rules! registry {
-    ($( $(#[cfg($($present:tt)+)])? row $name:expr => $allocator:ty; )+) => {
+    ($(
+        $(#[cfg($($present:tt)+)])?
+        row $name:expr => $listed:ty $(, tasks $tasks:ty)? $(, fixed_size $fixed_size:ty)?;
+    )+) => {
         static KNOWN: &[About] = &[
-            $( $(#[cfg($($present)+)])? <$allocator as Listed>::ABOUT, )+
+            $( $(#[cfg($($present)+)])? <$listed as Listed>::ABOUT, )+
         ];
 
         /// Names that other builds know.
@@ -141,50 +232,100 @@ macro_rules! registry {
             $( $( #[cfg(not($($present)+))] $name, )? )+
         ];
 
-        // The table and the allocator agree on the name.
-        $( $(#[cfg($($present)+)])? const _: () = assert!(same($name, <$allocator as Listed>::ABOUT.name)); )+
+        // The table and the allocator agree on the name and on what it serves.
+        $( $(#[cfg($($present)+)])? const _: () = {
+            let about = <$listed as Listed>::ABOUT;
+            assert!(same($name, about.name));
+            assert!(about.tasks == named!($($tasks)?));
+            assert!(about.fixed_size.is_some() == named!($($fixed_size)?));
+        }; )+
 
         /// Runs `visitor` with the allocator called `name`.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has none of that name.
+        /// [`UnknownAllocator`] if this build has none of that name, or it serves no tasks.
         pub fn with<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownAllocator> {
-            let Some(about) = KNOWN.iter().find(|about| about.name == name) else {
-                return Err(UnknownAllocator { name: name.to_owned() });
-            };
-            $( $(#[cfg($($present)+)])? if name == $name { return Ok(visitor.visit::<$allocator>(about)); } )+
+            let about = find(name, Work::Tasks)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$tasks>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has its arm")
+        }
+
+        /// Runs `visitor` with the allocator called `name`, as one of objects of one size.
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if this build has none of that name, or its objects don't outlive their task.
+        pub fn with_fixed_size<V: FixedSizeVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::FixedSize)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$fixed_size>(about)); } )?
+            } )+
             unreachable!("every entry of the table has its arm")
         }
     };
 }
 
-registry! {
-    row malloc::libc::NAME => malloc::libc::Libc;
-    #[cfg(feature = "c-peers")]
-    row "jemalloc" => malloc::jemalloc::Jemalloc;
-    #[cfg(feature = "c-peers")]
-    row "mimalloc" => malloc::mimalloc::Mimalloc;
-    #[cfg(feature = "c-peers")]
-    row "snmalloc" => malloc::snmalloc::Snmalloc;
-    #[cfg(all(feature = "c-peers", target_env = "gnu"))]
-    row "tcmalloc" => malloc::tcmalloc::Tcmalloc;
-    #[cfg(feature = "c-peers")]
-    row "rpmalloc" => malloc::rpmalloc::Rpmalloc;
-    row "allotment-arena" => own::New;
-    row "mmap-per-query" => own::MmapPerQuery;
-    row "bumpalo" => bumpalo::New;
-    row "bumpalo-reset" => bumpalo::Reset;
-    row "bump-scope" => bump_scope::Reset;
-    #[cfg(feature = "c-peers")]
-    row "mimalloc-heap" => mimalloc_heap::MimallocHeap;
-    #[cfg(feature = "c-peers")]
-    row "pmr-monotonic" => pmr::Monotonic;
-    #[cfg(feature = "c-peers")]
-    row "pmr-pool" => pmr::Pool;
-    row "typed-arena" => typed_arena::TypedArena;
+/// Whether there is a type.
+macro_rules! named {
+    () => {
+        false
+    };
+    ($type:ty) => {
+        true
+    };
 }
 
-/// Every allocator of this build, in the order of the tables: mallocs, then arenas.
+fn find(name: &str, work: Work) -> Result<&'static About, UnknownAllocator> {
+    KNOWN
+        .iter()
+        .find(|about| about.name == name && work.done_by(about))
+        .ok_or_else(|| UnknownAllocator { name: name.to_owned(), work })
+}
+
+registry! {
+    row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::Calls>;
+    #[cfg(feature = "c-peers")]
+    row "jemalloc" => Jemalloc, tasks Jemalloc, fixed_size HeapObjects<malloc::jemalloc::Calls>;
+    #[cfg(feature = "c-peers")]
+    row "mimalloc" => Mimalloc, tasks Mimalloc, fixed_size HeapObjects<malloc::mimalloc::Calls>;
+    #[cfg(feature = "c-peers")]
+    row "snmalloc" => Snmalloc, tasks Snmalloc, fixed_size HeapObjects<malloc::snmalloc::Calls>;
+    #[cfg(all(feature = "c-peers", target_env = "gnu"))]
+    row "tcmalloc" => Tcmalloc, tasks Tcmalloc, fixed_size HeapObjects<malloc::tcmalloc::Calls>;
+    #[cfg(feature = "c-peers")]
+    row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::Calls>;
+    row "allotment-arena" => own::New, tasks own::New;
+    row "mmap-per-query" => own::MmapPerQuery, tasks own::MmapPerQuery;
+    row "bumpalo" => bumpalo::New, tasks bumpalo::New;
+    row "bumpalo-reset" => bumpalo::Reset, tasks bumpalo::Reset;
+    row "bump-scope" => bump_scope::Reset, tasks bump_scope::Reset;
+    #[cfg(feature = "c-peers")]
+    row "mimalloc-heap" => mimalloc_heap::MimallocHeap, tasks mimalloc_heap::MimallocHeap;
+    #[cfg(feature = "c-peers")]
+    row "pmr-monotonic" => pmr::Monotonic, tasks pmr::Monotonic;
+    #[cfg(feature = "c-peers")]
+    row "pmr-pool" => pmr::Pool, tasks pmr::Pool;
+    row "typed-arena" => typed_arena::TypedArena, tasks typed_arena::TypedArena;
+    row "slab" => slab::Values, fixed_size slab::Values;
+    row "sharded-slab" => sharded_slab::Values, fixed_size sharded_slab::Values;
+    #[cfg(boost_pool)]
+    row "boost-pool" => boost_pool::Pool, fixed_size boost_pool::Pool;
+}
+
+/// The entry of the allocator called `name`.
+///
+/// # Errors
+/// [`UnknownAllocator`] if this build has none of that name.
+pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
+    find(name, Work::Any)
+}
+
+/// Every allocator of this build, in the order of the tables: mallocs, arenas, then those of objects of one
+/// size.
 pub fn known() -> &'static [About] {
     KNOWN
 }

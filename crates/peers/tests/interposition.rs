@@ -7,7 +7,10 @@ use std::alloc::Layout;
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::NonNull;
 
-use peers::{About, Allocator, Task, Visitor, known, with};
+use peers::{
+    About, Allocator, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Task, Visitor, known,
+    with, with_fixed_size,
+};
 
 /// The object file that holds an address, as the dynamic linker knows it.
 fn home(address: *const c_void) -> String {
@@ -31,7 +34,12 @@ fn resolve(name: &str) -> *const c_void {
 /// Makes sure that all peers are linked, and have been used, before anything is looked up.
 fn use_all_peers() {
     for about in known() {
-        with(about.name, Allocate { objects: 10 }).unwrap();
+        if about.tasks {
+            with(about.name, Allocate { objects: 10 }).unwrap();
+        }
+        if about.fixed_size.is_some() {
+            with_fixed_size(about.name, AllocateFixedSize { objects: 10 }).unwrap();
+        }
     }
 }
 
@@ -119,6 +127,29 @@ impl Visitor for Allocate {
     }
 }
 
+/// The same for objects of one size that belong to no task.
+struct AllocateFixedSize {
+    objects: usize,
+}
+
+impl FixedSizeVisitor for AllocateFixedSize {
+    type Output = usize;
+
+    fn visit<A: FixedSize>(self, _: &'static About) -> usize {
+        let mut objects = Vec::with_capacity(self.objects);
+        let before = in_use();
+        let allocator = A::new(OBJECT);
+        let local = allocator.local();
+        objects.extend((0..self.objects).map(|word| local.alloc(word as u64)));
+        let after = in_use();
+        for object in objects {
+            // SAFETY: each object is live, and freed once.
+            unsafe { local.free(object) };
+        }
+        after.saturating_sub(before)
+    }
+}
+
 /// Bytes that the C library's malloc has given out, in all its arenas and mapped by themselves.
 fn in_use() -> usize {
     // SAFETY: may be called at any time.
@@ -132,7 +163,6 @@ fn what_a_peer_gives_out_does_not_come_from_the_c_library_unless_the_row_is_buil
     const BYTES: usize = OBJECTS * 64;
 
     for about in known() {
-        let more = with(about.name, Allocate { objects: OBJECTS }).unwrap();
         let on_the_c_library = matches!(
             about.name,
             "glibc"
@@ -142,12 +172,22 @@ fn what_a_peer_gives_out_does_not_come_from_the_c_library_unless_the_row_is_buil
                 | "typed-arena"
                 | "pmr-monotonic"
                 | "pmr-pool"
+                | "slab"
+                | "sharded-slab"
+                | "boost-pool"
         );
-        // Other tests of this file run at the same time and allocate little.
-        if on_the_c_library {
-            assert!(more >= BYTES * 9 / 10, "{}: only {more} bytes of {BYTES}", about.name);
-        } else {
-            assert!(more < BYTES / 10, "{}: {more} bytes of {BYTES}", about.name);
+        let tasks = about.tasks.then(|| with(about.name, Allocate { objects: OBJECTS }).unwrap());
+        let fixed_size = about
+            .fixed_size
+            .is_some()
+            .then(|| with_fixed_size(about.name, AllocateFixedSize { objects: OBJECTS }).unwrap());
+        for more in [tasks, fixed_size].into_iter().flatten() {
+            // Other tests of this file run at the same time and allocate little.
+            if on_the_c_library {
+                assert!(more >= BYTES * 9 / 10, "{}: only {more} bytes of {BYTES}", about.name);
+            } else {
+                assert!(more < BYTES / 10, "{}: {more} bytes of {BYTES}", about.name);
+            }
         }
     }
 }

@@ -135,7 +135,7 @@ fn work<T: Task>(task: &T, about: &About, sequence: &mut Sequence) {
 
 /// Runs a claim with each allocator of this build, and names the one that does not hold it.
 fn for_each_allocator<V: Visitor + Copy>(claim: V) {
-    for about in known() {
+    for about in known().iter().filter(|about| about.tasks) {
         eprintln!("{}", about.name);
         with(about.name, claim).unwrap();
     }
@@ -321,7 +321,7 @@ fn an_arena_says_that_it_frees_together() {
         }
     }
 
-    for about in known() {
+    for about in known().iter().filter(|about| about.tasks) {
         let together = with(about.name, FreedTogether).unwrap();
         assert_eq!(together, about.kind == peers::Kind::Arena, "{}", about.name);
     }

@@ -2,7 +2,10 @@
 
 use std::error::Error;
 
-use peers::{About, Allocator, Visitor, known, with};
+use peers::{
+    About, Allocator, FixedSize, FixedSizeVisitor, Kind, Visitor, about, known, with,
+    with_fixed_size,
+};
 
 /// The name that a visitor was shown.
 struct Name;
@@ -15,9 +18,18 @@ impl Visitor for Name {
     }
 }
 
+impl FixedSizeVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<A: FixedSize>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
 const OURS: &[&str] = &["allotment-arena"];
 const ARENAS_IN_RUST: &[&str] =
     &["mmap-per-query", "bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
+const STORES_IN_RUST: &[&str] = &["slab", "sharded-slab"];
 const WRITTEN_IN_C: &[&str] =
     &["jemalloc", "mimalloc", "snmalloc", "rpmalloc", "mimalloc-heap", "pmr-monotonic", "pmr-pool"];
 
@@ -26,10 +38,13 @@ fn the_names_are_those_of_the_measuring_contract() {
     let mut expected = vec![if cfg!(target_env = "gnu") { "glibc" } else { "libc" }];
     expected.extend(OURS);
     expected.extend(ARENAS_IN_RUST);
+    expected.extend(STORES_IN_RUST);
     if cfg!(feature = "c-peers") {
         expected.extend(WRITTEN_IN_C);
         expected.extend(cfg!(target_env = "gnu").then_some("tcmalloc"));
     }
+    // Where the headers of Boost are installed.
+    expected.extend(about("boost-pool").is_ok().then_some("boost-pool"));
     expected.sort_unstable();
     let mut names: Vec<_> = known().iter().map(|about| about.name).collect();
     names.sort_unstable();
@@ -41,9 +56,34 @@ fn the_names_are_those_of_the_measuring_contract() {
 
 #[test]
 fn each_name_leads_to_its_own_allocator() {
-    for about in known() {
-        assert_eq!(with(about.name, Name).unwrap(), about.name);
+    for entry in known() {
+        assert_eq!(about(entry.name).unwrap().name, entry.name);
+        assert_eq!(with(entry.name, Name).ok(), entry.tasks.then_some(entry.name));
+        assert_eq!(with_fixed_size(entry.name, Name).ok(), entry.fixed_size.map(|_| entry.name));
     }
+}
+
+#[test]
+fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size() {
+    for about in known() {
+        let serves = (about.tasks, about.fixed_size.is_some());
+        let expected = match about.kind {
+            Kind::Malloc => (true, true),
+            Kind::Arena => (true, false),
+            Kind::FixedSize => (false, true),
+        };
+        assert_eq!(serves, expected, "{}", about.name);
+    }
+}
+
+#[test]
+fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
+    let text = with("slab", Name).unwrap_err().to_string();
+    assert!(text.contains("'slab' serves objects of one size alone; known are "), "{text}");
+    assert!(text.contains(" bumpalo,") && !text.contains("sharded"), "{text}");
+    let text = with_fixed_size("bumpalo", Name).unwrap_err().to_string();
+    assert!(text.contains("'bumpalo' outlives its task; known are "), "{text}");
+    assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
 }
 
 #[test]
@@ -55,7 +95,7 @@ fn every_row_says_what_it_is() {
 
 #[test]
 fn an_unknown_name_is_answered_with_the_known_ones() {
-    let unknown = with("dlmalloc", Name).unwrap_err();
+    let unknown = about("dlmalloc").unwrap_err();
     assert_eq!(unknown.name(), "dlmalloc");
     assert!(!unknown.left_out());
     assert!(unknown.source().is_none());
@@ -77,12 +117,22 @@ fn names_are_exact() {
 #[cfg(not(feature = "c-peers"))]
 #[test]
 fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
-    for name in WRITTEN_IN_C {
+    for name in WRITTEN_IN_C.iter().chain(&["boost-pool"]) {
         let unknown = with(name, Name).unwrap_err();
         assert!(unknown.left_out());
         let text = unknown.to_string();
         assert!(text.contains(name) && text.contains("the feature c-peers"), "{text}");
         assert!(text.contains("known are ") && text.contains("bumpalo-reset"), "{text}");
+    }
+}
+
+#[cfg(feature = "c-peers")]
+#[test]
+fn boost_pool_is_there_or_says_how_it_comes() {
+    if let Err(unknown) = about("boost-pool") {
+        assert!(unknown.left_out());
+        let text = unknown.to_string();
+        assert!(text.contains("headers of Boost.Pool") && text.contains("libboost-dev"), "{text}");
     }
 }
 
@@ -106,7 +156,8 @@ fn the_origins_name_the_versions_that_are_built() {
         assert!(locked, "{}: Cargo.lock has no {name} {version}", about.name);
         crates += 1;
     }
-    // All but glibc, ours, and the two of the C++ library.
-    let without = 3 + if cfg!(feature = "c-peers") { 2 } else { 0 };
+    // All but glibc, ours, the two of the C++ library and Boost's.
+    let boost = usize::from(about("boost-pool").is_ok());
+    let without = 3 + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }

@@ -1,5 +1,6 @@
 //! Which workloads there are, and in which settings each is run.
 
+use crate::fixed_size::{CHURN_STEPS, Shape};
 use std::fmt;
 use std::num::NonZero;
 
@@ -12,10 +13,6 @@ pub struct Workload {
     pub meaning: &'static str,
     /// What one operation is.
     pub unit: &'static str,
-    /// What one task is: what an arena is created and destroyed for.
-    pub task: &'static str,
-    /// Whether it asks for objects of sizes that are not known beforehand.
-    pub any_size: bool,
     pub(crate) kind: Kind,
 }
 
@@ -27,40 +24,106 @@ pub(crate) enum Kind {
     Objects { dimensions: usize },
     /// Replies appended in pieces.
     Grow,
+    /// Objects of one size, which belong to no task.
+    FixedSize(Shape),
 }
 
-static CATALOGUE: [Workload; 4] = [
+static CATALOGUE: [Workload; 16] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
         unit: "dimension",
-        task: "query",
-        any_size: true,
         kind: Kind::Query,
     },
     Workload {
         name: "query-alloc",
         meaning: "a query's objects alone: 100,000 x (192, 24, 40, 64 B), every byte written",
         unit: "object",
-        task: "query",
-        any_size: false,
         kind: Kind::Objects { dimensions: 100_000 },
     },
     Workload {
         name: "query-small",
         meaning: "the same for a small query: 100 x (192, 24, 40, 64 B)",
         unit: "object",
-        task: "query",
-        any_size: false,
         kind: Kind::Objects { dimensions: 100 },
     },
     Workload {
         name: "grow",
         meaning: "a reply appended in pieces of 1 to 64 B up to 1 MiB, then dropped",
         unit: "byte",
-        task: "reply",
-        any_size: true,
         kind: Kind::Grow,
+    },
+    Workload {
+        name: "pair",
+        meaning: "an object of 64 B allocated and freed at once, beside 10,000 live a thread",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Pair),
+    },
+    Workload {
+        name: "lifo",
+        meaning: "10,000 objects of 64 B a thread allocated, then freed from the last to the first",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Lifo),
+    },
+    Workload {
+        name: "fifo",
+        meaning: "10,000 objects of 64 B a thread allocated, then freed from the first to the last",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Fifo),
+    },
+    Workload {
+        name: "random",
+        meaning: "one of 10,000 live objects of 64 B a thread, at random, freed and replaced",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Random),
+    },
+    Workload {
+        name: "exchange-1000",
+        meaning: "objects of 64 B allocated by one thread, freed by another, 1000 at a time",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::Exchange { batch: 1000 }),
+    },
+    Workload {
+        name: "exchange-1",
+        meaning: "objects of 64 B allocated by one thread, freed by another, one at a time",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::Exchange { batch: 1 }),
+    },
+    Workload {
+        name: "stress",
+        meaning: "the array allocator's own stress: parts of 10,000 x 64 B a thread replaced",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Stress),
+    },
+    Workload {
+        name: "burst-alloc",
+        meaning: "1,000,000 objects of 64 B a thread, allocated at once",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::BurstAlloc),
+    },
+    Workload {
+        name: "burst-free",
+        meaning: "1,000,000 objects of 64 B a thread, freed in random order",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::BurstFree),
+    },
+    Workload {
+        name: "churn",
+        meaning: "90 % of 1,000,000 x 64 B a thread freed; then the rest replaced at random",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Churn),
+    },
+    Workload {
+        name: "tiers-cold",
+        meaning: "an hour's end for 1,000,000 metrics: buffers of 2048 B and 384 B for each",
+        unit: "buffer",
+        kind: Kind::FixedSize(Shape::Tiers { reserved: false }),
+    },
+    Workload {
+        name: "tiers-reserved",
+        meaning: "the same, reserved in the second before, where the allocator can",
+        unit: "buffer",
+        kind: Kind::FixedSize(Shape::Tiers { reserved: true }),
     },
 ];
 
@@ -115,6 +178,22 @@ impl Workload {
             .ok_or_else(|| UnknownWorkload { name: name.to_owned() })
     }
 
+    /// The workload of this name, or all variants of it: `burst` stands for `burst-alloc` and `burst-free`.
+    pub fn all_named(name: &str) -> Result<Vec<&'static Self>, UnknownWorkload> {
+        Self::named(name).map(|workload| vec![workload]).or_else(|unknown| {
+            let of = |workload: &&Self| workload.family() == Some(name);
+            let variants: Vec<_> = CATALOGUE.iter().filter(of).collect();
+            if variants.is_empty() { Err(unknown) } else { Ok(variants) }
+        })
+    }
+
+    /// The name that stands for it and its other variants, if it is one of several.
+    pub fn family(&self) -> Option<&'static str> {
+        let (family, _) = self.name.rsplit_once('-')?;
+        // A workload's own name stands for that one alone.
+        CATALOGUE.iter().all(|workload| workload.name != family).then_some(family)
+    }
+
     /// The settings that the contract names.
     pub fn settings(&self) -> Vec<Setting> {
         let threads = |counts: &[usize]| {
@@ -130,6 +209,12 @@ impl Workload {
             }
             Kind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
             Kind::Objects { .. } | Kind::Grow => threads(&[1, 2]),
+            Kind::FixedSize(shape) => threads(match shape {
+                Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
+                Shape::Stress => &[1, 2, 4, 8, 16],
+                Shape::BurstAlloc | Shape::BurstFree | Shape::Churn => &[1, 2],
+                Shape::Exchange { .. } | Shape::Tiers { .. } => &[2],
+            }),
         }
     }
 
@@ -140,13 +225,50 @@ impl Workload {
         Setting { threads, callers }
     }
 
+    /// The one number of threads that it runs with, if there is only one, and why.
+    pub fn only_threads(&self) -> Option<(usize, &'static str)> {
+        match self.kind {
+            Kind::FixedSize(Shape::Exchange { .. }) => Some((2, "a producer and a consumer")),
+            _ => None,
+        }
+    }
+
     /// Whether there is other work beside the allocator's, so that its part can be told.
     pub fn has_share(&self) -> bool {
         self.kind == Kind::Query
     }
 
-    /// Tasks that each thread does; in `query`, that all do together. The same for every allocator.
-    pub fn tasks(&self, threads: usize, effort: Effort) -> u64 {
+    /// Whether it consists of tasks, so that figures a task can be told.
+    pub fn has_tasks(&self) -> bool {
+        !matches!(self.kind, Kind::FixedSize(_))
+    }
+
+    /// The steps after which the memory held is looked at.
+    pub fn steps(&self) -> &'static [&'static str] {
+        if self.kind == Kind::FixedSize(Shape::Churn) { &CHURN_STEPS } else { &[] }
+    }
+
+    /// Whether ordinary seconds, and a reservation, are timed besides.
+    pub fn has_seconds(&self) -> bool {
+        matches!(self.kind, Kind::FixedSize(Shape::Tiers { .. }))
+    }
+
+    /// The project's own allocator for it, which ratios are taken against.
+    pub fn own(&self) -> &'static str {
+        if self.has_tasks() { "allotment-arena" } else { "allotment-slab" }
+    }
+
+    /// Memory that a run needs, roughly, if it is so much that a machine may lack it.
+    pub fn memory(&self, effort: Effort) -> Option<u64> {
+        match (&self.kind, effort) {
+            (Kind::FixedSize(Shape::Tiers { .. }), Effort::Full) => Some(6 << 30),
+            _ => None,
+        }
+    }
+
+    /// Tasks that each thread does; in `query`, that all do together. The same for every allocator. 0 where
+    /// there are none.
+    pub(crate) fn tasks(&self, threads: usize, effort: Effort) -> u64 {
         let threads = threads as u64;
         // At least three, so that there is a steady state to count; but a quick run of many threads
         // has none.
@@ -161,6 +283,7 @@ impl Workload {
             (Kind::Objects { .. }, Effort::Quick) => shared(40_000, 20_000),
             (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
             (Kind::Grow, Effort::Quick) => shared(1_000, 500),
+            (Kind::FixedSize(_), _) => 0,
         }
     }
 }
@@ -175,7 +298,15 @@ pub struct UnknownWorkload {
 impl fmt::Display for UnknownWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known: Vec<_> = CATALOGUE.iter().map(|workload| workload.name).collect();
-        write!(f, "unknown workload '{}'; known are {}", self.name, known.join(", "))
+        let mut families: Vec<_> = CATALOGUE.iter().filter_map(Workload::family).collect();
+        families.dedup();
+        write!(
+            f,
+            "unknown workload '{}'; known are {}, and {} for all of a kind",
+            self.name,
+            known.join(", "),
+            families.join(", ")
+        )
     }
 }
 
@@ -188,15 +319,28 @@ mod tests {
     #[test]
     fn an_unknown_workload_lists_the_known_ones() {
         let error = Workload::named("quary").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "unknown workload 'quary'; known are query, query-alloc, query-small, grow"
-        );
+        assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
+        assert!(error.ends_with("tiers-reserved, and exchange, burst, tiers for all of a kind"));
+    }
+
+    #[test]
+    fn a_plain_name_stands_for_all_variants_unless_it_is_a_workload_itself() {
+        let names = |name| -> Vec<_> {
+            Workload::all_named(name).unwrap().iter().map(|workload| workload.name).collect()
+        };
+        assert_eq!(names("burst"), ["burst-alloc", "burst-free"]);
+        assert_eq!(names("exchange"), ["exchange-1000", "exchange-1"]);
+        assert_eq!(names("tiers"), ["tiers-cold", "tiers-reserved"]);
+        assert_eq!(names("query"), ["query"]);
+        assert_eq!(names("burst-free"), ["burst-free"]);
+        for unknown in ["", "-", "burst-", "tier", "exchange-10"] {
+            assert!(Workload::all_named(unknown).is_err(), "{unknown:?}");
+        }
     }
 
     #[test]
     fn every_setting_has_a_steady_state_and_every_quick_one_is_shorter() {
-        for workload in catalogue() {
+        for workload in catalogue().iter().filter(|workload| workload.has_tasks()) {
             for threads in [1, 2, 16, 64, MOST_THREADS] {
                 assert!(workload.tasks(threads, Effort::Full) > crate::WARM_UP);
                 let quick = workload.tasks(threads, Effort::Quick);

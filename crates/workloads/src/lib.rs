@@ -14,6 +14,8 @@
 
 pub mod catalogue;
 pub mod clock;
+mod crew;
+pub mod fixed_size;
 pub mod grow;
 mod memory;
 pub mod objects;
@@ -27,6 +29,6 @@ pub mod timed;
 mod watch;
 
 pub use catalogue::{Effort, Setting, UnknownWorkload, Workload, catalogue};
-pub use run::{Load, Outcome, Refusal, can_run};
+pub use run::{Load, Outcome, Refusal, Unable, can_run};
 pub use team::{Run, Steady, WARM_UP};
 pub use watch::{Unwatched, Watch};

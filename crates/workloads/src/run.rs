@@ -1,6 +1,7 @@
 //! One run of one workload with one allocator.
 
 use crate::catalogue::{Effort, Kind, Setting, Workload};
+use crate::fixed_size::{Seconds, Shape};
 use crate::query::store::{SYNTHETIC_CONTEXT, Store};
 use crate::query::{Callers, Queries, Question, Responses};
 use crate::team::{Run, Steady};
@@ -33,16 +34,18 @@ pub struct Load {
 pub struct Outcome {
     /// Operations, over all threads.
     pub ops: u64,
-    /// Tasks, over all threads.
-    pub tasks: u64,
+    /// Tasks, over all threads; `None` of a workload that has none.
+    pub tasks: Option<u64>,
     /// From the barrier to the last finish.
     pub wall: Duration,
-    /// Bytes that the live objects of all threads ask for at most.
+    /// Bytes that the live objects of all threads ask for at most; in `churn`, at the end.
     pub live_bytes: Option<u64>,
     /// The steady state.
     pub steady: Steady,
     /// Response times, where there are callers.
     pub responses: Option<Responses>,
+    /// Ordinary seconds, and a reservation, where there are any.
+    pub seconds: Option<Seconds>,
 }
 
 impl Outcome {
@@ -57,12 +60,23 @@ impl Outcome {
 pub enum Refusal {
     /// No allocator has this name.
     Unknown(UnknownAllocator),
-    /// The allocator gives out objects of types it knows beforehand only.
-    Sizes {
+    /// The allocator can't do it.
+    Unable {
         /// The allocator.
         allocator: &'static str,
         /// The workload.
         workload: &'static str,
+        /// What it lacks.
+        lacks: Unable,
+    },
+    /// The workload runs with one number of threads only.
+    Threads {
+        /// The workload.
+        workload: &'static str,
+        /// The threads that it runs with.
+        only: usize,
+        /// What they are.
+        meaning: &'static str,
     },
 }
 
@@ -70,10 +84,40 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(unknown) => unknown.fmt(f),
-            Self::Sizes { allocator, workload } => {
-                write!(f, "'{allocator}' can't run '{workload}': it has no objects of any size")
+            Self::Unable { allocator, workload, lacks } => {
+                write!(f, "'{allocator}' can't run '{workload}': {lacks}")
+            }
+            Self::Threads { workload, only, meaning } => {
+                write!(f, "'{workload}' runs with {only} threads: {meaning}")
             }
         }
+    }
+}
+
+/// What an allocator lacks that a workload needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unable {
+    /// It gives out objects of types it knows beforehand only.
+    AnySize,
+    /// It serves no tasks.
+    Tasks,
+    /// Its objects end with their task.
+    FixedSize,
+    /// It has values of one size only.
+    EveryLayout,
+    /// It serves one thread only.
+    SeveralThreads,
+}
+
+impl fmt::Display for Unable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AnySize => "it has no objects of any size",
+            Self::Tasks => "it serves objects of one size alone",
+            Self::FixedSize => "its objects end with their task",
+            Self::EveryLayout => "it has values of 64 B alone",
+            Self::SeveralThreads => "it serves one thread alone",
+        })
     }
 }
 
@@ -85,9 +129,22 @@ impl From<UnknownAllocator> for Refusal {
     }
 }
 
-/// Whether an allocator can run a workload.
-pub fn can_run(workload: &Workload, allocator: &About) -> bool {
-    allocator.any_size || !workload.any_size
+/// Whether an allocator can run a workload with so many threads; if not, what it lacks.
+pub fn can_run(workload: &Workload, allocator: &About, threads: usize) -> Result<(), Unable> {
+    let shape = match workload.kind {
+        _ if workload.has_tasks() && !allocator.tasks => return Err(Unable::Tasks),
+        Kind::Query | Kind::Grow if !allocator.any_size => return Err(Unable::AnySize),
+        Kind::Query | Kind::Grow | Kind::Objects { .. } => return Ok(()),
+        Kind::FixedSize(shape) => shape,
+    };
+    match allocator.fixed_size {
+        None => Err(Unable::FixedSize),
+        Some(serves) if matches!(shape, Shape::Tiers { .. }) && !serves.every_layout => {
+            Err(Unable::EveryLayout)
+        }
+        Some(serves) if threads > 1 && !serves.several_threads => Err(Unable::SeveralThreads),
+        Some(_) => Ok(()),
+    }
 }
 
 impl Load {
@@ -102,11 +159,24 @@ impl Load {
                 let outcome = self.queries(&store, &questions).measure(allocator, watch)?;
                 return Ok(Outcome {
                     ops: outcome.dimensions,
-                    tasks,
+                    tasks: Some(tasks),
                     wall: outcome.wall,
                     live_bytes: None,
                     steady: outcome.steady,
                     responses: outcome.responses,
+                    seconds: None,
+                });
+            }
+            Kind::FixedSize(shape) => {
+                let figures = shape.measure(allocator, threads, self.effort, watch)?;
+                return Ok(Outcome {
+                    ops: figures.ops,
+                    tasks: None,
+                    wall: figures.wall,
+                    live_bytes: Some(figures.live_bytes),
+                    steady: Steady::default(),
+                    responses: None,
+                    seconds: figures.seconds,
                 });
             }
             Kind::Objects { dimensions } => (
@@ -119,11 +189,12 @@ impl Load {
         let tasks = tasks * threads as u64;
         Ok(Outcome {
             ops: tasks * ops_a_task,
-            tasks,
+            tasks: Some(tasks),
             wall: run.wall,
             live_bytes: Some(threads as u64 * live_a_task),
             steady: run.steady,
             responses: None,
+            seconds: None,
         })
     }
 
@@ -142,12 +213,19 @@ impl Load {
     }
 
     fn check(&self, allocator: &str) -> Result<(), Refusal> {
-        match peers::known().iter().find(|about| about.name == allocator) {
-            Some(about) if !can_run(self.workload, about) => {
-                Err(Refusal::Sizes { allocator: about.name, workload: self.workload.name })
+        let workload = self.workload;
+        match workload.only_threads() {
+            Some((only, meaning)) if only != self.setting.threads => {
+                return Err(Refusal::Threads { workload: workload.name, only, meaning });
             }
-            _ => Ok(()),
+            _ => {}
         }
+        let about = peers::about(allocator)?;
+        can_run(workload, about, self.setting.threads).map_err(|lacks| Refusal::Unable {
+            allocator: about.name,
+            workload: workload.name,
+            lacks,
+        })
     }
 
     fn queries<'s>(&self, store: &'s Store, questions: &'s [Question]) -> Queries<'s> {
@@ -189,6 +267,7 @@ impl Visitor for Alike<'_> {
             }
             Kind::Grow => grow::run::<A>(threads, self.tasks, self.watch),
             Kind::Query => unreachable!("its workers share the queries"),
+            Kind::FixedSize(_) => unreachable!("it has no tasks"),
         }
     }
 }
@@ -206,18 +285,44 @@ mod tests {
     #[test]
     fn operations_and_live_bytes_are_those_of_all_threads() {
         let outcome = load("query-small", 2).measure("bumpalo-reset", &Unwatched).unwrap();
-        assert_eq!(outcome.ops, outcome.tasks * 400);
+        let tasks = outcome.tasks.unwrap();
+        assert_eq!(outcome.ops, tasks * 400);
         assert_eq!(outcome.live_bytes, Some(2 * 100 * 320));
-        assert_eq!(outcome.steady.tasks, outcome.tasks - 2 * 2);
+        assert_eq!(outcome.steady.tasks, tasks - 2 * 2);
         assert!(outcome.ns_per_op() > 0.0);
     }
 
     #[test]
     fn what_can_not_run_is_refused() {
-        let refused = load("grow", 1).measure("typed-arena", &Unwatched).unwrap_err();
-        assert_eq!(refused, Refusal::Sizes { allocator: "typed-arena", workload: "grow" });
+        let refused = |name, threads, allocator| match load(name, threads)
+            .measure(allocator, &Unwatched)
+            .unwrap_err()
+        {
+            Refusal::Unable { allocator: refused, workload, lacks } => {
+                assert_eq!((refused, workload), (allocator, name));
+                lacks
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused("grow", 1, "typed-arena"), Unable::AnySize);
+        assert_eq!(refused("grow", 1, "slab"), Unable::Tasks);
+        assert_eq!(refused("pair", 1, "bumpalo"), Unable::FixedSize);
+        assert_eq!(refused("pair", 2, "slab"), Unable::SeveralThreads);
+        assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unable::EveryLayout);
+        let refused = load("exchange-1", 3).measure("sharded-slab", &Unwatched).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "'exchange-1' runs with 2 threads: a producer and a consumer"
+        );
         let unknown = load("grow", 1).measure("no-such", &Unwatched).unwrap_err();
         assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
+    }
+
+    #[test]
+    fn objects_of_one_size_have_no_tasks() {
+        let outcome = load("burst-free", 2).measure("sharded-slab", &Unwatched).unwrap();
+        assert_eq!((outcome.tasks, outcome.steady.faults_per_task()), (None, None));
+        assert_eq!((outcome.ops, outcome.live_bytes), (2_000_000, Some(2_000_000 * 64)));
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn alone<A: Allocator, S, R>(
 }
 
 /// Ends the process if a worker panics: the others would wait at the barrier for ever.
-struct AbortIfPanicking;
+pub(crate) struct AbortIfPanicking;
 
 impl Drop for AbortIfPanicking {
     fn drop(&mut self) {

@@ -17,6 +17,11 @@ pub trait Watch: Sync {
 
     /// The measured part has ended: all tasks are over, all workers still live.
     fn end(&self) {}
+
+    /// A step of the work is done, after which the memory that is held says something. All workers wait.
+    fn step(&self, name: &'static str) {
+        let _ = name;
+    }
 }
 
 /// Watches nothing.

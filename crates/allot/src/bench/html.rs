@@ -1,6 +1,7 @@
 //! `--html`: one file that needs no other, with plots and tables.
 
-use super::row::{OWN, Row};
+use super::details::Details;
+use super::row::Row;
 use crate::failure::Failure;
 use crate::table::{figure, mebibytes};
 use plotters::coord::ranged1d::SegmentValue;
@@ -114,7 +115,7 @@ fn plot(rows: &[Row]) -> Drawn<String> {
             } else {
                 SegmentValue::Last
             };
-            let colour = if row.allocator == OWN { OWN_COLOUR } else { PEER_COLOUR };
+            let colour = if row.allocator == row.own { OWN_COLOUR } else { PEER_COLOUR };
             let mut bar = Rectangle::new(
                 [(0.0, SegmentValue::Exact(place)), (*median, above)],
                 colour.filled(),
@@ -146,7 +147,7 @@ fn table(workload: &Workload, rows: &[Row]) -> String {
         escaped(workload.unit),
     );
     for row in rows {
-        let class = match (row.best, row.allocator == OWN) {
+        let class = match (row.best, row.allocator == row.own) {
             (true, _) => " class=\"best\"",
             (_, true) => " class=\"own\"",
             _ => "",
@@ -162,13 +163,31 @@ fn table(workload: &Workload, rows: &[Row]) -> String {
             row.ratio_to_own.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             mebibytes(row.peak_net()),
             mebibytes(row.end_net()),
-            figure(row.faults_per_query),
-            figure(row.mmap_calls_per_query),
+            figure(row.faults()),
+            figure(row.calls()),
             escaped(row.policy),
         ];
         text += &format!("<tr{class}><th>{}</th>", escaped(row.allocator));
         for cell in cells {
             text += &format!("<td>{cell}</td>");
+        }
+        text += "</tr>\n";
+    }
+    text + "</tbody>\n</table>\n" + &details(workload, rows)
+}
+
+/// The second table, where there is one.
+fn details(workload: &Workload, rows: &[Row]) -> String {
+    let Some(details) = Details::of(workload) else { return String::new() };
+    let mut text = "<table>\n<thead><tr>".to_owned();
+    for name in &details.head {
+        text += &format!("<th>{}</th>", escaped(name));
+    }
+    text += "</tr></thead>\n<tbody>\n";
+    for row in rows {
+        text += &format!("<tr><th>{}</th>", escaped(row.allocator));
+        for cell in details.cells(row) {
+            text += &format!("<td>{}</td>", escaped(&cell));
         }
         text += "</tr>\n";
     }
@@ -206,9 +225,10 @@ tr.best > * { color: var(--best); font-weight: 600; }
 <body>
 <main>
 <h1>allot bench</h1>
-<p>Every run in a process of its own, rounds interleaved. Ratio: time by that of allotment-arena, round
-by round; above 1 is slower. Peak and end: resident memory beyond the harness's own. Faults and calls:
-page faults and memory system calls for each query or reply in the steady state. Green: the fastest.</p>
+<p>Every run in a process of its own, rounds interleaved. Ratio: time by that of allotment-arena, or of
+allotment-slab where all objects have one size, round by round; above 1 is slower. Peak and end: resident
+memory beyond the harness's own. Faults and calls: page faults and memory system calls for each query or
+reply in the steady state, or of the measured part where there are no queries. Green: the fastest.</p>
 ";
 
 #[cfg(test)]
@@ -225,7 +245,7 @@ mod tests {
             allocators: vec!["glibc".to_owned(), "bumpalo".to_owned()],
             threads: vec![1, 2],
         };
-        let plan = plans(&wishes).unwrap().0.remove(0);
+        let plan = plans(&wishes).unwrap().plans.remove(0);
         let found: Vec<Found> = (1..=4)
             .map(|ns| Found {
                 reports: vec![Some(row::tests::report(f64::from(ns)))],
@@ -241,6 +261,24 @@ mod tests {
         for reference in ["<link", "<script", "src=", "href=", "url("] {
             assert!(!text.contains(reference), "{reference}");
         }
+    }
+
+    #[test]
+    fn a_second_table_has_a_line_for_each_row() {
+        let wishes = Wishes {
+            workloads: vec!["churn".to_owned()],
+            allocators: vec!["glibc".to_owned(), "sharded-slab".to_owned()],
+            threads: vec![1],
+        };
+        let plan = plans(&wishes).unwrap().plans.remove(0);
+        let found = [
+            Found { reports: vec![Some(row::tests::report(1.0))], ..Found::default() },
+            Found { failure: Some("gone".to_owned()), ..Found::default() },
+        ];
+        let text = page(&[(plan.workload, row::rows(&plan.cases, &found))]).unwrap();
+        assert_eq!(text.matches("<table").count(), 2);
+        assert_eq!(text.matches("<tr").count(), 2 * (1 + 2));
+        assert!(text.contains("<th>all freed</th>"));
     }
 
     #[test]

@@ -1,21 +1,22 @@
 //! `allot bench`: the measuring contract's command.
 
+mod details;
 mod html;
 mod plan;
 mod rounds;
 mod row;
-
 mod table;
 
 use crate::failure::Failure;
 use crate::output::line;
 use clap::Args;
-use plan::{Plan, Wishes};
+use plan::{Plan, Plans, Wishes};
+use procfs::Current;
 use rounds::{Children, Limits};
 use row::Row;
 use std::path::PathBuf;
 use std::time::Duration;
-use workloads::Workload;
+use workloads::{Effort, Workload};
 
 /// The arguments of `allot bench`.
 #[derive(Debug, Args)]
@@ -54,8 +55,8 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         allocators: arguments.allocators,
         threads: arguments.threads,
     };
-    let (plans, left_out) = plan::plans(&wishes)?;
-    for line in left_out {
+    let Plans { plans, refused } = plan::plans(&wishes)?;
+    for line in refused {
         eprintln!("allot: {line}");
     }
     // Opened first: a path that can't be written is told before the work, not after it.
@@ -69,28 +70,53 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     };
     let runner = Children { quick: arguments.quick };
     let mut all: Vec<(&Workload, Vec<Row>)> = Vec::new();
+    let mut lacking = 0;
     for plan in &plans {
+        if let Some(line) = lacks_memory(plan.workload, arguments.quick) {
+            eprintln!("allot: {line}");
+            lacking += 1;
+            continue;
+        }
         let rows = measure(plan, limits, &runner);
         if arguments.json {
             for row in &rows {
                 line(json(row)?)?;
             }
         } else {
-            table::print(plan.workload, &rows)?;
+            table::print(plan, &rows)?;
         }
         all.push((plan.workload, rows));
     }
     let rows: Vec<&Row> = all.iter().flat_map(|(_, rows)| rows).collect();
-    if !arguments.json {
+    if !arguments.json && !rows.is_empty() {
         table::legend(&rows)?;
     }
     if let Some(page) = page {
         page.write(&all)?;
     }
     match rows.iter().filter(|row| row.error.is_some()).count() {
+        0 if lacking > 0 => {
+            Err(Failure::Failed(format!("{lacking} of {} workloads not run", plans.len())))
+        }
         0 => Ok(()),
         failed => Err(Failure::Failed(format!("{failed} of {} rows failed", rows.len()))),
     }
+}
+
+/// Says that this machine has too little memory for a workload, if it has: the run would swap, or be killed.
+fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
+    let effort = if quick { Effort::Quick } else { Effort::Full };
+    let needed = workload.memory(effort)?;
+    let available = procfs::Meminfo::current().ok()?.mem_available?;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    (available < needed).then(|| {
+        format!(
+            "{} is not run: it needs {:.0} GiB of memory, and {:.1} GiB are available; --quick needs a tenth",
+            workload.name,
+            gib(needed),
+            gib(available)
+        )
+    })
 }
 
 fn measure(plan: &Plan, limits: Limits, runner: &Children) -> Vec<Row> {
@@ -105,8 +131,9 @@ fn json(row: &Row) -> Result<String, Failure> {
 pub fn lists() -> String {
     let mut text = String::from("Workloads:\n");
     for workload in workloads::catalogue() {
-        text += &format!("  {:<12} {}\n", workload.name, workload.meaning);
+        text += &format!("  {:<15}{}\n", workload.name, workload.meaning);
     }
+    text += "  query stands for itself; burst, exchange and tiers stand for all of their kind.\n";
     text += "\nAllocators:\n";
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
@@ -120,13 +147,19 @@ const FIGURES: &str = "
 Figures (--json; what could not be had is null):
   ns_per_op          wall time from the common start to the last finish, by the operations of all
                      threads; median of the rounds, with _min and _max
-  ratio_to_own       ns_per_op by allotment-arena's, the median of the rounds' own ratios
+  ratio_to_own       ns_per_op by that of allotment-arena, or of allotment-slab where objects have one size:
+                     the median of the rounds' own ratios; ratio_to_best_peer: by that of best_peer, the
+                     fastest of glibc, jemalloc, mimalloc, snmalloc and tcmalloc
   base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
                      include it, the tables take it off
   minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
                      after each thread's first two queries, for each query in it
   mmap_calls         mmap, munmap, mremap, madvise, mprotect and brk of a traced run of its own, which
-                     has traced_queries queries; mmap_calls_per_query: in its steady state
+                     does less (has traced_queries queries); mmap_calls_per_query: in its steady state
+  live_bytes         what the live objects ask for at most; in churn, while they are replaced
+  rss_steps          churn: resident beyond the base after the burst, the frees, the replacements, when all
+                     is freed, and after each thread has asked the allocator to give back what it keeps
+  reserve_ms         tiers: the reservation; second_ms_avg, second_ms_max: an ordinary second's buffers
   alloc_share        the part of the time spent in the allocator, by the time stamp counter, in a run
                      of its own
 ";
@@ -136,4 +169,6 @@ Examples:
   allot bench query                        all peers, 256 queries by 1 and by 256 callers
   allot bench query-alloc --quick          the order of things within a minute
   allot bench grow --allocators glibc,mimalloc --threads 1,2 --json
+  allot bench pair lifo fifo random        objects of one size, by 1, 2 and 16 threads
+  allot bench burst --allocators jemalloc,slab --threads 1
 ";

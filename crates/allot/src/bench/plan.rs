@@ -2,9 +2,9 @@
 
 use crate::child::{ChildArguments, Pass};
 use crate::failure::Failure;
-use peers::{About, Allocator, Visitor};
+use peers::About;
 use workloads::catalogue::MOST_THREADS;
-use workloads::{Setting, Workload, can_run, catalogue};
+use workloads::{Setting, Unable, Workload, can_run, catalogue};
 
 /// What the command line asks for.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,17 @@ pub struct Plan {
     pub workload: &'static Workload,
     /// Every allocator in every setting, the settings outermost.
     pub cases: Vec<Case>,
+    /// What can't be run of it, in words: who, with how many threads, and why.
+    pub left_out: Vec<String>,
+}
+
+/// All that is to be run.
+#[derive(Debug)]
+pub struct Plans {
+    /// A plan for each workload.
+    pub plans: Vec<Plan>,
+    /// A line for each thing that was asked for by name and can't be run.
+    pub refused: Vec<String>,
 }
 
 /// One allocator in one setting.
@@ -57,73 +68,114 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// The plans for the workloads asked for, and a line for each pair that is left out.
-pub fn plans(wishes: &Wishes) -> Result<(Vec<Plan>, Vec<String>), Failure> {
+/// The plans for the workloads asked for.
+pub fn plans(wishes: &Wishes) -> Result<Plans, Failure> {
     let workloads = workloads(&wishes.workloads)?;
     let allocators = allocators(&wishes.allocators)?;
     if let Some(threads) = wishes.threads.iter().find(|count| !(1..=MOST_THREADS).contains(*count))
     {
         return Err(Failure::Usage(format!("{threads} threads: must be 1 to {MOST_THREADS}")));
     }
-    let mut left_out = Vec::new();
+    let mut refused = Vec::new();
     let mut plans = Vec::new();
     for workload in workloads {
-        let (able, unable): (Vec<&About>, Vec<&About>) =
-            allocators.iter().copied().partition(|allocator| can_run(workload, allocator));
-        if !wishes.allocators.is_empty() {
-            left_out.extend(unable.iter().map(|allocator| {
-                format!(
-                    "{} is left out of {}: it has no objects of any size",
-                    allocator.name, workload.name
-                )
-            }));
-        }
-        let settings = match wishes.threads.as_slice() {
-            [] => workload.settings(),
-            threads => unique(threads.iter().map(|threads| workload.setting(*threads))),
-        };
-        let cases: Vec<Case> = settings
+        let settings = settings(workload, &wishes.threads, &mut refused);
+        let cases = settings
             .iter()
-            .flat_map(|setting| {
-                able.iter().map(|allocator| Case { workload, allocator, setting: *setting })
-            })
-            .collect();
-        if !cases.is_empty() {
-            plans.push(Plan { workload, cases });
+            .flat_map(|setting| allocators.iter().map(|allocator| (*allocator, *setting)));
+        let (mut able, mut unable) = (Vec::new(), Vec::new());
+        for (allocator, setting) in cases {
+            match can_run(workload, allocator, setting.threads) {
+                Ok(()) => able.push(Case { workload, allocator, setting }),
+                Err(lacks) => unable.push((allocator.name, setting.threads, lacks)),
+            }
+        }
+        let left_out = left_out(&unable, settings.len());
+        if !wishes.allocators.is_empty() {
+            let line = |who: &String| format!("left out of {}: {who}", workload.name);
+            refused.extend(left_out.iter().map(line));
+        }
+        if !able.is_empty() {
+            plans.push(Plan { workload, cases: able, left_out });
         }
     }
     if plans.is_empty() {
-        return Err(Failure::Usage(format!("nothing to run: {}", left_out.join("; "))));
+        return Err(Failure::Usage(format!("nothing to run: {}", refused.join("; "))));
     }
-    Ok((plans, left_out))
+    Ok(Plans { plans, refused })
+}
+
+/// The settings of a workload: its own, or those that the user names and it can run with.
+fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -> Vec<Setting> {
+    if threads.is_empty() {
+        return workload.settings();
+    }
+    let (able, unable): (Vec<usize>, Vec<usize>) = match workload.only_threads() {
+        Some((only, _)) => threads.iter().partition(|threads| **threads == only),
+        None => (threads.to_vec(), Vec::new()),
+    };
+    if let (Some((only, meaning)), false) = (workload.only_threads(), unable.is_empty()) {
+        refused.push(format!(
+            "{} runs with {only} threads, {meaning}, and not with {}",
+            workload.name,
+            listed(&unique(unable))
+        ));
+    }
+    unique(able.into_iter().map(|threads| workload.setting(threads)))
+}
+
+/// Who can't do it in how many of the settings, those who lack the same together.
+fn left_out(unable: &[(&str, usize, Unable)], settings: usize) -> Vec<String> {
+    let mut groups: Vec<(Unable, Vec<usize>, Vec<&str>)> = Vec::new();
+    for name in unique(unable.iter().map(|(name, ..)| *name)) {
+        let own = || unable.iter().filter(|(other, ..)| *other == name);
+        for lacks in unique(own().map(|(.., lacks)| *lacks)) {
+            let threads: Vec<usize> =
+                own().filter(|other| other.2 == lacks).map(|other| other.1).collect();
+            match groups.iter_mut().find(|group| group.0 == lacks && group.1 == threads) {
+                Some((.., names)) => names.push(name),
+                None => groups.push((lacks, threads, vec![name])),
+            }
+        }
+    }
+    let line = |(lacks, threads, names): &(Unable, Vec<usize>, Vec<&str>)| {
+        let with = if threads.len() == settings {
+            String::new()
+        } else {
+            format!(" with {} threads", listed(threads))
+        };
+        format!("{}{with} ({lacks})", names.join(", "))
+    };
+    groups.iter().map(line).collect()
+}
+
+/// `1, 2 and 16`.
+fn listed(numbers: &[usize]) -> String {
+    let texts: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    match texts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => String::new(),
+    }
 }
 
 fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Failure> {
     if names.is_empty() {
         return Ok(catalogue().iter().collect());
     }
-    let found: Result<Vec<_>, _> = names.iter().map(|name| Workload::named(name)).collect();
-    Ok(unique(found.map_err(|error| Failure::Usage(error.to_string()))?))
+    let found: Result<Vec<_>, _> = names.iter().map(|name| Workload::all_named(name)).collect();
+    Ok(unique(found.map_err(|error| Failure::Usage(error.to_string()))?.into_iter().flatten()))
 }
 
 /// The project's own first, then the others in the order they are known in.
 fn allocators(names: &[String]) -> Result<Vec<&'static About>, Failure> {
     for name in names {
-        peers::with(name, Known).map_err(|unknown| Failure::Usage(unknown.to_string()))?;
+        peers::about(name).map_err(|unknown| Failure::Usage(unknown.to_string()))?;
     }
     let wanted = |one: &&About| names.is_empty() || names.iter().any(|name| name == one.name);
     let mut wanted: Vec<&About> = peers::known().iter().filter(wanted).collect();
     wanted.sort_by_key(|one| !one.ours);
     Ok(wanted)
-}
-
-/// Asks only whether there is such an allocator.
-struct Known;
-
-impl Visitor for Known {
-    type Output = ();
-
-    fn visit<A: Allocator>(self, _: &'static About) {}
 }
 
 fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
@@ -173,11 +225,11 @@ mod tests {
 
     #[test]
     fn every_allocator_runs_in_every_setting_and_names_count_once() {
-        let (plans, left_out) =
+        let plans =
             plans(&wishes(&["grow", "grow"], &["glibc", "bumpalo", "glibc"], &[2, 1, 2])).unwrap();
-        assert_eq!((plans.len(), left_out.len()), (1, 0));
+        assert_eq!((plans.plans.len(), plans.refused.len()), (1, 0));
         let cases: Vec<_> =
-            plans[0].cases.iter().map(|c| (c.setting.threads, c.allocator.name)).collect();
+            plans.plans[0].cases.iter().map(|c| (c.setting.threads, c.allocator.name)).collect();
         let names: Vec<_> = cases.iter().map(|case| case.0).collect();
         assert_eq!(names, [2, 2, 1, 1]);
         assert!(cases.contains(&(2, "glibc")) && cases.contains(&(1, "bumpalo")));
@@ -185,11 +237,50 @@ mod tests {
 
     #[test]
     fn what_an_allocator_cannot_do_is_left_out_and_said() {
-        let (plans, left_out) =
-            plans(&wishes(&["query", "query-small"], &["typed-arena"], &[])).unwrap();
-        assert_eq!(plans.len(), 1);
-        assert_eq!(plans[0].workload.name, "query-small");
-        assert_eq!(left_out.len(), 1);
+        let plans = plans(&wishes(&["query", "query-small"], &["typed-arena"], &[])).unwrap();
+        assert_eq!(plans.plans.len(), 1);
+        assert_eq!(plans.plans[0].workload.name, "query-small");
+        assert_eq!(
+            plans.refused,
+            ["left out of query: typed-arena (it has no objects of any size)"]
+        );
         assert!(usage(&wishes(&["query"], &["typed-arena"], &[])).starts_with("nothing to run"));
+    }
+
+    #[test]
+    fn what_can_not_run_in_some_settings_is_said_with_its_threads() {
+        let plans = plans(&wishes(&["pair"], &["slab", "bumpalo", "typed-arena", "glibc"], &[]));
+        let plans = plans.unwrap();
+        let run =
+            plans.plans[0].cases.iter().map(|case| (case.setting.threads, case.allocator.name));
+        let run: Vec<_> = run.collect();
+        assert_eq!(run, [(1, "glibc"), (1, "slab"), (2, "glibc"), (16, "glibc")]);
+        assert_eq!(
+            plans.plans[0].left_out,
+            [
+                "bumpalo, typed-arena (its objects end with their task)",
+                "slab with 2 and 16 threads (it serves one thread alone)",
+            ]
+        );
+        assert_eq!(plans.refused.len(), 2);
+    }
+
+    #[test]
+    fn a_plain_name_runs_all_variants_once() {
+        let plans = plans(&wishes(&["burst", "burst-free"], &["glibc"], &[])).unwrap().plans;
+        let names: Vec<_> = plans.iter().map(|plan| plan.workload.name).collect();
+        assert_eq!(names, ["burst-alloc", "burst-free"]);
+    }
+
+    #[test]
+    fn a_number_of_threads_that_a_workload_does_not_run_with_is_refused() {
+        let both = plans(&wishes(&["exchange-1"], &["glibc"], &[1, 2, 4])).unwrap();
+        assert_eq!(both.plans[0].cases.len(), 1);
+        assert_eq!(
+            both.refused,
+            ["exchange-1 runs with 2 threads, a producer and a consumer, and not with 1 and 4"]
+        );
+        let why = usage(&wishes(&["exchange"], &["glibc"], &[3]));
+        assert!(why.starts_with("nothing to run: exchange-1000 runs with 2 threads"), "{why}");
     }
 }

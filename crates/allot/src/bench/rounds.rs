@@ -242,7 +242,7 @@ mod tests {
             allocators: vec!["glibc".to_owned(), "bumpalo".to_owned()],
             threads: vec![1],
         };
-        plans(&wishes).unwrap().0.remove(0)
+        plans(&wishes).unwrap().plans.remove(0)
     }
 
     #[test]

@@ -2,19 +2,23 @@
 
 use super::plan::Case;
 use super::rounds::Found;
-use crate::child::Report;
+use crate::child::{Report, SecondsReport};
 use crate::statistics::{median, median_whole, ratio};
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
-/// The allocator that ratios are taken against.
-pub const OWN: &str = "allotment-arena";
+/// The general-purpose allocators of which the fastest is the best peer.
+pub const PEERS: [&str; 5] = ["glibc", "jemalloc", "mimalloc", "snmalloc", "tcmalloc"];
 
 /// A row as `--json` prints it. A figure that could not be had is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub workload: &'static str,
     pub allocator: &'static str,
-    /// `malloc` (its objects are freed one by one) or `arena` (together).
+    /// The project's own allocator for this workload.
+    pub own: &'static str,
+    /// `malloc` (its objects are freed one by one), `arena` (together) or `fixed size` (one by one, all of one
+    /// size).
     pub kind: String,
     pub threads: usize,
     pub callers: Option<usize>,
@@ -28,18 +32,25 @@ pub struct Row {
     pub ns_per_op_max: Option<f64>,
     /// This row's time by the project's own row's, round by round.
     pub ratio_to_own: Option<f64>,
+    /// This row's time by the best peer's, round by round.
+    pub ratio_to_best_peer: Option<f64>,
+    /// The fastest of the general-purpose allocators in this setting.
+    pub best_peer: Option<&'static str>,
     /// The fastest of its setting.
     pub best: bool,
     pub base_rss_bytes: Option<u64>,
     pub peak_rss_bytes: Option<u64>,
     pub end_rss_bytes: Option<u64>,
     pub live_bytes: Option<u64>,
+    /// Resident bytes beyond the base after each step of the work.
+    #[serde(serialize_with = "as_object")]
+    pub rss_steps: Option<Vec<(&'static str, Option<u64>)>>,
     /// Of the measured part, over all threads.
     pub minor_faults: Option<u64>,
     /// In the measured part of a traced run, which has `traced_queries` queries.
     pub mmap_calls: Option<u64>,
     pub traced_queries: Option<u64>,
-    /// Tasks (queries, replies) of one run, over all threads.
+    /// Tasks (queries, replies) of one run, over all threads; null of a workload that has none.
     pub queries: Option<u64>,
     /// In the steady state, for each query.
     pub faults_per_query: Option<f64>,
@@ -51,6 +62,11 @@ pub struct Row {
     pub response_ms_avg: Option<f64>,
     pub response_ms_min: Option<f64>,
     pub response_ms_max: Option<f64>,
+    /// What the reservation before the measured part took.
+    pub reserve_ms: Option<f64>,
+    /// The ordinary seconds before it: the average one's work, and the worst one's.
+    pub second_ms_avg: Option<f64>,
+    pub second_ms_max: Option<f64>,
     /// The part of the time that is spent in the allocator, 0 to 1.
     pub alloc_share: Option<f64>,
     /// What kept the allocator from its best in this call, and the remedy.
@@ -67,10 +83,38 @@ impl Row {
         Some(self.peak_rss_bytes?.saturating_sub(self.base_rss_bytes?))
     }
 
+    /// Page faults: for each query, or of the whole measured part where there are none.
+    pub fn faults(&self) -> Option<f64> {
+        match self.queries {
+            Some(_) => self.faults_per_query,
+            None => self.minor_faults.map(|faults| faults as f64),
+        }
+    }
+
+    /// Memory system calls: for each query, or of the whole measured part where there are none.
+    pub fn calls(&self) -> Option<f64> {
+        match self.queries {
+            Some(_) => self.mmap_calls_per_query,
+            None => self.mmap_calls.map(|calls| calls as f64),
+        }
+    }
+
     /// Memory held at the end beyond the harness's own.
     pub fn end_net(&self) -> Option<u64> {
         Some(self.end_rss_bytes?.saturating_sub(self.base_rss_bytes?))
     }
+}
+
+fn as_object<S: Serializer>(
+    steps: &Option<Vec<(&'static str, Option<u64>)>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let Some(steps) = steps else { return serializer.serialize_none() };
+    let mut object = serializer.serialize_map(Some(steps.len()))?;
+    for (name, bytes) in steps {
+        object.serialize_entry(name, bytes)?;
+    }
+    object.end()
 }
 
 /// The rows of a plan's cases, in the same order.
@@ -81,20 +125,31 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
     let mut rows: Vec<Row> = cases
         .iter()
         .zip(found)
-        .map(|(case, own_found)| {
-            let own = cases
-                .iter()
-                .zip(found)
-                .find(|(other, _)| other.allocator.name == OWN && other.setting == case.setting);
-            let ratio = own.and_then(|(_, own)| ratio(&times(own_found), &times(own)));
-            row(case, own_found, ratio)
+        .map(|(case, found_here)| {
+            let beside =
+                || cases.iter().zip(found).filter(|(other, _)| other.setting == case.setting);
+            let to = |(_, other): (&Case, &Found)| ratio(&times(found_here), &times(other));
+            let own = beside().find(|(other, _)| other.allocator.name == case.workload.own());
+            let best_peer = beside()
+                .filter(|(other, found)| {
+                    PEERS.contains(&other.allocator.name) && found.failure.is_none()
+                })
+                .filter_map(|peer| Some((peer, median(times(peer.1).into_iter().flatten())?)))
+                .min_by(|(_, one), (_, other)| one.total_cmp(other))
+                .map(|(peer, _)| peer);
+            Row {
+                best_peer: best_peer.map(|(peer, _)| peer.allocator.name),
+                ratio_to_own: own.and_then(to).filter(|_| found_here.failure.is_none()),
+                ratio_to_best_peer: best_peer.and_then(to).filter(|_| found_here.failure.is_none()),
+                ..row(case, found_here)
+            }
         })
         .collect();
     mark_best(&mut rows);
     rows
 }
 
-fn row(case: &Case, found: &Found, ratio_to_own: Option<f64>) -> Row {
+fn row(case: &Case, found: &Found) -> Row {
     // A row of a case that failed has no figures: some rounds of a crashing allocator prove nothing.
     let reports: Vec<&Report> = match found.failure {
         Some(_) => Vec::new(),
@@ -109,10 +164,23 @@ fn row(case: &Case, found: &Found, ratio_to_own: Option<f64>) -> Row {
     let times = || reports.iter().map(|report| report.ns_per_op);
     let counts = found.counts.as_ref().filter(|_| found.failure.is_none());
     let seconds = each(|report| report.wall_seconds);
-    let queries = first.map(|report| report.tasks);
+    let queries = first.and_then(|report| report.tasks);
+    let second = |of: fn(&SecondsReport) -> Option<f64>| {
+        median(reports.iter().filter_map(|report| of(report.seconds.as_ref()?)))
+    };
+    let steps = || {
+        let bytes = |name: &str| {
+            let of = |report: &&Report| {
+                report.memory.steps.iter().find(|(step, _)| step == name).and_then(|step| step.1)
+            };
+            median_whole(&reports, of)
+        };
+        case.workload.steps().iter().map(|name| (*name, bytes(name))).collect()
+    };
     Row {
         workload: case.workload.name,
         allocator: case.allocator.name,
+        own: case.workload.own(),
         kind: case.allocator.kind.to_string(),
         threads: case.setting.threads,
         callers: case.setting.callers,
@@ -122,15 +190,18 @@ fn row(case: &Case, found: &Found, ratio_to_own: Option<f64>) -> Row {
         ns_per_op: each(|report| report.ns_per_op),
         ns_per_op_min: times().min_by(f64::total_cmp),
         ns_per_op_max: times().max_by(f64::total_cmp),
-        ratio_to_own: ratio_to_own.filter(|_| found.failure.is_none()),
+        ratio_to_own: None,
+        ratio_to_best_peer: None,
+        best_peer: None,
         best: false,
         base_rss_bytes: whole(|report| report.memory.base_rss_bytes),
         peak_rss_bytes: whole(|report| report.memory.peak_rss_bytes),
         end_rss_bytes: whole(|report| report.memory.end_rss_bytes),
         live_bytes: first.and_then(|report| report.live_bytes),
+        rss_steps: (!case.workload.steps().is_empty() && first.is_some()).then(steps),
         minor_faults: whole(|report| report.memory.minor_faults),
         mmap_calls: counts.map(|counts| counts.total()),
-        traced_queries: counts.and_then(|counts| counts.report()).map(|report| report.tasks),
+        traced_queries: counts.and_then(|counts| counts.report()?.tasks),
         queries,
         faults_per_query: median(reports.iter().filter_map(|report| report.steady_faults_per_task)),
         mmap_calls_per_query: counts.and_then(|counts| counts.steady_calls_per_task()),
@@ -139,6 +210,9 @@ fn row(case: &Case, found: &Found, ratio_to_own: Option<f64>) -> Row {
         response_ms_avg: response(|response| response.average_ms),
         response_ms_min: response(|response| response.min_ms),
         response_ms_max: response(|response| response.max_ms),
+        reserve_ms: second(|second| second.reserve_ms),
+        second_ms_avg: second(|second| Some(second.average_ms)),
+        second_ms_max: second(|second| Some(second.worst_ms)),
         alloc_share: found.share.filter(|_| found.failure.is_none()),
         handicap: first.and_then(|report| report.handicap.clone()),
         policy: case.allocator.policy,
@@ -168,7 +242,7 @@ pub mod tests {
     pub fn report(ns_per_op: f64) -> Report {
         Report {
             ops: 1000,
-            tasks: 10,
+            tasks: Some(10),
             wall_seconds: ns_per_op * 1e-6,
             ns_per_op,
             memory: MemoryReport {
@@ -176,11 +250,13 @@ pub mod tests {
                 peak_rss_bytes: Some(300),
                 end_rss_bytes: Some(90),
                 minor_faults: Some(0),
+                steps: Vec::new(),
             },
             live_bytes: None,
             steady_tasks: 8,
             steady_faults_per_task: Some(0.0),
             responses: None,
+            seconds: None,
             handicap: None,
         }
     }
@@ -189,13 +265,15 @@ pub mod tests {
         Found { reports: times.iter().map(|ns| Some(report(*ns))).collect(), ..Found::default() }
     }
 
+    const OWN: &str = "allotment-arena";
+
     fn cases() -> Vec<Case> {
         let wishes = Wishes {
             workloads: vec!["grow".to_owned()],
             allocators: vec![OWN.to_owned(), "glibc".to_owned(), "bumpalo".to_owned()],
             threads: vec![1],
         };
-        plans(&wishes).unwrap().0.remove(0).cases
+        plans(&wishes).unwrap().plans.remove(0).cases
     }
 
     #[test]
@@ -208,6 +286,41 @@ pub mod tests {
         assert_eq!((rows[1].ns_per_op_min, rows[1].ns_per_op_max), (Some(3.0), Some(8.0)));
         assert_eq!((rows[1].ratio_to_own, rows[1].best), (Some(3.0), false));
         assert_eq!((rows[1].peak_net(), rows[1].end_net()), (Some(200), Some(0)));
+        // The only one of the general-purpose allocators here.
+        assert!(rows.iter().all(|row| row.best_peer == Some("glibc")));
+        assert_eq!(rows[0].ratio_to_best_peer, Some(1.0 / 3.0));
+        assert_eq!(rows[1].ratio_to_best_peer, Some(1.0));
+    }
+
+    #[test]
+    fn a_peer_that_failed_is_not_the_best_one() {
+        let failed = Found { failure: Some("ended by SIGSEGV".to_owned()), ..found(&[1.0]) };
+        let rows = rows(&cases(), &[found(&[2.0]), failed, found(&[3.0])]);
+        assert!(rows.iter().all(|row| row.best_peer.is_none()));
+        assert_eq!(rows[0].ratio_to_best_peer, None);
+    }
+
+    #[test]
+    fn steps_are_medians_by_name_and_one_that_was_not_reached_is_null() {
+        let wishes = Wishes {
+            workloads: vec!["churn".to_owned()],
+            allocators: vec!["sharded-slab".to_owned()],
+            threads: vec![1],
+        };
+        let cases = plans(&wishes).unwrap().plans.remove(0).cases;
+        let with = |bytes: u64| {
+            let mut report = report(1.0);
+            report.memory.steps =
+                vec![("burst".to_owned(), Some(bytes)), ("frees".to_owned(), None)];
+            Some(report)
+        };
+        let found = Found { reports: vec![with(10), with(30), with(20)], ..Found::default() };
+        let rows = rows(&cases, &[found]);
+        let json = serde_json::to_value(&rows[0]).unwrap();
+        let steps = json["rss_steps"].as_object().unwrap();
+        assert_eq!(steps["burst"], 20);
+        assert_eq!(steps.len(), cases[0].workload.steps().len());
+        assert!(steps.iter().all(|(name, bytes)| name == "burst" || bytes.is_null()));
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Rows as tables for the eye.
 
-use super::row::{OWN, Row};
+use super::details::Details;
+use super::plan::Plan;
+use super::row::Row;
 use crate::failure::Failure;
 use crate::output::{HEADING, NOTE, line, styled, wrapped};
 use crate::table::{Line, Stand, figure, mebibytes, render, time};
 use workloads::{Setting, Workload};
 
 /// Prints a table for each setting of a workload.
-pub fn print(workload: &Workload, rows: &[Row]) -> Result<(), Failure> {
+pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
+    let workload = plan.workload;
     for rows in rows.chunk_by(|one, next| setting(one) == setting(next)) {
         let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
         let rounds = format!("{rounds} round{}", if rounds == 1 { "" } else { "s" });
@@ -21,18 +24,57 @@ pub fn print(workload: &Workload, rows: &[Row]) -> Result<(), Failure> {
             line(responses(rows))?;
             line("")?;
         }
+        if let Some(details) = Details::of(workload) {
+            let head: Vec<&str> = details.head.iter().map(String::as_str).collect();
+            let lines = rows.iter().map(|row| {
+                let name = std::iter::once(row.allocator.to_owned());
+                (stand(row), name.chain(details.cells(row)).collect())
+            });
+            line(render(&head, &lines.collect::<Vec<Line>>()))?;
+            line("")?;
+        }
+        if let Some(text) = beside_the_best_peer(workload, rows) {
+            line(text)?;
+            line("")?;
+        }
+    }
+    if !plan.left_out.is_empty() {
+        let text = format!("Left out of {}: {}.", workload.name, plan.left_out.join("; "));
+        line(styled(NOTE, wrapped(&text)))?;
+        line("")?;
     }
     Ok(())
 }
 
+/// The project's own row beside the fastest of the general-purpose allocators.
+fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
+    let own = rows.iter().find(|row| row.allocator == workload.own())?;
+    let ratio = own.ratio_to_best_peer?;
+    Some(format!("{} takes {ratio:.2}x the time of {}.", own.allocator, own.best_peer?))
+}
+
 /// What the columns mean, once for all tables.
 pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
+    let mut own: Vec<&str> = rows.iter().map(|row| row.own).collect();
+    own.sort_unstable();
+    own.dedup();
     let mut text = format!(
         "Medians over the rounds, min and max beside them; » marks the fastest. ratio: time by that of \
-         {OWN}, round by round: above 1 is slower. peak, end: resident MiB beyond the harness's own. \
+         {}, round by round: above 1 is slower. peak, end: resident MiB beyond the harness's own. \
          faults, calls: page faults and memory system calls (mmap, munmap, mremap, madvise, mprotect, \
-         brk) a query or reply in the steady state, after each thread's first two."
+         brk)",
+        own.join(" or ")
     );
+    let (with_tasks, without): (Vec<&&Row>, Vec<&&Row>) =
+        rows.iter().partition(|row| row.queries.is_some());
+    text += match (with_tasks.is_empty(), without.is_empty()) {
+        (false, true) => " a query or reply in the steady state, after each thread's first two.",
+        (true, _) => " of the measured part; calls in a traced run that does less.",
+        (false, false) => {
+            " a query or reply in the steady state, after each thread's first two; where there are none, of \
+             the measured part, calls in a traced run that does less."
+        }
+    };
     if rows.iter().all(|row| row.mmap_calls.is_none()) {
         text += " No calls: tracing is not permitted here.";
     }
@@ -54,7 +96,7 @@ fn setting(row: &Row) -> Setting {
 }
 
 fn stand(row: &Row) -> Stand {
-    match (row.best, row.allocator == OWN) {
+    match (row.best, row.allocator == row.own) {
         (true, _) => Stand::Best,
         (_, true) => Stand::Own,
         _ => Stand::Plain,
@@ -75,8 +117,8 @@ fn speed(workload: &Workload, rows: &[Row]) -> String {
                 row.ratio_to_own.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
                 mebibytes(row.peak_net()),
                 mebibytes(row.end_net()),
-                figure(row.faults_per_query),
-                figure(row.mmap_calls_per_query),
+                figure(row.faults()),
+                figure(row.calls()),
             ];
             (stand(row), cells)
         })

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::time::Duration;
+use workloads::fixed_size::Seconds;
 use workloads::{Effort, Load, Outcome, Setting, Watch, Workload, query};
 
 /// What a run is for.
@@ -58,7 +59,8 @@ impl ChildArguments {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub ops: u64,
-    pub tasks: u64,
+    /// `None` of a workload that has none.
+    pub tasks: Option<u64>,
     pub wall_seconds: f64,
     pub ns_per_op: f64,
     pub memory: MemoryReport,
@@ -66,6 +68,7 @@ pub struct Report {
     pub steady_tasks: u64,
     pub steady_faults_per_task: Option<f64>,
     pub responses: Option<ResponseReport>,
+    pub seconds: Option<SecondsReport>,
     /// What kept the allocator from its best in this process.
     pub handicap: Option<String>,
 }
@@ -77,6 +80,31 @@ pub struct MemoryReport {
     pub peak_rss_bytes: Option<u64>,
     pub end_rss_bytes: Option<u64>,
     pub minor_faults: Option<u64>,
+    /// Resident bytes beyond the base after each step of the work that was reached.
+    pub steps: Vec<(String, Option<u64>)>,
+}
+
+/// Ordinary seconds, and a reservation, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SecondsReport {
+    /// `None` where the allocator has no reservation, or was not asked for one.
+    pub reserve_ms: Option<f64>,
+    pub average_ms: f64,
+    pub worst_ms: f64,
+}
+
+impl From<Seconds> for SecondsReport {
+    fn from(seconds: Seconds) -> Self {
+        Self {
+            reserve_ms: seconds.reserve.map(ms),
+            average_ms: ms(seconds.average),
+            worst_ms: ms(seconds.worst),
+        }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// Response times, in milliseconds.
@@ -89,7 +117,6 @@ pub struct ResponseReport {
 
 impl From<query::Responses> for ResponseReport {
     fn from(responses: query::Responses) -> Self {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
             average_ms: ms(responses.average),
             min_ms: ms(responses.min),
@@ -100,7 +127,7 @@ impl From<query::Responses> for ResponseReport {
 
 impl Report {
     fn new(allocator: &str, outcome: &Outcome, memory: MemoryReport) -> Self {
-        let about = peers::known().iter().find(|about| about.name == allocator);
+        let about = peers::about(allocator).ok();
         Self {
             ops: outcome.ops,
             tasks: outcome.tasks,
@@ -111,6 +138,7 @@ impl Report {
             steady_tasks: outcome.steady.tasks,
             steady_faults_per_task: outcome.steady.faults_per_task(),
             responses: outcome.responses.map(ResponseReport::from),
+            seconds: outcome.seconds.map(SecondsReport::from),
             handicap: about.and_then(|about| (about.handicap)()).map(str::to_owned),
         }
     }
@@ -173,6 +201,7 @@ impl Gauge {
 
 impl Watch for Gauge {
     fn ready(&self) {
+        memory::map_programs();
         self.note(|report| report.base_rss_bytes = memory::resident());
         memory::forget_peak();
     }
@@ -199,6 +228,14 @@ impl Watch for Gauge {
                 faults.zip(report.minor_faults).map(|(after, before)| after.saturating_sub(before));
             report.peak_rss_bytes = memory::peak_resident();
             report.end_rss_bytes = memory::resident();
+        });
+    }
+
+    fn step(&self, name: &'static str) {
+        let now = memory::resident();
+        self.note(|report| {
+            let net = now.zip(report.base_rss_bytes).map(|(now, base)| now.saturating_sub(base));
+            report.steps.push((name.to_owned(), net));
         });
     }
 }

@@ -65,4 +65,11 @@ impl Heap for Calls {
         // SAFETY: the same promise as the caller's.
         unsafe { grow_by_copy::<Self>(block, old, new_size) }
     }
+
+    #[cfg(target_env = "gnu")]
+    unsafe fn trim() -> bool {
+        // SAFETY: may be called at any time.
+        unsafe { libc::malloc_trim(0) };
+        true
+    }
 }

@@ -14,6 +14,12 @@ pub(crate) type Mimalloc = Malloc<Calls>;
 
 pub(crate) const ORIGIN: &str = "mimalloc 3.3.2, from libmimalloc-sys 0.1.49";
 
+// From mimalloc's `mimalloc.h`; the crate links it in, and declares it only with more of its features.
+unsafe extern "C" {
+    /// Gives back what the calling thread's heap keeps; with `force`, all that can be.
+    fn mi_collect(force: bool);
+}
+
 pub(crate) enum Calls {}
 
 impl Heap for Calls {
@@ -55,5 +61,11 @@ impl Heap for Calls {
             }
         }
         .cast()
+    }
+
+    unsafe fn trim() -> bool {
+        // SAFETY: may be called on any thread at any time.
+        unsafe { mi_collect(true) };
+        true
     }
 }

@@ -16,7 +16,7 @@
 //! The invariants are those of [`malloc`](crate::malloc).
 
 use std::alloc::Layout;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Once;
 use std::thread;
 
@@ -37,6 +37,10 @@ unsafe extern "C" {
     fn TCMallocInternalRealloc(block: *mut c_void, size: usize) -> *mut c_void;
     /// Whether caches belong to CPUs.
     fn MallocExtension_Internal_GetPerCpuCachesActive() -> bool;
+    /// Empties a CPU's cache.
+    fn MallocExtension_Internal_ReleaseCpuMemory(cpu: c_int) -> usize;
+    /// Gives so many unused bytes back to the system, if there are.
+    fn MallocExtension_Internal_ReleaseMemoryToSystem(bytes: usize) -> usize;
 }
 
 pub(crate) enum Calls {}
@@ -106,6 +110,18 @@ impl Heap for Calls {
         }
         // SAFETY: the same promise as the caller's.
         unsafe { grow_by_copy::<Self>(block, old, new_size) }
+    }
+
+    unsafe fn trim() -> bool {
+        // SAFETY: may be asked at any time.
+        let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        for cpu in 0..c_int::try_from(cpus).unwrap_or(0) {
+            // SAFETY: a CPU that there is; may be called at any time.
+            unsafe { MallocExtension_Internal_ReleaseCpuMemory(cpu) };
+        }
+        // SAFETY: as many bytes as there may be.
+        unsafe { MallocExtension_Internal_ReleaseMemoryToSystem(usize::MAX) };
+        true
     }
 }
 

@@ -1,4 +1,8 @@
-//! Two small allocators for this crate's own tests, which count what they give and get back.
+//! Small allocators for this crate's own tests, which count what they give and get back.
+
+mod audited;
+
+pub use audited::{Audit, Audited, audited, live};
 
 use peers::{Allocator, Task};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};

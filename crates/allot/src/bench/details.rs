@@ -1,0 +1,49 @@
+//! What some workloads tell besides time: the memory after each step, the times beside the measured part.
+
+use super::row::Row;
+use crate::table::{mebibytes, time};
+use workloads::Workload;
+
+/// A second table, with a line for each row.
+#[derive(Debug)]
+pub struct Details {
+    /// The headings; the first one stands over the allocators' names.
+    pub head: Vec<String>,
+    cells: fn(&Row) -> Vec<String>,
+}
+
+impl Details {
+    /// Those of a workload, if it has any.
+    pub fn of(workload: &Workload) -> Option<Self> {
+        if workload.has_seconds() {
+            let head = ["allocator", "boundary", "reserve", "avg second", "worst second"];
+            Some(Self { head: head.map(str::to_owned).to_vec(), cells: seconds })
+        } else if !workload.steps().is_empty() {
+            let steps = workload.steps().iter().map(|name| name.replace('_', " "));
+            let head = ["MiB after", "live"].map(str::to_owned).into_iter().chain(steps).collect();
+            Some(Self { head, cells: memory })
+        } else {
+            None
+        }
+    }
+
+    /// A row's figures, under all headings but the first.
+    pub fn cells(&self, row: &Row) -> Vec<String> {
+        let mut cells = (self.cells)(row);
+        // A row that failed has none.
+        cells.resize(self.head.len() - 1, "-".to_owned());
+        cells
+    }
+}
+
+/// The boundary as a whole, and what was timed before it.
+fn seconds(row: &Row) -> Vec<String> {
+    let boundary = row.seconds.map(|seconds| seconds * 1e3);
+    [boundary, row.reserve_ms, row.second_ms_avg, row.second_ms_max].map(time).to_vec()
+}
+
+/// The memory held after each step, beyond the harness's own.
+fn memory(row: &Row) -> Vec<String> {
+    let steps = row.rss_steps.iter().flatten().map(|(_, bytes)| mebibytes(*bytes));
+    std::iter::once(mebibytes(row.live_bytes)).chain(steps).collect()
+}

@@ -1,0 +1,182 @@
+//! The threads of a run on one shared allocator, who work in parts: all begin a part at once, and none
+//! begins the next one before all have ended this one.
+
+use crate::team::AbortIfPanicking;
+use crate::watch::Watch;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the workers of one run share.
+pub struct Crew<'w> {
+    threads: usize,
+    watch: &'w dyn Watch,
+    barrier: Barrier,
+    times: Mutex<Times>,
+}
+
+/// A part's times.
+struct Times {
+    began: Instant,
+    last_finish: Instant,
+}
+
+/// Runs `work` on `threads` workers and returns what each of them did.
+///
+/// Each worker first makes what it works on with `prepare` (and touches it), on its own thread; then the watch
+/// is told that all are ready; then all work. One worker is the calling thread itself, with no other beside
+/// it: a malloc that is faster in a process with one thread shows it.
+pub fn run<S, R: Send>(
+    threads: usize,
+    watch: &dyn Watch,
+    prepare: impl Fn(usize) -> S + Sync,
+    work: impl Fn(Worker<'_, '_>, S) -> R + Sync,
+) -> Vec<R> {
+    let now = Instant::now();
+    let crew = Crew {
+        threads,
+        watch,
+        barrier: Barrier::new(threads),
+        times: Mutex::new(Times { began: now, last_finish: now }),
+    };
+    let worker = |index| {
+        let worker = Worker { crew: &crew, index };
+        let seat = prepare(index);
+        worker.lead(|| watch.ready());
+        work(worker, seat)
+    };
+    if threads == 1 {
+        return vec![worker(0)];
+    }
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|index| {
+                let worker = &worker;
+                scope.spawn(move || {
+                    let guard = AbortIfPanicking;
+                    let result = worker(index);
+                    std::mem::forget(guard);
+                    result
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// One worker's place in its crew.
+#[derive(Clone, Copy)]
+pub struct Worker<'c, 'w> {
+    crew: &'c Crew<'w>,
+    /// Which worker it is, from 0.
+    pub index: usize,
+}
+
+impl Worker<'_, '_> {
+    /// The measured part: the watch is told of its begin and its end. Returns the time from the common start to
+    /// the last finish, the same for all workers.
+    pub fn measured(&self, part: impl FnOnce()) -> Duration {
+        self.lead(|| self.crew.watch.begin());
+        let wall = self.timed(part);
+        self.lead(|| self.crew.watch.end());
+        wall
+    }
+
+    /// A part that is timed alone.
+    pub fn timed(&self, part: impl FnOnce()) -> Duration {
+        self.lead(|| {
+            let now = Instant::now();
+            *self.times() = Times { began: now, last_finish: now };
+        });
+        part();
+        let finished = Instant::now();
+        {
+            let mut times = self.times();
+            times.last_finish = times.last_finish.max(finished);
+        }
+        self.wait();
+        let wall = {
+            let times = self.times();
+            times.last_finish - times.began
+        };
+        // Nobody begins the next part before all have read this one's times.
+        self.wait();
+        wall
+    }
+
+    /// All workers wait until one of them has done something.
+    pub fn lead(&self, work: impl FnOnce()) {
+        self.wait();
+        if self.index == 0 {
+            work();
+        }
+        self.wait();
+    }
+
+    /// Tells the watch that a step of the work is done, on one worker while the others wait.
+    pub fn step(&self, name: &'static str) {
+        self.lead(|| self.crew.watch.step(name));
+    }
+
+    fn wait(&self) {
+        if self.crew.threads > 1 {
+            self.crew.barrier.wait();
+        }
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.crew.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Default)]
+    struct Diary(Mutex<Vec<&'static str>>);
+
+    impl Watch for Diary {
+        fn ready(&self) {
+            self.0.lock().unwrap().push("ready");
+        }
+        fn begin(&self) {
+            self.0.lock().unwrap().push("begin");
+        }
+        fn end(&self) {
+            self.0.lock().unwrap().push("end");
+        }
+        fn step(&self, name: &'static str) {
+            self.0.lock().unwrap().push(name);
+        }
+    }
+
+    #[test]
+    fn the_watch_is_told_of_each_step_once_and_in_order() {
+        for threads in [1, 3] {
+            let diary = Diary::default();
+            let done = AtomicUsize::new(0);
+            let walls = run(
+                threads,
+                &diary,
+                |index| index,
+                |worker, seat| {
+                    assert_eq!(worker.index, seat);
+                    let untold = worker.timed(|| ());
+                    let wall = worker.measured(|| _ = done.fetch_add(1, Ordering::Relaxed));
+                    // All have done their part before any goes on.
+                    assert_eq!(done.load(Ordering::Relaxed), threads);
+                    worker.step("step");
+                    (untold, wall)
+                },
+            );
+            assert_eq!(*diary.0.lock().unwrap(), ["ready", "begin", "end", "step"]);
+            assert_eq!(walls.len(), threads);
+            assert!(walls.iter().all(|wall| *wall == walls[0]), "one time for all");
+        }
+    }
+}

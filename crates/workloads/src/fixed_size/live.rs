@@ -1,0 +1,204 @@
+//! `pair`, `lifo`, `fifo`, `random`: one object allocated and one freed, 10,000 live.
+
+use super::Figures;
+use super::places::{Indices, Places, fill, replace};
+use crate::catalogue::Effort;
+use crate::crew::{self, Worker};
+use crate::random::Random;
+use crate::watch::Watch;
+use peers::{FixedSize, FixedSizeLocal, OBJECT};
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+/// Objects that live at a time, on each thread.
+pub const LIVE: usize = 10_000;
+
+/// Draws after which `random` begins again.
+const DRAWS: usize = 1 << 16;
+
+/// Which object is freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The one just allocated, [`LIVE`] others lying beside it.
+    AtOnce,
+    /// [`LIVE`] are allocated; then they are freed, the last one first.
+    Lifo,
+    /// [`LIVE`] are allocated; then they are freed, the first one first.
+    Fifo,
+    /// One of [`LIVE`] at random; a new one takes its place.
+    Random,
+}
+
+impl Order {
+    /// Pairs between two looks at the whole.
+    fn round(self) -> usize {
+        if self == Self::Random { DRAWS } else { LIVE }
+    }
+
+    /// Rounds that each thread does: so many that the fastest allocators take a tenth of a second, and
+    /// that each of many threads has several turns on its core.
+    fn rounds(self, threads: usize, effort: Effort) -> usize {
+        let pairs: usize = if effort == Effort::Quick { 16_000_000 } else { 64_000_000 };
+        let pairs = if threads > 4 { 2 * pairs } else { pairs };
+        pairs.div_ceil(threads * self.round())
+    }
+}
+
+/// What a worker has ready.
+struct Seat<O> {
+    places: Places<O>,
+    draws: Indices,
+}
+
+/// Runs it.
+pub fn run<A: FixedSize>(
+    order: Order,
+    threads: usize,
+    effort: Effort,
+    watch: &dyn Watch,
+) -> Figures {
+    rounds::<A>(order, threads, order.rounds(threads, effort), watch)
+}
+
+fn rounds<A: FixedSize>(order: Order, threads: usize, rounds: usize, watch: &dyn Watch) -> Figures {
+    let store = OnceLock::new();
+    let walls = crew::run(
+        threads,
+        watch,
+        |index| Seat {
+            places: Places::<A::Object>::touched(LIVE),
+            draws: Indices::drawn(DRAWS, LIVE, &mut Random::stream(index as u64)),
+        },
+        |worker: Worker<'_, '_>, mut seat| {
+            let local = store.get_or_init(|| A::new(OBJECT)).local();
+            let places = &mut seat.places;
+            match order {
+                Order::AtOnce | Order::Random => {
+                    fill(&local, places.all());
+                    let wall = worker.measured(|| {
+                        for _ in 0..rounds {
+                            if order == Order::AtOnce {
+                                pairs(&local);
+                            } else {
+                                // SAFETY: drawn below the number of places, which are full.
+                                unsafe { replace(&local, places, &seat.draws) };
+                            }
+                        }
+                    });
+                    // SAFETY: the places are full.
+                    unsafe { empty(&local, places.all().iter()) };
+                    wall
+                }
+                Order::Lifo => worker.measured(|| {
+                    for _ in 0..rounds {
+                        fill(&local, places.all());
+                        // SAFETY: just filled.
+                        unsafe { empty(&local, places.all().iter().rev()) };
+                    }
+                }),
+                Order::Fifo => worker.measured(|| {
+                    for _ in 0..rounds {
+                        fill(&local, places.all());
+                        // SAFETY: just filled.
+                        unsafe { empty(&local, places.all().iter()) };
+                    }
+                }),
+            }
+        },
+    );
+    let beside = usize::from(order == Order::AtOnce);
+    Figures {
+        ops: (threads * rounds * order.round()) as u64,
+        wall: walls[0],
+        live_bytes: (threads * (LIVE + beside) * OBJECT.size()) as u64,
+        seconds: None,
+    }
+}
+
+/// Frees the object of each place.
+///
+/// # Safety
+/// Each has one that came from this allocator; none is used after.
+#[inline(always)]
+unsafe fn empty<'p, L: FixedSizeLocal>(
+    local: &L,
+    places: impl Iterator<Item = &'p MaybeUninit<L::Object>>,
+) where
+    L::Object: 'p,
+{
+    for place in places {
+        // SAFETY: the caller's promise.
+        unsafe { local.free(place.assume_init()) };
+    }
+}
+
+#[inline(never)]
+fn pairs<L: FixedSizeLocal>(local: &L) {
+    for word in 0..LIVE as u64 {
+        let object = local.alloc(word);
+        // SAFETY: it came from this allocator and is not used after.
+        unsafe { local.free(object) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Audit, audited};
+    use crate::watch::Unwatched;
+
+    const ORDERS: [Order; 4] = [Order::AtOnce, Order::Lifo, Order::Fifo, Order::Random];
+
+    #[test]
+    fn each_operation_is_one_allocation_and_one_free_and_nothing_is_left() {
+        for order in ORDERS {
+            for threads in [1, 3] {
+                let (figures, audit) =
+                    audited(|| rounds::<crate::testing::Audited>(order, threads, 2, &Unwatched));
+                assert_eq!(figures.ops, (threads * 2 * order.round()) as u64);
+                // Those that lie beside them, or that are replaced, are not counted.
+                let beside = match order {
+                    Order::AtOnce | Order::Random => (threads * LIVE) as u64,
+                    Order::Lifo | Order::Fifo => 0,
+                };
+                assert_eq!(audit.allocated, figures.ops + beside, "{order:?}");
+                assert_eq!(audit.freed, audit.allocated, "{order:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_objects_live_than_are_said_to() {
+        for order in ORDERS {
+            let (figures, audit): (Figures, Audit) =
+                audited(|| rounds::<crate::testing::Audited>(order, 1, 1, &Unwatched));
+            assert_eq!(audit.most_live as usize * OBJECT.size(), figures.live_bytes as usize);
+        }
+    }
+
+    #[test]
+    fn the_orders_are_what_their_names_say() {
+        let freed = |order| {
+            let (_, audit) = audited(|| rounds::<crate::testing::Audited>(order, 1, 1, &Unwatched));
+            audit.words_freed
+        };
+        let up: Vec<u64> = (0..LIVE as u64).collect();
+        let down: Vec<u64> = up.iter().rev().copied().collect();
+        assert_eq!(freed(Order::Fifo), up);
+        assert_eq!(freed(Order::Lifo), down);
+        assert_eq!(freed(Order::AtOnce)[..LIVE], up);
+        let random = freed(Order::Random);
+        assert_eq!(random.len(), DRAWS + LIVE);
+        assert!(random != freed(Order::AtOnce) && random[..LIVE] != up);
+    }
+
+    #[test]
+    fn quick_runs_are_shorter_and_no_thread_has_nothing_to_do() {
+        for order in ORDERS {
+            for threads in [1, 2, 16, crate::catalogue::MOST_THREADS] {
+                let quick = order.rounds(threads, Effort::Quick);
+                assert!((1..=order.rounds(threads, Effort::Full)).contains(&quick));
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `stress`: the array allocator's own stress test, in its shape.
+//!
+//! Each thread has so many elements. In a cycle it allocates them all; then a fifth, a quarter, a third and a
+//! half of them, from the first on, are freed and allocated again; then every 50th, 40th, 30th, 20th and 10th;
+//! then all are freed. All threads use one allocator.
+
+use super::Figures;
+use super::places::Places;
+use crate::crew;
+use crate::watch::Watch;
+use peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Elements of each thread, if nobody says otherwise.
+pub const ELEMENTS: usize = 10_000;
+
+/// The parts that are replaced, as divisors of the whole.
+const DIVISORS: [usize; 4] = [5, 4, 3, 2];
+
+/// Then every so manyth is replaced.
+const STRIDES: [usize; 5] = [50, 40, 30, 20, 10];
+
+/// What one thread has done so far. Others may read it at any time.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Count {
+    allocated: AtomicU64,
+    freed: AtomicU64,
+}
+
+impl Count {
+    /// Objects allocated.
+    pub fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Objects freed.
+    pub fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
+    }
+
+    // One thread writes: no need for an atomic addition. The order does not matter: they are only counts.
+    fn add(counter: &AtomicU64, more: usize) {
+        counter.store(counter.load(Ordering::Relaxed) + more as u64, Ordering::Relaxed);
+    }
+}
+
+/// Allocations, and frees, of one cycle.
+pub fn pairs_a_cycle(elements: usize) -> u64 {
+    let parts: usize = DIVISORS.iter().map(|divisor| elements / divisor).sum();
+    let strides: usize = STRIDES.iter().map(|stride| elements.div_ceil(*stride)).sum();
+    (elements + parts + strides) as u64
+}
+
+/// Runs it for so long; each thread ends with the cycle that it is in.
+pub(crate) fn run<A: FixedSize>(
+    threads: usize,
+    elements: usize,
+    time: Duration,
+    watch: &dyn Watch,
+) -> Figures {
+    let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
+    let wall = cycles::<A, _>(&counts, elements, watch, || {
+        let began = Instant::now();
+        move || began.elapsed() < time
+    });
+    Figures {
+        ops: counts.iter().map(Count::allocated).sum(),
+        wall,
+        live_bytes: (threads * elements * OBJECT.size()) as u64,
+        seconds: None,
+    }
+}
+
+/// Runs it with the allocator of this name, a thread for each of the counts, until told to stop. Returns the
+/// time from the common start to the last finish.
+pub fn until_stopped(
+    allocator: &str,
+    elements: usize,
+    counts: &[Count],
+    stop: &AtomicBool,
+    watch: &dyn Watch,
+) -> Result<Duration, UnknownAllocator> {
+    struct UntilStopped<'c> {
+        elements: usize,
+        counts: &'c [Count],
+        stop: &'c AtomicBool,
+        watch: &'c dyn Watch,
+    }
+
+    impl FixedSizeVisitor for UntilStopped<'_> {
+        type Output = Duration;
+
+        fn visit<A: FixedSize>(self, _: &'static About) -> Duration {
+            cycles::<A, _>(self.counts, self.elements, self.watch, || {
+                || !self.stop.load(Ordering::Relaxed)
+            })
+        }
+    }
+
+    peers::with_fixed_size(allocator, UntilStopped { elements, counts, stop, watch })
+}
+
+/// Cycles on a thread for each count, as long as what `begin` returned at the thread's begin says to go on.
+fn cycles<A: FixedSize, G: Fn() -> bool>(
+    counts: &[Count],
+    elements: usize,
+    watch: &dyn Watch,
+    begin: impl Fn() -> G + Sync,
+) -> Duration {
+    let store = OnceLock::new();
+    let walls = crew::run(
+        counts.len(),
+        watch,
+        |_| Places::<A::Object>::touched(elements),
+        |worker, mut places| {
+            let local = store.get_or_init(|| A::new(OBJECT)).local();
+            worker.measured(|| {
+                let go_on = begin();
+                let mut cycle = Cycle { local: &local, count: &counts[worker.index] };
+                loop {
+                    // SAFETY: the places are this worker's, and a cycle leaves them empty.
+                    unsafe { cycle.run(places.all()) };
+                    if !go_on() {
+                        break;
+                    }
+                }
+            })
+        },
+    );
+    walls[0]
+}
+
+/// One thread's cycles.
+struct Cycle<'c, L> {
+    local: &'c L,
+    count: &'c Count,
+}
+
+impl<L: FixedSizeLocal> Cycle<'_, L> {
+    /// One cycle: the places are empty before and after.
+    ///
+    /// # Safety
+    /// Nobody else frees the objects while they are in the places.
+    unsafe fn run(&mut self, places: &mut [MaybeUninit<L::Object>]) {
+        self.fill(places, 1);
+        for divisor in DIVISORS {
+            let part = places.len() / divisor;
+            // SAFETY: all places are full.
+            unsafe { self.empty(&places[..part], 1) };
+            self.fill(&mut places[..part], 1);
+        }
+        for stride in STRIDES {
+            // SAFETY: all places are full.
+            unsafe { self.empty(places, stride) };
+            self.fill(places, stride);
+        }
+        // SAFETY: all places are full.
+        unsafe { self.empty(places, 1) };
+    }
+
+    #[inline(never)]
+    fn fill(&mut self, places: &mut [MaybeUninit<L::Object>], stride: usize) {
+        for (word, place) in (0..).zip(places.iter_mut().step_by(stride)) {
+            place.write(self.local.alloc(word));
+        }
+        Count::add(&self.count.allocated, places.len().div_ceil(stride));
+    }
+
+    /// # Safety
+    /// Every place that the stride reaches has an object of this allocator, which is not used after.
+    #[inline(never)]
+    unsafe fn empty(&mut self, places: &[MaybeUninit<L::Object>], stride: usize) {
+        for place in places.iter().step_by(stride) {
+            // SAFETY: the caller's promise.
+            unsafe { self.local.free(place.assume_init()) };
+        }
+        Count::add(&self.count.freed, places.len().div_ceil(stride));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Audited, audited};
+    use crate::watch::Unwatched;
+
+    /// Cycles until each thread has asked so many times whether to go on.
+    fn some_cycles(threads: usize, elements: usize, cycles: usize) -> Vec<Count> {
+        let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
+        super::cycles::<Audited, _>(&counts, elements, &Unwatched, || {
+            let asked = std::cell::Cell::new(0);
+            move || asked.replace(asked.get() + 1) + 1 < cycles
+        });
+        counts
+    }
+
+    #[test]
+    fn a_cycle_replaces_the_parts_of_the_seed_and_leaves_nothing() {
+        // 100 + (20 + 25 + 33 + 50) + (2 + 3 + 4 + 5 + 10)
+        assert_eq!(pairs_a_cycle(100), 252);
+        let (counts, audit) = audited(|| some_cycles(1, 100, 1));
+        assert_eq!((counts[0].allocated(), counts[0].freed()), (252, 252));
+        assert_eq!((audit.allocated, audit.freed, audit.most_live), (252, 252, 100));
+        // After the first hundred: a fifth from the first on, then a quarter; the words are new each time.
+        let expected: Vec<u64> = (0..20).chain(0..20).chain(20..25).collect();
+        assert_eq!(audit.words_freed[..45], expected);
+    }
+
+    #[test]
+    fn every_thread_counts_what_it_does() {
+        let (counts, audit) = audited(|| some_cycles(3, 1000, 4));
+        for count in &counts {
+            assert_eq!(count.allocated(), 4 * pairs_a_cycle(1000));
+            assert_eq!(count.freed(), count.allocated());
+        }
+        assert_eq!(audit.allocated, 3 * 4 * pairs_a_cycle(1000));
+        assert_eq!(audit.freed, audit.allocated);
+        assert!(audit.most_live <= 3 * 1000);
+    }
+
+    #[test]
+    fn it_ends_when_its_time_is_over_or_when_it_is_told_to() {
+        let (figures, audit) =
+            audited(|| run::<Audited>(2, 50, Duration::from_millis(1), &Unwatched));
+        assert_eq!(figures.ops, audit.allocated);
+        assert_eq!(figures.ops % pairs_a_cycle(50), 0);
+        let counts = [Count::default()];
+        let stopped = AtomicBool::new(true);
+        until_stopped("slab", 50, &counts, &stopped, &Unwatched).unwrap();
+        assert_eq!(counts[0].allocated(), pairs_a_cycle(50));
+    }
+}

@@ -1,0 +1,150 @@
+//! An allocator of objects of one size that looks at everything: no object is freed twice, or by an allocator of
+//! another size, and nobody writes behind its end.
+
+use super::checked;
+use peers::{FixedSize, FixedSizeLocal};
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// What happened since [`audited`] began.
+#[derive(Debug, Clone, Default)]
+pub struct Audit {
+    pub allocated: u64,
+    pub freed: u64,
+    /// Freed by another thread than the one that allocated.
+    pub freed_elsewhere: u64,
+    pub most_live: u64,
+    pub most_live_bytes: u64,
+    /// The words of the freed objects, in the order of the frees, as they were allocated.
+    pub words_freed: Vec<u64>,
+    pub reserved: usize,
+    pub trims: u64,
+    live_bytes: u64,
+    live: HashMap<usize, Object>,
+}
+
+#[derive(Debug, Clone)]
+struct Object {
+    word: u64,
+    layout: Layout,
+    by: ThreadId,
+}
+
+/// What lies behind each object.
+const GUARD: u8 = 0xC5;
+
+fn with_guard(layout: Layout) -> Layout {
+    Layout::from_size_align(layout.size() + 1, layout.align()).unwrap()
+}
+
+static AUDIT: Mutex<Option<Audit>> = Mutex::new(None);
+
+/// One audit at a time: the tests of a program run side by side.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn audit() -> MutexGuard<'static, Option<Audit>> {
+    AUDIT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with<R>(work: impl FnOnce(&mut Audit) -> R) -> R {
+    work(audit().as_mut().expect("it is used inside `audited`"))
+}
+
+/// Does something with [`Audited`] and says what that did. Nothing may be left.
+pub fn audited<R>(work: impl FnOnce() -> R) -> (R, Audit) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    *audit() = Some(Audit::default());
+    let result = work();
+    let audit = audit().take().unwrap();
+    assert_eq!(audit.live.len(), 0, "objects are left");
+    (result, audit)
+}
+
+/// Objects that live now, inside `audited`.
+pub fn live() -> u64 {
+    with(|audit| audit.live.len() as u64)
+}
+
+/// The allocator.
+#[derive(Debug)]
+pub struct Audited(Layout);
+
+/// An object of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Block(NonNull<u8>);
+
+// SAFETY: an address, which the workloads hand from thread to thread.
+unsafe impl Send for Block {}
+
+impl FixedSize for Audited {
+    type Object = Block;
+    type Local<'s> = &'s Self;
+
+    fn new(layout: Layout) -> Self {
+        Self(layout)
+    }
+
+    fn local(&self) -> &Self {
+        self
+    }
+
+    fn reserve(&self, objects: usize) -> bool {
+        with(|audit| audit.reserved += objects);
+        true
+    }
+}
+
+impl FixedSizeLocal for &Audited {
+    type Object = Block;
+
+    fn alloc(&self, word: u64) -> Block {
+        let layout = self.0;
+        assert!(layout.size() >= size_of::<u64>());
+        // SAFETY: the size is not zero; word and guard fit, and the word's alignment is the layout's at least.
+        let block = unsafe {
+            let block = checked(alloc(with_guard(layout)), layout);
+            block.cast().write(word);
+            block.add(layout.size()).write(GUARD);
+            block
+        };
+        with(|audit| {
+            audit.allocated += 1;
+            audit.live_bytes += layout.size() as u64;
+            let object = Object { word, layout, by: thread::current().id() };
+            audit.live.insert(block.addr().get(), object);
+            audit.most_live = audit.most_live.max(audit.live.len() as u64);
+            audit.most_live_bytes = audit.most_live_bytes.max(audit.live_bytes);
+        });
+        Block(block)
+    }
+
+    unsafe fn free(&self, Block(block): Block) {
+        let object = with(|audit| {
+            let object = audit.live.remove(&block.addr().get()).expect("it is live");
+            audit.freed += 1;
+            audit.freed_elsewhere += u64::from(object.by != thread::current().id());
+            audit.live_bytes -= object.layout.size() as u64;
+            audit.words_freed.push(object.word);
+            object
+        });
+        assert_eq!(object.layout, self.0, "it comes from an allocator of this size");
+        // SAFETY: it was live until the lines above, with this layout and a guard.
+        unsafe {
+            assert_eq!(block.add(object.layout.size()).read(), GUARD, "written behind its end");
+            dealloc(block.as_ptr(), with_guard(object.layout));
+        }
+    }
+
+    unsafe fn bytes(&self, Block(block): Block) -> NonNull<u8> {
+        assert!(with(|audit| audit.live.contains_key(&block.addr().get())));
+        block
+    }
+
+    fn trim(&self) -> bool {
+        with(|audit| audit.trims += 1);
+        true
+    }
+}
