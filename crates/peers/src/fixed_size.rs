@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) mod heap;
+pub(crate) mod own;
 pub(crate) mod sharded_slab;
 pub(crate) mod slab;
 
@@ -57,8 +58,8 @@ pub trait FixedSize: Send + Sync + Sized + 'static {
     /// If it serves one thread alone and another one has it.
     fn local(&self) -> Self::Local<'_>;
 
-    /// Takes memory for so many objects and touches it. Returns whether there is a way to do so; if not,
-    /// nothing was done.
+    /// Takes memory ahead, and touches it, until there is enough for so many objects in all. Returns whether
+    /// there is a way to do so; if not, nothing was done.
     fn reserve(&self, objects: usize) -> bool {
         let _ = objects;
         false

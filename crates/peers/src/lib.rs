@@ -30,6 +30,9 @@
 //! | `pmr-monotonic` | a `std::pmr::monotonic_buffer_resource` for each task | one call through FFI an object, about what a container pays for the virtual one; upstream is `operator new` |
 //! | `pmr-pool` | a `std::pmr::unsynchronized_pool_resource` for each task | the same |
 //! | `typed-arena` | four typed arenas for each task | serves four sizes alone ([`TYPED_ARENA_SIZES`]) and grows nothing |
+//! | `allotment-slab` | ours: one `RawSlab` for all threads, with its defaults, by its ordinary calls | no tasks |
+//! | `allotment-slab-handle` | the same by a `RawSlabHandle` on each thread | no tasks |
+//! | `allotment-slab-at-once` | the same, but no empty page is kept, as its ancestor did | no tasks |
 //! | `slab` | values behind keys in one vector | one thread, no tasks; values of 64 bytes, written whole |
 //! | `sharded-slab` | values behind keys, lock-free | no tasks; values of 64 bytes, written whole |
 //! | `boost-pool` | `boost::pool`, where its headers are installed | one thread, no tasks; a call through FFI |

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::arena::{bump_scope, bumpalo, own, typed_arena};
 use crate::fixed_size::heap::HeapObjects;
-use crate::fixed_size::{sharded_slab, slab};
+use crate::fixed_size::{own as our_slab, sharded_slab, slab};
 use crate::malloc::libc::Libc;
 use crate::{Allocator, FixedSize, malloc};
 
@@ -310,6 +310,9 @@ registry! {
     #[cfg(feature = "c-peers")]
     row "pmr-pool" => pmr::Pool, tasks pmr::Pool;
     row "typed-arena" => typed_arena::TypedArena, tasks typed_arena::TypedArena;
+    row "allotment-slab" => our_slab::Slab, fixed_size our_slab::Slab;
+    row "allotment-slab-handle" => our_slab::SlabHandle, fixed_size our_slab::SlabHandle;
+    row "allotment-slab-at-once" => our_slab::SlabAtOnce, fixed_size our_slab::SlabAtOnce;
     row "slab" => slab::Values, fixed_size slab::Values;
     row "sharded-slab" => sharded_slab::Values, fixed_size sharded_slab::Values;
     #[cfg(boost_pool)]

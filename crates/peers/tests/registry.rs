@@ -26,10 +26,10 @@ impl FixedSizeVisitor for Name {
     }
 }
 
-const OURS: &[&str] = &["allotment-arena"];
+const OURS: &[&str] = &["allotment-arena", "allotment-slab", "allotment-slab-handle"];
 const ARENAS_IN_RUST: &[&str] =
     &["mmap-per-query", "bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
-const STORES_IN_RUST: &[&str] = &["slab", "sharded-slab"];
+const STORES_IN_RUST: &[&str] = &["allotment-slab-at-once", "slab", "sharded-slab"];
 const WRITTEN_IN_C: &[&str] =
     &["jemalloc", "mimalloc", "snmalloc", "rpmalloc", "mimalloc-heap", "pmr-monotonic", "pmr-pool"];
 
@@ -156,8 +156,8 @@ fn the_origins_name_the_versions_that_are_built() {
         assert!(locked, "{}: Cargo.lock has no {name} {version}", about.name);
         crates += 1;
     }
-    // All but glibc, ours, the two of the C++ library and Boost's.
+    // All but glibc, ours and their variants, the two of the C++ library and Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
-    let without = 3 + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
+    let without = 6 + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }

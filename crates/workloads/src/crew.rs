@@ -15,7 +15,7 @@ pub struct Crew<'w> {
     times: Mutex<Times>,
 }
 
-/// A part's times.
+/// The measured part's times.
 struct Times {
     began: Instant,
     last_finish: Instant,
@@ -79,15 +79,8 @@ impl Worker<'_, '_> {
     /// The measured part: the watch is told of its begin and its end. Returns the time from the common start to
     /// the last finish, the same for all workers.
     pub fn measured(&self, part: impl FnOnce()) -> Duration {
-        self.lead(|| self.crew.watch.begin());
-        let wall = self.timed(part);
-        self.lead(|| self.crew.watch.end());
-        wall
-    }
-
-    /// A part that is timed alone.
-    pub fn timed(&self, part: impl FnOnce()) -> Duration {
         self.lead(|| {
+            self.crew.watch.begin();
             let now = Instant::now();
             *self.times() = Times { began: now, last_finish: now };
         });
@@ -97,14 +90,9 @@ impl Worker<'_, '_> {
             let mut times = self.times();
             times.last_finish = times.last_finish.max(finished);
         }
-        self.wait();
-        let wall = {
-            let times = self.times();
-            times.last_finish - times.began
-        };
-        // Nobody begins the next part before all have read this one's times.
-        self.wait();
-        wall
+        self.lead(|| self.crew.watch.end());
+        let times = self.times();
+        times.last_finish - times.began
     }
 
     /// All workers wait until one of them has done something.
@@ -166,12 +154,11 @@ mod tests {
                 |index| index,
                 |worker, seat| {
                     assert_eq!(worker.index, seat);
-                    let untold = worker.timed(|| ());
                     let wall = worker.measured(|| _ = done.fetch_add(1, Ordering::Relaxed));
                     // All have done their part before any goes on.
                     assert_eq!(done.load(Ordering::Relaxed), threads);
                     worker.step("step");
-                    (untold, wall)
+                    wall
                 },
             );
             assert_eq!(*diary.0.lock().unwrap(), ["ready", "begin", "end", "step"]);

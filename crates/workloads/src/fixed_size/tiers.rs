@@ -120,7 +120,7 @@ pub fn run<A: FixedSize>(
         },
         |worker, seat| {
             let stores = stores.get_or_init(Stores::<A>::new);
-            work(worker, stores, seat, reserved)
+            work(worker, stores, seat, reserved.then_some(metrics))
         },
     );
     // A second lasts until its last worker has finished.
@@ -131,6 +131,7 @@ pub fn run<A: FixedSize>(
         wall: found[0].wall,
         live_bytes: found.iter().map(|one| one.live_bytes).sum(),
         seconds: Some(Seconds {
+            // The first worker makes it.
             reserve: found[0].reserve,
             average: seconds.iter().sum::<Duration>() / SECONDS as u32,
             worst: seconds.iter().max().copied().unwrap_or_default(),
@@ -159,7 +160,7 @@ fn work<A: FixedSize>(
     worker: Worker<'_, '_>,
     stores: &Stores<A>,
     mut seat: Seat<A::Object>,
-    reserved: bool,
+    reserved: Option<usize>,
 ) -> Found {
     let locals = stores.locals();
     for (fill, buffer) in seat.fills.iter().zip(seat.buffers.all()) {
@@ -174,13 +175,14 @@ fn work<A: FixedSize>(
         unsafe { replace_due(&locals, &mut seat) };
         seat.seconds.push(began.elapsed());
     }
-    let mut reserves = reserved;
-    let reserve = worker.timed(|| {
-        if reserved {
-            // Each thread what it will need.
-            reserves = stores.tiers.iter().all(|tier| tier.reserve(seat.fills.len()));
-        }
-    });
+    let mut reserve = None;
+    if let Some(metrics) = reserved {
+        worker.lead(|| {
+            let began = Instant::now();
+            let reserves = stores.tiers.iter().all(|tier| tier.reserve(metrics));
+            reserve = reserves.then(|| began.elapsed());
+        });
+    }
     let wall = worker.measured(|| boundary(&locals, &mut seat));
     let points: u64 = seat.fills.iter().map(|fill| u64::from(fill.room)).sum();
     let tiers = (seat.fills.len() * TIERS.iter().sum::<usize>()) as u64;
@@ -189,7 +191,7 @@ fn work<A: FixedSize>(
     Found {
         wall,
         live_bytes: points * size_of::<Point>() as u64 + tiers,
-        reserve: reserves.then_some(reserve),
+        reserve,
         seconds: seat.seconds,
     }
 }
