@@ -48,6 +48,12 @@ pub fn coarse_millis() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// Nanoseconds of a clock that only moves forward. Costs some 20: no kernel entry where the vDSO has it.
+pub fn nanos() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn refused(errno: Errno, bytes: usize) -> AllocError {
     AllocError::new(ErrorKind::System(errno.raw_os_error()), bytes)
 }

@@ -3,12 +3,12 @@
 //! A segment is an aligned range, a multiple of 64 KiB, that one allocator registered. Looking an address up
 //! takes two loads, no lock and no read of the segment itself, so that a foreign pointer can be asked about
 //! safely. No range of addresses is reserved ahead (that fails under `ulimit -v`): leaves are mapped as
-//! segments appear, 1.25 MiB of addresses for each 4 GiB of address space in use, of which only the touched
+//! segments appear, 1.75 MiB of addresses for each 4 GiB of address space in use, of which only the touched
 //! pages have memory.
 //!
-//! A granule has three entries, each in an array of its own so that a look at one brings its neighbours into
-//! the cache: its *tag*, the word of a slab's fast path; its *page*, a slab's descriptor; and its *owner*, the
-//! statistics record of whatever allocator it is.
+//! A granule has four entries, each in an array of its own so that a look at one brings its neighbours into
+//! the cache: its *tag*, the word of a slab's fast path; its *page*, a slab's descriptor, and the *bits* of that;
+//! and its *owner*, the statistics record of whatever allocator it is.
 //!
 //! # Invariants
 //!
@@ -22,7 +22,7 @@
 
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
 use super::os;
@@ -40,6 +40,7 @@ const ROOT_ENTRIES: usize = 1 << (ADDRESS_BITS - GRANULE_BITS - LEAF_BITS);
 struct Leaf {
     tag: [AtomicU32; LEAF_ENTRIES],
     page: [AtomicPtr<()>; LEAF_ENTRIES],
+    bits: [AtomicPtr<AtomicU64>; LEAF_ENTRIES],
     owner: [AtomicUsize; LEAF_ENTRIES],
 }
 
@@ -50,6 +51,7 @@ static ROOT: [AtomicPtr<Leaf>; ROOT_ENTRIES] =
 static NOTHING: Leaf = Leaf {
     tag: [const { AtomicU32::new(0) }; LEAF_ENTRIES],
     page: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
+    bits: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
     owner: [const { AtomicUsize::new(0) }; LEAF_ENTRIES],
 };
 
@@ -141,13 +143,20 @@ pub(crate) fn unregister(start: NonNull<u8>, len: usize) {
     }
 }
 
-/// Notes a slab's page over granules that are registered, and their tag.
-pub(crate) fn note_page(start: NonNull<u8>, len: usize, page: NonNull<()>, tag: u32) {
+/// Notes a slab's page over granules that are registered, its bits, and their tag.
+pub(crate) fn note_page(
+    start: NonNull<u8>,
+    len: usize,
+    page: NonNull<()>,
+    bits: NonNull<AtomicU64>,
+    tag: u32,
+) {
     for granule in granules(start, len) {
         let leaf = leaf_of(granule).expect("registered, so mapped");
         let entry = granule & (LEAF_ENTRIES - 1);
         // Release pairs with the Acquire in `page_of`; a slot's own way to a thread orders the rest.
         leaf.page[entry].store(page.as_ptr(), Ordering::Release);
+        leaf.bits[entry].store(bits.as_ptr(), Ordering::Release);
         leaf.tag[entry].store(tag, Ordering::Release);
     }
 }
@@ -159,6 +168,7 @@ pub(crate) fn forget_page(start: NonNull<u8>, len: usize) {
             let entry = granule & (LEAF_ENTRIES - 1);
             leaf.tag[entry].store(0, Ordering::Release);
             leaf.page[entry].store(ptr::null_mut(), Ordering::Release);
+            leaf.bits[entry].store(ptr::null_mut(), Ordering::Release);
         }
     }
 }
@@ -222,15 +232,19 @@ pub(crate) fn tag_of(address: usize) -> u32 {
     }
 }
 
-/// The page of a slot's granule.
+/// The page of a slot's granule, and the page's bits.
 ///
 /// # Safety
 /// As for [`tag_of_live`].
 #[inline(always)]
-pub(crate) unsafe fn page_of_live(address: usize) -> *mut () {
+pub(crate) unsafe fn page_of_live(address: usize) -> (*mut (), *mut AtomicU64) {
     let entry = (address as u32 >> GRANULE_BITS) as usize;
     // SAFETY: as above.
-    unsafe { leaf_of_live(address).page.get_unchecked(entry).load(Ordering::Relaxed) }
+    unsafe {
+        let leaf = leaf_of_live(address);
+        let page = leaf.page.get_unchecked(entry).load(Ordering::Relaxed);
+        (page, leaf.bits.get_unchecked(entry).load(Ordering::Relaxed))
+    }
 }
 
 /// The page and the tag of any address at all, if a slab noted them.

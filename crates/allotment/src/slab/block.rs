@@ -33,16 +33,24 @@ pub enum Freed<'p, X> {
 }
 
 impl<'b, X: Lists> Block<'b, X> {
-    /// Looks at a page after bits of it were set.
+    /// Looks at a page after bits of it were set, because its word was full before or is empty now, or because its
+    /// fullness was sampled: then it is in this bin.
     #[cold]
     #[inline(never)]
-    pub fn look(&self, page: usize) -> Freed<'b, X> {
+    pub fn look(&self, page: usize, sampled: Option<usize>) -> Freed<'b, X> {
         let descriptor = &self.pages[page];
         if !descriptor.is_open() {
             // Who has claimed it looks when he puts it back.
             return Freed::Quiet;
         }
-        self.list(page, descriptor.fullness())
+        if descriptor.is_all_free() {
+            return self.list(page, Fullness::Empty);
+        }
+        match sampled {
+            Some(bin) => self.list(page, Fullness::Bin(bin)),
+            None if descriptor.is_listed() => Freed::Listed,
+            None => self.list(page, descriptor.fullness()),
+        }
     }
 
     /// Opens a claimed page, and lists it if it has free slots.
@@ -58,7 +66,9 @@ impl<'b, X: Lists> Block<'b, X> {
             match fullness {
                 Fullness::Full => return freed,
                 Fullness::Bin(bin) => {
-                    self.hints.set(self.pages[page].beside.first_list() + bin, page);
+                    let descriptor = &self.pages[page];
+                    descriptor.set_listed();
+                    self.hints.set(descriptor.beside.first_list() + bin, page);
                     return Freed::Listed;
                 }
                 Fullness::Empty => {

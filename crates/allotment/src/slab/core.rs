@@ -12,7 +12,7 @@
 use core::alloc::Layout;
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::block::Freed;
 use super::builder::Settings;
@@ -20,12 +20,13 @@ use super::front::Front;
 use super::geometry::Geometry;
 use super::hints::EMPTY_LIST;
 use super::keep::Keep;
-use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD};
+use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD, publish};
 use super::registry;
 use super::watch::Watch;
 use super::yard::{SlabClaim, SlabPage, Yard};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
+use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::spans::{Span, Spans, addresses_of};
 use crate::memory::structures::Structures;
 use crate::memory::{os, segments};
@@ -47,6 +48,8 @@ pub(super) const fn number_in(tag: u32) -> u32 {
 
 /// The most numbers that there can be.
 pub(super) const NUMBERS: u32 = MARK / TAG_STEP;
+/// The bit of `attention` of a slab that was dropped.
+const CLOSED: u32 = 1 << 31;
 /// A slab that holds as much has new pages faulted in as a whole.
 const POPULATE_FROM: usize = 512 << 10;
 
@@ -64,9 +67,8 @@ pub(crate) struct Core {
     yard: Yard,
     fronts: AtomicPtr<Front>,
     packing: AtomicBool,
-    closed: AtomicBool,
-    /// Threads that wait for a slot; while there are any, no free is cached.
-    waiters: AtomicU32,
+    /// Why no free may be cached: the number of threads that wait for a slot, and [`CLOSED`].
+    attention: AtomicU32,
     /// Changes whenever something happens that a waiter should look at.
     event: AtomicU32,
     /// The process of the thread that is asking the source for a page, or 0.
@@ -75,6 +77,16 @@ pub(crate) struct Core {
     page_bytes: AtomicUsize,
     held: AtomicUsize,
     peak: AtomicUsize,
+}
+
+/// Where a slot is.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'c> {
+    pub page: &'c SlabPage,
+    /// The word of its bit.
+    pub bits: &'c AtomicU64,
+    /// Its number in the page.
+    pub index: usize,
 }
 
 /// What a thread that needs slots got.
@@ -118,8 +130,7 @@ impl Core {
             spans: Spans::new(settings.source),
             fronts: AtomicPtr::new(ptr::null_mut()),
             packing: AtomicBool::new(settings.packing),
-            closed: AtomicBool::new(false),
-            waiters: AtomicU32::new(0),
+            attention: AtomicU32::new(0),
             event: AtomicU32::new(0),
             growing: AtomicU32::new(0),
             pages: AtomicUsize::new(0),
@@ -160,7 +171,7 @@ impl Core {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.attention.load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// The tag of its pages, without a mark.
@@ -170,7 +181,7 @@ impl Core {
 
     /// Whether frees may be cached.
     pub(super) fn is_calm(&self) -> bool {
-        self.waiters.load(Ordering::SeqCst) == 0 && !self.closed.load(Ordering::SeqCst)
+        self.attention.load(Ordering::SeqCst) == 0
     }
 
     pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
@@ -191,16 +202,28 @@ impl Core {
 
     // ---- from a slot to its page ----
 
-    /// The page of a slot, and the slot's number there.
+    /// Where a slot is.
     ///
     /// # Safety
     /// The caller has this slot of this slab.
     #[inline(always)]
-    pub(super) unsafe fn page_of(&self, slot: NonNull<u8>) -> (&SlabPage, usize) {
+    pub(super) unsafe fn spot_of(&self, slot: NonNull<u8>) -> Spot<'_> {
+        let address = slot.addr().get();
         // SAFETY: the slot keeps its page registered, with its descriptor, which lives as long as the core (1).
-        let page = unsafe { &*segments::page_of_live(slot.addr().get()).cast::<SlabPage>() };
-        let start = page.beside.start.load(Ordering::Relaxed).addr();
-        (page, self.geometry.index(slot.addr().get() - start))
+        let (page, bits) = unsafe {
+            let (page, bits) = segments::page_of_live(address);
+            (&*page.cast::<SlabPage>(), bits)
+        };
+        let offset = if self.geometry.fits_a_granule() {
+            // The descriptor is not touched: it is often not in the cache.
+            address & (SEGMENT_GRANULE - 1)
+        } else {
+            address - page.beside.start.load(Ordering::Relaxed).addr()
+        };
+        let index = self.geometry.index(offset);
+        // SAFETY: the bits are the page's words, of which the slot has one.
+        let bits = unsafe { &*bits.add(index / WORD) };
+        Spot { page, bits, index }
     }
 
     /// The address of a page's slot.
@@ -213,37 +236,48 @@ impl Core {
 
     // ---- free ----
 
-    /// Frees slots of one word of a page.
+    /// Frees slots of one word of a page: that of the spot. `allocates` says whether the thread takes slots, too.
     ///
     /// # Safety
     /// The caller has these slots, and uses them no more. He holds a reference to the core.
-    #[inline]
-    pub(super) unsafe fn free(&self, page: &SlabPage, word: usize, mask: u64) {
-        if page.looks_at(mask) {
-            self.mark(page);
-        }
-        match page.publish(word, mask) {
-            After::Nothing => {}
-            After::Look => {
-                let (block, index) = self.yard.find(page);
-                self.settle(block.look(index));
-            }
-            After::DoubleFree => self.stop(Misuse::DoubleFree, page, word, mask),
+    #[inline(always)]
+    pub(super) unsafe fn free(&self, spot: Spot<'_>, mask: u64, allocates: bool) {
+        let page = spot.page;
+        let sampled =
+            if self.geometry.samples(spot.index / WORD, mask) { self.sample(page) } else { None };
+        match publish(spot.bits, mask) {
+            After::Nothing if sampled.is_none() => {}
+            After::Nothing | After::Look => self.look(page, sampled, allocates),
+            After::DoubleFree => self.stop(Misuse::DoubleFree, page, spot.index / WORD, mask),
         }
     }
 
-    /// Tells the fast path whether the page is sparse. The caller has a slot of the page or its claim, so that its
-    /// granules are this page's.
-    fn mark(&self, page: &SlabPage) {
+    #[cold]
+    #[inline(never)]
+    fn look(&self, page: &SlabPage, sampled: Option<usize>, allocates: bool) {
+        let (block, index) = self.yard.find(page);
+        self.settle(block.look(index, sampled), allocates);
+    }
+
+    /// Tells the fast path whether the page is sparse; its bin. The caller has a slot of the page, so that its granules
+    /// are this page's.
+    #[cold]
+    #[inline(never)]
+    fn sample(&self, page: &SlabPage) -> Option<usize> {
         if page.is_claimed() {
-            return;
+            return None;
         }
-        if let Fullness::Bin(bin) = page.fullness() {
-            self.set_mark(page, bin < SPARSE_BELOW);
-        }
+        let bin = match page.fullness() {
+            // The slots about to be freed are the first.
+            Fullness::Full => BINS - 1,
+            Fullness::Bin(bin) => bin,
+            Fullness::Empty => 0,
+        };
+        self.set_mark(page, bin < SPARSE_BELOW);
+        Some(bin)
     }
 
-    /// As above, for a page whose fullness is known.
+    /// Sets the mark of a page that the caller has a slot or the claim of.
     fn set_mark(&self, page: &SlabPage, sparse: bool) {
         let place = &page.beside;
         let marked = sparse || place.lifetime.load(Ordering::Relaxed) != 0 || !self.is_calm();
@@ -252,7 +286,7 @@ impl Core {
         if segments::tag_of(start.addr().get()) == tag {
             return;
         }
-        let addresses = addresses_of(place.bytes.load(Ordering::Relaxed));
+        let addresses = addresses_of(place.bytes());
         segments::set_tag(start, addresses, tag);
         // Looked at after the store: whoever waits since then is seen here, or has marked the page again.
         if !marked && !self.is_calm() {
@@ -267,22 +301,18 @@ impl Core {
             if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
                 // A page that goes meanwhile: its granules may become another slab's, whose fast path is then slow
                 // until it sets its mark anew.
-                segments::mark_tag(
-                    start,
-                    addresses_of(page.beside.bytes.load(Ordering::Relaxed)),
-                    MARK,
-                );
+                segments::mark_tag(start, addresses_of(page.beside.bytes()), MARK);
             }
         }
     }
 
     /// Does what setting bits or putting a page back has led to.
     #[cold]
-    fn settle(&self, freed: Freed<'_, super::yard::Place>) {
+    fn settle(&self, freed: Freed<'_, super::yard::Place>, allocates: bool) {
         match freed {
             Freed::Quiet => {}
             Freed::Listed => self.tell_waiters(),
-            Freed::Emptied(claim) => self.emptied(claim),
+            Freed::Emptied(claim) => self.emptied(claim, allocates),
         }
     }
 
@@ -304,19 +334,19 @@ impl Core {
             self.set_mark(page, bin < SPARSE_BELOW);
         }
         let (block, index) = self.yard.find(page);
-        self.settle(block.put_back(index, claim));
+        self.settle(block.put_back(index, claim), true);
     }
 
     /// A page and all of its slots are the caller's: it is kept or goes.
-    fn emptied(&self, claim: SlabClaim<'_>) {
-        let bytes = claim.page().beside.bytes.load(Ordering::Relaxed);
-        if !self.is_closed() && self.keep.wants(bytes) {
+    fn emptied(&self, claim: SlabClaim<'_>, allocates: bool) {
+        let bytes = claim.page().beside.bytes();
+        if !self.is_closed() && self.keep.wants(bytes, allocates) {
             self.list_empty(claim);
             self.tell_waiters();
         } else {
             self.release(claim);
         }
-        let mut due = self.keep.due(bytes);
+        let mut due = self.keep.due(bytes, allocates);
         while due > 0 {
             let Some(went) = self.release_kept(0) else { break };
             due = due.saturating_sub(went);
@@ -332,7 +362,7 @@ impl Core {
     /// Gives one of the pages that are kept empty back; its bytes.
     fn release_kept(&self, near: u32) -> Option<usize> {
         let (claim, kept) = self.yard.claim(&[EMPTY_LIST], near)?;
-        let bytes = claim.page().beside.bytes.load(Ordering::Relaxed);
+        let bytes = claim.page().beside.bytes();
         if kept {
             self.keep.unkeep(bytes);
             self.release(claim);
@@ -353,7 +383,7 @@ impl Core {
     fn release(&self, claim: SlabClaim<'_>) {
         let page = claim.page();
         let place = &page.beside;
-        let bytes = place.bytes.load(Ordering::Relaxed);
+        let bytes = place.bytes();
         let start = NonNull::new(place.start.load(Ordering::Relaxed)).expect("a page has memory");
         let span = Span { start, segment: place.segment.load(Ordering::Relaxed) };
         if let Some(watch) = &self.watch {
@@ -365,12 +395,11 @@ impl Core {
         // way round, another thread's new page would be discarded under it.
         claim.release();
         // SAFETY: taken with these bytes and this alignment; all slots were ours, so nothing refers to it (1).
-        unsafe { self.spans.give(span, bytes, self.layout.align()) };
+        self.keep.releasing(|| unsafe { self.spans.give(span, bytes, self.layout.align()) });
         self.yard.give_vacant(page);
         self.pages.fetch_sub(1, Ordering::Relaxed);
         self.page_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.credit(bytes);
-        self.keep.released();
         self.tell_waiters();
         // The page's reference. The caller has one of his own.
         registry::unrefer(self.number);
@@ -385,7 +414,7 @@ impl Core {
         let (claim, kept) = self.yard.claim(&LISTS[lifetime], near)?;
         let page = claim.page();
         if kept {
-            self.keep.used(page.beside.bytes.load(Ordering::Relaxed));
+            self.keep.used(page.beside.bytes());
             page.beside.lifetime.store(lifetime as u8, Ordering::Relaxed);
             claim.free_all();
         }
@@ -422,7 +451,7 @@ impl Core {
         }
         // Counted before the pages are marked and looked at; a thread that frees looks at the count
         // after it has freed (store, then load, on both sides).
-        self.waiters.fetch_add(1, Ordering::SeqCst);
+        self.attention.fetch_add(1, Ordering::SeqCst);
         self.mark_all();
         let got = loop {
             let event = self.event.load(Ordering::SeqCst);
@@ -439,7 +468,7 @@ impl Core {
             }
             os::wait_on(&self.event, event);
         };
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        self.attention.fetch_sub(1, Ordering::SeqCst);
         got
     }
 
@@ -457,7 +486,7 @@ impl Core {
 
     /// Tells threads that wait that something may be there for them.
     pub(super) fn tell_waiters(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
+        if self.attention.load(Ordering::SeqCst) & !CLOSED != 0 {
             self.event.fetch_add(1, Ordering::SeqCst);
             os::wake_all(&self.event);
         }
@@ -515,11 +544,12 @@ impl Core {
         }
         let place = &page.beside;
         place.start.store(span.start.as_ptr(), Ordering::Relaxed);
-        place.bytes.store(bytes, Ordering::Relaxed);
+        place.set_bytes(bytes);
         place.segment.store(span.segment, Ordering::Relaxed);
         place.lifetime.store(lifetime as u8, Ordering::Relaxed);
         let tag = self.tag() | if lifetime != 0 { MARK } else { 0 };
-        segments::note_page(span.start, addresses, NonNull::from(page).cast(), tag);
+        let bits = NonNull::from(page.bits()).cast();
+        segments::note_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
         registry::refer_more(self.number);
         self.pages.fetch_add(1, Ordering::Relaxed);
         let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -538,7 +568,7 @@ impl Core {
         while missing > 0 {
             let claim = self.fresh(0)?;
             let page = claim.page();
-            let bytes = page.beside.bytes.load(Ordering::Relaxed);
+            let bytes = page.beside.bytes();
             let start = NonNull::new(page.beside.start.load(Ordering::Relaxed));
             self.spans.populate(start.expect("a page has memory"), bytes);
             missing = missing.saturating_sub(page.slots());
@@ -592,7 +622,7 @@ impl Core {
 
     /// The slab is dropped: frees bypass the caches from now on, and empty pages go.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.attention.fetch_or(CLOSED, Ordering::SeqCst);
         self.mark_all();
         self.release_all_kept();
     }

@@ -3,11 +3,14 @@
 //! # Invariants
 //!
 //! 1. A front that is in use belongs to one thread, its owner, and only that one calls what is not said to be
-//!    for others. Others read `room` and `out_len`, which are atomics. A front stays where it is until its core is
+//!    for others. Others read `room` and `run_mask`, which are atomics. A front stays where it is until its core is
 //!    dropped.
-//! 2. Behind the front lie `full` places, and [`OUT`] more. `room <= full <= MOST_CACHED`, and the slots in the places
-//!    from `room` on and in the first `out_len` of `out` are the front's: taken from their pages, in nobody's use.
+//! 2. Behind the front lie `full` places. `room <= full <= MOST_CACHED`, and the slots in the places from `room` on are
+//!    the front's: taken from their pages, in nobody's use. So are the slots of the run.
 //! 3. `current` is a claim of the front's.
+//! 4. The *run* is slots of one word of a bitmap that were freed after each other, of a page whose slots are not
+//!    cached: `run_mask` of them, of the word that begins at the address `run_start`. It is empty, or its page is
+//!    there (its slots are the front's).
 //!
 //! The static [`NOBODY`] is every thread's front for slabs that it has not used: it has no place, so its cache is
 //! always empty and always full, and both fast paths go on to the slow ones, which find out.
@@ -15,21 +18,34 @@
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::alloc::{GlobalAlloc, System};
 
-use super::core::{Core, Got, MARK};
-use super::geometry::Geometry;
+use super::core::{Core, Got, MARK, Spot};
+use super::geometry::{Geometry, Reciprocal};
 use super::page::WORD;
 use super::yard::SlabPage;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::segments;
 use crate::misuse::Misuse;
 
-/// The slots that wait to go back to their pages together.
-pub(super) const OUT: usize = 64;
+/// So many slots ahead of the one that goes back, the line of its bit is fetched.
+const AHEAD: usize = 6;
 /// A refill looks for at least as many slots, or half a cache.
 const WANTED: usize = 32;
+
+/// Brings a word's line into the cache. What it is, it remains.
+#[inline(always)]
+fn prefetch(bits: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and can't fault.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(ptr::from_ref(bits).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bits;
+}
 
 /// One slot at hand.
 type Slot = NonNull<u8>;
@@ -46,8 +62,16 @@ pub(crate) struct Front {
     lifetime: u32,
     /// The places behind the front, for the slow paths; the fast ones know where they are.
     places: *mut Slot,
-    out: *mut Slot,
-    out_len: AtomicUsize,
+    run_start: Cell<usize>,
+    run_mask: AtomicU64,
+    run_page: Cell<*const SlabPage>,
+    run_bits: Cell<*const AtomicU64>,
+    run_index: Cell<usize>,
+    /// The room at the end of the last run.
+    run_room: Cell<usize>,
+    /// The bytes of the slots of one word, and what finds a slot's place among them.
+    word_bytes: usize,
+    reciprocal: Reciprocal,
     core: *const Core,
     current: Cell<Option<NonNull<SlabPage>>>,
     next_word: Cell<usize>,
@@ -55,8 +79,8 @@ pub(crate) struct Front {
     near: Cell<u32>,
     /// Full caches since the last refill.
     spills: Cell<u32>,
-    /// Frees of sparse pages since the last refill.
-    sparse_frees: Cell<usize>,
+    /// Runs that ended since the last refill.
+    runs: Cell<usize>,
     /// Handles to this front, which keep it in use when its thread's table ends.
     handles: Cell<u32>,
     in_use: AtomicBool,
@@ -74,14 +98,20 @@ pub(super) static NOBODY: Front = Front {
     tag: 0,
     lifetime: 0,
     places: ptr::null_mut(),
-    out: ptr::null_mut(),
-    out_len: AtomicUsize::new(0),
+    run_start: Cell::new(0),
+    run_mask: AtomicU64::new(0),
+    run_page: Cell::new(ptr::null()),
+    run_bits: Cell::new(ptr::null()),
+    run_index: Cell::new(0),
+    run_room: Cell::new(0),
+    word_bytes: 0,
+    reciprocal: Reciprocal::of(1),
     core: ptr::null(),
     current: Cell::new(None),
     next_word: Cell::new(0),
     near: Cell::new(0),
     spills: Cell::new(0),
-    sparse_frees: Cell::new(0),
+    runs: Cell::new(0),
     handles: Cell::new(0),
     in_use: AtomicBool::new(true),
     next: AtomicPtr::new(ptr::null_mut()),
@@ -89,8 +119,7 @@ pub(super) static NOBODY: Front = Front {
 
 impl Front {
     fn layout(geometry: &Geometry) -> Layout {
-        let slots = geometry.cached + OUT;
-        let bytes = size_of::<Self>() + slots * size_of::<Slot>();
+        let bytes = size_of::<Self>() + geometry.cached * size_of::<Slot>();
         Layout::from_size_align(bytes, align_of::<Self>()).expect("a few KiB")
     }
 
@@ -106,7 +135,7 @@ impl Front {
         let block = NonNull::new(unsafe { System.alloc(layout) })
             .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?;
         let front = block.cast::<Self>();
-        // SAFETY: the block has room for the front, `cached` places and `OUT` more.
+        // SAFETY: the block has room for the front and `cached` places.
         unsafe {
             let places = front.add(1).cast::<Slot>().as_ptr();
             let full = core.geometry.cached;
@@ -116,14 +145,20 @@ impl Front {
                 tag: core.tag(),
                 lifetime: lifetime as u32,
                 places,
-                out: places.add(full),
-                out_len: AtomicUsize::new(0),
+                run_start: Cell::new(0),
+                run_mask: AtomicU64::new(0),
+                run_page: Cell::new(ptr::null()),
+                run_bits: Cell::new(ptr::null()),
+                run_index: Cell::new(0),
+                run_room: Cell::new(full),
+                word_bytes: core.geometry.slot * WORD,
+                reciprocal: core.geometry.reciprocal,
                 core,
                 current: Cell::new(None),
                 next_word: Cell::new(0),
                 near: Cell::new(0),
                 spills: Cell::new(0),
-                sparse_frees: Cell::new(0),
+                runs: Cell::new(0),
                 handles: Cell::new(0),
                 in_use: AtomicBool::new(true),
                 next: AtomicPtr::new(ptr::null_mut()),
@@ -167,7 +202,8 @@ impl Front {
 
     /// The slots at hand; a snapshot for others.
     pub(super) fn cached(&self) -> usize {
-        self.full - self.room.load(Ordering::Relaxed) + self.out_len.load(Ordering::Relaxed)
+        let run = self.run_mask.load(Ordering::Relaxed).count_ones() as usize;
+        self.full - self.room.load(Ordering::Relaxed) + run
     }
 
     // ---- the fast paths ----
@@ -280,8 +316,9 @@ impl Front {
     #[inline(never)]
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
         self.spills.set(0);
-        self.sparse_frees.set(0);
+        self.runs.set(0);
         let core = self.core();
+        core.keep.refilled();
         loop {
             if let Some(slot) = self.take_one() {
                 return Ok(slot);
@@ -294,7 +331,7 @@ impl Front {
                 continue;
             }
             // What waits to go back may be what is needed.
-            self.empty_out();
+            self.end_run();
             if let Some(claim) = core.claim(self.lifetime(), self.near.get()) {
                 self.set_current(claim.keep());
                 continue;
@@ -368,44 +405,114 @@ impl Front {
         self.room.store(room, Ordering::Relaxed);
     }
 
-    /// Frees a slot that the fast path did not take: its page is marked, or there is no room.
+    /// Frees a slot that the fast path did not take: its page is marked, there is no room, or the front is
+    /// [`NOBODY`]; then it is not freed, and `false`.
     ///
     /// # Safety
-    /// The slot is of this slab, and the caller's to free.
-    #[cold]
+    /// As for [`push`](Self::push).
+    #[inline(always)]
+    pub(super) unsafe fn free_slowly(front: *const Self, slot: NonNull<u8>) -> bool {
+        // SAFETY: passed on to the caller. The places are reached by the front's own pointer to them from here on.
+        let front = unsafe { &*front };
+        // Most such frees follow each other: the slot is of the run's word, so its page is marked and of this slab.
+        let offset = slot.addr().get().wrapping_sub(front.run_start.get());
+        if offset < front.word_bytes && front.core().is_calm() {
+            let bit = 1 << front.reciprocal.index(offset);
+            let mask = front.run_mask.load(Ordering::Relaxed);
+            if mask & bit == 0 {
+                front.run_mask.store(mask | bit, Ordering::Relaxed);
+                if mask | bit == !0 {
+                    front.end_run();
+                }
+                return true;
+            }
+        }
+        if front.full == 0 {
+            return false;
+        }
+        front.free_slowest(slot);
+        true
+    }
+
+    fn begin_run(&self, slot: NonNull<u8>) {
+        // SAFETY: the slot is ours, of this slab.
+        let spot = unsafe { self.core().spot_of(slot) };
+        // It is written when the next run begins.
+        prefetch(spot.bits);
+        self.end_run();
+        let within = spot.index % WORD;
+        self.run_start.set(slot.addr().get() - within * (self.word_bytes / WORD));
+        self.run_page.set(spot.page);
+        self.run_bits.set(spot.bits);
+        self.run_index.set(spot.index);
+        self.run_mask.store(1 << within, Ordering::Relaxed);
+    }
+
+    /// Gives the run's slots back.
     #[inline(never)]
-    pub(super) unsafe fn free_slowly(&self, slot: NonNull<u8>) {
+    fn end_run(&self) {
+        let mask = self.run_mask.load(Ordering::Relaxed);
+        if mask == 0 {
+            return;
+        }
+        self.run_start.set(0);
+        self.run_mask.store(0, Ordering::Relaxed);
+        // More room than at the end of the last run: slots were taken in between.
+        let allocates = self.room() > self.run_room.replace(self.room());
+        // SAFETY: the run's slots are ours, which keeps their page (4), and no longer; descriptors and their bits stay
+        // as long as the core.
+        unsafe {
+            let spot = Spot {
+                page: &*self.run_page.get(),
+                bits: &*self.run_bits.get(),
+                index: self.run_index.get(),
+            };
+            self.core().free(spot, mask, allocates);
+        }
+        // A cache that nobody draws on keeps its pages from becoming empty.
+        let runs = self.runs.get() + 1;
+        self.runs.set(runs);
+        if runs >= self.full / 2 {
+            self.runs.set(0);
+            self.spill_all();
+        }
+    }
+
+    /// Frees a slot that is not of the run's word, or twice in the run.
+    #[inline(never)]
+    fn free_slowest(&self, slot: NonNull<u8>) {
         let core = self.core();
         // SAFETY: the caller has the slot.
         let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
+        let within_run = slot.addr().get().wrapping_sub(self.run_start.get()) < self.word_bytes;
+        if tag == self.tag | MARK && core.is_calm() && !within_run {
+            return self.begin_run(slot);
+        }
+        self.free_otherwise(slot, tag, within_run);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_otherwise(&self, slot: NonNull<u8>, tag: u32, within_run: bool) {
+        let core = self.core();
         if tag & !MARK != self.tag {
             core.stop_at(Misuse::ForeignPointer, slot.addr().get());
-        }
-        if tag & MARK == 0 {
-            if self.room() == 0 {
-                self.spill();
-            }
-            return self.put_one(slot);
         }
         if !core.is_calm() {
             // Somebody waits for slots, or the slab is closed: nothing is kept.
             self.give_back(&[slot]);
             return self.flush();
         }
-        let waiting = self.out_len.load(Ordering::Relaxed);
-        // SAFETY: `out` has `OUT` places, and is emptied when the last is taken.
-        unsafe { *self.out.add(waiting) = slot };
-        self.out_len.store(waiting + 1, Ordering::Relaxed);
-        if waiting + 1 == OUT {
-            self.empty_out();
-            // A cache that nobody draws on keeps its pages from becoming empty.
-            let frees = self.sparse_frees.get() + OUT;
-            self.sparse_frees.set(frees);
-            if frees >= 2 * self.full {
-                self.sparse_frees.set(0);
-                self.spill_all();
-            }
+        if within_run {
+            core.stop_at(Misuse::DoubleFree, slot.addr().get());
         }
+        if tag & MARK != 0 {
+            return self.begin_run(slot);
+        }
+        if self.room() == 0 {
+            self.spill();
+        }
+        self.put_one(slot);
     }
 
     /// Makes room in a full cache. The slots freed first go back; if none was taken since the last time, all do.
@@ -421,26 +528,19 @@ impl Front {
         // SAFETY: the slots that stay move to the place of those that have gone.
         unsafe { ptr::copy(self.places, self.places.add(half), stay) };
         self.room.store(half, Ordering::Relaxed);
+        self.run_room.set(half);
     }
 
     fn spill_all(&self) {
         self.give_back(self.at_hand());
         self.room.store(self.full, Ordering::Relaxed);
+        self.run_room.set(self.full);
     }
 
-    fn empty_out(&self) {
-        let waiting = self.out_len.load(Ordering::Relaxed);
-        if waiting > 0 {
-            // SAFETY: the first `out_len` of `out` are slots of the front (2).
-            self.give_back(unsafe { core::slice::from_raw_parts(self.out, waiting) });
-            self.out_len.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Gives everything that the front holds back to the pages: slots at hand, slots on their way, its page.
+    /// Gives everything that the front holds back to the pages: slots at hand, its run, its page.
     pub(super) fn flush(&self) {
         self.spill_all();
-        self.empty_out();
+        self.end_run();
         self.put_current_back();
         self.core().tell_waiters();
     }
@@ -450,29 +550,39 @@ impl Front {
     pub(super) fn give_back(&self, slots: &[NonNull<u8>]) {
         let core = self.core();
         let size = core.geometry.slot;
+        // A cache that is full again without a refill is one of a thread that only frees.
+        let allocates = self.spills.get() < 2;
         let mut rest = slots;
         while let [first, more @ ..] = rest {
             // SAFETY: the slot is ours, of this slab.
-            let (page, index) = unsafe { core.page_of(*first) };
-            let word = index / WORD;
-            let start = core.slot_of(page, word * WORD).addr().get();
-            let mut mask = 1u64 << (index % WORD);
+            let spot = unsafe { core.spot_of(*first) };
+            let within = spot.index % WORD;
+            let start = first.addr().get() - within * size;
+            let mut mask = 1u64 << within;
+            let before = rest.len();
             rest = more;
             while let [next, more @ ..] = rest {
                 let offset = next.addr().get().wrapping_sub(start);
-                if offset >= size * WORD {
+                if offset >= self.word_bytes {
                     break;
                 }
-                let bit = 1 << core.geometry.index(offset);
-                if mask & bit != 0 {
-                    // The second of two equal ones: the page will find its bit set.
-                    break;
-                }
-                mask |= bit;
+                mask |= 1 << (self.reciprocal.index(offset) % WORD);
                 rest = more;
             }
+            let count = before - rest.len();
+            if count > 1 {
+                if count != mask.count_ones() as usize {
+                    core.stop_at(Misuse::DoubleFree, start);
+                }
+            } else {
+                // A lone one: its successors will be, too, and each in a line of its own.
+                if let Some(later) = rest.get(AHEAD) {
+                    // SAFETY: as above.
+                    prefetch(unsafe { core.spot_of(*later) }.bits);
+                }
+            }
             // SAFETY: the slots are ours, and no longer; the front is a reference to the core.
-            unsafe { core.free(page, word, mask) };
+            unsafe { core.free(spot, mask, allocates) };
         }
     }
 

@@ -5,8 +5,12 @@ use core::alloc::Layout;
 
 use crate::memory::layout::{SEGMENT_GRANULE, checked_align_up};
 
+/// The slots of one word of a bitmap.
+pub const WORD: usize = 64;
 /// The smallest slot.
 pub const MIN_SLOT: usize = 8;
+/// The largest slot: a descriptor counts a page's bytes in units of 4 KiB, in 32 bits.
+pub const MAX_SLOT: usize = 8 << 40;
 /// A page that holds several slots is at most this large.
 pub const MAX_PAGE: usize = 2 << 20;
 /// The largest page of small slots, and the default of a slab's own maximum.
@@ -34,7 +38,34 @@ pub struct Geometry {
     pub page_max: usize,
     /// The slots that a thread's cache holds.
     pub cached: usize,
-    reciprocal: u64,
+    /// What finds a slot's number.
+    pub reciprocal: Reciprocal,
+    /// The frees at which a page's fullness is looked at: those of these bits, of each such word.
+    sample_bits: u64,
+    sample_words: usize,
+}
+
+/// One slot's size, to divide by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reciprocal(u64);
+
+impl Reciprocal {
+    /// The reciprocal of a slot's size.
+    #[must_use]
+    pub const fn of(slot: usize) -> Self {
+        Self((1 << POINT) / slot as u64 + 1)
+    }
+
+    /// The number of the slot that begins at `offset` bytes from its page's start.
+    ///
+    /// Needs `offset` to be a slot's, in a page of its geometry: `offset = n * slot`, with `offset <= MAX_PAGE`
+    /// or `n = 0`. The reciprocal is `(2^40 + r) / slot` with `0 < r <= slot`, so the product is
+    /// `n + n * r / 2^40`, and `n * r <= offset < 2^40`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self, offset: usize) -> usize {
+        ((offset as u64).wrapping_mul(self.0) >> POINT) as usize
+    }
 }
 
 impl Geometry {
@@ -47,7 +78,7 @@ impl Geometry {
         let size = if layout.size() < MIN_SLOT { MIN_SLOT } else { layout.size() };
         let Some(slot) = checked_align_up(size, layout.align()) else { return None };
         let Some(one) = checked_align_up(slot, hardware) else { return None };
-        if one > isize::MAX as usize / 2 {
+        if one > MAX_SLOT {
             return None;
         }
         let wanted = if slot > ALONE {
@@ -63,24 +94,43 @@ impl Geometry {
         };
         let cached = CACHED_BYTES / slot;
         let cached = if cached > MOST_CACHED { MOST_CACHED } else { cached };
+        let slots = if wanted > MAX_PAGE { 1 } else { wanted / slot };
+        let words = slots.div_ceil(WORD);
         Some(Self {
             slot,
             page_min: one,
+            sample_bits: match words {
+                0..=1 => 0x1111_1111_1111_1111,
+                2..=4 => 0x0001_0001_0001_0001,
+                _ => 1,
+            },
+            sample_words: if words <= 8 { 0 } else { words.next_power_of_two() / 8 - 1 },
             page_max: wanted,
             cached: if cached < LEAST_CACHED { LEAST_CACHED } else { cached },
-            reciprocal: (1 << POINT) / slot as u64 + 1,
+            reciprocal: Reciprocal::of(slot),
         })
     }
 
-    /// The number of the slot that begins at `offset` bytes from its page's start.
-    ///
-    /// Needs `offset` to be a slot's, in a page of this geometry: `offset = n * slot`, with `offset <= MAX_PAGE`
-    /// or `n = 0`. The reciprocal is `(2^40 + r) / slot` with `0 < r <= slot`, so the product is
-    /// `n + n * r / 2^40`, and `n * r <= offset < 2^40`.
+    /// As [`Reciprocal::index`].
     #[inline(always)]
     #[must_use]
     pub const fn index(&self, offset: usize) -> usize {
-        ((offset as u64).wrapping_mul(self.reciprocal) >> POINT) as usize
+        self.reciprocal.index(offset)
+    }
+
+    /// Whether the free of these slots is one of the eight to sixteen of a large page at which its fullness is
+    /// looked at.
+    #[inline(always)]
+    #[must_use]
+    pub const fn samples(&self, word: usize, mask: u64) -> bool {
+        mask & self.sample_bits != 0 && word & self.sample_words == 0
+    }
+
+    /// Whether each page lies in one granule.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fits_a_granule(&self) -> bool {
+        self.page_max <= SEGMENT_GRANULE
     }
 
     /// The slots of a page of `bytes`.
@@ -93,7 +143,7 @@ impl Geometry {
     /// The words of the bitmap of the largest page.
     #[must_use]
     pub const fn words(&self) -> usize {
-        self.slots(self.page_max).div_ceil(64)
+        self.slots(self.page_max).div_ceil(WORD)
     }
 
     /// The bytes of the next page for a slab that holds `held` bytes of pages: half as many, in powers of two

@@ -5,25 +5,32 @@
 //! | `AtOnce` | never | |
 //! | `Keep(bytes)` | while all kept together are at most `bytes` | never |
 //! | `Decay(time)` | always | when nobody needed it for `time` |
-//! | `Adaptive` | while all kept are at most the allowance, or this millisecond's releases are spent | as soon as there are releases to spend |
+//! | `Adaptive` | while all kept are at most the allowance, or it is too early for another release | when it is not |
 //!
 //! The adaptive allowance rises by a page for each page taken anew within a second of a release, and shrinks by
-//! half each second. Releases are rationed: giving a page back costs about ten times what emptying it does, so a
-//! slab spends at most a twentieth of the time on it. A burst that ends at once is thus given back over the next
-//! milliseconds of the slab's own work instead of by the thread that ends it; what a steady load empties goes at
-//! once. All of this happens at calls that empty or take a page; a slab that is left alone keeps what it has
-//! until `trim`.
+//! half each second. Beyond it, a page that is emptied by a thread that also allocates goes at once: where objects
+//! come and go, empty pages are surplus. So does one for each time that any thread has filled its cache. Where
+//! objects only go, giving a page back costs more than
+//! emptying it did, and the memory may be wanted again: releases are then rationed by the time that they take, an
+//! eighth of the whole, so after a release of so many nanoseconds the next comes after seven times as many. A
+//! burst that ends all at once is thus given back over the next milliseconds of the slab's own work instead of by
+//! the thread that ends it. All of this happens at calls that empty a page; a slab that is left alone keeps what
+//! it has until `trim`.
 //!
 //! Counts are relaxed: they are numbers, and no memory is handed over by them.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::os;
 use crate::memory::release::Release;
 
-/// The bytes that may go back each millisecond, and at most saved up.
-const RATION: usize = 512 << 10;
-const MOST_SAVED: usize = 4 << 20;
+/// The part of the time that releases may take.
+const PART: u64 = 8;
+/// Time of which that part may be saved up, in nanoseconds.
+const SAVED: u64 = 4_000_000;
+/// The refills that may be saved up.
+const MOST_REFILLS: u32 = 16;
+/// Milliseconds after which the allowance halves.
 const INTERVAL: u64 = 1000;
 
 #[derive(Debug)]
@@ -37,8 +44,10 @@ pub(super) struct Keep {
     allowance: AtomicUsize,
     /// Bytes that were reserved ahead and not used yet; kept whatever the policy says.
     reserved: AtomicUsize,
-    ration: AtomicUsize,
-    rationed_at: AtomicU64,
+    /// Refills of caches, for each of which an empty page may go.
+    refills: AtomicU32,
+    /// The nanosecond from which on a page may go besides.
+    next_release: AtomicU64,
     ticked_at: AtomicU64,
     /// When a page last went, plus one; 0 is never.
     released_at: AtomicU64,
@@ -53,8 +62,8 @@ impl Keep {
             idle: AtomicUsize::new(0),
             allowance: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
-            ration: AtomicUsize::new(MOST_SAVED),
-            rationed_at: AtomicU64::new(now),
+            refills: AtomicU32::new(0),
+            next_release: AtomicU64::new(0),
             ticked_at: AtomicU64::new(now),
             released_at: AtomicU64::new(0),
         }
@@ -65,7 +74,7 @@ impl Keep {
     }
 
     /// Whether an empty page of `bytes` shall be kept; it is then counted as kept.
-    pub(super) fn wants(&self, bytes: usize) -> bool {
+    pub(super) fn wants(&self, bytes: usize, allocates: bool) -> bool {
         let kept = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let reserved = self.reserved.load(Ordering::Relaxed);
         let keep = kept <= reserved
@@ -75,7 +84,7 @@ impl Keep {
                 Release::Decay(_) => true,
                 Release::Adaptive => {
                     kept - reserved <= self.allowance.load(Ordering::Relaxed).max(bytes)
-                        || !self.spend(bytes)
+                        || !(allocates || self.may_release())
                 }
             };
         if !keep {
@@ -113,11 +122,35 @@ impl Keep {
         self.reserved.store(0, Ordering::Relaxed);
     }
 
-    /// A page went back to the source.
-    pub(super) fn released(&self) {
-        if self.policy == Release::Adaptive {
-            self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
+    /// Gives a page back by `release`, and notes what it took.
+    pub(super) fn releasing(&self, release: impl FnOnce()) {
+        if self.policy != Release::Adaptive {
+            return release();
         }
+        let before = os::nanos();
+        release();
+        let after = os::nanos();
+        let from = self.next_release.load(Ordering::Relaxed).max(before.saturating_sub(SAVED));
+        // Two threads that release at once may forget one of the two times; the page went all the same.
+        self.next_release.store(from + PART * (after - before), Ordering::Relaxed);
+        self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
+    }
+
+    /// A thread has filled its cache. Writes nothing where nothing was released meanwhile.
+    pub(super) fn refilled(&self) {
+        let refills = self.refills.load(Ordering::Relaxed);
+        if refills < MOST_REFILLS {
+            self.refills.store(refills + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn may_release(&self) -> bool {
+        let refills = self.refills.load(Ordering::Relaxed);
+        if refills > 0 {
+            self.refills.store(refills - 1, Ordering::Relaxed);
+            return true;
+        }
+        os::nanos() >= self.next_release.load(Ordering::Relaxed)
     }
 
     /// A page came from the source. Soon after one went, it would have been better kept.
@@ -133,7 +166,7 @@ impl Keep {
 
     /// The bytes of kept pages that should go now, besides one that is not wanted. Asked where a page is emptied;
     /// most times it is 0.
-    pub(super) fn due(&self, page: usize) -> usize {
+    pub(super) fn due(&self, page: usize, allocates: bool) -> usize {
         match self.policy {
             Release::AtOnce | Release::Keep(_) => 0,
             Release::Decay(time) => {
@@ -152,7 +185,7 @@ impl Keep {
                 }
                 let most = self.allowance.load(Ordering::Relaxed).max(page)
                     + self.reserved.load(Ordering::Relaxed);
-                if self.kept() > most && self.spend(page) { page } else { 0 }
+                if self.kept() > most && (allocates || self.may_release()) { page } else { 0 }
             }
         }
     }
@@ -165,25 +198,5 @@ impl Keep {
                 .ticked_at
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
-    }
-
-    /// Takes `bytes` off the ration, if there are as many.
-    fn spend(&self, bytes: usize) -> bool {
-        let now = os::coarse_millis();
-        let last = self.rationed_at.load(Ordering::Relaxed);
-        if now > last
-            && self
-                .rationed_at
-                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        {
-            let more = ((now - last) as usize).saturating_mul(RATION).min(MOST_SAVED);
-            let sum = |ration: usize| Some((ration + more).min(MOST_SAVED));
-            let _ = self.ration.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        }
-        // A page larger than what can be saved goes when all of that is there.
-        let cost = bytes.min(MOST_SAVED);
-        let less = |ration: usize| ration.checked_sub(cost);
-        self.ration.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 }

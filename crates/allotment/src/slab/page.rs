@@ -35,8 +35,8 @@ const CLAIMED: u32 = 1;
 const OPEN: u32 = 2;
 const EMPTY: u32 = 3;
 
-/// The slots of one word of a bitmap.
-pub const WORD: usize = 64;
+pub use super::geometry::WORD;
+
 /// How full a page is, in eighths; a full page is in none of them.
 pub const BINS: usize = 8;
 /// A page below this bin is *sparse*: its slots should not be used again before it is empty.
@@ -47,7 +47,7 @@ pub const SPARSE_BELOW: usize = 6;
 pub enum After {
     /// Nothing.
     Nothing,
-    /// The page may have to be listed or released: call [`Page::state_is_open`] and look.
+    /// The word was full before or is empty now: the page may have to be listed or released.
     Look,
     /// A bit was set already: its slot was freed twice.
     DoubleFree,
@@ -71,8 +71,8 @@ pub struct Page<X> {
     state: AtomicU32,
     /// The slots of the page that it describes.
     slots: AtomicU32,
-    /// The bits at which a word's free looks at the whole page: some sixteen a page.
-    look: AtomicU64,
+    /// 1 while an open page has a hint, or a thread is about to set one, or has cleared it and is about to claim.
+    listed: AtomicU32,
     bits: &'static [AtomicU64],
     /// No part of the protocol.
     pub beside: X,
@@ -89,7 +89,7 @@ impl<X> Page<X> {
         Self {
             state: AtomicU32::new(RELEASED),
             slots: AtomicU32::new(0),
-            look: AtomicU64::new(0),
+            listed: AtomicU32::new(0),
             bits,
             beside,
         }
@@ -101,14 +101,6 @@ impl<X> Page<X> {
         debug_assert!(slots >= 1 && slots <= self.bits.len() * WORD);
         debug_assert_eq!(self.state.load(Ordering::Relaxed), RELEASED);
         self.slots.store(slots as u32, Ordering::Relaxed);
-        let words = slots.div_ceil(WORD);
-        let look = match words {
-            0..=1 => 0x1111_1111_1111_1111,
-            2..=4 => 0x0101_0101_0101_0101,
-            5..=8 => 0x0001_0000_0001_0000,
-            _ => 1,
-        };
-        self.look.store(look, Ordering::Relaxed);
         // Release pairs with the Acquire of `claim` and `has_page`: who sees the new state sees the above.
         self.state.store(CLAIMED, Ordering::Release);
         let claim = Claim(self);
@@ -127,31 +119,15 @@ impl<X> Page<X> {
         self.slots().div_ceil(WORD)
     }
 
-    /// Whether slots with these bits of a word are among those whose free looks at the whole page.
-    #[inline(always)]
-    pub fn looks_at(&self, mask: u64) -> bool {
-        mask & self.look.load(Ordering::Relaxed) != 0
+    /// As the function [`publish`], for the models.
+    #[cfg(loom)]
+    pub fn publish(&self, word: usize, mask: u64) -> After {
+        publish(&self.bits[word], mask)
     }
 
-    /// Frees slots of one word: sets their bits. The caller has these slots, and has them no more.
-    ///
-    /// Afterwards the page may be gone. What [`After::Look`] asks for is decided on what is there then.
-    #[inline(always)]
-    pub fn publish(&self, word: usize, mask: u64) -> After {
-        let looks = self.looks_at(mask);
-        // Release pairs with the Acquire of `take` and `take_all`: the next owner of the slot, or whoever gives
-        // the page back, comes after the last use of the slot. SeqCst for invariant 4.
-        let before = self.bits[word].fetch_or(mask, Ordering::SeqCst);
-        store_before_load();
-        if before & mask != 0 {
-            return After::DoubleFree;
-        }
-        let after = before | mask;
-        if before == 0 || looks || after == !0 || after == mask_of(self.slots(), word) {
-            After::Look
-        } else {
-            After::Nothing
-        }
+    /// The words of its bitmap.
+    pub fn bits(&self) -> &'static [AtomicU64] {
+        self.bits
     }
 
     /// Whether it is nobody's claim, has a page, and that is not kept empty.
@@ -201,6 +177,10 @@ impl<X> Page<X> {
         if wanted == 0 {
             return 0;
         }
+        if most >= WORD {
+            // All that are there by now. Acquire: as below.
+            return bits.swap(0, Ordering::Acquire);
+        }
         let mut over = (wanted.count_ones() as usize).saturating_sub(most);
         while over > 0 {
             // The highest stay: slots are handed out from the lowest on.
@@ -219,10 +199,35 @@ impl<X> Page<X> {
         claimed.ok().map(|_| Claim(self))
     }
 
+    /// Whether a look at an open page may leave it as it is: it has a hint.
+    pub fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::SeqCst) != 0
+    }
+
+    /// Notes that the page is about to have a hint. Before it has: noted after, it could be noted when the hint was
+    /// followed and the page put back without one.
+    pub fn set_listed(&self) {
+        self.listed.store(1, Ordering::SeqCst);
+    }
+
+    /// Whether no slot is taken; a snapshot. SeqCst for two threads that set the last bits of two words: one of
+    /// them sees both.
+    pub fn is_all_free(&self) -> bool {
+        let slots = self.slots();
+        let free =
+            |(word, bits): (usize, &AtomicU64)| bits.load(Ordering::SeqCst) == mask_of(slots, word);
+        slots > 0 && self.bits.iter().enumerate().take(slots.div_ceil(WORD)).all(free)
+    }
+
     /// How full it is; a snapshot. SeqCst for two threads that set the last bits of two words: one of them sees
     /// both.
     pub fn fullness(&self) -> Fullness {
         let slots = self.slots();
+        let words = self.bits.iter().take(self.words());
+        // The usual answer where it is asked most: a page that is put back has been used up.
+        if words.fold(0, |any, bits| any | bits.load(Ordering::SeqCst)) == 0 {
+            return Fullness::Full;
+        }
         let free = self.free_slots();
         if free == 0 {
             Fullness::Full
@@ -238,6 +243,26 @@ impl<X> Page<X> {
         let words = self.bits.iter().take(self.words());
         words.map(|bits| bits.load(Ordering::SeqCst).count_ones() as usize).sum()
     }
+}
+
+/// Frees slots of one word: sets their bits. The caller has these slots, and has them no more.
+///
+/// Afterwards the page may be gone. What [`After::Look`] asks for is decided on what is there then. The word is found
+/// without the page's descriptor, which is often not in the cache.
+#[inline(always)]
+pub fn publish(bits: &AtomicU64, mask: u64) -> After {
+    // Release pairs with the Acquire of `take` and `take_all`: the next owner of the slot, or whoever gives the page
+    // back, comes after the last use of the slot. SeqCst for invariant 4. An addition, for bits that are 0: it gives
+    // the word before in one instruction. Where one was 1 the word is spoilt, and the process ends.
+    let before = bits.fetch_add(mask, Ordering::SeqCst);
+    store_before_load();
+    if before & mask != 0 {
+        return After::DoubleFree;
+    }
+    let after = before | mask;
+    // A word whose slots are all free has ones up to some place, and no zero below; the last word of a page may
+    // have fewer than 64. A look too many does no harm.
+    if before == 0 || after & after.wrapping_add(1) == 0 { After::Look } else { After::Nothing }
 }
 
 /// The bits of the slots of one word, of a page with so many slots. Needs `word < slots.div_ceil(64)`, or gives
@@ -271,6 +296,8 @@ impl<'p, X> Claim<'p, X> {
 
     /// Opens the page to all. Gives how full it is then, for the caller to list it or to see whether it can go.
     pub fn put_back(self) -> Fullness {
+        // Before it is opened: who finds it open finds out about its hint, too.
+        self.0.listed.store(0, Ordering::SeqCst);
         // Release pairs with the Acquire of `claim`. SeqCst for invariant 4.
         self.0.state.store(OPEN, Ordering::SeqCst);
         store_before_load();

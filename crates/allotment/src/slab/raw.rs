@@ -177,14 +177,26 @@ impl RawSlab {
         unsafe {
             match threads::found(self.number) {
                 Some(front) if Front::push(front, slot, tag) => {}
-                _ => self.free_slowly(slot),
+                Some(front) => self.free_slowly(slot, front),
+                None => self.free_slowest(slot),
+            }
+        }
+    }
+
+    /// Not inlined, and the last call of `free`, so that this needs no stack.
+    #[inline(never)]
+    unsafe fn free_slowly(&self, slot: NonNull<u8>, front: *const Front) {
+        // SAFETY: as in `free`.
+        unsafe {
+            if !Front::free_slowly(front, slot) {
+                self.free_slowest(slot);
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn free_slowly(&self, slot: NonNull<u8>) {
+    unsafe fn free_slowest(&self, slot: NonNull<u8>) {
         // SAFETY: passed on to the caller; this is a reference to the core.
         unsafe { free_on(self.core(), slot) }
     }
@@ -381,7 +393,7 @@ pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, A
                 let slot = core.slot_of(page, word * WORD + first.trailing_zeros() as usize);
                 if taken != first {
                     // SAFETY: taken just now, and not used; the caller has a reference to the core.
-                    unsafe { core.free(page, word, taken ^ first) };
+                    unsafe { core.free(core.spot_of(slot), taken ^ first, true) };
                 }
                 return Ok(slot);
             }
@@ -407,12 +419,12 @@ pub(super) unsafe fn free_on(core: &Core, slot: NonNull<u8>) {
             Some(front) => {
                 let tag = || segments::tag_of_live(slot.addr().get());
                 if !Front::push(front, slot, tag) {
-                    (*front).free_slowly(slot);
+                    Front::free_slowly(front, slot);
                 }
             }
             None => {
-                let (page, index) = core.page_of(slot);
-                core.free(page, index / WORD, 1 << (index % WORD));
+                let spot = core.spot_of(slot);
+                core.free(spot, 1 << (spot.index % WORD), true);
                 core.tell_waiters();
             }
         }
@@ -436,13 +448,17 @@ pub(super) unsafe fn free_anywhere(slot: NonNull<u8>) {
     }
 }
 
-#[cold]
 #[inline(never)]
 unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
-    // SAFETY: the slot keeps its page, and that is a reference to the core; once it is freed the page may go, so a
-    // reference of our own is taken before.
+    // SAFETY: as in `free_anywhere`; the slot keeps its page, and that is a reference to the core; once it is freed the
+    // page may go, so where no front is a reference, one is taken before.
     unsafe {
-        let mut number = number_in(segments::tag_of(slot.addr().get()) & !MARK);
+        let mut number = number_in(segments::tag_of_live(slot.addr().get()) & !MARK);
+        if let Some(front) = threads::found(number) {
+            if Front::free_slowly(front, slot) {
+                return;
+            }
+        }
         if number == 0 {
             number = watch::slab_of_malloc_block(slot);
         }
@@ -508,7 +524,7 @@ impl RawSlabHandle<'_> {
         // SAFETY: as in `alloc`; the rest is passed on to the caller.
         unsafe {
             if !Front::push(self.front, slot, tag) {
-                self.slab.free_slowly(slot);
+                self.slab.free_slowly(slot, self.front);
             }
         }
     }

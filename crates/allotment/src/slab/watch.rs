@@ -257,8 +257,8 @@ impl Watch {
         tools::forbid(slot, core.geometry.slot);
         // SAFETY: the slot was the quarantine's alone; whoever calls has a reference to the core.
         unsafe {
-            let (page, index) = core.page_of(slot);
-            core.free(page, index / WORD, 1 << (index % WORD));
+            let spot = core.spot_of(slot);
+            core.free(spot, 1 << (spot.index % WORD), true);
         }
         core.tell_waiters();
     }

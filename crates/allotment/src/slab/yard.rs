@@ -8,12 +8,13 @@
 //! 3. The fields of [`Place`] are written by the thread that has the page's claim or has just taken it up.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use super::block::{Block, Lists};
 use super::hints::{Hints, words_for};
 use super::page::{BINS, Claim, Page};
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::layout::MIN_CHUNK;
 use crate::memory::lifo::{Lifo, Links};
 use crate::memory::structures::Structures;
 use crate::sync::{AtomicU32, AtomicU64};
@@ -26,7 +27,8 @@ const PARTS: usize = 24;
 #[derive(Debug)]
 pub(super) struct Place {
     pub start: AtomicPtr<u8>,
-    pub bytes: AtomicUsize,
+    /// Its bytes, in units of the smallest hardware page.
+    units: AtomicU32,
     /// Where it lies in its source (see memory/spans.rs).
     pub segment: AtomicU32,
     /// A [`Lifetime`](super::Lifetime) as a number.
@@ -185,7 +187,7 @@ impl Yard {
         let pages = Structures::new(pages, |page| {
             let place = Place {
                 start: AtomicPtr::new(ptr::null_mut()),
-                bytes: AtomicUsize::new(0),
+                units: AtomicU32::new(0),
                 segment: AtomicU32::new(0),
                 lifetime: AtomicU8::new(0),
                 index: first + page as u32,
@@ -239,6 +241,17 @@ impl Lists for Place {
 impl Place {
     pub(super) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// The bytes of the page.
+    pub(super) fn bytes(&self) -> usize {
+        self.units.load(Ordering::Relaxed) as usize * MIN_CHUNK
+    }
+
+    /// Sets the bytes, a multiple of the hardware page.
+    pub(super) fn set_bytes(&self, bytes: usize) {
+        debug_assert!(bytes % MIN_CHUNK == 0 && bytes / MIN_CHUNK <= u32::MAX as usize);
+        self.units.store((bytes / MIN_CHUNK) as u32, Ordering::Relaxed);
     }
 }
 
