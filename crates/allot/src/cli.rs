@@ -3,6 +3,7 @@
 use crate::bench::{self, BenchArguments};
 use crate::child::ChildArguments;
 use crate::failure::Failure;
+use crate::stress::{self, StressArguments};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -32,6 +33,14 @@ pub enum Command {
     /// Every workload runs with every allocator in a child process of its own; the rounds are
     /// interleaved, so that drift hits all alike. Medians are quoted, with minimum and maximum.
     Bench(BenchArguments),
+    /// Stress one allocator, with a line each second
+    ///
+    /// The array allocator's own stress test: each thread has so many elements of 64 bytes. In a cycle it
+    /// allocates them all, then frees a fifth, a quarter, a third and a half of them and allocates those again,
+    /// then every 50th, 40th, 30th, 20th and 10th, and at last frees all. `bench stress` runs the same for one
+    /// second beside other allocators.
+    #[command(after_help = stress::EXAMPLES)]
+    Stress(StressArguments),
     /// One measured run; `bench` starts it.
     #[command(hide = true)]
     Child(ChildArguments),

@@ -12,6 +12,8 @@ pub enum Failure {
     Failed(String),
     /// Whoever read our output has gone: a quiet end.
     Closed,
+    /// An interrupt ended it early, which was said: exit code 130.
+    Interrupted,
 }
 
 impl Failure {
@@ -21,6 +23,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::Failed(_) => 1,
             Self::Closed => 0,
+            Self::Interrupted => 130,
         }
     }
 }
@@ -29,7 +32,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(why) | Self::Failed(why) => f.write_str(why),
-            Self::Closed => Ok(()),
+            Self::Closed | Self::Interrupted => Ok(()),
         }
     }
 }

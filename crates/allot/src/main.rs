@@ -1,4 +1,4 @@
-//! Allotment's command line: the tour, and the measuring harness.
+//! Allotment's command line: the tour, the measuring harness and the stress test.
 
 mod bench;
 mod child;
@@ -7,6 +7,7 @@ mod failure;
 mod output;
 mod progress;
 mod statistics;
+mod stress;
 mod table;
 mod tour;
 mod trace;
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::Closed) {
+            if !matches!(failure, Failure::Closed | Failure::Interrupted) {
                 eprintln!("allot: {failure}");
             }
             ExitCode::from(failure.exit_code())
@@ -38,6 +39,7 @@ fn run() -> Result<(), Failure> {
             end_quietly_when_interrupted();
             bench::run(arguments)
         }
+        Some(Command::Stress(arguments)) => stress::run(&arguments),
         Some(Command::Child(arguments)) => child::run(&arguments),
         Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),
         Some(Command::Trace { arguments }) => {

@@ -5,7 +5,7 @@
 //! then all are freed. All threads use one allocator.
 
 use super::Figures;
-use super::places::Places;
+use super::places::{Places, fill};
 use crate::crew;
 use crate::watch::Watch;
 use peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
@@ -120,10 +120,9 @@ fn cycles<A: FixedSize, G: Fn() -> bool>(
             let local = store.get_or_init(|| A::new(OBJECT)).local();
             worker.measured(|| {
                 let go_on = begin();
-                let mut cycle = Cycle { local: &local, count: &counts[worker.index] };
                 loop {
                     // SAFETY: the places are this worker's, and a cycle leaves them empty.
-                    unsafe { cycle.run(places.all()) };
+                    unsafe { cycle(&local, places.all(), &counts[worker.index]) };
                     if !go_on() {
                         break;
                     }
@@ -134,51 +133,58 @@ fn cycles<A: FixedSize, G: Fn() -> bool>(
     walls[0]
 }
 
-/// One thread's cycles.
-struct Cycle<'c, L> {
-    local: &'c L,
-    count: &'c Count,
+/// One cycle: the places are empty before and after.
+///
+/// # Safety
+/// Nobody else frees the objects while they are in the places.
+unsafe fn cycle<L: FixedSizeLocal>(
+    local: &L,
+    places: &mut [MaybeUninit<L::Object>],
+    count: &Count,
+) {
+    fill(local, places);
+    Count::add(&count.allocated, places.len());
+    for divisor in DIVISORS {
+        let part = places.len() / divisor;
+        // SAFETY: all places are full.
+        unsafe { empty_every(local, &places[..part], 1) };
+        Count::add(&count.freed, part);
+        fill(local, &mut places[..part]);
+        Count::add(&count.allocated, part);
+    }
+    for stride in STRIDES {
+        let part = places.len().div_ceil(stride);
+        // SAFETY: all places are full.
+        unsafe { empty_every(local, places, stride) };
+        Count::add(&count.freed, part);
+        fill_every(local, places, stride);
+        Count::add(&count.allocated, part);
+    }
+    // SAFETY: all places are full.
+    unsafe { empty_every(local, places, 1) };
+    Count::add(&count.freed, places.len());
 }
 
-impl<L: FixedSizeLocal> Cycle<'_, L> {
-    /// One cycle: the places are empty before and after.
-    ///
-    /// # Safety
-    /// Nobody else frees the objects while they are in the places.
-    unsafe fn run(&mut self, places: &mut [MaybeUninit<L::Object>]) {
-        self.fill(places, 1);
-        for divisor in DIVISORS {
-            let part = places.len() / divisor;
-            // SAFETY: all places are full.
-            unsafe { self.empty(&places[..part], 1) };
-            self.fill(&mut places[..part], 1);
-        }
-        for stride in STRIDES {
-            // SAFETY: all places are full.
-            unsafe { self.empty(places, stride) };
-            self.fill(places, stride);
-        }
-        // SAFETY: all places are full.
-        unsafe { self.empty(places, 1) };
+#[inline(never)]
+fn fill_every<L: FixedSizeLocal>(local: &L, places: &mut [MaybeUninit<L::Object>], stride: usize) {
+    for (word, place) in (0..).zip(places.iter_mut().step_by(stride)) {
+        place.write(local.alloc(word));
     }
+}
 
-    #[inline(never)]
-    fn fill(&mut self, places: &mut [MaybeUninit<L::Object>], stride: usize) {
-        for (word, place) in (0..).zip(places.iter_mut().step_by(stride)) {
-            place.write(self.local.alloc(word));
-        }
-        Count::add(&self.count.allocated, places.len().div_ceil(stride));
-    }
-
-    /// # Safety
-    /// Every place that the stride reaches has an object of this allocator, which is not used after.
-    #[inline(never)]
-    unsafe fn empty(&mut self, places: &[MaybeUninit<L::Object>], stride: usize) {
-        for place in places.iter().step_by(stride) {
-            // SAFETY: the caller's promise.
-            unsafe { self.local.free(place.assume_init()) };
-        }
-        Count::add(&self.count.freed, places.len().div_ceil(stride));
+/// Frees every so manyth of the objects.
+///
+/// # Safety
+/// Each of these places has an object of this allocator, which is not used after.
+#[inline(never)]
+unsafe fn empty_every<L: FixedSizeLocal>(
+    local: &L,
+    places: &[MaybeUninit<L::Object>],
+    stride: usize,
+) {
+    for place in places.iter().step_by(stride) {
+        // SAFETY: the caller's promise.
+        unsafe { local.free(place.assume_init()) };
     }
 }
 
