@@ -1,4 +1,4 @@
-//! Sixteen threads at the recycler, the budgets and the registry at once, for ThreadSanitizer.
+//! Sixteen threads at the recycler, the budgets and the registry at once, and then at a slab, for ThreadSanitizer.
 //!
 //! The program has its own `main`: the standard library is not instrumented, and the test harness's threads
 //! would drown the report in its own. `.ci/sanitizers` builds it with ThreadSanitizer; without one it is
@@ -9,10 +9,12 @@
 //! through libc, so the tool does not see that a page which was unmapped and mapped again is another one,
 //! and would call the new owner's first write a race with the old owner's last.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::alloc::Layout;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use allotment::{Arena, Budget, Release, owner_of, recycler, report};
+use allotment::{Arena, Budget, Lifetime, Malloc, RawSlab, Release, owner_of, recycler, report};
 
 const THREADS: usize = 16;
 const ROUNDS: usize = 200;
@@ -31,7 +33,89 @@ fn main() {
         recycler().trim();
         assert_eq!(recycler().cached_bytes(), 0, "every chunk was on a stack or unmapped");
     }
-    println!("{THREADS} threads, {ROUNDS} rounds, 3 phases: ok");
+    // Pages that go at once and come back: from malloc, whose calls the tool sees. Mappings stay.
+    slab_stress(&RawSlab::builder(OBJECT).source(Malloc).release(Release::AtOnce).build());
+    slab_stress(&RawSlab::builder(OBJECT).release(Release::Keep(1 << 30)).build());
+    println!("{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab: ok");
+}
+
+const OBJECT: Layout = Layout::new::<[usize; 8]>();
+
+/// The array allocator's stress shape: all, then parts and strides, freed and allocated again; and every seventh
+/// object is freed by whichever thread finds it.
+fn slab_stress(slab: &RawSlab) {
+    let letters: Vec<AtomicPtr<usize>> = (0..64).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for thread in 0..THREADS {
+            let letters = &letters;
+            threads.push(scope.spawn(move || {
+                let mut objects = Vec::new();
+                for round in 0..ROUNDS / 10 {
+                    objects.resize_with(400, || allocate(slab, thread, round));
+                    for part in [5, 4, 3, 2] {
+                        for place in &mut objects[..400 / part] {
+                            free(slab, *place);
+                            *place = allocate(slab, thread, round);
+                        }
+                    }
+                    for stride in [50, 30, 10] {
+                        objects.iter().step_by(stride).for_each(|object| free(slab, *object));
+                        let places = objects.iter_mut().step_by(stride);
+                        places.for_each(|place| *place = allocate(slab, thread, round));
+                    }
+                    slab.set_packing(round % 2 == 0);
+                    for (index, object) in objects.drain(..).enumerate() {
+                        if index % 7 == 0 {
+                            let letter = &letters[(index + thread) % letters.len()];
+                            let before = letter.swap(object.as_ptr(), Ordering::AcqRel);
+                            if let Some(before) = NonNull::new(before) {
+                                free(slab, before);
+                            }
+                        } else {
+                            free(slab, object);
+                        }
+                    }
+                    if round % 4 == 0 {
+                        slab.trim();
+                        assert_eq!(slab.layout(), OBJECT);
+                        let _ = slab.statistics();
+                    }
+                }
+            }));
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+    for letter in &letters {
+        if let Some(object) = NonNull::new(letter.swap(ptr::null_mut(), Ordering::AcqRel)) {
+            free(slab, object);
+        }
+    }
+    slab.trim();
+    assert_eq!(slab.statistics().live_objects, 0);
+}
+
+fn allocate(slab: &RawSlab, thread: usize, round: usize) -> NonNull<usize> {
+    let lifetime = if round % 5 == 0 { Lifetime::Long } else { Lifetime::Short };
+    let object = slab.alloc_for(lifetime).cast::<usize>();
+    // SAFETY: eight words, ours.
+    unsafe {
+        for word in 0..8 {
+            object.add(word).write(thread);
+        }
+    }
+    object
+}
+
+fn free(slab: &RawSlab, object: NonNull<usize>) {
+    // SAFETY: allocated here, freed once; eight words, ours.
+    unsafe {
+        let thread = object.read();
+        assert!((0..8).all(|word| object.add(word).read() == thread));
+        slab.free(object.cast());
+    }
 }
 
 fn stress(phase: usize) {

@@ -32,8 +32,9 @@ use crate::error::{AllocError, ErrorKind};
 /// disk is an error when a chunk is taken, never a signal later. Chunks that are given back are punched out
 /// of the file and their ranges used again.
 ///
-/// A child made by fork shares the mappings with its parent: both write the same bytes. In the child no chunk
-/// can be taken ([`ErrorKind::ForkedChild`]), and dropping one leaves the file alone.
+/// A child made by fork shares an arena's mappings with its parent: both write the same bytes. A slab's it does not
+/// have at all: touching one of its objects there faults. In the child no chunk or page can be taken and no slot
+/// allocated ([`ErrorKind::ForkedChild`]), and dropping one leaves the file alone.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -212,6 +213,10 @@ unsafe impl Source for File {
 
     fn zeroed(&self) -> bool {
         // A range whose hole could not be punched still has its old bytes.
+        false
+    }
+
+    fn is_inherited(&self) -> bool {
         false
     }
 

@@ -48,6 +48,21 @@ pub fn coarse_millis() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// Has `child` called in every child that is made by fork from now on, by the one thread that it has. What it calls
+/// must be fit for a signal handler.
+pub fn on_fork(child: extern "C" fn()) {
+    unsafe extern "C" {
+        /// POSIX; in every C library that we support.
+        safe fn pthread_atfork(
+            prepare: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> core::ffi::c_int;
+    }
+    // It fails for want of memory alone; then children are as they were before there was this call.
+    let _ = pthread_atfork(None, None, Some(child));
+}
+
 /// Nanoseconds of a clock that only moves forward. Costs some 20: no kernel entry where the vDSO has it.
 pub fn nanos() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);

@@ -50,6 +50,12 @@ pub unsafe trait Source: Send + Sync {
         false
     }
 
+    /// Whether a child made by fork has the memory of its own, as with private mappings. Where it has not, a slab
+    /// refuses to allocate in the child.
+    fn is_inherited(&self) -> bool {
+        true
+    }
+
     /// The source as one that lends addresses first and memory page by page, if it can do that. A slab then
     /// takes few large segments of it; of any other source it acquires and releases each page by itself.
     fn paged(&self) -> Option<&dyn PagedSource> {

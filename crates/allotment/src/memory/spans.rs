@@ -115,6 +115,11 @@ impl Spans {
         self.source.as_source().paged().is_none()
     }
 
+    /// Whether a child made by fork has the memory, too.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.source.as_source().is_inherited()
+    }
+
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }

@@ -20,6 +20,7 @@ pub(crate) struct Settings {
     pub max_page_bytes: usize,
     pub packing: bool,
     pub hardened: bool,
+    pub report_live: Option<bool>,
 }
 
 /// Makes a [`RawSlab`] or a [`Slab`] with options; their `builder` functions begin one.
@@ -52,6 +53,7 @@ impl<S> SlabBuilder<S> {
             max_page_bytes: USUAL_PAGE,
             packing: false,
             hardened: false,
+            report_live: None,
         };
         Self { layout, settings, makes: PhantomData }
     }
@@ -109,6 +111,13 @@ impl<S> SlabBuilder<S> {
     /// freed slot rests until 1024 more of this slab were freed.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
+        self
+    }
+
+    /// Whether dropping the slab with live objects says so on standard error; in hardened mode it does unless told
+    /// otherwise here. The objects stay valid either way. Slots that other threads have at hand don't count as live.
+    pub fn report_live(mut self, report: bool) -> Self {
+        self.settings.report_live = Some(report);
         self
     }
 

@@ -15,15 +15,17 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::block::Freed;
+use std::io::Write;
+
 use super::builder::Settings;
 use super::front::Front;
 use super::geometry::Geometry;
 use super::hints::EMPTY_LIST;
 use super::keep::Keep;
 use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD, publish};
-use super::registry;
 use super::watch::Watch;
 use super::yard::{SlabClaim, SlabPage, Yard};
+use super::{registry, threads};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::layout::SEGMENT_GRANULE;
@@ -31,7 +33,7 @@ use crate::memory::spans::{Span, Spans, addresses_of};
 use crate::memory::structures::Structures;
 use crate::memory::{os, segments};
 use crate::misuse::{Misuse, stop};
-use crate::statistics::{Kind, Record, Statistics};
+use crate::statistics::{Kind, Record, Statistics, printable};
 
 /// A tag is a slab's number times this, so that two different ones differ by more than a front has places.
 const TAG_STEP: u32 = 1024;
@@ -50,6 +52,9 @@ pub(super) const fn number_in(tag: u32) -> u32 {
 pub(super) const NUMBERS: u32 = MARK / TAG_STEP;
 /// The bit of `attention` of a slab that was dropped.
 const CLOSED: u32 = 1 << 31;
+/// The bit of `attention` in a child made by fork that does not have the slab's memory.
+const ORPHANED: u32 = 1 << 30;
+const WAITERS: u32 = ORPHANED - 1;
 /// A slab that holds as much has new pages faulted in as a whole.
 const POPULATE_FROM: usize = 512 << 10;
 
@@ -61,13 +66,14 @@ pub(crate) struct Core {
     pub(super) keep: Keep,
     pub(super) watch: Option<Watch>,
     name: Option<Box<str>>,
+    reports_live: bool,
     record: &'static Record,
     budget: Option<Budget>,
     spans: Spans,
     yard: Yard,
     fronts: AtomicPtr<Front>,
     packing: AtomicBool,
-    /// Why no free may be cached: the number of threads that wait for a slot, and [`CLOSED`].
+    /// Why no free may be cached: the number of threads that wait for a slot, [`CLOSED`] and [`ORPHANED`].
     attention: AtomicU32,
     /// Changes whenever something happens that a waiter should look at.
     event: AtomicU32,
@@ -109,6 +115,7 @@ impl Core {
         let budget = settings.budget.clone();
         let credit = || budget.iter().for_each(|budget| budget.credit(bytes));
         let number = registry::take_number().inspect_err(|_| credit())?;
+        threads::watch_forks();
         let record = match Record::acquire(Kind::Slab, settings.name.as_deref()) {
             Ok(record) => record,
             Err(error) => {
@@ -125,6 +132,7 @@ impl Core {
             keep: Keep::new(settings.release),
             watch,
             name: settings.name,
+            reports_live: settings.report_live.unwrap_or(settings.hardened),
             record,
             budget: settings.budget,
             spans: Spans::new(settings.source),
@@ -177,6 +185,23 @@ impl Core {
     /// The tag of its pages, without a mark.
     pub(super) fn tag(&self) -> u32 {
         self.number * TAG_STEP
+    }
+
+    /// Whether this is a child made by fork that does not have the slab's memory.
+    pub(super) fn check_parentage(&self) -> Result<(), AllocError> {
+        if self.attention.load(Ordering::Relaxed) & ORPHANED == 0 {
+            return Ok(());
+        }
+        Err(AllocError::new(ErrorKind::ForkedChild, self.layout.size()))
+    }
+
+    /// In a child made by fork, before anything else: the threads that waited are not here.
+    pub(super) fn now_a_child(&self) {
+        self.attention.fetch_and(!WAITERS, Ordering::SeqCst);
+        if !self.spans.is_inherited() {
+            self.attention.fetch_or(ORPHANED, Ordering::SeqCst);
+            self.mark_all();
+        }
     }
 
     /// Whether frees may be cached.
@@ -409,6 +434,7 @@ impl Core {
 
     /// Claims a page of this lifetime with free slots: the fullest listed, or an empty one.
     pub(super) fn claim(&self, lifetime: usize, near: u32) -> Option<SlabClaim<'_>> {
+        self.check_parentage().ok()?;
         const LISTS: [[usize; BINS + 1]; 2] =
             [[7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST], [15, 14, 13, 12, 11, 10, 9, 8, EMPTY_LIST]];
         let (claim, kept) = self.yard.claim(&LISTS[lifetime], near)?;
@@ -428,6 +454,7 @@ impl Core {
     /// The caller has found nothing listed.
     #[cold]
     pub(super) fn grow(&self, lifetime: usize, near: u32) -> Result<Got<'_>, AllocError> {
+        self.check_parentage()?;
         let taken = if self.spans.one_by_one() {
             self.grow_one_by_one(lifetime, near)
         } else {
@@ -486,7 +513,7 @@ impl Core {
 
     /// Tells threads that wait that something may be there for them.
     pub(super) fn tell_waiters(&self) {
-        if self.attention.load(Ordering::SeqCst) & !CLOSED != 0 {
+        if self.attention.load(Ordering::SeqCst) & WAITERS != 0 {
             self.event.fetch_add(1, Ordering::SeqCst);
             os::wake_all(&self.event);
         }
@@ -564,6 +591,7 @@ impl Core {
 
     /// Makes pages ahead until so many slots are free in empty pages, and faults them in.
     pub(super) fn reserve(&self, slots: usize) -> Result<(), AllocError> {
+        self.check_parentage()?;
         let mut missing = slots.saturating_sub(self.keep.kept() / self.geometry.slot);
         while missing > 0 {
             let claim = self.fresh(0)?;
@@ -622,9 +650,29 @@ impl Core {
 
     /// The slab is dropped: frees bypass the caches from now on, and empty pages go.
     pub(super) fn close(&self) {
+        if self.reports_live {
+            self.report_live();
+        }
         self.attention.fetch_or(CLOSED, Ordering::SeqCst);
         self.mark_all();
         self.release_all_kept();
+    }
+
+    /// Says on standard error what is left, if anything is. The slots that threads have at hand are not.
+    #[cold]
+    fn report_live(&self) {
+        let live = self.statistics();
+        if live.live_objects > 0 {
+            let name =
+                printable(self.name().filter(|name| !name.is_empty()).unwrap_or("(no name)"));
+            // A closed standard error is no reason to panic.
+            let _ = writeln!(
+                std::io::stderr(),
+                "allotment: slab '{name}' dropped with {} live objects of {} bytes each",
+                live.live_objects,
+                self.layout.size()
+            );
+        }
     }
 
     // ---- what there is ----

@@ -319,12 +319,13 @@ impl Front {
         self.runs.set(0);
         let core = self.core();
         core.keep.refilled();
+        if core.packing() {
+            // Once: what is claimed below is to be used.
+            self.put_current_back();
+        }
         loop {
             if let Some(slot) = self.take_one() {
                 return Ok(slot);
-            }
-            if core.packing() {
-                self.put_current_back();
             }
             if self.current.get().is_some() {
                 self.take_from_current();
@@ -624,6 +625,16 @@ impl Front {
         self.near.set(0);
         // Release pairs with the Acquire in `enter`.
         self.in_use.store(false, Ordering::Release);
+    }
+
+    /// In a child made by fork: nothing of a slab whose memory the child does not have may be at hand.
+    pub(super) fn now_a_child(&self) {
+        if self.core().check_parentage().is_err() {
+            self.room.store(self.full, Ordering::Relaxed);
+            self.run_mask.store(0, Ordering::Relaxed);
+            self.run_start.set(0);
+            self.current.set(None);
+        }
     }
 
     /// Whether its slab was dropped.

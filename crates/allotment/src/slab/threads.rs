@@ -11,11 +11,12 @@
 
 use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::core::Core;
 use super::front::{Front, NOBODY};
 use super::registry;
+use crate::memory::os;
 use crate::memory::structures::Structures;
 
 struct Table {
@@ -160,6 +161,29 @@ pub(super) fn drop_handle(front: &Front) {
     if front.drop_handle() == 0 && TABLE.with(|table| table.ended.get()) {
         give_up(front);
     }
+}
+
+/// Sees to it that children made by fork know.
+pub(super) fn watch_forks() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
+        os::on_fork(now_a_child);
+    }
+}
+
+/// Atomics alone, and the calling thread's own fronts: what other threads had at hand, or had claimed, is lost to the
+/// child, and nothing else.
+extern "C" fn now_a_child() {
+    registry::each(Core::now_a_child);
+    TABLE.with(|table| {
+        for number in 0..table.len.get() {
+            let front = front(number);
+            if !ptr::eq(front, &NOBODY) {
+                // SAFETY: a front in the table is in use, and stays as long as its core (1, 2).
+                unsafe { &*front }.now_a_child();
+            }
+        }
+    });
 }
 
 impl Drop for Guard {
