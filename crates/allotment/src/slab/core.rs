@@ -77,6 +77,8 @@ pub(crate) struct Core {
     attention: AtomicU32,
     /// Changes whenever something happens that a waiter should look at.
     event: AtomicU32,
+    /// Changes whenever fronts shall give back what they only cache.
+    recalls: AtomicU32,
     /// The process of the thread that is asking the source for a page, or 0.
     growing: AtomicU32,
     pages: AtomicUsize,
@@ -140,6 +142,7 @@ impl Core {
             packing: AtomicBool::new(settings.packing),
             attention: AtomicU32::new(0),
             event: AtomicU32::new(0),
+            recalls: AtomicU32::new(0),
             growing: AtomicU32::new(0),
             pages: AtomicUsize::new(0),
             page_bytes: AtomicUsize::new(0),
@@ -193,6 +196,11 @@ impl Core {
             return Ok(());
         }
         Err(AllocError::new(ErrorKind::ForkedChild, self.layout.size()))
+    }
+
+    /// A number that changes when fronts shall give back what they only cache.
+    pub(super) fn recalls(&self) -> u32 {
+        self.recalls.load(Ordering::Relaxed)
     }
 
     /// In a child made by fork, before anything else: the threads that waited are not here.
@@ -249,6 +257,19 @@ impl Core {
         // SAFETY: the bits are the page's words, of which the slot has one.
         let bits = unsafe { &*bits.add(index / WORD) };
         Spot { page, bits, index }
+    }
+
+    /// The bytes from `start`, the first slot of a spot's word, to the end of that word's slots. Where those would go on
+    /// beyond the page they end with it: what lies there is another page's.
+    #[inline(always)]
+    pub(super) fn reach_of(&self, spot: Spot<'_>, start: usize) -> usize {
+        let end = if self.geometry.fits_a_granule() {
+            (start | (SEGMENT_GRANULE - 1)) + 1
+        } else {
+            let place = &spot.page.beside;
+            place.start.load(Ordering::Relaxed).addr() + place.bytes()
+        };
+        self.geometry.slot.saturating_mul(WORD).min(end - start)
     }
 
     /// The address of a page's slot.
@@ -458,10 +479,11 @@ impl Core {
         let taken = if self.spans.one_by_one() {
             self.grow_one_by_one(lifetime, near)
         } else {
-            self.fresh(lifetime).map(Got::Claim)
+            self.fresh(lifetime, false).map(Got::Claim)
         };
         taken.or_else(|error| {
             // Fronts give what they only cache back when their threads next come by.
+            self.recalls.fetch_add(1, Ordering::Relaxed);
             self.mark_all();
             self.claim(lifetime, near).map(Got::Claim).or_else(|| self.steal()).ok_or(error)
         })
@@ -472,7 +494,7 @@ impl Core {
     fn grow_one_by_one(&self, lifetime: usize, near: u32) -> Result<Got<'_>, AllocError> {
         let process = std::process::id();
         if let Some(turn) = self.take_turn(process) {
-            let fresh = self.fresh(lifetime).map(Got::Claim);
+            let fresh = self.fresh(lifetime, false).map(Got::Claim);
             drop(turn);
             return fresh;
         }
@@ -489,7 +511,7 @@ impl Core {
                 break Ok(slots);
             }
             if let Some(turn) = self.take_turn(process) {
-                let fresh = self.fresh(lifetime).map(Got::Claim);
+                let fresh = self.fresh(lifetime, false).map(Got::Claim);
                 drop(turn);
                 break fresh;
             }
@@ -532,18 +554,23 @@ impl Core {
         None
     }
 
-    /// A new page from the source.
-    fn fresh(&self, lifetime: usize) -> Result<SlabClaim<'_>, AllocError> {
+    /// A new page from the source; faulted in as a whole if it is taken ahead.
+    fn fresh(&self, lifetime: usize, ahead: bool) -> Result<SlabClaim<'_>, AllocError> {
         let bytes = self.geometry.next_page(self.page_bytes.load(Ordering::Relaxed));
         let smallest = self.geometry.page_min;
-        match self.fresh_of(bytes, lifetime) {
+        match self.fresh_of(bytes, lifetime, ahead) {
             // What a large page could not be had for may do for the smallest.
-            Err(_) if bytes > smallest => self.fresh_of(smallest, lifetime),
+            Err(_) if bytes > smallest => self.fresh_of(smallest, lifetime, ahead),
             result => result,
         }
     }
 
-    fn fresh_of(&self, bytes: usize, lifetime: usize) -> Result<SlabClaim<'_>, AllocError> {
+    fn fresh_of(
+        &self,
+        bytes: usize,
+        lifetime: usize,
+        ahead: bool,
+    ) -> Result<SlabClaim<'_>, AllocError> {
         self.charge(bytes)?;
         let undo = |error: AllocError| {
             self.credit(bytes);
@@ -583,7 +610,7 @@ impl Core {
         self.keep.taken(bytes);
         if let Some(watch) = &self.watch {
             watch.page_taken(self, span.start, bytes);
-        } else if held >= POPULATE_FROM {
+        } else if ahead || held >= POPULATE_FROM {
             self.spans.populate(span.start, bytes);
         }
         Ok(page.take_up(self.geometry.slots(bytes)))
@@ -592,13 +619,12 @@ impl Core {
     /// Makes pages ahead until so many slots are free in empty pages, and faults them in.
     pub(super) fn reserve(&self, slots: usize) -> Result<(), AllocError> {
         self.check_parentage()?;
-        let mut missing = slots.saturating_sub(self.keep.kept() / self.geometry.slot);
+        let there = self.keep.reserve_kept(slots.saturating_mul(self.geometry.slot));
+        let mut missing = slots.saturating_sub(there / self.geometry.slot);
         while missing > 0 {
-            let claim = self.fresh(0)?;
+            let claim = self.fresh(0, true)?;
             let page = claim.page();
             let bytes = page.beside.bytes();
-            let start = NonNull::new(page.beside.start.load(Ordering::Relaxed));
-            self.spans.populate(start.expect("a page has memory"), bytes);
             missing = missing.saturating_sub(page.slots());
             if claim.take_all() {
                 self.keep.reserve(bytes);

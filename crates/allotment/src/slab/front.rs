@@ -69,12 +69,14 @@ pub(crate) struct Front {
     run_index: Cell<usize>,
     /// The room at the end of the last run.
     run_room: Cell<usize>,
-    /// The bytes of the slots of one word, and what finds a slot's place among them.
-    word_bytes: usize,
+    /// The bytes of the slots of the run's word, as far as its page goes, and what finds a slot's place among them.
+    run_bytes: Cell<usize>,
     reciprocal: Reciprocal,
     core: *const Core,
     current: Cell<Option<NonNull<SlabPage>>>,
     next_word: Cell<usize>,
+    /// The core's recalls when everything was last given back for one.
+    recalls: Cell<u32>,
     /// The page that was current last: its neighbours are looked at first.
     near: Cell<u32>,
     /// Full caches since the last refill.
@@ -104,11 +106,12 @@ pub(super) static NOBODY: Front = Front {
     run_bits: Cell::new(ptr::null()),
     run_index: Cell::new(0),
     run_room: Cell::new(0),
-    word_bytes: 0,
+    run_bytes: Cell::new(0),
     reciprocal: Reciprocal::of(1),
     core: ptr::null(),
     current: Cell::new(None),
     next_word: Cell::new(0),
+    recalls: Cell::new(0),
     near: Cell::new(0),
     spills: Cell::new(0),
     runs: Cell::new(0),
@@ -151,11 +154,12 @@ impl Front {
                 run_bits: Cell::new(ptr::null()),
                 run_index: Cell::new(0),
                 run_room: Cell::new(full),
-                word_bytes: core.geometry.slot * WORD,
+                run_bytes: Cell::new(0),
                 reciprocal: core.geometry.reciprocal,
                 core,
                 current: Cell::new(None),
                 next_word: Cell::new(0),
+                recalls: Cell::new(core.recalls()),
                 near: Cell::new(0),
                 spills: Cell::new(0),
                 runs: Cell::new(0),
@@ -417,7 +421,7 @@ impl Front {
         let front = unsafe { &*front };
         // Most such frees follow each other: the slot is of the run's word, so its page is marked and of this slab.
         let offset = slot.addr().get().wrapping_sub(front.run_start.get());
-        if offset < front.word_bytes && front.core().is_calm() {
+        if offset < front.run_bytes.get() && front.core().is_calm() {
             let bit = 1 << front.reciprocal.index(offset);
             let mask = front.run_mask.load(Ordering::Relaxed);
             if mask & bit == 0 {
@@ -442,7 +446,9 @@ impl Front {
         prefetch(spot.bits);
         self.end_run();
         let within = spot.index % WORD;
-        self.run_start.set(slot.addr().get() - within * (self.word_bytes / WORD));
+        let start = slot.addr().get() - within * self.core().geometry.slot;
+        self.run_start.set(start);
+        self.run_bytes.set(self.core().reach_of(spot, start));
         self.run_page.set(spot.page);
         self.run_bits.set(spot.bits);
         self.run_index.set(spot.index);
@@ -485,9 +491,15 @@ impl Front {
         let core = self.core();
         // SAFETY: the caller has the slot.
         let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
-        let within_run = slot.addr().get().wrapping_sub(self.run_start.get()) < self.word_bytes;
+        let within_run =
+            slot.addr().get().wrapping_sub(self.run_start.get()) < self.run_bytes.get();
         if tag == self.tag | MARK && core.is_calm() && !within_run {
-            return self.begin_run(slot);
+            self.begin_run(slot);
+            if self.recalls.get() != core.recalls() {
+                self.recalls.set(core.recalls());
+                self.flush();
+            }
+            return;
         }
         self.free_otherwise(slot, tag, within_run);
     }
@@ -559,12 +571,13 @@ impl Front {
             let spot = unsafe { core.spot_of(*first) };
             let within = spot.index % WORD;
             let start = first.addr().get() - within * size;
+            let reach = core.reach_of(spot, start);
             let mut mask = 1u64 << within;
             let before = rest.len();
             rest = more;
             while let [next, more @ ..] = rest {
                 let offset = next.addr().get().wrapping_sub(start);
-                if offset >= self.word_bytes {
+                if offset >= reach {
                     break;
                 }
                 mask |= 1 << (self.reciprocal.index(offset) % WORD);
