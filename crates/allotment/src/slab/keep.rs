@@ -110,6 +110,12 @@ impl Keep {
         }
     }
 
+    /// Reserves what is kept already, up to `most` bytes. Gives the bytes that are reserved then.
+    pub(super) fn reserve_kept(&self, most: usize) -> usize {
+        let kept = self.kept().min(most);
+        self.reserved.fetch_max(kept, Ordering::Relaxed).max(kept)
+    }
+
     /// A page was made ahead, and is counted as kept.
     pub(super) fn reserve(&self, bytes: usize) {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
