@@ -6,6 +6,7 @@
 //! | what the program knows | allocator |
 //! |---|---|
 //! | one thread makes many objects, all die together | [`Arena`] |
+//! | many threads make and free objects of one size | [`Slab`], [`RawSlab`] |
 //!
 //! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
 //! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
@@ -114,4 +115,6 @@ mod pages {
     struct Readme;
     #[doc = include_str!("../../../docs/src/arena.md")]
     struct Arena;
+    #[doc = include_str!("../../../docs/src/slab.md")]
+    struct Slab;
 }
