@@ -108,7 +108,7 @@ impl RawSlab {
         self.core().name()
     }
 
-    /// A slot, uninitialised, aligned to its layout and at least to 8 bytes. Some fifteen instructions when one is
+    /// A slot, uninitialised, aligned to its layout. Some fifteen instructions when one is
     /// at hand.
     ///
     /// # Panics
@@ -344,10 +344,11 @@ impl Drop for RawSlab {
     /// Closes the slab. Objects that live on stay valid, and free their pages when they go; the slab's memory goes
     /// with the last of them.
     fn drop(&mut self) {
+        self.core().close();
         if let Some(watch) = &self.core().watch {
+            // After it is closed: what is freed from then on does not rest.
             watch.end_rest(self.core());
         }
-        self.core().close();
         threads::count_closed();
         threads::leave(self.number);
         registry::unrefer(self.number);

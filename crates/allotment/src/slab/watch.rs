@@ -171,15 +171,23 @@ impl Watch {
     /// A slot.
     pub(super) fn alloc(&self, core: &Core) -> Result<NonNull<u8>, AllocError> {
         let size = core.layout.size();
+        let slot = self.take(core).or_else(|error| {
+            // Slots that rest are free: better used early than refused.
+            if self.end_rest(core) { self.take(core) } else { Err(error) }
+        })?;
         let mut state = self.state();
-        // Before anything else changes: the table's own memory may be refused too.
-        let refused = |_| AllocError::new(ErrorKind::SourceRefused, size);
-        state.objects.try_reserve(1).map_err(refused)?;
-        state.resting.try_reserve(1).map_err(refused)?;
-        let slot = match self.mode {
-            Mode::Passthrough => self.alloc_by_malloc(core)?,
-            Mode::Tool | Mode::Hardened => raw::alloc_alone(core, 0)?,
-        };
+        // The table's own memory may be refused too.
+        let room = state.objects.try_reserve(1).and_then(|()| state.resting.try_reserve(1));
+        if room.is_err() {
+            drop(state);
+            if self.mode == Mode::Passthrough {
+                // SAFETY: allocated above, used by nobody; the caller has a reference to the core.
+                unsafe { self.free_by_malloc(core, slot) };
+            } else {
+                self.give_back(core, slot);
+            }
+            return Err(AllocError::new(ErrorKind::SourceRefused, size));
+        }
         state.objects.insert(slot.addr().get(), false);
         drop(state);
         if self.mode == Mode::Hardened {
@@ -192,6 +200,14 @@ impl Watch {
             tools::allow(slot, size);
         }
         Ok(slot)
+    }
+
+    /// A slot or a block, of which nobody knows yet.
+    fn take(&self, core: &Core) -> Result<NonNull<u8>, AllocError> {
+        match self.mode {
+            Mode::Passthrough => self.alloc_by_malloc(core),
+            Mode::Tool | Mode::Hardened => raw::alloc_alone(core, 0),
+        }
     }
 
     /// Frees a slot.
@@ -234,6 +250,10 @@ impl Watch {
             state.objects.remove(&oldest.addr().get());
             drop(state);
             self.give_back(core, oldest);
+        } else if core.is_closed() {
+            // Nothing comes after it: it would rest for ever, and its slab with it.
+            drop(state);
+            self.end_rest(core);
         }
     }
 
@@ -263,14 +283,16 @@ impl Watch {
         core.tell_waiters();
     }
 
-    /// Nothing rests any more.
-    pub(super) fn end_rest(&self, core: &Core) {
+    /// Nothing rests any more. Whether something did.
+    pub(super) fn end_rest(&self, core: &Core) -> bool {
+        let mut any = false;
         loop {
             let mut state = self.state();
-            let Some(slot) = state.resting.pop_front() else { return };
+            let Some(slot) = state.resting.pop_front() else { return any };
             state.objects.remove(&slot.addr().get());
             drop(state);
             self.give_back(core, slot);
+            any = true;
         }
     }
 
