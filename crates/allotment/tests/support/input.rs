@@ -14,6 +14,11 @@ impl<'b> Input<'b> {
         self.bytes.is_empty()
     }
 
+    /// What was not read yet.
+    pub fn rest(&self) -> &'b [u8] {
+        self.bytes
+    }
+
     pub fn byte(&mut self) -> u8 {
         match self.bytes.split_first() {
             Some((&first, rest)) => {

@@ -11,4 +11,7 @@ pub mod layout_checks;
 pub mod model;
 pub mod program;
 pub mod setup;
+pub mod slab;
+pub mod slab_program;
+pub mod slab_sources;
 pub mod sources;

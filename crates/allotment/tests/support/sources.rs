@@ -17,15 +17,20 @@ pub enum Refuse {
     From(u64),
     /// Every n-th.
     Every(u64),
+    /// One in n, in no order.
+    OneIn(u64),
 }
 
 impl Refuse {
-    fn hits(self, call: u64) -> bool {
+    pub fn hits(self, call: u64) -> bool {
         match self {
             Self::None => false,
             Self::Only(nth) => call == nth,
             Self::From(nth) => call >= nth,
             Self::Every(nth) => call % nth.max(1) == 0,
+            Self::OneIn(chances) => {
+                (call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % chances.max(1) == 0
+            }
         }
     }
 }

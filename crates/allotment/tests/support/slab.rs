@@ -1,0 +1,142 @@
+//! What the slab's tests share: stamped objects, exact sums, random numbers.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use allotment::{Budget, RawSlab, Statistics};
+
+pub fn layout(size: usize, align: usize) -> Layout {
+    Layout::from_size_align(size, align).expect("a valid layout")
+}
+
+/// A small generator, one for each thread.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) % bound as u64) as usize
+    }
+
+    pub fn one_in(&mut self, chances: usize) -> bool {
+        self.below(chances) == 0
+    }
+}
+
+/// A live object: every word of it holds its number, so that two that overlap spoil each other.
+#[derive(Debug)]
+pub struct Object {
+    pub start: NonNull<u8>,
+    size: usize,
+    number: u64,
+}
+
+// SAFETY: an address and two numbers; whoever has the object has its slot.
+unsafe impl Send for Object {}
+
+impl Object {
+    /// Stamps a slot that was allocated just now. Numbers are the caller's to keep apart.
+    pub fn stamp(start: NonNull<u8>, layout: Layout, number: u64) -> Self {
+        assert_eq!(start.addr().get() % layout.align(), 0, "{start:?} is aligned");
+        let object = Self { start, size: layout.size(), number };
+        for index in 0..object.words() {
+            // SAFETY: a word inside of a live object of this size.
+            unsafe { start.cast::<u64>().add(index).write_unaligned(object.word(index)) };
+        }
+        for index in object.words() * 8..object.size {
+            // SAFETY: as above.
+            unsafe { start.add(index).write(object.word(index) as u8) };
+        }
+        object
+    }
+
+    fn words(&self) -> usize {
+        self.size / 8
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        (self.number.wrapping_mul(2) + 1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(index as u64)
+    }
+
+    /// Asserts that nobody else wrote here since the stamp.
+    pub fn assert_intact(&self) {
+        for index in 0..self.words() {
+            // SAFETY: as in `stamp`.
+            let word = unsafe { self.start.cast::<u64>().add(index).read_unaligned() };
+            assert_eq!(word, self.word(index), "word {index} of {self:?} changed");
+        }
+        for index in self.words() * 8..self.size {
+            // SAFETY: as in `stamp`.
+            let byte = unsafe { self.start.add(index).read() };
+            assert_eq!(byte, self.word(index) as u8, "byte {index} of {self:?} changed");
+        }
+    }
+
+    /// Its slot, to be freed; what was in it was right until now.
+    pub fn end(self) -> NonNull<u8> {
+        self.assert_intact();
+        self.start
+    }
+
+    pub fn range(&self) -> (usize, usize) {
+        let start = self.start.addr().get();
+        (start, start + self.size)
+    }
+}
+
+/// Frees an object and checks it.
+pub fn free(slab: &RawSlab, object: Object) {
+    // SAFETY: the object is live, from this slab, and ended.
+    unsafe { slab.free(object.end()) }
+}
+
+/// Asserts that no two objects overlap, nor share an address where they have no size.
+pub fn assert_apart<'o>(objects: impl IntoIterator<Item = &'o Object>) {
+    let mut ranges: Vec<_> = objects.into_iter().map(Object::range).collect();
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        assert!(pair[0].1 <= pair[1].0 && pair[0].0 < pair[1].0, "{pair:x?} overlap");
+    }
+}
+
+/// What is held is what the parts say, to the byte.
+pub fn assert_sums(statistics: &Statistics) {
+    let parts = statistics.structure_bytes
+        + statistics.live_bytes
+        + statistics.free_bytes
+        + statistics.wasted_bytes;
+    assert_eq!(statistics.held_bytes, parts, "structures + live + free + wasted: {statistics:?}");
+    assert!(statistics.peak_held_bytes >= statistics.held_bytes, "{statistics:?}");
+}
+
+/// The figures of a slab that no thread is inside of, with so many live objects.
+pub fn assert_exact(slab: &RawSlab, live: usize, budget: Option<&Budget>) -> Statistics {
+    let statistics = slab.statistics();
+    assert_sums(&statistics);
+    assert_eq!(statistics.live_objects, live as u64, "{statistics:?}");
+    assert_eq!(statistics.live_bytes, (live * slab.layout().size()) as u64, "{statistics:?}");
+    if let Some(budget) = budget {
+        assert_eq!(budget.used() as u64, statistics.held_bytes, "the budget is exact");
+        assert!(budget.used() <= budget.cap());
+    }
+    statistics
+}
+
+/// Nothing lives, and after a trim no page is left.
+pub fn assert_empties(slab: &RawSlab) -> Statistics {
+    assert_exact(slab, 0, None);
+    slab.trim();
+    let statistics = assert_exact(slab, 0, None);
+    assert_eq!(statistics.chunks, 0, "{statistics:?}");
+    assert_eq!(statistics.held_bytes, statistics.structure_bytes, "{statistics:?}");
+    statistics
+}
