@@ -1,6 +1,7 @@
 //! What the integration tests and the fuzz targets share. Each of them includes this file by its path and
 //! uses a part of it.
 #![allow(dead_code, reason = "no one of its users needs all of it")]
+#![allow(unused_imports, unused_macros, reason = "as above")]
 
 #[cfg(test)]
 pub mod child;
@@ -15,3 +16,4 @@ pub mod slab;
 pub mod slab_program;
 pub mod slab_sources;
 pub mod sources;
+pub mod traits;
