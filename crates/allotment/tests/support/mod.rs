@@ -8,6 +8,8 @@ pub mod child;
 #[cfg(test)]
 pub mod corpus;
 pub mod input;
+#[cfg(test)]
+pub mod kernel;
 pub mod layout_checks;
 pub mod model;
 pub mod program;

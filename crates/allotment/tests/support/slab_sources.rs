@@ -51,6 +51,11 @@ impl Gate {
         self.changed.notify_all();
     }
 
+    /// Refuses nobody any more.
+    pub fn accept(&self) {
+        locked(&self.state).refuse = false;
+    }
+
     /// The blocks that were acquired so far.
     pub fn acquired(&self) -> usize {
         locked(&self.state).acquired
