@@ -65,17 +65,24 @@ pub fn report() -> Report {
 /// mappings.
 ///
 /// The address is not touched, so it may be any at all. The answer is certain while the memory there is
-/// kept alive, and a snapshot otherwise. Two loads, then the copy of the name and figures.
+/// kept alive, and a snapshot otherwise. Two loads, then the copy of the name and figures; of a slab these cost a look
+/// at each of its pages.
 #[must_use]
 pub fn owner_of<T>(pointer: *const T) -> Option<AllocatorReport> {
     let record = record_of(pointer.addr())?;
     let (name, kind, mut statistics) = record.snapshot()?;
     if kind == Kind::Slab {
+        // Pages are registered by the granule, the rest of which may be malloc's.
+        let mut holds = false;
         each_slab(|slab| {
-            if core::ptr::eq(slab.record(), record) {
+            if core::ptr::eq(slab.record(), record) && slab.holds(pointer.addr()) {
                 statistics = slab.statistics();
+                holds = true;
             }
         });
+        if !holds {
+            return None;
+        }
     }
     Some(AllocatorReport { name, kind: kind.word(), statistics })
 }

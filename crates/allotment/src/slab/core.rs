@@ -83,6 +83,8 @@ pub(crate) struct Core {
     growing: AtomicU32,
     pages: AtomicUsize,
     page_bytes: AtomicUsize,
+    /// The bytes of all pages that ever went.
+    given_back: AtomicUsize,
     held: AtomicUsize,
     peak: AtomicUsize,
 }
@@ -146,6 +148,7 @@ impl Core {
             growing: AtomicU32::new(0),
             pages: AtomicUsize::new(0),
             page_bytes: AtomicUsize::new(0),
+            given_back: AtomicUsize::new(0),
             held: AtomicUsize::new(bytes),
             peak: AtomicUsize::new(bytes),
         });
@@ -420,10 +423,23 @@ impl Core {
         }
     }
 
-    /// Gives all pages that are kept empty back. Returns their bytes.
-    pub(super) fn release_all_kept(&self) -> usize {
+    /// Gives all pages that are kept empty back.
+    pub(super) fn release_all_kept(&self) {
         self.keep.forget();
-        core::iter::from_fn(|| self.release_kept(0)).sum()
+        while self.release_kept(0).is_some() {}
+    }
+
+    /// The bytes of all pages that ever went.
+    pub(super) fn given_back(&self) -> usize {
+        self.given_back.load(Ordering::Relaxed)
+    }
+
+    /// Whether an address, any at all, lies in one of the pages; a snapshot, unless something keeps its page.
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        self.yard.all().filter(|page| page.has_page()).any(|page| {
+            let start = page.beside.start.load(Ordering::Relaxed).addr();
+            address.wrapping_sub(start) < page.beside.bytes()
+        })
     }
 
     fn release(&self, claim: SlabClaim<'_>) {
@@ -445,6 +461,7 @@ impl Core {
         self.yard.give_vacant(page);
         self.pages.fetch_sub(1, Ordering::Relaxed);
         self.page_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.given_back.fetch_add(bytes, Ordering::Relaxed);
         self.credit(bytes);
         self.tell_waiters();
         // The page's reference. The caller has one of his own.
@@ -619,8 +636,15 @@ impl Core {
     /// Makes pages ahead until so many slots are free in empty pages, and faults them in.
     pub(super) fn reserve(&self, slots: usize) -> Result<(), AllocError> {
         self.check_parentage()?;
-        let there = self.keep.reserve_kept(slots.saturating_mul(self.geometry.slot));
-        let mut missing = slots.saturating_sub(there / self.geometry.slot);
+        // A slot's part of the smallest page: no page has more bytes for each of its slots.
+        let smallest = self.geometry.page_min;
+        let bytes = slots
+            .checked_mul(smallest / self.geometry.slots(smallest))
+            .filter(|&bytes| bytes <= isize::MAX as usize)
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, slots))?;
+        self.keep.reserve_kept(bytes);
+        let kept = self.yard.all().filter(|page| page.is_kept_empty());
+        let mut missing = slots.saturating_sub(kept.map(SlabPage::slots).sum());
         while missing > 0 {
             let claim = self.fresh(0, true)?;
             let page = claim.page();

@@ -110,10 +110,9 @@ impl Keep {
         }
     }
 
-    /// Reserves what is kept already, up to `most` bytes. Gives the bytes that are reserved then.
-    pub(super) fn reserve_kept(&self, most: usize) -> usize {
-        let kept = self.kept().min(most);
-        self.reserved.fetch_max(kept, Ordering::Relaxed).max(kept)
+    /// Reserves what is kept already, up to `most` bytes.
+    pub(super) fn reserve_kept(&self, most: usize) {
+        self.reserved.fetch_max(self.kept().min(most), Ordering::Relaxed);
     }
 
     /// A page was made ahead, and is counted as kept.

@@ -280,7 +280,8 @@ impl RawSlab {
     /// The fallible twin of [`reserve`](Self::reserve).
     ///
     /// # Errors
-    /// When a page is not to be had from the budget or the source. Pages that were taken before stay.
+    /// When a page is not to be had from the budget or the source, or so many slots have no address. Pages that were
+    /// taken before stay.
     pub fn try_reserve(&self, slots: usize) -> Result<(), AllocError> {
         match &self.core().watch {
             Some(watch) if watch.has_no_pages() => Ok(()),
@@ -289,13 +290,16 @@ impl RawSlab {
     }
 
     /// Empties the calling thread's caches, and gives all empty pages back to the source. Returns the bytes given
-    /// back. Other threads' caches keep their pages; those threads call [`flush`](Self::flush).
+    /// back meanwhile, by other threads too. Other threads' caches keep their pages; those threads call
+    /// [`flush`](Self::flush).
     pub fn trim(&self) -> usize {
+        let before = self.core().given_back();
         self.flush();
         if let Some(watch) = &self.core().watch {
             watch.end_rest(self.core());
         }
-        self.core().release_all_kept()
+        self.core().release_all_kept();
+        self.core().given_back().wrapping_sub(before)
     }
 
     /// Gives what the calling thread has at hand back to the pages: its cache, slots on their way, its page.
