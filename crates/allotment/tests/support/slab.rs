@@ -2,8 +2,9 @@
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
+use std::collections::BTreeMap;
 
-use allotment::{Budget, RawSlab, Statistics};
+use allotment::{Budget, RawSlab, SlabBuilder, Statistics};
 
 pub fn layout(size: usize, align: usize) -> Layout {
     Layout::from_size_align(size, align).expect("a valid layout")
@@ -139,4 +140,37 @@ pub fn assert_empties(slab: &RawSlab) -> Statistics {
     assert_eq!(statistics.chunks, 0, "{statistics:?}");
     assert_eq!(statistics.held_bytes, statistics.structure_bytes, "{statistics:?}");
     statistics
+}
+
+/// What a slab's pages begin at multiples of.
+pub const GRANULE: usize = 64 << 10;
+/// An object of 64 bytes.
+pub const WORDS: Layout = Layout::new::<[u64; 8]>();
+
+pub fn words() -> SlabBuilder<RawSlab> {
+    RawSlab::builder(WORDS)
+}
+
+pub fn stamped(slab: &RawSlab, count: usize) -> Vec<Object> {
+    (0..count as u64).map(|number| Object::stamp(slab.alloc(), slab.layout(), number)).collect()
+}
+
+pub fn free_all(slab: &RawSlab, objects: impl IntoIterator<Item = Object>) {
+    objects.into_iter().for_each(|object| free(slab, object));
+}
+
+/// Frees in one go, past the caches.
+pub fn free_many(slab: &RawSlab, objects: impl IntoIterator<Item = Object>) {
+    let slots: Vec<_> = objects.into_iter().map(Object::end).collect();
+    // SAFETY: live, from this slab, and ended.
+    unsafe { slab.free_many(&slots) };
+}
+
+/// The objects of each page, for pages of at most a granule.
+pub fn by_page(objects: Vec<Object>) -> BTreeMap<usize, Vec<Object>> {
+    let mut pages = BTreeMap::<_, Vec<_>>::new();
+    for object in objects {
+        pages.entry(object.start.addr().get() / GRANULE).or_default().push(object);
+    }
+    pages
 }
