@@ -206,6 +206,17 @@ pub fn advise_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     unsafe { advise(start, len, Advice::LinuxHugepage) }
 }
 
+/// Has the kernel split the huge page that a part of a private range lies in, if it does; the part's bytes are lost.
+/// Discarding a part of a whole huge page would free nothing until the rest goes too.
+///
+/// # Safety
+/// As for [`discard`].
+pub unsafe fn split_huge(start: NonNull<u8>, len: usize) {
+    // Freeing a part lazily needs it split at once. Refused for a mapping that is no anonymous one: nothing to split.
+    // SAFETY: passed on to the caller.
+    let _ = unsafe { advise(start, len, Advice::LinuxFree) };
+}
+
 /// Faults a private or shared writable range in, as if each page had been written. A kernel that can't refuses
 /// (before 5.14), and the pages come one by one when they are touched.
 pub fn populate(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {

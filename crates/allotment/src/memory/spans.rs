@@ -4,6 +4,10 @@
 //! of up to 32 granules, 2 MiB, so that even a large slab needs few mappings; a span's memory is committed when it
 //! is taken and decommitted when it is given back. Of any other source each span is a block of its own.
 //!
+//! With [`Mmap::huge_pages`](super::source::Mmap::huge_pages) full segments are huge pages where the system has them. The
+//! first span that goes back has its segment's huge page split, so that its memory goes back too: the kernel would
+//! otherwise keep it until all of the huge page is unused or memory is short.
+//!
 //! # Invariants
 //!
 //! 1. A bit of `free` is 1 while its granule belongs to nobody. Whoever clears bits by an exchange owns the
@@ -14,9 +18,9 @@
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::layout::{SEGMENT_GRANULE, checked_align_up};
+use super::layout::{HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::lifo::{Lifo, Links};
 use super::os;
 use super::source::{PagedSource, SharedSource};
@@ -44,7 +48,10 @@ pub(crate) struct Span {
 struct Segment {
     start: AtomicPtr<u8>,
     granules: AtomicU32,
+    align: AtomicUsize,
     free: AtomicU32,
+    /// Whether it may still be one huge page.
+    huge: AtomicBool,
     next: AtomicU32,
 }
 
@@ -107,6 +114,14 @@ impl Spans {
             granules: AtomicU32::new(0),
             roomy: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+        }
+    }
+
+    fn segment_align(&self, granules: u32) -> usize {
+        if granules == MOST_GRANULES && self.source.chunk_align() == HUGE_PAGE {
+            HUGE_PAGE
+        } else {
+            SEGMENT_GRANULE
         }
     }
 
@@ -221,9 +236,11 @@ impl Spans {
         wanted: u32,
     ) -> Result<(u32, u32), AllocError> {
         // As many as there are, so that a small slab reserves little: 1, 1, 2, 4, ... 32.
-        let there = self.granules.load(Ordering::Relaxed).clamp(1, MOST_GRANULES);
-        let granules = (1 << there.ilog2()).max(wanted.next_power_of_two()).min(MOST_GRANULES);
-        let layout = layout_of(granules as usize * SEGMENT_GRANULE, SEGMENT_GRANULE)?;
+        let there = self.granules.load(Ordering::Relaxed);
+        let granules = (1 << there.clamp(1, MOST_GRANULES).ilog2())
+            .max(wanted.next_power_of_two())
+            .min(MOST_GRANULES);
+        let layout = layout_of(granules as usize * SEGMENT_GRANULE, self.segment_align(granules))?;
         let index = self.vacant_entry()?;
         self.count_call();
         let start = match source.reserve(layout) {
@@ -236,6 +253,8 @@ impl Spans {
         let segment = self.segment(index).expect("issued above");
         segment.start.store(start.as_ptr(), Ordering::Relaxed);
         segment.granules.store(granules, Ordering::Relaxed);
+        segment.align.store(layout.align(), Ordering::Relaxed);
+        segment.huge.store(layout.align() == HUGE_PAGE, Ordering::Relaxed);
         self.granules.fetch_add(granules, Ordering::Relaxed);
         let mask = all_of(wanted);
         self.set_free(index, all_of(granules) & !mask);
@@ -286,7 +305,8 @@ impl Spans {
         self.granules.fetch_sub(granules, Ordering::Relaxed);
         let len = granules as usize * SEGMENT_GRANULE;
         let start = NonNull::new(start).expect("a segment with granules has a mapping");
-        let layout = layout_of(len, SEGMENT_GRANULE).expect("it was reserved with this layout");
+        let align = segment.align.load(Ordering::Relaxed);
+        let layout = layout_of(len, align).expect("it was reserved with this layout");
         // SAFETY: reserved with this layout; all its granules are ours and decommitted (1).
         unsafe { source.unreserve(start, layout) };
         self.vacant.push(self, index);
@@ -321,7 +341,9 @@ impl Spans {
         let fresh = Structures::new((FIRST as usize) << part, |_| Segment {
             start: AtomicPtr::new(ptr::null_mut()),
             granules: AtomicU32::new(0),
+            align: AtomicUsize::new(0),
             free: AtomicU32::new(0),
+            huge: AtomicBool::new(false),
             next: AtomicU32::new(0),
         })?;
         let start = fresh.as_ptr().as_ptr();
@@ -348,13 +370,20 @@ impl Spans {
             // SAFETY: acquired with this layout; the rest is passed on to the caller.
             return unsafe { self.source.as_source().release(span.start, layout) };
         };
-        // SAFETY: committed when it was taken; nothing refers to it.
-        unsafe { source.decommit(span.start, len) };
         if span.segment == ALONE {
-            // SAFETY: reserved with this layout.
-            return unsafe { source.unreserve(span.start, layout) };
+            // SAFETY: committed when it was taken; nothing refers to it. Reserved with this layout.
+            return unsafe {
+                source.decommit(span.start, len);
+                source.unreserve(span.start, layout);
+            };
         }
         let segment = self.segment(span.segment).expect("an entry in use");
+        if segment.huge.load(Ordering::Relaxed) && segment.huge.swap(false, Ordering::Relaxed) {
+            // SAFETY: nothing refers to the span.
+            unsafe { os::split_huge(span.start, len) };
+        }
+        // SAFETY: committed when it was taken; nothing refers to it.
+        unsafe { source.decommit(span.start, len) };
         let start = segment.start.load(Ordering::Relaxed).addr();
         let first = (span.start.addr().get() - start) / SEGMENT_GRANULE;
         self.free_granules(source, span.segment, all_of(granules_of(len)) << first);
@@ -422,6 +451,21 @@ mod tests {
         taken.sort_by_key(|span| span.start);
         assert!(taken.windows(2).all(|two| two[0].start.addr().get() + SEGMENT_GRANULE <= two[1].start.addr().get()));
         assert!(spans.calls() < 20);
+        for span in taken {
+            // SAFETY: taken above with this length, given back once.
+            unsafe { spans.give(span, SEGMENT_GRANULE, 1) };
+        }
+        assert_eq!(spans.granules.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_span_of_a_huge_page_goes_back_by_itself() {
+        let spans = Spans::new(Mmap::huge_pages().into());
+        let taken: Vec<Span> = (0..128).map(|_| spans.take(SEGMENT_GRANULE, 1).unwrap()).collect();
+        for span in &taken {
+            // SAFETY: a span of a granule, ours.
+            unsafe { span.start.write_bytes(7, SEGMENT_GRANULE) };
+        }
         for span in taken {
             // SAFETY: taken above with this length, given back once.
             unsafe { spans.give(span, SEGMENT_GRANULE, 1) };
