@@ -24,6 +24,7 @@ use std::alloc::{GlobalAlloc, System};
 use super::core::{Core, Got, MARK, Spot};
 use super::geometry::{Geometry, Reciprocal};
 use super::page::WORD;
+use super::threads;
 use super::yard::SlabPage;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::segments;
@@ -341,9 +342,14 @@ impl Front {
                 self.set_current(claim.keep());
                 continue;
             }
-            match core.grow(self.lifetime(), self.near.get())? {
-                Got::Claim(claim) => self.set_current(claim.keep()),
-                Got::Slots(page, word, taken) => self.add(page, word, taken),
+            match core.grow(self.lifetime(), self.near.get()) {
+                Ok(Got::Claim(claim)) => self.set_current(claim.keep()),
+                Ok(Got::Slots(page, word, taken)) => self.add(page, word, taken),
+                Err(error) => {
+                    if !threads::flush_other(core.number, self.lifetime()) {
+                        return Err(error);
+                    }
+                }
             }
         }
     }

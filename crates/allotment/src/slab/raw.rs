@@ -242,6 +242,12 @@ impl RawSlab {
         let front = if core.watch.is_none() { threads::front_or_new(core, 0) } else { None };
         match front {
             Some(front) => {
+                for slot in slots {
+                    // SAFETY: a slot keeps its granule registered.
+                    if unsafe { segments::tag_of_live(slot.addr().get()) } & !MARK != core.tag() {
+                        core.stop_at(Misuse::ForeignPointer, slot.addr().get());
+                    }
+                }
                 // SAFETY: as above.
                 unsafe { &*front }.give_back(slots);
                 core.tell_waiters();
@@ -251,7 +257,7 @@ impl RawSlab {
         }
     }
 
-    /// The calling thread's way to this slab without a look at its table: seven instructions to allocate, fourteen
+    /// The calling thread's way to this slab without a look at its table: six instructions to allocate, fourteen
     /// to free.
     #[must_use]
     pub fn handle(&self) -> RawSlabHandle<'_> {
@@ -377,7 +383,10 @@ pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, A
     loop {
         let got = match core.claim(lifetime, 0) {
             Some(claim) => Got::Claim(claim),
-            None => core.grow(lifetime, 0)?,
+            None => match core.grow(lifetime, 0) {
+                Err(_) if threads::flush_other(core.number, lifetime) => continue,
+                got => got?,
+            },
         };
         match got {
             Got::Claim(claim) => {

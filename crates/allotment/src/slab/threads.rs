@@ -103,6 +103,21 @@ fn has_ended() -> bool {
     THREAD.with(|thread| thread.ended.get())
 }
 
+/// Gives back what the calling thread has at hand of a slab for the other lifetime, before it would be refused a slot
+/// for this one. Whether there was something.
+#[cold]
+pub(super) fn flush_other(number: u32, lifetime: usize) -> bool {
+    let other = front(number + 1 - lifetime as u32);
+    if ptr::eq(other, &NOBODY) {
+        return false;
+    }
+    // SAFETY: a front in the table is in use, and stays as long as its core (1, 2).
+    let other = unsafe { &*other };
+    let any = other.cached() > 0;
+    other.flush();
+    any
+}
+
 fn make_room(number: u32) -> bool {
     let len = len();
     if number < len {
