@@ -2,6 +2,9 @@
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
+#[allow(dead_code, reason = "the models of other things need no slab")]
+pub mod slab;
+
 /// Explores every schedule with at most this many preemptions.
 pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

@@ -1,0 +1,244 @@
+//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `hints.rs` and `block.rs`): slots are
+//! freed while pages are put back, released and looked for. Explored by loom; `.ci/loom` runs them.
+//!
+//! At the end of each model, when all is quiet, every free slot can be found, no empty page is left unnoticed,
+//! and the memory of each page has gone exactly once, when its slots were nobody's.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+
+mod loom_support;
+use loom_support::explore;
+use loom_support::slab::{Slots, Wrong, Yard};
+
+/// A yard with one page, claimed by nobody any more, and the slots that were taken of it.
+fn with_open_page(yard: Yard, takes: &[(usize, usize)]) -> (Arc<Yard>, Vec<Slots>) {
+    let claim = yard.fresh().expect("the first page");
+    let page = yard.keep(claim);
+    let take = |(mark, &(word, most)): (usize, &(usize, usize))| {
+        yard.take(page, word, most, 10 + mark as u32).expect("a slot of a new page")
+    };
+    let slots = takes.iter().enumerate().map(take).collect();
+    yard.put_back(yard.resume(page));
+    (Arc::new(yard), slots)
+}
+
+fn find_and_put_back(yard: &Yard) {
+    if let Some(claim) = yard.find() {
+        yard.put_back(claim);
+    }
+}
+
+/// Finds a page and uses its free slots up.
+fn find_and_use_up(yard: &Yard, mark: u32) -> Option<Slots> {
+    let claim = yard.find()?;
+    let page = yard.keep(claim);
+    let taken = yard.take(page, 0, 64, mark);
+    yard.put_back(yard.resume(page));
+    taken
+}
+
+// ---- a free against a page that is put back ----
+
+/// Another thread frees one of a page's two slots while its owner puts the page back.
+fn a_free_while_the_page_is_put_back(wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 2).wrong(wrong));
+        let claim = yard.fresh().unwrap();
+        let page = yard.keep(claim);
+        let theirs = yard.take(page, 0, 1, 11).unwrap();
+        let mine = yard.take(page, 0, 1, 12).unwrap();
+        let other = Arc::clone(&yard);
+        let freer = thread::spawn(move || other.free(theirs));
+        yard.put_back(yard.resume(page));
+        freer.join().unwrap();
+        yard.nothing_is_lost([mine]);
+    });
+}
+
+#[test]
+fn a_slot_freed_while_its_page_is_put_back_can_be_found() {
+    a_free_while_the_page_is_put_back(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "is in no list")]
+fn a_page_that_is_looked_at_before_it_is_opened_loses_a_slot() {
+    a_free_while_the_page_is_put_back(Wrong::OpensAfterTheLook);
+}
+
+#[test]
+#[should_panic(expected = "is in no list")]
+fn a_free_that_looks_at_the_state_before_it_sets_the_bit_loses_its_slot() {
+    a_free_while_the_page_is_put_back(Wrong::FreesAfterTheLook);
+}
+
+#[test]
+#[should_panic(expected = "is in no list")]
+fn a_free_that_does_not_order_its_store_and_its_look_loses_its_slot() {
+    a_free_while_the_page_is_put_back(Wrong::FreesUnordered);
+}
+
+#[test]
+fn a_page_whose_last_slots_are_freed_while_it_is_put_back_goes_once() {
+    explore(3, || {
+        let yard = Arc::new(Yard::new(1, 1, 2));
+        let claim = yard.fresh().unwrap();
+        let page = yard.keep(claim);
+        let freers = [11, 12].map(|mark| {
+            let slots = yard.take(page, 0, 1, mark).unwrap();
+            let yard = Arc::clone(&yard);
+            thread::spawn(move || yard.free(slots))
+        });
+        yard.put_back(yard.resume(page));
+        freers.into_iter().for_each(|freer| freer.join().unwrap());
+        assert_eq!(yard.released(), 1);
+        yard.nothing_is_lost([]);
+    });
+}
+
+// ---- frees against the page's release ----
+
+/// Two threads free the last two slots of an open page, of one word or of two.
+fn the_last_two_slots_are_freed(slots: usize, takes: [(usize, usize); 2], wrong: Wrong) {
+    explore(3, move || {
+        let (yard, taken) = with_open_page(Yard::new(1, 1, slots).wrong(wrong), &takes);
+        let freers: Vec<_> = taken
+            .into_iter()
+            .map(|slots| {
+                let yard = Arc::clone(&yard);
+                thread::spawn(move || yard.free(slots))
+            })
+            .collect();
+        find_and_put_back(&yard);
+        freers.into_iter().for_each(|freer| freer.join().unwrap());
+        assert_eq!(yard.released(), 1, "nobody noticed that a page is empty");
+        yard.nothing_is_lost([]);
+    });
+}
+
+#[test]
+fn of_two_threads_that_free_the_last_slots_of_a_word_one_releases_the_page() {
+    the_last_two_slots_are_freed(2, [(0, 1), (0, 1)], Wrong::Nothing);
+}
+
+#[test]
+fn of_two_threads_that_free_the_last_slots_of_two_words_one_releases_the_page() {
+    the_last_two_slots_are_freed(65, [(0, 64), (1, 1)], Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "nobody noticed")]
+fn two_frees_that_do_not_order_their_store_and_their_look_leave_an_empty_page() {
+    the_last_two_slots_are_freed(65, [(0, 64), (1, 1)], Wrong::FreesUnordered);
+}
+
+/// The last slot is freed while another thread takes one without a claim, and frees it again.
+fn a_page_is_emptied_while_a_slot_is_stolen(wrong: Wrong) {
+    explore(3, move || {
+        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 2).wrong(wrong), &[(0, 1)]);
+        let last = taken.pop().unwrap();
+        let other = Arc::clone(&yard);
+        let freer = thread::spawn(move || other.free(last));
+        let stolen = yard.steal(1, 21);
+        if let Some(slots) = stolen {
+            yard.free(slots);
+        }
+        freer.join().unwrap();
+        assert_eq!(yard.released(), 1);
+        yard.nothing_is_lost([]);
+    });
+}
+
+#[test]
+fn a_page_is_released_only_by_who_has_all_of_its_slots() {
+    a_page_is_emptied_while_a_slot_is_stolen(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_page_that_is_released_because_all_bits_were_set_goes_under_a_slot_in_use() {
+    a_page_is_emptied_while_a_slot_is_stolen(Wrong::EmptiesWithoutTaking);
+}
+
+// ---- claims against hints ----
+
+/// A page is put back while another thread follows the hints; it may have one already, set late by a thread
+/// that saw the page open before.
+fn a_page_is_put_back_while_another_thread_looks_for_one(hint: bool, wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 2).wrong(wrong));
+        let claim = yard.fresh().unwrap();
+        let page = yard.keep(claim);
+        let mine = yard.take(page, 0, 1, 11).unwrap();
+        if hint {
+            yard.list_late(page);
+        }
+        let other = Arc::clone(&yard);
+        let finder = thread::spawn(move || find_and_put_back(&other));
+        yard.put_back(yard.resume(page));
+        finder.join().unwrap();
+        yard.nothing_is_lost([mine]);
+    });
+}
+
+#[test]
+fn a_page_put_back_while_a_thread_looks_for_one_can_be_found() {
+    a_page_is_put_back_while_another_thread_looks_for_one(false, Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "is in no list")]
+fn a_page_that_is_listed_before_it_is_opened_is_lost() {
+    a_page_is_put_back_while_another_thread_looks_for_one(false, Wrong::OpensAfterTheHint);
+}
+
+#[test]
+fn a_page_put_back_with_a_hint_that_is_just_cleared_can_be_found() {
+    a_page_is_put_back_while_another_thread_looks_for_one(true, Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "is in no list")]
+fn a_hint_that_is_cleared_after_the_look_at_its_page_loses_the_page() {
+    a_page_is_put_back_while_another_thread_looks_for_one(true, Wrong::ClearsAfterTheLook);
+}
+
+#[test]
+#[should_panic(expected = "is in no list")]
+fn a_hint_that_is_left_alone_is_lost_when_its_clearing_is_not_ordered_with_the_look() {
+    a_page_is_put_back_while_another_thread_looks_for_one(true, Wrong::ClearsUnordered);
+}
+
+#[test]
+fn two_threads_that_look_for_pages_never_have_one_together() {
+    explore(3, || {
+        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 4), &[(0, 2), (0, 1)]);
+        let freed = taken.pop().unwrap();
+        let finders = [21, 22].map(|mark| {
+            let yard = Arc::clone(&yard);
+            thread::spawn(move || find_and_use_up(&yard, mark))
+        });
+        yard.free(freed);
+        let found = finders.map(|finder| finder.join().unwrap());
+        yard.nothing_is_lost(found.into_iter().flatten().chain(taken));
+    });
+}
+
+/// A page with a hint is claimed and used up, while a free that has seen it open lists it again and a third
+/// thread follows that hint.
+#[test]
+fn a_page_that_was_used_up_while_it_was_listed_is_listed_again_with_its_next_free_slot() {
+    explore(3, || {
+        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 3), &[(0, 1), (0, 1)]);
+        let freed = taken.remove(0);
+        let finders = [21, 22].map(|mark| {
+            let yard = Arc::clone(&yard);
+            thread::spawn(move || find_and_use_up(&yard, mark))
+        });
+        yard.free_sampled(freed, true);
+        let found = finders.map(|finder| finder.join().unwrap());
+        yard.nothing_is_lost(found.into_iter().flatten().chain(taken));
+    });
+}

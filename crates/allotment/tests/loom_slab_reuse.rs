@@ -1,0 +1,300 @@
+//! Models of a slab's pages between threads (`src/slab/page.rs`, `hints.rs` and `block.rs`): pages are released,
+//! kept, stolen from and taken up anew. Explored by loom; `.ci/loom` runs them.
+//!
+//! The memory of a page is cells that loom watches; a page's release makes them unusable and a new page usable
+//! again, as decommit and commit do. What a thread that waits does with slots is `steal` here.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+
+mod loom_support;
+use loom_support::explore;
+use loom_support::slab::{Slots, Wrong, Yard};
+
+/// Makes a page, takes its slots as asked and puts it back.
+fn add_page(yard: &Yard, takes: &[usize]) -> Vec<Slots> {
+    let claim = yard.fresh().expect("there is room for it");
+    let page = yard.keep(claim);
+    let slots = takes.iter().map(|&most| yard.take(page, 0, most, 10).unwrap()).collect();
+    yard.put_back(yard.resume(page));
+    slots
+}
+
+/// Takes a new page, if one is to be had, and all of its slots.
+fn use_fresh(yard: &Yard, mark: u32) -> Option<Slots> {
+    let claim = yard.fresh()?;
+    let page = yard.keep(claim);
+    let slots = yard.take(page, 0, 64, mark);
+    yard.put_back(yard.resume(page));
+    slots
+}
+
+fn find_and_take(yard: &Yard, most: usize, mark: u32) -> Option<Slots> {
+    let claim = yard.find()?;
+    let page = yard.keep(claim);
+    let slots = yard.take(page, 0, most, mark);
+    yard.put_back(yard.resume(page));
+    slots
+}
+
+// ---- release against reuse ----
+
+/// A page's last slot is freed while another thread takes a page: there are addresses for one.
+fn a_page_goes_while_one_is_taken(descriptors: usize, wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(descriptors, 1, 2).wrong(wrong));
+        let mut taken = add_page(&yard, &[2]);
+        let last = taken.pop().unwrap();
+        let other = Arc::clone(&yard);
+        let taker = thread::spawn(move || use_fresh(&other, 21));
+        yard.free(last);
+        let theirs = taker.join().unwrap();
+        yard.nothing_is_lost(theirs);
+    });
+}
+
+#[test]
+fn addresses_serve_again_when_their_memory_has_gone() {
+    a_page_goes_while_one_is_taken(2, Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn addresses_that_serve_again_before_lose_the_next_pages_data() {
+    a_page_goes_while_one_is_taken(2, Wrong::FreesAddressesFirst);
+}
+
+#[test]
+fn a_descriptor_serves_again_when_it_was_released() {
+    a_page_goes_while_one_is_taken(1, Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a page was lost")]
+fn a_descriptor_that_serves_again_before_loses_its_next_page() {
+    a_page_goes_while_one_is_taken(1, Wrong::FreesDescriptorFirst);
+}
+
+/// A page goes and its descriptor is taken up for another one, while a thread follows its old hint.
+fn a_page_is_followed_by_another_while_a_thread_looks_for_one(wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 2).wrong(wrong));
+        let mut taken = add_page(&yard, &[1]);
+        let last = taken.pop().unwrap();
+        let other = Arc::clone(&yard);
+        let finder = thread::spawn(move || find_and_take(&other, 1, 21));
+        yard.free(last);
+        let mine = use_fresh(&yard, 22);
+        let theirs = finder.join().unwrap();
+        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+    });
+}
+
+#[test]
+fn an_old_hint_leads_to_the_next_page_of_a_descriptor_or_to_nothing() {
+    a_page_is_followed_by_another_while_a_thread_looks_for_one(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn an_old_hint_that_is_taken_for_the_truth_claims_another_threads_page() {
+    a_page_is_followed_by_another_while_a_thread_looks_for_one(Wrong::TrustsHints);
+}
+
+/// A thread steals from a page that goes, and whose descriptor is taken up for another.
+#[test]
+fn a_slot_stolen_late_is_one_of_the_next_page_of_its_descriptor() {
+    explore(3, || {
+        let yard = Arc::new(Yard::new(1, 1, 2));
+        let mut taken = add_page(&yard, &[2]);
+        let last = taken.pop().unwrap();
+        let other = Arc::clone(&yard);
+        let thief = thread::spawn(move || other.steal_one(21));
+        yard.free(last);
+        let claim = yard.fresh();
+        let mine = claim.and_then(|claim| {
+            let page = yard.keep(claim);
+            let mine = yard.take(page, 0, 1, 22);
+            yard.put_back(yard.resume(page));
+            mine
+        });
+        let theirs = thief.join().unwrap();
+        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+    });
+}
+
+// ---- stealing ----
+
+/// What the owner of a claimed page does while a thread that would have to wait steals from it.
+#[derive(Clone, Copy)]
+enum Owner {
+    TakesOneAndPutsBack,
+    TakesAllAndPutsBack,
+    PutsBack,
+}
+
+fn a_slot_is_stolen_from_a_claimed_page(
+    owner: Owner,
+    yard: impl Fn() -> Yard + Send + Sync + 'static,
+) {
+    explore(3, move || {
+        let yard = Arc::new(yard());
+        let claim = yard.fresh().unwrap();
+        let page = yard.keep(claim);
+        let other = Arc::clone(&yard);
+        let thief = thread::spawn(move || {
+            let stolen = other.steal(1, 21);
+            match stolen {
+                Some(first) => {
+                    let second = other.steal(1, 22);
+                    other.free(first);
+                    second
+                }
+                None => None,
+            }
+        });
+        let mine = match owner {
+            Owner::TakesOneAndPutsBack => yard.take(page, 0, 1, 11),
+            Owner::TakesAllAndPutsBack => yard.take(page, 0, 64, 11),
+            Owner::PutsBack => None,
+        };
+        yard.put_back(yard.resume(page));
+        let theirs = thief.join().unwrap();
+        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+    });
+}
+
+#[test]
+fn a_slot_is_the_owners_or_the_thiefs_when_both_take() {
+    for owner in [Owner::TakesOneAndPutsBack, Owner::TakesAllAndPutsBack] {
+        a_slot_is_stolen_from_a_claimed_page(owner, || Yard::new(1, 1, 2));
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_claim_that_is_taken_for_the_slots_gives_a_slot_to_two() {
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesOneAndPutsBack, || {
+        Yard::new(1, 1, 2).wrong(Wrong::TakesAsIfAlone)
+    });
+}
+
+#[test]
+fn a_page_put_back_unused_goes_when_the_thief_has_brought_its_slots_back() {
+    a_slot_is_stolen_from_a_claimed_page(Owner::PutsBack, || Yard::new(1, 1, 2));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_page_that_goes_unused_without_its_slots_takes_the_thiefs() {
+    a_slot_is_stolen_from_a_claimed_page(Owner::PutsBack, || {
+        Yard::new(1, 1, 2).wrong(Wrong::EmptiesWithoutTaking)
+    });
+}
+
+#[test]
+fn a_page_put_back_unused_is_kept_when_the_thief_has_brought_its_slots_back() {
+    a_slot_is_stolen_from_a_claimed_page(Owner::PutsBack, || Yard::new(1, 1, 2).keeping());
+}
+
+/// A page is kept empty and used again while a thief is at work.
+fn a_page_is_kept_and_used_again_while_a_slot_is_stolen(wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
+        let claim = yard.fresh().unwrap();
+        let page = yard.keep(claim);
+        let other = Arc::clone(&yard);
+        let thief = thread::spawn(move || other.steal_one(21));
+        yard.put_back(yard.resume(page));
+        let mine = find_and_take(&yard, 1, 22);
+        let theirs = thief.join().unwrap();
+        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+    });
+}
+
+#[test]
+fn a_page_is_kept_only_by_who_has_all_of_its_slots() {
+    a_page_is_kept_and_used_again_while_a_slot_is_stolen(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_page_that_is_kept_without_its_slots_gives_a_stolen_one_again() {
+    a_page_is_kept_and_used_again_while_a_slot_is_stolen(Wrong::EmptiesWithoutTaking);
+}
+
+/// A page of two words is put back unused, so that all of it is taken, while two threads steal from it.
+fn a_page_is_taken_whole_while_slots_are_stolen(wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 65).wrong(wrong));
+        let claim = yard.fresh().unwrap();
+        let page = yard.keep(claim);
+        let thieves = [21, 22].map(|mark| {
+            let yard = Arc::clone(&yard);
+            thread::spawn(move || yard.steal_one_of(page, usize::from(mark == 22), mark))
+        });
+        yard.put_back(yard.resume(page));
+        let stolen = thieves.map(|thief| thief.join().unwrap());
+        yard.nothing_is_lost(stolen.into_iter().flatten());
+    });
+}
+
+#[test]
+fn who_can_not_take_a_page_whole_gives_back_what_he_took() {
+    a_page_is_taken_whole_while_slots_are_stolen(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a page was lost")]
+fn a_page_taken_by_half_is_lost() {
+    a_page_is_taken_whole_while_slots_are_stolen(Wrong::LeavesHalfTaken);
+}
+
+// ---- pages kept empty ----
+
+/// A page that is kept empty is used again by one thread and given back by another.
+fn a_kept_page_is_used_while_it_is_trimmed(wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
+        let taken = add_page(&yard, &[2]);
+        taken.into_iter().for_each(|slots| yard.free(slots));
+        let other = Arc::clone(&yard);
+        let trimmer = thread::spawn(move || other.trim());
+        let mine = find_and_take(&yard, 1, 21);
+        trimmer.join().unwrap();
+        yard.nothing_is_lost(mine);
+    });
+}
+
+#[test]
+fn a_page_that_is_kept_is_used_again_or_given_back_not_both() {
+    a_kept_page_is_used_while_it_is_trimmed(Wrong::Nothing);
+}
+
+/// A page that is kept empty is emptied, used and trimmed by three threads.
+fn a_page_is_kept_while_it_is_trimmed(wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
+        let mut taken = add_page(&yard, &[1]);
+        let last = taken.pop().unwrap();
+        let (trims, finds) = (Arc::clone(&yard), Arc::clone(&yard));
+        let trimmer = thread::spawn(move || trims.trim());
+        let finder = thread::spawn(move || find_and_take(&finds, 1, 21));
+        yard.free(last);
+        trimmer.join().unwrap();
+        let theirs = finder.join().unwrap();
+        yard.nothing_is_lost(theirs);
+    });
+}
+
+#[test]
+fn a_page_that_is_kept_while_others_trim_and_look_is_lost_to_none() {
+    a_page_is_kept_while_it_is_trimmed(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "memory holds what its owner left there")]
+fn a_trim_that_trusts_the_empty_list_gives_back_a_page_in_use() {
+    a_page_is_kept_while_it_is_trimmed(Wrong::TrimsWhatIsUsed);
+}
