@@ -1,0 +1,161 @@
+//! Bad input to slabs: absurd alignments, sizes, counts, names and page sizes are errors or have a defined result.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::mem::MaybeUninit;
+
+use allotment::{
+    Budget, ErrorKind, Lifetime, MAX_NAME_LEN, Malloc, Mmap, RawSlab, SharedSource, Slab,
+};
+use support::child::{self, Child};
+use support::kernel::page_size;
+use support::slab::{self, free_all, layout, stamped, words};
+use support::slab_program::assert_refusal;
+use support::sources::{Recorder, Refuse};
+
+#[test]
+fn any_alignment_up_to_the_absurd_is_had_or_refused() {
+    for hardened in [false, true] {
+        for bits in 0..=21 {
+            for size in [0, 100, 9000] {
+                let align = 1usize << bits;
+                let slab = RawSlab::builder(layout(size, align)).hardened(hardened).build();
+                // Nine of the largest are more than a thread's cache has places for.
+                let count = if bits < 16 { 100 } else { 9 };
+                let objects = stamped(&slab, count);
+                slab::assert_apart(&objects);
+                slab::assert_exact(&slab, count, None);
+                free_all(&slab, objects);
+                slab::assert_empties(&slab);
+            }
+        }
+    }
+    for bits in 40..=62 {
+        let refused = match RawSlab::builder(layout(1, 1 << bits)).try_build() {
+            Err(error) => error,
+            Ok(slab) => slab.try_alloc().expect_err("terabytes"),
+        };
+        assert!(
+            matches!(
+                refused.kind(),
+                ErrorKind::SizeOverflow | ErrorKind::SourceRefused | ErrorKind::System(_)
+            ),
+            "2^{bits}: {refused}"
+        );
+    }
+}
+
+#[test]
+fn sizes_up_to_the_largest_are_had_or_refused_in_any_mode() {
+    for hardened in [false, true] {
+        for source in [Mmap::new().into(), SharedSource::from(Malloc)] {
+            for bits in 43..=63 {
+                for size in [(1usize << bits) - 4096, (1 << bits) - 8] {
+                    let source = source.clone();
+                    let builder = RawSlab::builder(layout(size, 8)).source(source);
+                    let slab = match builder.hardened(hardened).try_build() {
+                        Ok(slab) => slab,
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::SizeOverflow, "{error}");
+                            continue;
+                        }
+                    };
+                    assert_refusal(slab.try_alloc().expect_err("terabytes"));
+                    assert_refusal(slab.try_alloc_for(Lifetime::Long).expect_err("terabytes"));
+                    assert!(slab.try_reserve(1).is_err());
+                    slab::assert_exact(&slab, 0, None);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn more_slots_than_addresses_are_refused_at_once() {
+    let recorder = Recorder::new(Malloc, Refuse::None);
+    for size in [0, 1, 64, 5000, 1 << 20] {
+        let slab = RawSlab::builder(layout(size, 8)).source(recorder.clone()).build();
+        for slots in [usize::MAX, usize::MAX / size.max(8) + 1, isize::MAX as usize] {
+            assert_eq!(slab.try_reserve(slots).unwrap_err().kind(), ErrorKind::SizeOverflow);
+        }
+        assert_eq!(recorder.calls(), 0);
+        slab.try_reserve(0).unwrap();
+        assert_eq!(recorder.calls(), 0);
+    }
+    let budget = Budget::new(1 << 20);
+    let slab = words().budget(&budget).build();
+    assert_eq!(slab.try_reserve(1 << 20).unwrap_err().kind(), ErrorKind::BudgetExceeded);
+    slab::assert_exact(&slab, 0, Some(&budget));
+    slab::assert_empties(&slab);
+}
+
+#[test]
+fn nothing_is_a_defined_amount() {
+    let slab = words().build();
+    slab.alloc_many(&mut []);
+    // SAFETY: no slot is freed.
+    unsafe { slab.free_many(&[]) };
+    assert_eq!(slab.trim(), 0);
+    slab.flush();
+    drop(slab.handle());
+    slab::assert_empties(&slab);
+    let empty = RawSlab::new(layout(0, 1));
+    let objects = stamped(&empty, 3000);
+    slab::assert_apart(&objects);
+    free_all(&empty, objects);
+    slab::assert_empties(&empty);
+}
+
+#[test]
+fn a_name_may_be_as_long_as_is_said_and_no_longer() {
+    let budget = Budget::new(1 << 20);
+    let longest = "n".repeat(MAX_NAME_LEN);
+    let slab = words().name(longest.clone()).budget(&budget).build();
+    assert_eq!(slab.name(), Some(longest.as_str()));
+    drop(slab);
+    let error = words().name(longest + "n").budget(&budget).try_build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NameTooLong);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn an_infallible_call_that_fails_prints_the_cause_and_aborts() {
+    let test = "an_infallible_call_that_fails_prints_the_cause_and_aborts";
+    type Body = fn(&Slab<u64>);
+    let calls: [(&str, Body); 5] = [
+        ("alloc", |slab| core::mem::forget(slab.alloc(1))),
+        ("handle", |slab| core::mem::forget(slab.handle().alloc(1))),
+        ("alloc for", |slab| core::mem::forget(slab.alloc_for(Lifetime::Long, 1))),
+        ("alloc many", |slab| slab.raw().alloc_many(&mut [MaybeUninit::uninit(); 7])),
+        ("reserve", |slab| slab.reserve(10_000)),
+    ];
+    for (call, body) in calls {
+        if child::is(call) {
+            let slab = Slab::<u64>::builder().budget(&Budget::new(20_000)).build();
+            (0..10_000).for_each(|_| body(&slab));
+            unreachable!("the budget is smaller");
+        }
+    }
+    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_none() {
+        for (call, _) in calls {
+            let stderr = Child::new(test, call).aborts();
+            assert!(
+                stderr.contains("allotment: ") && stderr.contains("budget"),
+                "{call}: {stderr}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_page_of_any_wanted_size_is_a_multiple_of_the_hardwares() {
+    for most in [0, 1, page_size() - 1, page_size() + 1, 12_345, usize::MAX] {
+        let recorder = Recorder::new(Malloc, Refuse::None);
+        let slab = words().source(recorder.clone()).max_page_bytes(most).build();
+        let objects = stamped(&slab, 3000);
+        assert_eq!(recorder.lent_bytes() % page_size(), 0);
+        free_all(&slab, objects);
+        slab::assert_empties(&slab);
+    }
+}

@@ -1,0 +1,63 @@
+//! Slabs that are shared by size.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+
+use allotment::{ErrorKind, RawSlab};
+use support::slab::{self, Object, Random, layout};
+
+#[test]
+fn slabs_by_size_are_shared_among_sizes_that_round_to_one() {
+    let at = |size, align| RawSlab::by_size(layout(size, align));
+    let forty = at(40, 8);
+    assert!(Arc::ptr_eq(&forty, &at(48, 16)) && Arc::ptr_eq(&forty, &at(33, 1)));
+    assert!(!Arc::ptr_eq(&forty, &at(49, 8)) && !Arc::ptr_eq(&forty, &at(32, 8)));
+    assert!(!Arc::ptr_eq(&forty, &at(40, 32)), "another alignment");
+    assert_eq!(forty.layout(), layout(48, 16));
+    assert!(Arc::ptr_eq(&at(0, 1), &at(16, 1)));
+    let large = at(5000, 8);
+    assert!(large.layout().size() >= 5000 && large.layout().size() <= 5000 + 5000 / 8);
+    assert!(Arc::ptr_eq(&large, &at(large.layout().size(), 16)));
+    let most = isize::MAX as usize - 15;
+    assert_eq!(RawSlab::try_by_size(layout(most, 8)).unwrap_err().kind(), ErrorKind::SizeOverflow);
+}
+
+#[test]
+fn a_slab_by_size_goes_with_the_last_who_has_it() {
+    let size = 7777;
+    let first = RawSlab::by_size(layout(size, 8));
+    let second = RawSlab::by_size(layout(size, 8));
+    let slot = first.alloc();
+    assert_eq!(second.statistics().live_objects, 1);
+    // SAFETY: allocated above from the same slab, freed once.
+    unsafe { second.free(slot) };
+    drop(first);
+    assert_eq!(Arc::strong_count(&second), 1, "the table keeps none");
+    let weak = Arc::downgrade(&second);
+    drop(second);
+    assert!(weak.upgrade().is_none());
+    let new = RawSlab::by_size(layout(size, 8));
+    assert_eq!(new.statistics().chunks, 0);
+}
+
+#[test]
+fn threads_that_acquire_and_release_slabs_by_size_get_the_right_ones() {
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            scope.spawn(move || {
+                let mut random = Random::new(thread);
+                for number in 0..1500 {
+                    let size = 1 + random.below(400);
+                    let slab = RawSlab::by_size(layout(size, 8));
+                    assert_eq!(slab.layout().size(), size.next_multiple_of(16));
+                    let object =
+                        Object::stamp(slab.alloc(), slab.layout(), (thread << 32) + number);
+                    std::thread::yield_now();
+                    slab::free(&slab, object);
+                }
+            });
+        }
+    });
+}

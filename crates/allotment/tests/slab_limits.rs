@@ -1,0 +1,359 @@
+//! A slab's limits: budgets, a source that refuses any one call, few addresses. Bad input is in `slab_bad_input.rs`, the
+//! limits of files in `slab_files.rs`, and what a thread that sleeps can keep in `slab_sleepers.rs`.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+use allotment::{
+    AllocError, Budget, ErrorKind, File, Lifetime, Malloc, Mmap, RawSlab, Release, SharedSource,
+};
+use support::child::{self, Child};
+use support::setup::file_directory;
+use support::slab::{self, Object, Random, WORDS, free_all, layout, stamped, words};
+use support::slab_program::assert_refusal;
+use support::slab_sources::PagedRecorder;
+use support::sources::{Recorder, Refuse};
+
+/// Allocates until it is refused: the objects, and the refusal, which changes nothing.
+fn fill(slab: &RawSlab, budget: Option<&Budget>) -> (Vec<Object>, AllocError) {
+    let mut objects = Vec::new();
+    let others = slab.statistics().live_objects as usize;
+    loop {
+        match slab.try_alloc() {
+            Ok(slot) => objects.push(Object::stamp(slot, slab.layout(), objects.len() as u64)),
+            Err(error) => {
+                let live = others + objects.len();
+                let before = slab::assert_exact(slab, live, budget);
+                assert_eq!(slab.try_alloc().unwrap_err(), error, "and again");
+                let after = slab::assert_exact(slab, live, budget);
+                assert_eq!((before.held_bytes, before.chunks), (after.held_bytes, after.chunks));
+                return (objects, error);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_budget_is_never_passed_and_a_refusal_changes_nothing() {
+    for hardened in [false, true] {
+        for cap in [0, 1000, 3000, 5000, 10_000, 33_333, 100_000, 1 << 20] {
+            let budget = Budget::new(cap);
+            let Ok(slab) = words().budget(&budget).hardened(hardened).try_build() else {
+                assert_eq!(budget.used(), 0, "no room for the slab itself");
+                assert!(cap < 5000, "a slab takes little");
+                continue;
+            };
+            let (objects, error) = fill(&slab, Some(&budget));
+            assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+            assert!(cap < 10_000 || budget.used() > cap / 2, "{} of {cap}", budget.used());
+            let count = objects.len();
+            free_all(&slab, objects);
+            slab::assert_exact(&slab, 0, Some(&budget));
+            // Pages of other sizes may be there now, and end elsewhere.
+            let (objects, _) = fill(&slab, Some(&budget));
+            assert!(objects.len() >= count - count / 8, "{} after {count}", objects.len());
+            free_all(&slab, objects);
+            slab::assert_empties(&slab);
+            drop(slab);
+            assert_eq!(budget.used(), 0);
+        }
+    }
+}
+
+#[test]
+fn slots_that_are_free_serve_at_the_cap_whatever_they_are_asked_for() {
+    let budget = Budget::new(40_000);
+    let slab = words().budget(&budget).build();
+    let (mut objects, _) = fill(&slab, Some(&budget));
+    // Freed by this thread, and at its hand.
+    let gone = objects.split_off(objects.len() - 50);
+    free_all(&slab, gone);
+    for _ in 0..50 {
+        let slot = slab.try_alloc_for(Lifetime::Long).expect("this thread has free slots");
+        objects.push(Object::stamp(slot, WORDS, 1));
+    }
+    assert!(slab.try_alloc().is_err());
+    let gone = objects.split_off(objects.len() - 50);
+    free_all(&slab, gone);
+    let mut slots = [MaybeUninit::uninit(); 50];
+    slab.try_alloc_many(&mut slots).expect("as many as were freed");
+    let mut one_more = [MaybeUninit::uninit(); 1];
+    assert!(slab.try_alloc_many(&mut one_more).is_err());
+    // SAFETY: written above, freed once.
+    slots.iter().for_each(|slot| unsafe { slab.free(slot.assume_init()) });
+    let mut too_many = [MaybeUninit::uninit(); 51];
+    assert!(slab.try_alloc_many(&mut too_many).is_err(), "all or none");
+    slab::assert_exact(&slab, objects.len(), Some(&budget));
+    free_all(&slab, objects);
+    slab::assert_empties(&slab);
+}
+
+#[test]
+fn a_thread_that_ended_leaves_its_slots_to_those_at_the_cap() {
+    let budget = Budget::new(40_000);
+    let slab = words().budget(&budget).build();
+    let count = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let (objects, _) = fill(&slab, None);
+            let count = objects.len();
+            free_all(&slab, objects);
+            count
+        });
+        thread.join().unwrap()
+    });
+    let (objects, _) = fill(&slab, Some(&budget));
+    assert!(objects.len() >= count, "{} after {count}", objects.len());
+    free_all(&slab, objects);
+}
+
+#[test]
+fn what_another_thread_has_at_hand_comes_back_with_its_next_free() {
+    let budget = Budget::new(60_000);
+    let slab = words().budget(&budget).build();
+    let (to_thread, from_us) = mpsc::channel::<()>();
+    let (to_us, from_thread) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let slab = &slab;
+        let thread = scope.spawn(move || {
+            let mut objects = stamped(slab, 300);
+            let last = objects.pop().expect("300");
+            free_all(slab, objects);
+            to_us.send(()).unwrap();
+            from_us.recv().unwrap();
+            slab::free(slab, last);
+            to_us.send(()).unwrap();
+            from_us.recv().unwrap_err();
+        });
+        from_thread.recv().unwrap();
+        let (mut objects, error) = fill(slab, None);
+        assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+        to_thread.send(()).unwrap();
+        from_thread.recv().unwrap();
+        for number in 0..299 {
+            let slot = slab.try_alloc().expect("the sleeper gave its slots back");
+            objects.push(Object::stamp(slot, WORDS, 10_000 + number));
+        }
+        slab::assert_apart(&objects);
+        free_all(slab, objects);
+        drop(to_thread);
+        thread.join().unwrap();
+    });
+    slab::assert_empties(&slab);
+}
+
+#[test]
+fn a_parents_refusal_is_the_slabs() {
+    let server = Budget::new(100_000);
+    let tenant = server.child(80_000);
+    let first = words().budget(&tenant).build();
+    let second = words().budget(&server.child(usize::MAX)).build();
+    let (objects, _) = fill(&first, Some(&tenant));
+    assert!(tenant.used() <= 80_000 && server.used() >= tenant.used());
+    let (others, error) = fill(&second, None);
+    assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+    assert!(server.used() <= 100_000 && !others.is_empty());
+    free_all(&first, objects);
+    first.trim();
+    let more = stamped(&second, 200);
+    free_all(&second, others);
+    free_all(&second, more);
+    drop((first, second));
+    assert_eq!((server.used(), tenant.used()), (0, 0));
+}
+
+#[test]
+fn threads_at_the_cap_never_pass_it_and_lose_nothing() {
+    let server = Budget::new(400_000);
+    let budget = server.child(300_000);
+    let slab = words().budget(&budget).max_page_bytes(8192).build();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for thread in 0..8u64 {
+            let slab = &slab;
+            threads.push(scope.spawn(move || {
+                let mut random = Random::new(thread);
+                let mut objects = Vec::new();
+                let mut refused = 0;
+                for number in 0..20_000u64 {
+                    match slab.try_alloc() {
+                        Ok(slot) => {
+                            objects.push(Object::stamp(slot, WORDS, (thread << 32) + number))
+                        }
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+                            refused += 1;
+                            let stay = objects.len() / 2;
+                            free_all(slab, objects.drain(stay..));
+                        }
+                    }
+                    if !objects.is_empty() && random.one_in(4) {
+                        slab::free(slab, objects.swap_remove(random.below(objects.len())));
+                    }
+                }
+                slab::assert_apart(&objects);
+                free_all(slab, objects);
+                refused
+            }));
+        }
+        let watcher = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(budget.used() <= 300_000 && server.used() <= 400_000);
+                std::thread::yield_now();
+            }
+        });
+        let refused: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        stop.store(true, Ordering::Relaxed);
+        watcher.join().unwrap();
+        assert!(refused > 0, "the cap was met");
+    });
+    slab::assert_exact(&slab, 0, Some(&budget));
+    slab::assert_empties(&slab);
+    drop(slab);
+    assert_eq!((server.used(), budget.used()), (0, 0));
+}
+
+/// Some of everything, of which any call may be refused. The count of refusals.
+fn work(slab: &RawSlab) -> usize {
+    let mut refused = 0;
+    let mut note = |error: AllocError| {
+        assert_refusal(error);
+        refused += 1;
+    };
+    let mut objects = Vec::new();
+    let mut number = 0;
+    let mut adopt = |objects: &mut Vec<Object>, slot| {
+        number += 1;
+        objects.push(Object::stamp(slot, slab.layout(), number));
+    };
+    for round in 0..6 {
+        for _ in 0..150 {
+            slab.try_alloc().map_or_else(&mut note, |slot| adopt(&mut objects, slot));
+        }
+        slab.try_alloc_for(Lifetime::Long).map_or_else(&mut note, |slot| adopt(&mut objects, slot));
+        let mut slots = [MaybeUninit::uninit(); 70];
+        match slab.try_alloc_many(&mut slots) {
+            Ok(()) => slots.iter().for_each(|slot| {
+                // SAFETY: written, says the result.
+                adopt(&mut objects, unsafe { slot.assume_init() });
+            }),
+            Err(error) => note(error),
+        }
+        if let Err(error) = slab.try_reserve(40) {
+            note(error);
+        }
+        slab::assert_apart(&objects);
+        slab::assert_exact(slab, objects.len(), None);
+        let stay = objects.len() / 2;
+        free_all(slab, objects.drain(stay..));
+        if round % 2 == 0 {
+            slab.trim();
+        }
+    }
+    free_all(slab, objects);
+    refused
+}
+
+#[test]
+fn a_source_that_refuses_the_nth_block_makes_one_error_and_no_damage() {
+    for hardened in [false, true] {
+        let build = |recorder: &Arc<Recorder>, budget: &Budget| {
+            let builder = RawSlab::builder(layout(500, 8)).source(recorder.clone());
+            builder.release(Release::AtOnce).budget(budget).hardened(hardened).build()
+        };
+        let recorder = Recorder::new(Malloc, Refuse::None);
+        assert_eq!(work(&build(&recorder, &Budget::new(usize::MAX))), 0);
+        let calls = recorder.calls();
+        assert!(calls > 12, "the work makes {calls} calls");
+        for nth in 1..=calls {
+            for refuse in [Refuse::Only(nth), Refuse::From(nth)] {
+                let recorder = Recorder::new(Malloc, refuse);
+                let budget = Budget::new(usize::MAX);
+                let slab = build(&recorder, &budget);
+                let refused = work(&slab);
+                assert!(recorder.refused() > 0 && (refused > 0 || refuse == Refuse::Only(nth)));
+                let statistics = slab::assert_exact(&slab, 0, Some(&budget));
+                let page_bytes = statistics.held_bytes - statistics.structure_bytes;
+                assert_eq!(page_bytes, recorder.lent_bytes() as u64);
+                recorder.refuse(Refuse::None);
+                assert_eq!(work(&slab), 0, "usable again");
+                slab::assert_empties(&slab);
+                drop(slab);
+                assert_eq!((budget.used(), recorder.lent_blocks()), (0, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_that_refuses_the_nth_range_or_memory_makes_one_error_and_no_damage() {
+    for hardened in [false, true] {
+        let build = |recorder: &Arc<PagedRecorder>, budget: &Budget| {
+            let builder = RawSlab::builder(layout(500, 8)).source(recorder.clone());
+            builder.release(Release::AtOnce).budget(budget).hardened(hardened).build()
+        };
+        let recorder = PagedRecorder::new(Mmap::new(), Refuse::None);
+        assert_eq!(work(&build(&recorder, &Budget::new(usize::MAX))), 0);
+        let calls = recorder.calls();
+        assert!(calls > 12, "the work makes {calls} calls");
+        for nth in 1..=calls {
+            for refuse in [Refuse::Only(nth), Refuse::From(nth)] {
+                let recorder = PagedRecorder::new(Mmap::new(), refuse);
+                let budget = Budget::new(usize::MAX);
+                let slab = build(&recorder, &budget);
+                let refused = work(&slab);
+                assert!(recorder.refused() > 0 && (refused > 0 || refuse == Refuse::Only(nth)));
+                let statistics = slab::assert_exact(&slab, 0, Some(&budget));
+                let page_bytes = statistics.held_bytes - statistics.structure_bytes;
+                assert_eq!(page_bytes, recorder.committed_bytes() as u64);
+                recorder.refuse(Refuse::None);
+                assert_eq!(work(&slab), 0, "usable again");
+                slab::assert_empties(&slab);
+                assert_eq!(recorder.lent_ranges(), 0);
+                drop(slab);
+                assert_eq!((budget.used(), recorder.committed_bytes()), (0, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_low_limit_of_addresses_is_an_error_and_the_slab_goes_on() {
+    let test = "a_low_limit_of_addresses_is_an_error_and_the_slab_goes_on";
+    if !child::is("low ulimit") {
+        Child::new(test, "low ulimit").limit_addresses(200 << 20).succeeds();
+        return;
+    }
+    let file = || SharedSource::from(File::in_directory(&file_directory()).unwrap());
+    let mappings = || SharedSource::from(Mmap::new());
+    let sources: [(bool, SharedSource); 5] = [
+        (false, mappings()),
+        (true, mappings()),
+        (false, Malloc.into()),
+        (false, file()),
+        (false, Mmap::huge_pages().into()),
+    ];
+    for (hardened, source) in sources {
+        let slab = RawSlab::builder(layout(16_000, 8)).source(source).hardened(hardened).build();
+        let mut slots = Vec::with_capacity(30_000);
+        let error = loop {
+            match slab.try_alloc() {
+                Ok(slot) => slots.push(slot),
+                Err(error) => break error,
+            }
+        };
+        assert_refusal(error);
+        assert!(slots.len() > 2000, "{} objects of 16 KB", slots.len());
+        assert_eq!(slab.statistics().live_objects, slots.len() as u64);
+        assert!(slab.try_alloc().is_err());
+        // SAFETY: allocated above, each freed once.
+        unsafe { slots.drain(..).for_each(|slot| slab.free(slot)) };
+        let objects = stamped(&slab, 2000);
+        free_all(&slab, objects);
+        slab::assert_empties(&slab);
+    }
+}

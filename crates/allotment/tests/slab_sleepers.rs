@@ -1,0 +1,113 @@
+//! What a thread that does nothing more for ever can keep of a slab, at the worst.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+
+use allotment::{Lifetime, RawSlab, Release, SlabBuilder};
+use support::slab::{self, GRANULE, Object, by_page, free_all, free_many, layout, stamped, words};
+
+/// What the documentation says that a thread can keep: its cache, and three pages more.
+fn most_kept(size: usize) -> usize {
+    ((64 << 10) / size).clamp(8, 512) + 3
+}
+
+/// A thread frees one object of each of so many pages while they are full, one of a page that is nearly empty, and
+/// allocates a long-lived one; then it sleeps while all else is freed. The pages that stay.
+fn pages_kept_by_a_sleeper(builder: SlabBuilder<RawSlab>, size: usize, pages: usize) -> usize {
+    let slab = builder.release(Release::AtOnce).build();
+    let (to_sleeper, objects_of_sleeper) = mpsc::channel::<Vec<Object>>();
+    let (to_us, from_sleeper) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let slab = &slab;
+        let sleeper = scope.spawn(move || {
+            let long = slab.alloc_for(Lifetime::Long);
+            for _ in 0..2 {
+                for object in objects_of_sleeper.recv().unwrap() {
+                    slab::free(slab, object);
+                }
+                to_us.send(()).unwrap();
+            }
+            // SAFETY: allocated above, freed once.
+            unsafe { slab.free(long) };
+            to_us.send(()).unwrap();
+            // Asleep, until everything was counted.
+            objects_of_sleeper.recv().unwrap_err();
+        });
+        let mut objects = Vec::new();
+        let mut seen = BTreeSet::new();
+        // One more than are needed: of the last a part may be at our hand.
+        while seen.len() < pages + 2 {
+            let object = Object::stamp(slab.alloc(), slab.layout(), objects.len() as u64);
+            seen.insert(object.range().0 / GRANULE);
+            objects.push(object);
+        }
+        let mut full: Vec<_> = by_page(objects).into_values().collect();
+        full.sort_by_key(|objects| objects.len());
+        let mut last = full.pop().expect("there are pages");
+        let theirs: Vec<_> = full.iter_mut().take(pages).filter_map(Vec::pop).collect();
+        to_sleeper.send(theirs).unwrap();
+        from_sleeper.recv().unwrap();
+        let one = last.pop();
+        free_many(slab, last);
+        to_sleeper.send(one.into_iter().collect()).unwrap();
+        from_sleeper.recv().unwrap();
+        from_sleeper.recv().unwrap();
+        full.into_iter().for_each(|page| free_many(slab, page));
+        slab.trim();
+        let kept = slab::assert_exact(slab, 0, None).chunks as usize;
+        assert!(kept <= most_kept(size), "{kept} pages for objects of {size} bytes");
+        drop(to_sleeper);
+        sleeper.join().unwrap();
+        slab::assert_empties(slab);
+        kept
+    })
+}
+
+#[test]
+fn a_thread_that_sleeps_keeps_no_more_pages_than_is_said() {
+    for size in [8, 64, 100, 500, 2000] {
+        let cache = most_kept(size) - 3;
+        let keeps = |pages| {
+            let builder = RawSlab::builder(layout(size, 4)).max_page_bytes(0);
+            pages_kept_by_a_sleeper(builder, size, pages)
+        };
+        let worst = keeps(cache - 2);
+        assert!(worst >= cache - 2, "{worst}: the arrangement is as bad as it is meant to be");
+        // Fewer than the cache has places for, and more.
+        for pages in [1, cache / 2, cache, cache + 1, cache * 2, cache * 3] {
+            keeps(pages);
+        }
+    }
+    for size in [9000, 100_000, 300_000] {
+        for pages in [8, 20, 40] {
+            pages_kept_by_a_sleeper(RawSlab::builder(layout(size, 8)), size, pages);
+        }
+    }
+}
+
+#[test]
+fn a_sleeper_that_flushed_keeps_nothing() {
+    let slab = words().release(Release::AtOnce).max_page_bytes(0).build();
+    let (to_sleeper, from_us) = mpsc::channel::<()>();
+    let (to_us, from_sleeper) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let slab = &slab;
+        let sleeper = scope.spawn(move || {
+            let objects = stamped(slab, 10_000);
+            free_all(slab, objects);
+            // SAFETY: allocated here, freed once.
+            unsafe { slab.free(slab.alloc_for(Lifetime::Long)) };
+            slab.flush();
+            to_us.send(()).unwrap();
+            from_us.recv().unwrap_err();
+        });
+        from_sleeper.recv().unwrap();
+        let statistics = slab::assert_exact(slab, 0, None);
+        assert_eq!(statistics.chunks, 0);
+        drop(to_sleeper);
+        sleeper.join().unwrap();
+    });
+}
