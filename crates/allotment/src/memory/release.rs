@@ -5,7 +5,7 @@ use core::time::Duration;
 /// When an empty chunk or page goes back to the system, as a value.
 ///
 /// The same four words set the process-wide [`recycler`](crate::recycler()) and a single allocator. What
-/// is kept is bounded in bytes in every case ([`Recycler::set_limit`](crate::Recycler::set_limit)).
+/// the recycler keeps is bounded in bytes in every case ([`Recycler::set_limit`](crate::Recycler::set_limit)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {

@@ -92,6 +92,8 @@ impl<'b, X: Lists> Block<'b, X> {
     /// listed where they belong, or passed over where nothing is to be had.
     pub fn find(&self, list: usize, from: usize) -> Option<(usize, Claim<'b, X>, bool)> {
         while let Some(page) = self.hints.clear_one(list, from) {
+            // Before the claim: where another thread has it and puts it back, it may take the page for listed else.
+            self.pages[page].clear_listed();
             let Some((claim, kept)) = self.pages[page].claim() else { continue };
             if kept {
                 return Some((page, claim, true));

@@ -75,9 +75,10 @@ impl<S> SlabBuilder<S> {
     }
 
     /// What becomes of a page whose last object was freed. [`Release::AtOnce`]: it goes to the system in that
-    /// call. The default, [`Release::Adaptive`]: it goes as soon as the slab has spent less than a twentieth of its
-    /// time on that; pages that were taken anew within a second of a release raise what is kept, and that halves
-    /// each second. What is kept goes at calls that empty pages, or by [`trim`](RawSlab::trim).
+    /// call. The default, [`Release::Adaptive`]: it goes at once where the thread that emptied it allocates, too; where
+    /// it only frees, releases take an eighth of the slab's time, and the rest is kept until later. Pages that were
+    /// taken anew within a second of a release raise what is kept, and that halves each second. What is kept goes at
+    /// calls that empty pages, or by [`trim`](RawSlab::trim).
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
         self

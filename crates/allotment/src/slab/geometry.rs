@@ -118,7 +118,7 @@ impl Geometry {
         self.reciprocal.index(offset)
     }
 
-    /// Whether the free of these slots is one of the eight to sixteen of a large page at which its fullness is
+    /// Whether the free of these slots is one of the five to sixteen of a page at which its fullness is
     /// looked at.
     #[inline(always)]
     #[must_use]
@@ -146,7 +146,7 @@ impl Geometry {
         self.slots(self.page_max).div_ceil(WORD)
     }
 
-    /// The bytes of the next page for a slab that holds `held` bytes of pages: half as many, in powers of two
+    /// The bytes of the next page for a slab that holds `held` bytes of pages: at most as many, in powers of two
     /// times the smallest page. So a slab's pages grow with what it holds, and shrink with it too.
     #[must_use]
     pub const fn next_page(&self, held: usize) -> usize {

@@ -13,7 +13,7 @@
 //!    cleared. Zero thus means that there is nothing to look for.
 
 use super::page::BINS;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, store_before_load};
 
 /// The lists: one for each lifetime and bin, and one of pages kept empty, which serve last.
 pub const LISTS: usize = LIFETIMES * BINS + 1;
@@ -71,6 +71,7 @@ impl Hints<'_> {
                 let bit = hints & hints.wrapping_neg();
                 // Acquire pairs with the Release of `set`.
                 if word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+                    store_before_load();
                     self.set_hints.fetch_sub(1, Ordering::Relaxed);
                     return Some(index * 64 + bit.trailing_zeros() as usize);
                 }

@@ -153,7 +153,8 @@ impl<X> Page<X> {
     /// Claims the page if it is open, or kept empty; `true` with the claim if it was kept empty, and then all of
     /// its slots are the caller's.
     pub fn claim(&self) -> Option<(Claim<'_, X>, bool)> {
-        let mut state = self.state.load(Ordering::Relaxed);
+        // SeqCst: after the hint was cleared, which who set it looks at before (invariant 4).
+        let mut state = self.state.load(Ordering::SeqCst);
         while state == OPEN || state == EMPTY {
             // Acquire pairs with the Release of `take_up` and `put_back`.
             match self.state.compare_exchange_weak(
@@ -208,6 +209,14 @@ impl<X> Page<X> {
     /// followed and the page put back without one.
     pub fn set_listed(&self) {
         self.listed.store(1, Ordering::SeqCst);
+        store_before_load();
+    }
+
+    /// Notes that a hint of the page was cleared. SeqCst: the caller looks at the state after that, and who sets a bit
+    /// at this after he has seen the state.
+    pub fn clear_listed(&self) {
+        self.listed.store(0, Ordering::SeqCst);
+        store_before_load();
     }
 
     /// Whether no slot is taken; a snapshot. SeqCst for two threads that set the last bits of two words: one of

@@ -15,7 +15,7 @@ pub const MAX_NAME_LEN: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Objects allocated and not given back. Objects of size zero don't count.
+    /// Objects allocated and not given back. An arena's objects of size zero don't count.
     pub live_objects: u64,
     /// The bytes of those objects as they were asked for, without padding.
     pub live_bytes: u64,
