@@ -176,6 +176,24 @@ pub fn keep_from_children(start: NonNull<u8>, len: usize) -> Result<(), AllocErr
     unsafe { advise(start, len, Advice::LinuxDontFork) }
 }
 
+/// Keeps addresses that this child of a fork does not have from being given to anything else: touching them faults. Does
+/// nothing where something is mapped. Whether the range is taken now. Fit for a signal handler.
+pub fn hold_addresses(start: NonNull<u8>, len: usize) -> bool {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    let wanted = start.as_ptr().cast();
+    // SAFETY: a new mapping, which replaces none.
+    match unsafe { rustix::mm::mmap_anonymous(wanted, len, ProtFlags::empty(), flags) } {
+        Ok(mapped) if mapped == wanted => true,
+        Ok(elsewhere) => {
+            // A kernel before 4.17 takes the address for a hint.
+            // SAFETY: mapped just now, used by nobody.
+            let _ = unsafe { rustix::mm::munmap(elsewhere, len) };
+            true
+        }
+        Err(errno) => errno == Errno::EXIST,
+    }
+}
+
 /// Lets a file be `len` bytes long, sparse where it was shorter.
 pub fn extend_file(file: BorrowedFd<'_>, len: u64) -> Result<(), AllocError> {
     rustix::fs::ftruncate(file, len).map_err(|errno| refused(errno, len as usize))

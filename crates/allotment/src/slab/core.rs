@@ -212,6 +212,20 @@ impl Core {
         if !self.spans.is_inherited() {
             self.attention.fetch_or(ORPHANED, Ordering::SeqCst);
             self.mark_all();
+            self.hold_addresses();
+        }
+    }
+
+    /// The pages are registered and not mapped: another slab's would be registered over them.
+    fn hold_addresses(&self) {
+        for page in self.yard.all().filter(|page| page.has_page()) {
+            if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
+                let addresses = addresses_of(page.beside.bytes());
+                if !os::hold_addresses(start, addresses) {
+                    segments::forget_page(start, addresses);
+                    segments::unregister(start, addresses);
+                }
+            }
         }
     }
 
