@@ -17,13 +17,13 @@ use workloads::{Unwatched, Workload, can_run};
 /// The arguments of `allot stress`.
 #[derive(Debug, Args)]
 pub struct StressArguments {
-    /// Threads, which all use one allocator
+    /// Threads, which all use one allocator; 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
-    /// Elements of 64 B that each thread has
+    /// Elements of 64 B that each thread has; 10 to 10,000,000
     #[arg(long, value_name = "N", default_value_t = stress::ELEMENTS)]
     elements: usize,
-    /// How long
+    /// How long; up to a day
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u32,
     /// Which allocator
@@ -49,7 +49,7 @@ Examples:
   allot stress --threads 16 --elements 10000 --seconds 5 --allocator glibc
 ";
 
-const MOST_ELEMENTS: usize = 100_000_000;
+const MOST_ELEMENTS: usize = 10_000_000;
 const MOST_SECONDS: u32 = 24 * 60 * 60;
 
 /// Set when an interrupt asks to end early.
@@ -163,7 +163,7 @@ fn check(arguments: &StressArguments) -> Result<&'static peers::About, Failure> 
     if !(1..=MOST_THREADS).contains(&threads) {
         return usage(format!("{threads} threads: must be 1 to {MOST_THREADS}"));
     }
-    // Fewer than the largest divisor, and a part would be empty.
+    // With fewer, some of the parts would be empty.
     if !(10..=MOST_ELEMENTS).contains(&elements) {
         return usage(format!(
             "{elements} elements: must be 10 to {}",
