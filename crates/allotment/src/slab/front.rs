@@ -592,7 +592,7 @@ impl Front {
             let count = before - rest.len();
             if count > 1 {
                 if count != mask.count_ones() as usize {
-                    core.stop_at(Misuse::DoubleFree, start);
+                    self.stop_at_second(first, more);
                 }
             } else {
                 // A lone one: its successors will be, too, and each in a line of its own.
@@ -604,6 +604,15 @@ impl Front {
             // SAFETY: the slots are ours, and no longer; the front is a reference to the core.
             unsafe { core.free(spot, mask, allocates) };
         }
+    }
+
+    /// Names the first slot that is there twice.
+    #[cold]
+    fn stop_at_second(&self, first: &Slot, rest: &[Slot]) -> ! {
+        let is_second =
+            |(index, slot): &(usize, &Slot)| *slot == first || rest[..*index].contains(slot);
+        let second = rest.iter().enumerate().find(is_second).map_or(first, |(_, slot)| slot);
+        self.core().stop_at(Misuse::DoubleFree, second.addr().get())
     }
 
     /// Takes slots in one go: what is at hand, then whole words of pages.

@@ -53,8 +53,13 @@ use crate::statistics::Statistics;
 /// ```
 pub struct RawSlab {
     core: NonNull<Core>,
+    /// What the fast paths look up: the slab's number, or [`UNKNOWN`].
     number: u32,
 }
+
+/// The number of a watched slab for the fast paths: beyond every table, so that they ask nothing of the address that
+/// they are given, which may be any at all.
+const UNKNOWN: u32 = u32::MAX;
 
 // SAFETY: the core is shared by threads by design: what changes there are atomics.
 unsafe impl Send for RawSlab {}
@@ -87,8 +92,8 @@ impl RawSlab {
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
         let core = Core::make(layout, settings)?;
         // SAFETY: made just now; the reference is ours.
-        let number = unsafe { core.as_ref() }.number;
-        Ok(Self { core, number })
+        let made = unsafe { core.as_ref() };
+        Ok(Self { core, number: if made.watch.is_none() { made.number } else { UNKNOWN } })
     }
 
     pub(super) fn core(&self) -> &Core {
@@ -311,7 +316,7 @@ impl RawSlab {
     /// Gives what the calling thread has at hand back to the pages: its cache, slots on their way, its page.
     pub fn flush(&self) {
         for lifetime in 0..2 {
-            let front = threads::front(self.number + lifetime);
+            let front = threads::front(self.core().number + lifetime);
             if !ptr::eq(front, &NOBODY) {
                 // SAFETY: this thread's front, used before the table changes.
                 unsafe { &*front }.flush();
@@ -360,8 +365,9 @@ impl Drop for RawSlab {
             watch.end_rest(self.core());
         }
         threads::count_closed();
-        threads::leave(self.number);
-        registry::unrefer(self.number);
+        let number = self.core().number;
+        threads::leave(number);
+        registry::unrefer(number);
     }
 }
 
@@ -528,6 +534,8 @@ impl RawSlabHandle<'_> {
     }
 
     /// Frees a slot: [`RawSlab::free`] in fourteen instructions.
+    ///
+    /// In hardened mode an address that no process can have (2^48 and more) may fault here instead of being named.
     ///
     /// # Safety
     /// As for [`RawSlab::free`].
