@@ -1,0 +1,487 @@
+//! The slab's hardened mode: each misuse, in a process of its own, is named and stopped. What the ordinary mode stops is
+//! here too.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::ptr::NonNull;
+
+use allotment::{Arena, Budget, File, Malloc, RawSlab, SharedSource, Slab, SlabBuilder};
+use support::child::{self, Child};
+use support::setup::file_directory;
+use support::slab::{self, GRANULE, free_all, layout, stamped};
+
+const SIZE: usize = 24;
+
+/// One of several in a test, and the role of its child.
+type Way<F> = (&'static str, F);
+type Frees = fn(&RawSlab, NonNull<u8>);
+type Makes = fn(&RawSlab) -> NonNull<u8>;
+
+fn named(name: &str) -> SlabBuilder<RawSlab> {
+    RawSlab::builder(layout(SIZE, 8)).name(name)
+}
+
+fn hardened() -> RawSlab {
+    named("victim").hardened(true).build()
+}
+
+/// An object, whose address the parent is told.
+fn object(slab: &RawSlab) -> NonNull<u8> {
+    let object = slab.alloc();
+    tell(object);
+    object
+}
+
+fn tell(address: NonNull<u8>) {
+    eprintln!("address={:#x}", address.addr().get());
+}
+
+/// Any address at all.
+fn garbage(address: usize) -> NonNull<u8> {
+    let garbage = NonNull::new(core::ptr::without_provenance_mut(address)).expect("not null");
+    tell(garbage);
+    garbage
+}
+
+/// Frees, rightly or not.
+fn free(slab: &RawSlab, slot: NonNull<u8>) {
+    // SAFETY: none: this is the misuse, or what comes before it.
+    unsafe { slab.free(slot) }
+}
+
+/// Runs `misuse` in a child, which must abort with one line that has these words, the slab's name, its size and the
+/// address that was told last.
+fn is_stopped(test: &str, words: &str, misuse: impl Fn()) -> String {
+    is_stopped_as(test, test, words, misuse)
+}
+
+/// As above, for one of several in a test.
+fn is_stopped_as(test: &str, role: &str, words: &str, misuse: impl Fn()) -> String {
+    if child::is(role) {
+        misuse();
+        panic!("the misuse was not caught");
+    }
+    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
+        // The child of another one.
+        return String::new();
+    }
+    let stderr = Child::new(test, role).aborts();
+    let told = stderr.lines().filter_map(|line| line.strip_prefix("address=")).next_back();
+    let address = told.expect("the child told the address");
+    let line = stderr
+        .lines()
+        .find(|line| line.starts_with("allotment: slab 'victim': "))
+        .unwrap_or_else(|| panic!("no line of the slab:\n{stderr}"));
+    assert!(line.contains(words), "{line}");
+    assert!(line.contains(&format!("{SIZE} bytes at {address}")), "{line} (told {address})");
+    line.to_owned()
+}
+
+#[test]
+fn a_double_free_is_stopped() {
+    is_stopped("a_double_free_is_stopped", "double free", || {
+        let slab = hardened();
+        let object = object(&slab);
+        free(&slab, object);
+        free(&slab, object);
+    });
+}
+
+#[test]
+fn a_double_free_by_any_way_is_stopped() {
+    let test = "a_double_free_by_any_way_is_stopped";
+    let ways: [Way<Frees>; 4] = [
+        // SAFETY: none: this is the misuse.
+        ("handle", |slab, object| unsafe { slab.handle().free(object) }),
+        // SAFETY: none: this is the misuse.
+        ("many", |slab, object| unsafe { slab.free_many(&[object]) }),
+        ("thread", |slab, object| {
+            let address = object.as_ptr().expose_provenance();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let object = core::ptr::with_exposed_provenance_mut(address);
+                    free(slab, NonNull::new(object).expect("as before"));
+                });
+            });
+        }),
+        // SAFETY: none: this is the misuse.
+        ("box", |_, object| drop(unsafe { allotment::SlabBox::from_raw(object.cast::<u64>()) })),
+    ];
+    for (way, free_again) in ways {
+        is_stopped_as(test, way, "double free", || {
+            let slab = hardened();
+            let object = object(&slab);
+            free(&slab, object);
+            free_again(&slab, object);
+        });
+    }
+}
+
+#[test]
+fn two_equal_slots_freed_in_one_go_are_stopped() {
+    is_stopped("two_equal_slots_freed_in_one_go_are_stopped", "double free", || {
+        let slab = hardened();
+        let object = object(&slab);
+        // SAFETY: none: this is the misuse.
+        unsafe { slab.free_many(&[object, object]) };
+    });
+}
+
+#[test]
+fn a_stale_free_is_stopped_while_the_slot_rests() {
+    is_stopped("a_stale_free_is_stopped_while_the_slot_rests", "double free", || {
+        let slab = hardened();
+        let stale = object(&slab);
+        free(&slab, stale);
+        // New objects don't get the slot, whatever comes and goes.
+        for _ in 0..1000 {
+            let new = slab.alloc();
+            assert_ne!(new, stale);
+            free(&slab, new);
+        }
+        free(&slab, stale);
+    });
+}
+
+#[test]
+fn a_stale_free_is_stopped_after_the_rest_where_the_slot_is_free() {
+    let test = "a_stale_free_is_stopped_after_the_rest_where_the_slot_is_free";
+    is_stopped(test, "double free", || {
+        let slab = hardened();
+        let stale = object(&slab);
+        let others = stamped(&slab, 3000);
+        free(&slab, stale);
+        free_all(&slab, others.into_iter().take(2000));
+        free(&slab, stale);
+    });
+}
+
+#[test]
+fn foreign_pointers_of_all_sorts_are_stopped() {
+    let test = "foreign_pointers_of_all_sorts_are_stopped";
+    let pointers: [Way<Makes>; 14] = [
+        ("a local", |_| {
+            let local = NonNull::from(Box::leak(Box::new(7u64))).cast();
+            tell(local);
+            local
+        }),
+        ("the stack", |_| {
+            let mut local = 7u64;
+            garbage((&raw mut local).addr())
+        }),
+        ("code", |_| garbage(tell as *const () as usize)),
+        ("the middle of an object", |slab| garbage(slab.alloc().addr().get() + 8)),
+        ("the second byte of an object", |slab| garbage(slab.alloc().addr().get() + 1)),
+        ("the page's end", |slab| garbage((slab.alloc().addr().get() | 4095) - 7)),
+        ("behind the page", |slab| garbage((slab.alloc().addr().get() | (GRANULE - 1)) - 7)),
+        ("one", |_| garbage(1)),
+        ("a small number", |_| garbage(0x1234)),
+        ("the last user address", |_| garbage((1 << 47) - 8)),
+        ("five levels", |_| garbage(1 << 50)),
+        ("no address", |_| garbage(0xdead_beef_dead_bee8)),
+        ("the kernel", |_| garbage(usize::MAX - 7)),
+        ("all ones", |_| garbage(usize::MAX)),
+    ];
+    for (role, pointer) in pointers {
+        let line = is_stopped_as(test, role, "foreign pointer", || {
+            // The thread has used another slab, so that it knows its way.
+            drop(Slab::<u64>::new().alloc(1));
+            let slab = hardened();
+            free(&slab, slab.alloc());
+            let pointer = pointer(&slab);
+            free(&slab, pointer);
+        });
+        let inside = role.contains("object") || role.contains("page");
+        assert!(inside || !line.contains("it lies in"), "{line}");
+    }
+}
+
+#[test]
+fn foreign_pointers_given_to_a_handle_are_stopped() {
+    let test = "foreign_pointers_given_to_a_handle_are_stopped";
+    // Addresses that a process can have: others may fault there.
+    for (role, address) in [("small", 8), ("middle", 1 << 46), ("large", (1 << 47) - 8)] {
+        is_stopped_as(test, role, "foreign pointer", || {
+            let slab = hardened();
+            let handle = slab.handle();
+            let pointer = garbage(address);
+            // SAFETY: none: this is the misuse.
+            unsafe { handle.free(pointer) };
+        });
+    }
+}
+
+#[test]
+fn foreign_pointers_among_many_are_stopped() {
+    let test = "foreign_pointers_among_many_are_stopped";
+    for (role, address) in [("small", 8), ("large", 0xdead_beef_dead_bee8)] {
+        is_stopped_as(test, role, "foreign pointer", || {
+            let slab = hardened();
+            let slots = [slab.alloc(), garbage(address)];
+            // SAFETY: none: this is the misuse.
+            unsafe { slab.free_many(&slots) };
+        });
+    }
+}
+
+#[test]
+fn a_slot_that_was_never_handed_out_is_stopped() {
+    let test = "a_slot_that_was_never_handed_out_is_stopped";
+    // Whether it was freed before or never had can't be told: its page says that it is free.
+    is_stopped(test, "free", || {
+        let slab = hardened();
+        let first = slab.alloc().addr().get();
+        let next = slab.alloc().addr().get();
+        free(&slab, garbage(next + (next - first)));
+    });
+}
+
+#[test]
+fn a_slot_of_another_slab_is_stopped_and_both_are_named() {
+    let test = "a_slot_of_another_slab_is_stopped_and_both_are_named";
+    for (role, victim, other) in [
+        ("both", true, true),
+        ("victim", true, false),
+        ("other", false, true),
+        ("none", false, false),
+    ] {
+        let line = is_stopped_as(test, role, "foreign pointer", || {
+            let other = named("neighbour").hardened(other).build();
+            let slab = named("victim").hardened(victim).build();
+            free(&slab, slab.alloc());
+            free(&slab, object(&other));
+        });
+        assert!(line.is_empty() || line.contains("it lies in slab 'neighbour'"), "{line}");
+    }
+}
+
+#[test]
+fn a_slot_of_another_slab_is_stopped_by_any_way_to_free_it() {
+    let test = "a_slot_of_another_slab_is_stopped_by_any_way_to_free_it";
+    let ways: [Way<Frees>; 3] = [
+        // SAFETY: none: this is the misuse.
+        ("handle", |slab, object| unsafe { slab.handle().free(object) }),
+        ("thread", |slab, object| {
+            let address = object.as_ptr().expose_provenance();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let object = core::ptr::with_exposed_provenance_mut(address);
+                    free(slab, NonNull::new(object).expect("as before"));
+                });
+            });
+        }),
+        // SAFETY: none: this is the misuse.
+        ("many hardened", |_, object| unsafe { hardened().free_many(&[object]) }),
+    ];
+    for (way, free_there) in ways {
+        let line = is_stopped_as(test, way, "foreign pointer", || {
+            let other = named("neighbour").build();
+            let slab = named("victim").build();
+            free_there(&slab, object(&other));
+        });
+        assert!(line.is_empty() || line.contains("it lies in slab 'neighbour'"), "{line}");
+    }
+}
+
+#[test]
+fn an_arenas_object_is_stopped_and_the_arena_named() {
+    let test = "an_arenas_object_is_stopped_and_the_arena_named";
+    let line = is_stopped(test, "foreign pointer", || {
+        let arena = Arena::builder().name("neighbour").hardened(true).build();
+        let slab = hardened();
+        let object = arena.alloc_layout(layout(SIZE, 8));
+        tell(object);
+        free(&slab, object);
+    });
+    assert!(line.contains("it lies in arena 'neighbour'"), "{line}");
+}
+
+#[test]
+fn an_overrun_by_one_byte_is_stopped_at_the_free() {
+    is_stopped("an_overrun_by_one_byte_is_stopped_at_the_free", "overrun", || {
+        let slab = hardened();
+        let object = object(&slab);
+        // SAFETY: none: this is the misuse.
+        unsafe { object.add(SIZE).write(1) };
+        free(&slab, object);
+    });
+}
+
+#[test]
+fn an_overrun_to_the_slots_last_byte_is_stopped_at_the_free() {
+    is_stopped("an_overrun_to_the_slots_last_byte_is_stopped_at_the_free", "overrun", || {
+        let slab = hardened();
+        let object = object(&slab);
+        // SAFETY: none: this is the misuse.
+        unsafe { object.add(SIZE + 15).write(1) };
+        free(&slab, object);
+    });
+}
+
+#[test]
+fn a_write_after_free_is_stopped_when_the_slot_would_be_used_again() {
+    let test = "a_write_after_free_is_stopped_when_the_slot_would_be_used_again";
+    for byte in [0, 5, SIZE - 1, SIZE + 3] {
+        is_stopped_as(test, &format!("byte {byte}"), "write after free", || {
+            let slab = hardened();
+            let object = object(&slab);
+            let stay = stamped(&slab, 10);
+            free(&slab, object);
+            // SAFETY: none: this is the misuse.
+            unsafe { object.add(byte).write(1) };
+            for _ in 0..3000 {
+                free(&slab, slab.alloc());
+            }
+            free_all(&slab, stay);
+        });
+    }
+}
+
+#[test]
+fn a_write_after_free_is_stopped_at_the_trim_or_the_drop() {
+    let test = "a_write_after_free_is_stopped_at_the_trim_or_the_drop";
+    for end in ["trim", "drop"] {
+        is_stopped_as(test, end, "write after free", || {
+            let slab = hardened();
+            let object = object(&slab);
+            free(&slab, object);
+            // SAFETY: none: this is the misuse.
+            unsafe { object.add(7).write(1) };
+            if end == "trim" {
+                slab.trim();
+            }
+            drop(slab);
+        });
+    }
+}
+
+#[test]
+fn a_write_to_a_slot_that_nobody_had_is_stopped_when_somebody_gets_it() {
+    let test = "a_write_to_a_slot_that_nobody_had_is_stopped_when_somebody_gets_it";
+    is_stopped(test, "write after free", || {
+        let slab = hardened();
+        let first = slab.alloc();
+        let second = slab.alloc();
+        let next = second.addr().get() + (second.addr().get() - first.addr().get());
+        tell(second.with_addr(next.try_into().expect("not zero")));
+        // SAFETY: none: this is the misuse.
+        unsafe { second.with_addr(next.try_into().expect("not zero")).write(1) };
+        tell(slab.alloc());
+    });
+}
+
+#[test]
+fn a_hardened_box_that_outlives_its_slab_is_freed_and_checked() {
+    let budget = Budget::new(usize::MAX);
+    let slab =
+        Slab::<[u8; 24]>::builder().hardened(true).report_live(false).budget(&budget).build();
+    let boxes: Vec<_> = (0..2000).map(|_| slab.alloc([1; 24])).collect();
+    drop(slab);
+    drop(boxes);
+    assert_eq!(budget.used(), 0);
+    let test = "a_hardened_box_that_outlives_its_slab_is_freed_and_checked";
+    is_stopped(test, "overrun", || {
+        let slab = Slab::<[u8; SIZE]>::builder().name("victim").hardened(true).build();
+        let mut boxed = slab.alloc([1; SIZE]);
+        drop(slab);
+        tell(NonNull::from(&mut *boxed).cast());
+        // SAFETY: none: this is the misuse.
+        unsafe { boxed.as_mut_ptr().add(SIZE).write(1) };
+        drop(boxed);
+    });
+}
+
+#[test]
+fn a_slab_dropped_with_live_objects_says_so_if_it_is_told_to() {
+    let test = "a_slab_dropped_with_live_objects_says_so_if_it_is_told_to";
+    let cases = [
+        (false, None, false),
+        (false, Some(true), true),
+        (true, None, true),
+        (true, Some(false), false),
+    ];
+    if child::is(test) {
+        for (number, (hardened, told, _)) in cases.into_iter().enumerate() {
+            let builder =
+                Slab::<u64>::builder().name(format!("number {number}")).hardened(hardened);
+            let slab = match told {
+                Some(report) => builder.report_live(report).build(),
+                None => builder.build(),
+            };
+            let boxes: Vec<_> = (0..7).map(|number| slab.alloc(number)).collect();
+            drop(slab.alloc(8));
+            drop(slab);
+            assert!(boxes.iter().enumerate().all(|(number, boxed)| **boxed == number as u64));
+        }
+        return;
+    }
+    let text = Child::new(test, test).succeeds();
+    for (number, (_, _, says)) in cases.into_iter().enumerate() {
+        let line =
+            format!("allotment: slab 'number {number}' dropped with 7 live objects of 8 bytes");
+        assert_eq!(text.contains(&line), says, "{line}:\n{text}");
+    }
+}
+
+#[test]
+fn correct_programs_are_not_stopped_on_any_source() {
+    let file = SharedSource::from(File::in_directory(&file_directory()).unwrap());
+    for source in [SharedSource::default(), Malloc.into(), file] {
+        for size in [0, 1, 24, 100, 5000, 300_000] {
+            let builder = RawSlab::builder(layout(size, 8)).source(source.clone()).hardened(true);
+            let slab = builder.build();
+            for _ in 0..3 {
+                let count = if size < 1000 { 3000 } else { 20 };
+                let objects = stamped(&slab, count);
+                slab::assert_apart(&objects);
+                slab::assert_exact(&slab, count, None);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| free_all(&slab, objects)).join().unwrap();
+                });
+            }
+            slab::assert_empties(&slab);
+        }
+    }
+}
+
+#[test]
+fn the_ordinary_mode_stops_a_slot_that_goes_back_to_its_page_twice() {
+    let test = "the_ordinary_mode_stops_a_slot_that_goes_back_to_its_page_twice";
+    let ways: [Way<Frees>; 4] = [
+        ("flushed twice", |slab, object| {
+            free(slab, object);
+            slab.flush();
+            free(slab, object);
+            slab.flush();
+        }),
+        ("flushed once", |slab, object| {
+            free(slab, object);
+            free(slab, object);
+            slab.flush();
+        }),
+        ("by two threads", |slab, object| {
+            let address = object.as_ptr().expose_provenance();
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    let object = core::ptr::with_exposed_provenance_mut(address);
+                    free(slab, NonNull::new(object).expect("as before"));
+                });
+                thread.join().unwrap();
+            });
+            free(slab, object);
+            slab.flush();
+        }),
+        // SAFETY: none: this is the misuse.
+        ("in one go", |slab, object| unsafe { slab.free_many(&[object, object]) }),
+    ];
+    for (way, free_twice) in ways {
+        is_stopped_as(test, way, "double free", || {
+            let slab = named("victim").build();
+            // So that the page stays.
+            let stay = stamped(&slab, 10);
+            free_twice(&slab, object(&slab));
+            core::mem::forget(stay);
+        });
+    }
+}
