@@ -92,7 +92,9 @@ fn a_page_whose_last_slots_are_freed_while_it_is_put_back_goes_once() {
             thread::spawn(move || yard.free(slots))
         });
         yard.put_back(yard.resume(page));
-        freers.into_iter().for_each(|freer| freer.join().unwrap());
+        for freer in freers {
+            freer.join().unwrap();
+        }
         assert_eq!(yard.released(), 1);
         yard.nothing_is_lost([]);
     });
@@ -112,7 +114,9 @@ fn the_last_two_slots_are_freed(slots: usize, takes: [(usize, usize); 2], wrong:
             })
             .collect();
         find_and_put_back(&yard);
-        freers.into_iter().for_each(|freer| freer.join().unwrap());
+        for freer in freers {
+            freer.join().unwrap();
+        }
         assert_eq!(yard.released(), 1, "nobody noticed that a page is empty");
         yard.nothing_is_lost([]);
     });

@@ -258,7 +258,9 @@ fn a_kept_page_is_used_while_it_is_trimmed(wrong: Wrong) {
     explore(3, move || {
         let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
         let taken = add_page(&yard, &[2]);
-        taken.into_iter().for_each(|slots| yard.free(slots));
+        for slots in taken {
+            yard.free(slots);
+        }
         let other = Arc::clone(&yard);
         let trimmer = thread::spawn(move || other.trim());
         let mine = find_and_take(&yard, 1, 21);
@@ -297,4 +299,29 @@ fn a_page_that_is_kept_while_others_trim_and_look_is_lost_to_none() {
 #[should_panic(expected = "memory holds what its owner left there")]
 fn a_trim_that_trusts_the_empty_list_gives_back_a_page_in_use() {
     a_page_is_kept_while_it_is_trimmed(Wrong::TrimsWhatIsUsed);
+}
+
+/// The slab is closed while its last page becomes empty.
+fn a_page_is_kept_while_the_slab_is_closed(wrong: Wrong) {
+    explore(3, move || {
+        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
+        let mut taken = add_page(&yard, &[2]);
+        let last = taken.pop().unwrap();
+        let other = Arc::clone(&yard);
+        let freer = thread::spawn(move || other.free(last));
+        yard.close();
+        freer.join().unwrap();
+        assert_eq!(yard.released(), 1, "a closed slab keeps a page");
+    });
+}
+
+#[test]
+fn a_page_that_is_kept_while_the_slab_is_closed_goes() {
+    a_page_is_kept_while_the_slab_is_closed(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a closed slab keeps a page")]
+fn a_page_that_is_kept_without_a_second_look_outlives_the_closed_slab() {
+    a_page_is_kept_while_the_slab_is_closed(Wrong::KeepsBlindly);
 }

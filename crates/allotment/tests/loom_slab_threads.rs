@@ -236,7 +236,9 @@ fn packing_is_switched_while_threads_refill(wrong: Wrong) {
         });
         packing.store(true, Ordering::Relaxed);
         yard.free(slots.remove(0));
-        refillers.into_iter().for_each(|refiller| refiller.join().unwrap());
+        for refiller in refillers {
+            refiller.join().unwrap();
+        }
         yard.nothing_is_lost(slots);
     });
 }

@@ -5,52 +5,25 @@
 //! the error that it is there for.
 
 use allotment::for_loom::block::{Block, Freed, Lists};
-use allotment::for_loom::hints::{EMPTY_LIST, Hints, LISTS, words_for};
+use allotment::for_loom::hints::{EMPTY_LIST, Hints, words_for};
 use allotment::for_loom::lifo::{Lifo, Links, NIL};
 use allotment::for_loom::page::{After, BINS, Claim, Fullness, Page, WORD};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::Gate;
 
+mod memory;
+mod quiet;
+mod wrong;
+
+pub use memory::Slots;
+pub use wrong::Wrong;
+
+use memory::{FREE, GONE, Memory};
+
 /// All lists in the order in which a thread that needs slots looks.
 pub const FULLEST_FIRST: [usize; BINS + 1] = [7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST];
-/// Cells of memory a word; the slots of a word from this one on share one, and are taken and freed together.
-const CELLS: usize = 4;
-
-/// What a step does instead of what it should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
-    /// Nothing: the step ships.
-    Nothing,
-    /// A page that is put back is looked at before it is opened.
-    OpensAfterTheLook,
-    /// A page that is put back is listed before it is opened.
-    OpensAfterTheHint,
-    /// Who frees looks at the state before he sets the bit.
-    FreesAfterTheLook,
-    /// Who frees sets the bit and looks at the state in an order that others may see the other way round.
-    FreesUnordered,
-    /// A hint is cleared after the look at its page.
-    ClearsAfterTheLook,
-    /// A hint is cleared before the look at its page, in an order that others may see the other way round.
-    ClearsUnordered,
-    /// A hint is taken for the truth.
-    TrustsHints,
-    /// All bits are set, so the page is given back: without taking its slots.
-    EmptiesWithoutTaking,
-    /// Who can't take all slots of a page doesn't give back those that he took.
-    LeavesHalfTaken,
-    /// Addresses serve again before their memory has gone.
-    FreesAddressesFirst,
-    /// A descriptor serves again before it is released.
-    FreesDescriptorFirst,
-    /// What the empty list names is given back whether it was kept or is used.
-    TrimsWhatIsUsed,
-    /// Slots are taken by a load and a store, as if a claim kept all others off.
-    TakesAsIfAlone,
-}
-
 /// What a descriptor knows of its page.
 #[derive(Debug)]
 pub struct Place {
@@ -64,51 +37,15 @@ impl Lists for Place {
     }
 }
 
+/// Whom core.rs tells after a step, if it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    Nobody,
+    Waiters,
+}
+
 /// The claim of a page.
 pub type Held<'y> = Claim<'y, Place>;
-
-/// Slots of one word that a thread has.
-#[derive(Debug)]
-#[must_use = "slots that are lost keep their page"]
-pub struct Slots {
-    pub page: usize,
-    word: usize,
-    mask: u64,
-    mark: u32,
-}
-
-/// What an address holds.
-const GONE: u32 = 0;
-const FREE: u32 = 1;
-
-/// The memory of one page.
-#[derive(Debug)]
-struct Memory(Vec<UnsafeCell<u32>>);
-
-impl Memory {
-    fn change(&self, cell: usize, from: u32, to: u32) {
-        // SAFETY: the caller has the slots or the page; loom fails the model if another thread touches it.
-        let before = self.0[cell].with_mut(|value| unsafe { core::mem::replace(&mut *value, to) });
-        assert_eq!(before, from, "memory holds what its owner left there");
-    }
-
-    fn change_slots(&self, slots: &Slots, from: u32, to: u32) {
-        let width = self.0.len().min(CELLS);
-        let mut rest = slots.mask;
-        for cell in 0..width {
-            let bits = if cell + 1 == CELLS { !0 << cell } else { 1 << cell };
-            if rest & bits != 0 {
-                rest &= !bits;
-                self.change(slots.word * CELLS + cell, from, to);
-            }
-        }
-        assert_eq!(rest, 0, "the slots are the page's");
-    }
-
-    fn change_all(&self, from: u32, to: u32) {
-        (0..self.0.len()).for_each(|cell| self.change(cell, from, to));
-    }
-}
 
 /// What a page's bin is when a slot of it is about to be freed, as `sample` in core.rs finds out.
 fn sample(page: &Page<Place>) -> Option<usize> {
@@ -125,8 +62,9 @@ fn sample(page: &Page<Place>) -> Option<usize> {
 /// A slab: a few descriptors, and as many or fewer spans of memory, each for a page of so many slots.
 pub struct Yard {
     wrong: Wrong,
-    /// Whether empty pages are kept.
+    /// Whether empty pages are kept, until the slab is closed.
     keeps: bool,
+    closed: AtomicU32,
     slots: usize,
     gate: Gate,
     pages: Vec<Page<Place>>,
@@ -152,8 +90,6 @@ impl Yard {
     /// So many descriptors and spans, for pages of so many slots. Empty pages go at once.
     pub fn new(descriptors: usize, spans: usize, slots: usize) -> Self {
         let words = slots.div_ceil(WORD);
-        let cells = |word: usize| (slots - word * WORD).min(CELLS);
-        let cells = (0..words).map(cells).sum();
         // Loom's atomics live as long as one execution and are small: they may stay.
         let bits: Vec<&'static [AtomicU64]> = (0..descriptors)
             .map(|_| &*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect()))
@@ -162,6 +98,7 @@ impl Yard {
         let yard = Self {
             wrong: Wrong::Nothing,
             keeps: false,
+            closed: AtomicU32::new(0),
             slots,
             gate: Gate::new(),
             pages: bits.iter().map(|bits| Page::new(bits, place())).collect(),
@@ -169,9 +106,7 @@ impl Yard {
             hints: (0..words_for(descriptors)).map(|_| AtomicU64::new(0)).collect(),
             set_hints: AtomicU32::new(0),
             vacant: Lifo::new(),
-            memory: (0..spans)
-                .map(|_| Memory((0..cells).map(|_| UnsafeCell::new(GONE)).collect()))
-                .collect(),
+            memory: (0..spans).map(|_| Memory::new(slots)).collect(),
             spans: AtomicU32::new((1 << spans) - 1),
             claims: (0..descriptors).map(|_| UnsafeCell::new(false)).collect(),
             released: AtomicU32::new(0),
@@ -281,6 +216,10 @@ impl Yard {
         self.released.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub fn has_page(&self, page: usize) -> bool {
+        self.pages[page].has_page()
+    }
+
     /// Leaves a claim to be [resumed](Self::resume) by its page's number.
     pub fn keep(&self, claim: Held<'_>) -> usize {
         let page = self.number(&claim);
@@ -294,16 +233,28 @@ impl Yard {
 
     /// Claims a page with free slots, as `claim` in core.rs does.
     pub fn find(&self) -> Option<Held<'_>> {
+        self.find_or_kept().map(|(claim, _)| claim)
+    }
+
+    /// The same; `true` if the page was kept empty, so that its slots could not be taken before.
+    pub fn find_or_kept(&self) -> Option<(Held<'_>, bool)> {
         self.gate.pass();
-        let (claim, kept) = FULLEST_FIRST.into_iter().find_map(|list| self.find_in(list))?;
+        let (claim, kept) = self.find_in(&FULLEST_FIRST)?;
         if kept {
             claim.free_all();
         }
-        Some(claim)
+        Some((claim, kept))
     }
 
-    /// Claims a page of one list; `true` with it if it was kept empty.
-    fn find_in(&self, list: usize) -> Option<(Held<'_>, bool)> {
+    /// Claims a page of one of the lists, as `claim` in yard.rs does; `true` with it if it was kept empty.
+    fn find_in(&self, lists: &[usize]) -> Option<(Held<'_>, bool)> {
+        if self.set_hints.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        lists.iter().find_map(|list| self.find_in_list(*list))
+    }
+
+    fn find_in_list(&self, list: usize) -> Option<(Held<'_>, bool)> {
         let (page, claim, kept) = match self.wrong {
             Wrong::ClearsAfterTheLook | Wrong::ClearsUnordered => self.find_wrongly(list)?,
             Wrong::TrustsHints => {
@@ -317,20 +268,6 @@ impl Yard {
         Some((claim, kept))
     }
 
-    /// What `find` in block.rs does, with its first two steps swapped, or without their order.
-    fn find_wrongly(&self, list: usize) -> Option<(usize, Held<'_>, bool)> {
-        let word = &self.hints[list * (self.hints.len() / LISTS)];
-        let page = self.named_by(list).first().copied()?;
-        let before =
-            if self.wrong == Wrong::ClearsAfterTheLook { self.pages[page].claim() } else { None };
-        if word.fetch_and(!(1 << page), Ordering::AcqRel) & (1 << page) != 0 {
-            self.set_hints.fetch_sub(1, Ordering::Relaxed);
-        }
-        let found =
-            if self.wrong == Wrong::ClearsAfterTheLook { before } else { self.pages[page].claim() };
-        found.map(|(claim, kept)| (page, claim, kept))
-    }
-
     /// Lists a page late, as a thread does that saw it open before it was claimed.
     pub fn list_late(&self, page: usize) {
         if let Fullness::Bin(bin) = self.pages[page].fullness() {
@@ -340,90 +277,55 @@ impl Yard {
     }
 
     /// Opens a claimed page to all, as `put_back` in core.rs does.
-    pub fn put_back(&self, claim: Held<'_>) {
+    pub fn put_back(&self, claim: Held<'_>) -> Told {
         self.gate.pass();
         let page = self.number(&claim);
         self.note_claim(page, false);
         let freed = self.opened(page, claim);
-        self.settle(freed);
+        self.settle(freed)
     }
 
-    fn opened<'y>(&'y self, page: usize, claim: Held<'y>) -> Freed<'y, Place> {
-        match self.wrong {
-            Wrong::OpensAfterTheLook => {
-                let fullness = claim.page().fullness();
-                let _ = claim.put_back();
-                self.list(page, fullness)
-            }
-            Wrong::OpensAfterTheHint => {
-                let before = claim.page().fullness();
-                if let Fullness::Bin(bin) = before {
-                    self.pages[page].set_listed();
-                    self.hints().set(bin, page);
-                }
-                match (before, claim.put_back()) {
-                    (Fullness::Bin(_), Fullness::Bin(_)) => Freed::Listed,
-                    (_, fullness) => self.list(page, fullness),
-                }
-            }
-            Wrong::EmptiesWithoutTaking | Wrong::LeavesHalfTaken => {
-                let fullness = claim.put_back();
-                self.list(page, fullness)
-            }
-            _ => self.block().put_back(page, claim),
-        }
-    }
-
-    /// What `list` in block.rs does, for the steps that are wrong.
-    fn list(&self, page: usize, fullness: Fullness) -> Freed<'_, Place> {
-        match fullness {
-            Fullness::Full => Freed::Quiet,
-            Fullness::Bin(bin) => {
-                self.pages[page].set_listed();
-                self.hints().set(bin, page);
-                Freed::Listed
-            }
-            Fullness::Empty => match self.pages[page].claim_open() {
-                None => Freed::Quiet,
-                Some(claim) if self.empties(&claim) => Freed::Emptied(claim),
-                Some(claim) => self.opened(page, claim),
-            },
-        }
-    }
-
-    fn empties(&self, claim: &Held<'_>) -> bool {
-        let page = claim.page();
-        match self.wrong {
-            Wrong::EmptiesWithoutTaking => true,
-            Wrong::LeavesHalfTaken => {
-                let taken = |word| page.take(word, WORD).count_ones() as usize;
-                (0..page.words()).map(taken).sum::<usize>() == page.slots()
-            }
-            _ => claim.take_all(),
-        }
-    }
-
-    fn settle(&self, freed: Freed<'_, Place>) {
-        let Freed::Emptied(claim) = freed else { return };
+    fn settle(&self, freed: Freed<'_, Place>) -> Told {
+        let claim = match freed {
+            Freed::Quiet => return Told::Nobody,
+            Freed::Listed => return Told::Waiters,
+            Freed::Emptied(claim) => claim,
+        };
         let page = self.number(&claim);
         self.note_claim(page, true);
-        if !self.keeps {
-            return self.release(claim);
+        if !self.keeps || self.closed.load(Ordering::Relaxed) != 0 {
+            self.release(claim);
+            return Told::Waiters;
         }
         self.note_claim(page, false);
         claim.keep_empty();
         self.hints().set(EMPTY_LIST, page);
+        // Whoever closes the slab looks for kept pages after he has said so.
+        fence(Ordering::SeqCst);
+        if self.wrong != Wrong::KeepsBlindly && self.closed.load(Ordering::SeqCst) != 0 {
+            while self.trim() {}
+        }
+        Told::Waiters
     }
 
-    /// Gives a page back that is kept empty, as `release_kept` in core.rs does.
-    pub fn trim(&self) {
+    /// Gives a page back that is kept empty, as `release_kept` in core.rs does, if the hints name one.
+    pub fn trim(&self) -> bool {
         self.gate.pass();
-        let Some((claim, kept)) = self.find_in(EMPTY_LIST) else { return };
+        let Some((claim, kept)) = self.find_in(&[EMPTY_LIST]) else { return false };
         if kept || self.wrong == Wrong::TrimsWhatIsUsed {
             self.release(claim);
         } else {
             self.put_back(claim);
         }
+        true
+    }
+
+    /// Keeps no more empty pages, as `close` in core.rs does.
+    pub fn close(&self) {
+        self.gate.pass();
+        self.closed.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        while self.trim() {}
     }
 
     // ---- slots ----
@@ -471,7 +373,7 @@ impl Yard {
     }
 
     fn words_there(&self) -> impl Iterator<Item = (usize, usize)> {
-        let there = |page: &usize| self.pages[*page].has_page();
+        let there = |page: &usize| self.has_page(*page);
         let words = |page: usize| (0..self.pages[page].words()).map(move |word| (page, word));
         (0..self.pages.len()).filter(there).flat_map(words)
     }
@@ -483,12 +385,12 @@ impl Yard {
     }
 
     /// Frees slots, on any thread.
-    pub fn free(&self, slots: Slots) {
-        self.free_sampled(slots, false);
+    pub fn free(&self, slots: Slots) -> Told {
+        self.free_sampled(slots, false)
     }
 
     /// Frees slots; a sampled free looks how full the page is, as some frees of each page do (`free` in core.rs).
-    pub fn free_sampled(&self, slots: Slots, sampled: bool) {
+    pub fn free_sampled(&self, slots: Slots, sampled: bool) -> Told {
         self.gate.pass();
         let Slots { page, word, mask, mark } = slots;
         self.memory_of(page).change_slots(&slots, mark, FREE);
@@ -503,7 +405,7 @@ impl Yard {
         };
         match after {
             After::DoubleFree => panic!("a slot was freed twice"),
-            After::Nothing if sampled.is_none() => {}
+            After::Nothing if sampled.is_none() => Told::Nobody,
             After::Nothing | After::Look => {
                 let freed = match self.wrong {
                     Wrong::FreesAfterTheLook if !open => Freed::Quiet,
@@ -512,56 +414,8 @@ impl Yard {
                     }
                     _ => self.block().look(page, sampled),
                 };
-                self.settle(freed);
+                self.settle(freed)
             }
         }
-    }
-
-    // ---- when all is quiet ----
-
-    /// The pages that a list names.
-    fn named_by(&self, list: usize) -> Vec<usize> {
-        let words = self.hints.len() / LISTS;
-        let hints = self.hints[list * words].load(Ordering::SeqCst);
-        (0..self.pages.len()).filter(|page| hints & (1 << page) != 0).collect()
-    }
-
-    /// Pages given back so far.
-    pub fn released(&self) -> u32 {
-        self.released.load(Ordering::Relaxed)
-    }
-
-    /// Checks, with no thread inside: every page with a free slot can be found, none is empty without having been
-    /// noticed, and the hints are counted.
-    pub fn is_quiet(&self) {
-        let named: Vec<Vec<usize>> = (0..LISTS).map(|list| self.named_by(list)).collect();
-        for (number, page) in self.pages.iter().enumerate() {
-            let listed = named.iter().any(|pages| pages.contains(&number));
-            assert!(!page.is_claimed(), "a claim was lost");
-            if page.is_open() {
-                let free = page.free_slots();
-                assert!(free == 0 || listed, "an open page with free slots is in no list");
-                assert!(free < page.slots(), "nobody noticed that a page is empty");
-            }
-            assert!(!page.is_kept_empty() || listed, "a page that is kept empty is in no list");
-        }
-        let hints: usize = named.iter().map(Vec::len).sum();
-        assert!(self.set_hints.load(Ordering::Relaxed) as usize == hints, "the hints are counted");
-    }
-
-    /// Checks, with no thread inside and these slots the last ones in use, that nothing is lost: freed, trimmed,
-    /// every page goes.
-    pub fn nothing_is_lost(&self, slots: impl IntoIterator<Item = Slots>) {
-        self.is_quiet();
-        for slots in slots {
-            self.free(slots);
-            self.is_quiet();
-        }
-        for _ in 0..self.named_by(EMPTY_LIST).len() {
-            self.trim();
-        }
-        assert!(self.pages.iter().all(|page| !page.has_page()), "a page was lost");
-        let spans = self.spans.load(Ordering::Relaxed);
-        assert_eq!(spans, (1 << self.memory.len()) - 1, "a page was lost");
     }
 }
