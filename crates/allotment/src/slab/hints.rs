@@ -9,7 +9,10 @@
 //!    look: the other way round, a hint set between the two would be lost, and its page with it.
 //! 3. A hint is set only *after* its page was opened: the other way round, a thread could clear it and find the
 //!    page still claimed.
-//! 4. `set_hints` is at least the number of hints that are set: raised before one is set, lowered after one was
+//! 4. Where a list has more than one word, the words behind them have a bit for each: it is 1 while its word has a hint,
+//!    or a thread is on its way to set or clear it. Who sets a hint looks at the bit after that, and who clears the bit
+//!    looks at the word after that (store, then load, on both sides).
+//! 5. `set_hints` is at least the number of hints that are set: raised before one is set, lowered after one was
 //!    cleared. Zero thus means that there is nothing to look for.
 
 use super::page::BINS;
@@ -25,10 +28,12 @@ pub const LIFETIMES: usize = 2;
 /// The number of words for the hints of `pages` pages.
 #[must_use]
 pub const fn words_for(pages: usize) -> usize {
-    LISTS * pages.div_ceil(64)
+    let words = pages.div_ceil(64);
+    LISTS * if words == 1 { 1 } else { words + words.div_ceil(64) }
 }
 
-/// The hints of one block of pages: `pages.div_ceil(64)` words for each list.
+/// The hints of one block of pages: for each list `pages.div_ceil(64)` words, and where these are more than one, a bit
+/// for each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Hints<'h> {
     /// The words, list after list.
@@ -37,15 +42,48 @@ pub struct Hints<'h> {
     pub set_hints: &'h AtomicU32,
 }
 
+/// One list: its words, and the words with a bit for each of them.
+#[derive(Clone, Copy)]
+struct List<'h> {
+    words: &'h [AtomicU64],
+    used: &'h [AtomicU64],
+}
+
+impl List<'_> {
+    /// Notes that a word has a hint.
+    fn use_word(&self, word: usize) {
+        let Some(used) = self.used.get(word / 64) else { return };
+        let bit = 1 << (word % 64);
+        store_before_load();
+        if used.load(Ordering::SeqCst) & bit == 0 {
+            used.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that a word has none any more, unless it has one again.
+    fn disuse_word(&self, word: usize) {
+        let Some(used) = self.used.get(word / 64) else { return };
+        used.fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
+        store_before_load();
+        if self.words[word].load(Ordering::SeqCst) != 0 {
+            used.fetch_or(1 << (word % 64), Ordering::SeqCst);
+        }
+    }
+}
+
 impl Hints<'_> {
-    fn list(&self, list: usize) -> &[AtomicU64] {
-        let words = self.words.len() / LISTS;
-        &self.words[list * words..(list + 1) * words]
+    fn list(&self, list: usize) -> List<'_> {
+        let all = self.words.len() / LISTS;
+        // `all = words + words.div_ceil(64)`, but for a single word.
+        let words = if all == 1 { 1 } else { all - all.div_ceil(65) };
+        let (words, used) = self.words[list * all..(list + 1) * all].split_at(words);
+        List { words, used }
     }
 
     /// Lists a page. The caller has seen it open, or opened it.
     pub fn set(&self, list: usize, page: usize) {
-        let word = &self.list(list)[page / 64];
+        let list = self.list(list);
+        let word = &list.words[page / 64];
         let bit = 1 << (page % 64);
         // Seen set: whoever clears it looks at the page after that, and so after what the caller did to it.
         if word.load(Ordering::SeqCst) & bit != 0 {
@@ -56,28 +94,97 @@ impl Hints<'_> {
         if word.fetch_or(bit, Ordering::SeqCst) & bit != 0 {
             self.set_hints.fetch_sub(1, Ordering::Relaxed);
         }
+        list.use_word(page / 64);
     }
 
     /// Clears one hint of a list, the first from the page `from` on, and gives its page, which the caller must now
     /// look at.
     pub fn clear_one(&self, list: usize, from: usize) -> Option<usize> {
-        let words = self.list(list);
-        let first = (from / 64).min(words.len() - 1);
-        for step in 0..words.len() {
-            let index = (first + step) % words.len();
-            let word = &words[index];
-            let mut hints = word.load(Ordering::Relaxed);
-            while hints != 0 {
-                let bit = hints & hints.wrapping_neg();
-                // Acquire pairs with the Release of `set`.
-                if word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
-                    store_before_load();
-                    self.set_hints.fetch_sub(1, Ordering::Relaxed);
-                    return Some(index * 64 + bit.trailing_zeros() as usize);
+        let list = self.list(list);
+        let first = (from / 64).min(list.words.len() - 1);
+        if let Some(page) = self.clear_in(list, first) {
+            return Some(page);
+        }
+        let first = first / 64;
+        for step in 0..list.used.len() {
+            let index = (first + step) % list.used.len();
+            let mut used = list.used[index].load(Ordering::Relaxed);
+            while used != 0 {
+                let word = index * 64 + used.trailing_zeros() as usize;
+                if let Some(page) = self.clear_in(list, word) {
+                    return Some(page);
                 }
-                hints = word.load(Ordering::Relaxed);
+                list.disuse_word(word);
+                used &= used - 1;
             }
         }
         None
+    }
+
+    fn clear_in(&self, list: List<'_>, index: usize) -> Option<usize> {
+        let word = &list.words[index];
+        let mut hints = word.load(Ordering::Relaxed);
+        while hints != 0 {
+            let bit = hints & hints.wrapping_neg();
+            // Acquire pairs with the Release of `set`.
+            let before = word.fetch_and(!bit, Ordering::SeqCst);
+            if before & bit != 0 {
+                store_before_load();
+                self.set_hints.fetch_sub(1, Ordering::Relaxed);
+                if before == bit {
+                    list.disuse_word(index);
+                }
+                return Some(index * 64 + bit.trailing_zeros() as usize);
+            }
+            hints = word.load(Ordering::Relaxed);
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hint_that_is_set_is_found_once_however_many_pages_there_are() {
+        for pages in [8, 64, 128, 1024, 8192, 1 << 14] {
+            let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
+            let set_hints = AtomicU32::new(0);
+            let hints = Hints { words: &words, set_hints: &set_hints };
+            for list in [0, 7, EMPTY_LIST] {
+                let listed: Vec<usize> = (0..pages).step_by(7).chain([pages - 1]).collect();
+                listed.iter().for_each(|page| hints.set(list, *page));
+                let mut found: Vec<usize> =
+                    core::iter::from_fn(|| hints.clear_one(list, pages / 3)).collect();
+                found.sort_unstable();
+                let mut listed = listed;
+                listed.dedup();
+                assert_eq!(found, listed, "{pages} pages, list {list}");
+            }
+            assert_eq!(set_hints.load(Ordering::Relaxed), 0);
+            assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        }
+    }
+
+    #[test]
+    fn threads_that_set_and_clear_leave_no_hint_behind_that_is_not_found() {
+        let pages = 1024;
+        let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
+        let set_hints = AtomicU32::new(0);
+        let hints = Hints { words: &words, set_hints: &set_hints };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        hints.set(3, (round * 64 + thread) % pages);
+                        hints.clear_one(3, round % pages);
+                    }
+                });
+            }
+        });
+        while hints.clear_one(3, 0).is_some() {}
+        assert_eq!(set_hints.load(Ordering::Relaxed), 0);
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
     }
 }
