@@ -38,41 +38,41 @@ fn alone(pages: Pages, hardened: bool, cases: u32) {
 
 #[test]
 fn programs_keep_the_model_on_mappings() {
-    alone(Pages::Mmap, false, 400);
+    alone(Pages::Mmap, false, 250);
 }
 
 #[test]
 fn programs_keep_the_model_on_malloc() {
-    alone(Pages::Malloc, false, 300);
+    alone(Pages::Malloc, false, 150);
 }
 
 #[test]
 fn programs_keep_the_model_on_a_file() {
-    alone(Pages::File, false, 150);
+    alone(Pages::File, false, 80);
 }
 
 #[test]
 fn programs_keep_the_model_on_a_source_that_refuses_blocks() {
-    alone(Pages::RefusingBlocks, false, 250);
+    alone(Pages::RefusingBlocks, false, 150);
 }
 
 #[test]
 fn programs_keep_the_model_on_a_source_that_refuses_ranges_and_memory() {
-    alone(Pages::RefusingSegments, false, 250);
+    alone(Pages::RefusingSegments, false, 150);
 }
 
 #[test]
 fn programs_keep_the_model_hardened() {
-    alone(Pages::Mmap, true, 150);
-    alone(Pages::RefusingBlocks, true, 100);
-    alone(Pages::RefusingSegments, true, 100);
+    alone(Pages::Mmap, true, 80);
+    alone(Pages::RefusingBlocks, true, 50);
+    alone(Pages::RefusingSegments, true, 50);
 }
 
 #[test]
 fn programs_keep_the_model_passed_through_to_malloc() {
     let test = "programs_keep_the_model_passed_through_to_malloc";
     if child::is(test) {
-        return alone(Pages::Mmap, false, 80);
+        return alone(Pages::Mmap, false, 50);
     }
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
 }
@@ -150,29 +150,29 @@ fn several(pages: Pages, hardened: bool, cases: u32) {
 
 #[test]
 fn threads_that_pass_objects_on_keep_the_model_on_mappings() {
-    several(Pages::Mmap, false, 150);
+    several(Pages::Mmap, false, 100);
 }
 
 #[test]
 fn threads_that_pass_objects_on_keep_the_model_on_malloc() {
-    several(Pages::Malloc, false, 150);
+    several(Pages::Malloc, false, 60);
 }
 
 #[test]
 fn threads_that_pass_objects_on_keep_the_model_on_a_file() {
-    several(Pages::File, false, 60);
+    several(Pages::File, false, 30);
 }
 
 #[test]
 fn threads_that_pass_objects_on_keep_the_model_on_sources_that_refuse() {
-    several(Pages::RefusingBlocks, false, 150);
-    several(Pages::RefusingSegments, false, 150);
+    several(Pages::RefusingBlocks, false, 60);
+    several(Pages::RefusingSegments, false, 60);
 }
 
 #[test]
 fn threads_that_pass_objects_on_keep_the_model_hardened() {
-    several(Pages::Mmap, true, 60);
-    several(Pages::RefusingSegments, true, 40);
+    several(Pages::Mmap, true, 30);
+    several(Pages::RefusingSegments, true, 20);
 }
 
 /// Boxes of one type, some of which outlive their slab: figures, drops and bytes are right to the end.
@@ -228,7 +228,7 @@ fn boxes<T>(bytes: &[u8], make: impl Fn(u64) -> T, value: impl Fn(&T) -> u64) {
 fn boxes_of_many_types_may_outlive_their_slab() {
     #[repr(align(4096))]
     struct Aligned(u64);
-    programs(120, 60, |bytes| {
+    programs(60, 60, |bytes| {
         boxes(bytes, |number| number, |value| *value);
         boxes(bytes, |number| number.to_string(), |value| value.parse().unwrap());
         boxes(bytes, |number| [number; 12], |value| value[11]);
