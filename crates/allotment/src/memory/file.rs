@@ -249,8 +249,8 @@ unsafe impl PagedSource for File {
             if !fresh {
                 ranges.set_free(offset, len);
             }
-            // SAFETY: as above; on an error the old mapping is still there or nothing is.
-            let _ = unsafe { os::unmap(start, len) };
+            // The addresses are left as they are, mapped or not: where the kernel has unmapped them before it refused,
+            // they may be another thread's by now.
             return Err(error);
         }
         // A child that touched a slab of its parent's would change the parent's objects: it faults instead.

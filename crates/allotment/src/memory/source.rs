@@ -27,7 +27,10 @@ use crate::error::{AllocError, ErrorKind};
 ///
 /// # Safety
 /// A block returned by [`acquire`](Source::acquire) is valid for reads and writes of `layout.size()` bytes
-/// at `layout.align()`, is nobody else's, and stays so until it is released. The calls don't unwind.
+/// at `layout.align()`, is nobody else's, and stays so until it is released. The calls, and the source's own drop,
+/// don't unwind and use no allocator that is on this source, nor a global allocator that is built on one.
+/// [`paged`](Source::paged) and [`is_inherited`](Source::is_inherited) always give the same answer, and the second is
+/// `false` where a child made by fork does not have the memory.
 pub unsafe trait Source: Send + Sync {
     /// What it is, in a word, for reports.
     fn name(&self) -> &str;

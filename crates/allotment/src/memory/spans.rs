@@ -240,6 +240,19 @@ impl Spans {
         let granules = (1 << there.clamp(1, MOST_GRANULES).ilog2())
             .max(wanted.next_power_of_two())
             .min(MOST_GRANULES);
+        match self.reserve_granules(source, granules, wanted) {
+            Err(_) if granules > wanted => self.reserve_granules(source, wanted, wanted),
+            result => result,
+        }
+    }
+
+    /// Reserves a segment, and claims the first granules of it.
+    fn reserve_granules(
+        &self,
+        source: &dyn PagedSource,
+        granules: u32,
+        wanted: u32,
+    ) -> Result<(u32, u32), AllocError> {
         let layout = layout_of(granules as usize * SEGMENT_GRANULE, self.segment_align(granules))?;
         let index = self.vacant_entry()?;
         self.count_call();
@@ -298,7 +311,10 @@ impl Spans {
         let start = segment.start.load(Ordering::Relaxed);
         if free != all_of(granules) {
             // A larger segment whose bits looked like all of the smaller one before: not all ours.
-            self.set_free(index, free);
+            if self.set_free(index, free) == all_of(granules) {
+                // The others have come back meanwhile.
+                self.free_granules(source, index, 0);
+            }
             return;
         }
         self.count_call();

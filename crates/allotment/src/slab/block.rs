@@ -98,12 +98,15 @@ impl<'b, X: Lists> Block<'b, X> {
             if kept {
                 return Some((page, claim, true));
             }
+            let lifetime = self.pages[page].beside.first_list();
             let elsewhere = match claim.page().fullness() {
                 Fullness::Full => true,
                 // Emptier than its list: others there may be fuller.
                 Fullness::Bin(bin) => list != EMPTY_LIST && bin + 1 < list % BINS,
                 Fullness::Empty => false,
             };
+            // An old hint, of a page that has served the other lifetime since.
+            let elsewhere = elsewhere || (list != EMPTY_LIST && list / BINS * BINS != lifetime);
             if !elsewhere {
                 return Some((page, claim, false));
             }

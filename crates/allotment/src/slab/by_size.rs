@@ -30,7 +30,9 @@ fn lock() -> Option<MutexGuard<'static, (u32, Slabs)>> {
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => {
             // Whoever holds it is of this process, or was of the one before the fork and is not here.
-            if OWNER.load(core::sync::atomic::Ordering::Relaxed) != process {
+            // 0: somebody has just got it, for the first time in the program.
+            let owner = OWNER.load(core::sync::atomic::Ordering::Relaxed);
+            if owner != 0 && owner != process {
                 return None;
             }
             SLABS.lock().unwrap_or_else(PoisonError::into_inner)

@@ -19,7 +19,7 @@ use std::io::Write;
 
 use super::builder::Settings;
 use super::front::Front;
-use super::geometry::Geometry;
+use super::geometry::{Geometry, USUAL_PAGE};
 use super::hints::EMPTY_LIST;
 use super::keep::Keep;
 use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD, publish};
@@ -55,7 +55,7 @@ const CLOSED: u32 = 1 << 31;
 /// The bit of `attention` in a child made by fork that does not have the slab's memory.
 const ORPHANED: u32 = 1 << 30;
 const WAITERS: u32 = ORPHANED - 1;
-/// A slab that holds as much has new pages faulted in as a whole.
+/// A slab that holds as much has new pages of the usual size faulted in as a whole.
 const POPULATE_FROM: usize = 512 << 10;
 
 /// The shared part of a slab.
@@ -373,7 +373,8 @@ impl Core {
     #[cold]
     fn settle(&self, freed: Freed<'_, super::yard::Place>, allocates: bool) {
         match freed {
-            Freed::Quiet => {}
+            // Quiet for the lists: the slots may be of a page that is claimed, and can be taken all the same.
+            Freed::Quiet => self.tell_waiters(),
             Freed::Listed => self.tell_waiters(),
             Freed::Emptied(claim) => self.emptied(claim, allocates),
         }
@@ -406,6 +407,10 @@ impl Core {
         if !self.is_closed() && self.keep.wants(bytes, allocates) {
             self.list_empty(claim);
             self.tell_waiters();
+            // Looked at after it was listed: who closes looks for listed pages after he has said so.
+            if self.attention.load(Ordering::SeqCst) & CLOSED != 0 {
+                self.release_all_kept();
+            }
         } else {
             self.release(claim);
         }
@@ -641,7 +646,7 @@ impl Core {
         self.keep.taken(bytes);
         if let Some(watch) = &self.watch {
             watch.page_taken(self, span.start, bytes);
-        } else if ahead || held >= POPULATE_FROM {
+        } else if ahead || (held >= POPULATE_FROM && bytes <= USUAL_PAGE) {
             self.spans.populate(span.start, bytes);
         }
         Ok(page.take_up(self.geometry.slots(bytes)))

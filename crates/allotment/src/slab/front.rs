@@ -362,7 +362,7 @@ impl Front {
 
     fn put_current_back(&self) {
         if let Some(page) = self.current.take() {
-            // SAFETY: descriptors stay as long as the core; the claim is the front's (invariant 4), and no longer.
+            // SAFETY: descriptors stay as long as the core; the claim is the front's (invariant 3), and no longer.
             let claim = super::page::Claim::resume(unsafe { page.as_ref() });
             self.core().put_back(claim);
         }
@@ -523,7 +523,14 @@ impl Front {
             return self.flush();
         }
         if within_run {
-            core.stop_at(Misuse::DoubleFree, slot.addr().get());
+            // Its bit is set already; or somebody was waited for when the run was asked, and is no more.
+            let offset = slot.addr().get().wrapping_sub(self.run_start.get());
+            let bit = 1 << self.reciprocal.index(offset);
+            let mask = self.run_mask.load(Ordering::Relaxed);
+            if mask & bit != 0 {
+                core.stop_at(Misuse::DoubleFree, slot.addr().get());
+            }
+            return self.run_mask.store(mask | bit, Ordering::Relaxed);
         }
         if tag & MARK != 0 {
             return self.begin_run(slot);
@@ -633,7 +640,9 @@ impl Front {
     // ---- coming and going ----
 
     pub(super) fn add_handle(&self) {
-        self.handles.set(self.handles.get() + 1);
+        // As many handles can only have been forgotten; one more would let another thread have the front.
+        let Some(handles) = self.handles.get().checked_add(1) else { std::process::abort() };
+        self.handles.set(handles);
     }
 
     /// The handles that are left.

@@ -89,7 +89,8 @@ impl Hints<'_> {
         if word.load(Ordering::SeqCst) & bit != 0 {
             return;
         }
-        self.set_hints.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: who says that a slab is closed looks for hints after that, and who sets one looks whether it is.
+        self.set_hints.fetch_add(1, Ordering::SeqCst);
         // Release pairs with the Acquire of `clear_one`.
         if word.fetch_or(bit, Ordering::SeqCst) & bit != 0 {
             self.set_hints.fetch_sub(1, Ordering::Relaxed);

@@ -137,7 +137,7 @@ impl Keep {
         let after = os::nanos();
         let from = self.next_release.load(Ordering::Relaxed).max(before.saturating_sub(SAVED));
         // Two threads that release at once may forget one of the two times; the page went all the same.
-        self.next_release.store(from + PART * (after - before), Ordering::Relaxed);
+        self.next_release.store(from + PART * after.saturating_sub(before), Ordering::Relaxed);
         self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
     }
 

@@ -262,10 +262,12 @@ impl<X> Page<X> {
 pub fn publish(bits: &AtomicU64, mask: u64) -> After {
     // Release pairs with the Acquire of `take` and `take_all`: the next owner of the slot, or whoever gives the page
     // back, comes after the last use of the slot. SeqCst for invariant 4. An addition, for bits that are 0: it gives
-    // the word before in one instruction. Where one was 1 the word is spoilt, and the process ends.
+    // the word before in one instruction. Where one was 1 the word is spoilt for a moment, and the process ends.
     let before = bits.fetch_add(mask, Ordering::SeqCst);
     store_before_load();
     if before & mask != 0 {
+        // What was carried to the neighbours is taken back before anything is said.
+        bits.fetch_sub(mask, Ordering::SeqCst);
         return After::DoubleFree;
     }
     let after = before | mask;

@@ -28,11 +28,13 @@ use crate::statistics::Statistics;
 /// Each thread that uses the slab has a cache of slots (512, or 64 KiB of them if that is fewer, and at least 8) and
 /// takes more a word of a page's bitmap at a time. Allocating and freeing at the cache touches nothing shared and
 /// takes no locked instruction; what goes to or comes from a page costs one locked instruction for up to 64
-/// neighbouring slots. No lock is held at any time.
+/// neighbouring slots. The slab itself holds no lock; a [`File`](crate::File) does for its system calls, and hardened
+/// mode and pass-through for their books.
 ///
-/// A thread that does nothing more for ever keeps at most its cache, 64 slots on their way back, and one page for
-/// each [`Lifetime`] that it used from being given back, whatever other threads free; [`flush`](Self::flush) lets
-/// go of these, and so does the thread's end. See the page on the protocol in the documentation.
+/// A thread that does nothing more for ever keeps pages from being given back, whatever other threads free: for each
+/// [`Lifetime`] that it used at most one for each slot that its cache has room for, one for the slots on their way back,
+/// and the one that it takes from. [`flush`](Self::flush) lets go of these, and so does the thread's end. See the page
+/// on the protocol in the documentation.
 ///
 /// After netdata's *Array Allocator*; the slab is Bonwick's (USENIX 1994), the bitmap beside the page and the
 /// free by any thread are common to mimalloc, snmalloc and jemalloc, and put together here in another way.

@@ -153,7 +153,7 @@ pub(super) fn unrefer(number: u32) {
     // Release, and Acquire for the last: every use of the core comes before its end.
     if entry.references.fetch_sub(1, Ordering::AcqRel) == 1 {
         let core = entry.core.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the last reference was ours, so nobody uses the core (invariant 2); it was made by `Core::new`,
+        // SAFETY: the last reference was ours, so nobody uses the core (invariant 2); it was made by `Core::make`,
         // as one value in a block of its own.
         drop(unsafe { Structures::adopt(NonNull::new(core).expect("a referred core"), 1) });
         give_number(number);

@@ -63,7 +63,8 @@ static CLOSED: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts a dropped slab: each thread looks through its array when it next takes a front.
 pub(super) fn count_closed() {
-    CLOSED.fetch_add(1, Ordering::Relaxed);
+    // Release pairs with the Acquire in `sweep`: who sees the count sees that the slab is closed.
+    CLOSED.fetch_add(1, Ordering::Release);
 }
 
 /// The calling thread's front for a slab number, or [`NOBODY`]. It is the thread's as long as its array does not
@@ -151,7 +152,7 @@ fn free_array(fronts: *mut *const Front) {
 
 /// Leaves the fronts of slabs that were dropped.
 fn sweep() {
-    let closed = CLOSED.load(Ordering::Relaxed);
+    let closed = CLOSED.load(Ordering::Acquire);
     if THREAD.with(|thread| thread.swept.replace(closed)) != closed {
         for number in 0..len() {
             leave_if(number, Front::is_closed);

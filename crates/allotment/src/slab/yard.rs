@@ -202,8 +202,7 @@ impl Yard {
     /// Claims a page with free slots, the fullest there is as far as the hints know; `true` with it if it was kept
     /// empty. Begins at `near`, a thread's own corner, in each list.
     pub(super) fn claim(&self, lists: &[usize], near: u32) -> Option<(SlabClaim<'_>, bool)> {
-        // Relaxed: a look in vain, or one too few, costs a page and no more. Who waits looks again.
-        if self.set_hints.load(Ordering::Relaxed) == 0 {
+        if self.set_hints.load(Ordering::SeqCst) == 0 {
             return None;
         }
         let (near_part, near_place) = part_of(near);
