@@ -1,0 +1,88 @@
+//! Races of a slab that were found once by programs like these, each too rare for a test of its own to hit in every
+//! run. `ALLOTMENT_SOAK_SECONDS` makes them longer.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use allotment::{Budget, Lifetime, Malloc, RawSlab, Release, Slab};
+
+fn time() -> Duration {
+    let seconds = std::env::var("ALLOTMENT_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs_f64(seconds.unwrap_or(1.0))
+}
+
+#[test]
+fn a_free_while_waiters_come_and_go_is_no_double_free() {
+    // Each page is a call to malloc, for which threads wait in turn; frees of sparse pages join runs meanwhile.
+    let slab = Slab::<[u64; 8]>::builder().source(Malloc).release(Release::AtOnce).build();
+    let stop = AtomicBool::new(false);
+    let pool = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (slab, stop, pool) = (&slab, &stop, &pool);
+            scope.spawn(move || {
+                let mut round: u64 = thread;
+                while !stop.load(Ordering::Relaxed) {
+                    round += 1;
+                    let mut values: Vec<_> = (0..1500).map(|_| slab.alloc([round; 8])).collect();
+                    if round % 2 == 0 {
+                        std::mem::swap(&mut values, &mut *pool.lock().unwrap());
+                    }
+                    assert!(values.iter().all(|value| value.iter().all(|word| *word == value[0])));
+                }
+            });
+        }
+        std::thread::sleep(time());
+        stop.store(true, Ordering::Relaxed);
+    });
+    drop(pool);
+    assert_eq!(slab.statistics().live_objects, 0);
+}
+
+#[test]
+fn a_slab_dropped_while_its_last_object_goes_leaves_nothing_charged() {
+    let budget = Budget::new(1 << 20);
+    let until = Instant::now() + time();
+    let mut rounds = 0u64;
+    while Instant::now() < until {
+        rounds += 1;
+        let slab = Slab::<[u64; 8]>::builder().budget(&budget).build();
+        let last = slab.alloc([7; 8]);
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(last));
+            if rounds % 2 == 0 {
+                std::thread::yield_now();
+            }
+            drop(slab);
+        });
+        // A thread's end is over for a scope before its thread-local destructors have run.
+        let patience = Instant::now() + Duration::from_secs(20);
+        while budget.used() > 0 {
+            assert!(Instant::now() < patience, "{} bytes after round {rounds}", budget.used());
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn an_old_hint_leads_no_short_life_to_a_page_of_long_ones() {
+    let layout = std::alloc::Layout::new::<[u64; 8]>();
+    let slab = RawSlab::builder(layout).release(Release::Keep(1 << 20)).build();
+    let page = |slot: std::ptr::NonNull<u8>| slot.addr().get() / 4096;
+    // A page that was listed among those of short lives, then kept empty.
+    let short: Vec<_> = (0..64).map(|_| slab.alloc()).collect();
+    for slot in short {
+        // SAFETY: allocated above, freed once.
+        unsafe { slab.free(slot) };
+    }
+    slab.flush();
+    let long: Vec<_> = (0..8).map(|_| slab.alloc_for(Lifetime::Long)).collect();
+    slab.flush();
+    let short: Vec<_> = (0..32).map(|_| slab.alloc()).collect();
+    assert!(short.iter().all(|slot| long.iter().all(|other| page(*slot) != page(*other))));
+    for slot in short.into_iter().chain(long) {
+        // SAFETY: as above.
+        unsafe { slab.free(slot) };
+    }
+}
