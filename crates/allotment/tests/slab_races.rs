@@ -1,11 +1,12 @@
 //! Races of a slab that were found once by programs like these, each too rare for a test of its own to hit in every
 //! run. `ALLOTMENT_SOAK_SECONDS` makes them longer.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use allotment::{Budget, Lifetime, Malloc, RawSlab, Release, Slab};
+use allotment::{Budget, Lifetime, Malloc, Release, Slab, SlabBox};
 
 fn time() -> Duration {
     let seconds = std::env::var("ALLOTMENT_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
@@ -67,22 +68,19 @@ fn a_slab_dropped_while_its_last_object_goes_leaves_nothing_charged() {
 
 #[test]
 fn an_old_hint_leads_no_short_life_to_a_page_of_long_ones() {
-    let layout = std::alloc::Layout::new::<[u64; 8]>();
-    let slab = RawSlab::builder(layout).release(Release::Keep(1 << 20)).build();
-    let page = |slot: std::ptr::NonNull<u8>| slot.addr().get() / 4096;
-    // A page that was listed among those of short lives, then kept empty.
-    let short: Vec<_> = (0..64).map(|_| slab.alloc()).collect();
-    for slot in short {
-        // SAFETY: allocated above, freed once.
-        unsafe { slab.free(slot) };
-    }
-    slab.flush();
-    let long: Vec<_> = (0..8).map(|_| slab.alloc_for(Lifetime::Long)).collect();
-    slab.flush();
-    let short: Vec<_> = (0..32).map(|_| slab.alloc()).collect();
-    assert!(short.iter().all(|slot| long.iter().all(|other| page(*slot) != page(*other))));
-    for slot in short.into_iter().chain(long) {
-        // SAFETY: as above.
-        unsafe { slab.free(slot) };
+    let slab = Slab::<[u64; 8]>::builder().release(Release::Keep(1 << 30)).build();
+    let pages = |values: &[SlabBox<[u64; 8]>]| -> BTreeSet<usize> {
+        values.iter().map(|value| (&raw const **value).addr() >> 16).collect()
+    };
+    for _ in 0..5 {
+        // Pages of short lives, listed as they empty, then kept without an object.
+        let short: Vec<_> = (0..5000).map(|_| slab.alloc([0; 8])).collect();
+        slab.flush();
+        short.into_iter().for_each(drop);
+        slab.flush();
+        let long: Vec<_> = (0..2100).map(|_| slab.alloc_for(Lifetime::Long, [1; 8])).collect();
+        slab.flush();
+        let short: Vec<_> = (0..5000).map(|_| slab.alloc([0; 8])).collect();
+        assert!(pages(&long).is_disjoint(&pages(&short)));
     }
 }
