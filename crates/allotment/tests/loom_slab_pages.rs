@@ -232,10 +232,9 @@ fn two_threads_that_look_for_pages_never_have_one_together() {
 
 /// A page with a hint is claimed and used up, while a free that has seen it open lists it again and a third
 /// thread follows that hint.
-#[test]
-fn a_page_that_was_used_up_while_it_was_listed_is_listed_again_with_its_next_free_slot() {
-    explore(3, || {
-        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 3), &[(0, 1), (0, 1)]);
+fn a_page_is_used_up_while_it_is_listed(wrong: Wrong) {
+    explore(3, move || {
+        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 3).wrong(wrong), &[(0, 1), (0, 1)]);
         let freed = taken.remove(0);
         let finders = [21, 22].map(|mark| {
             let yard = Arc::clone(&yard);
@@ -245,4 +244,15 @@ fn a_page_that_was_used_up_while_it_was_listed_is_listed_again_with_its_next_fre
         let found = finders.map(|finder| finder.join().unwrap());
         yard.nothing_is_lost(found.into_iter().flatten().chain(taken));
     });
+}
+
+#[test]
+fn a_page_that_was_used_up_while_it_was_listed_is_listed_again_with_its_next_free_slot() {
+    a_page_is_used_up_while_it_is_listed(Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "is in no list")]
+fn a_page_whose_hint_goes_and_whose_note_stays_is_listed_no_more() {
+    a_page_is_used_up_while_it_is_listed(Wrong::ClearsWithoutTheNote);
 }

@@ -325,3 +325,35 @@ fn a_page_that_is_kept_while_the_slab_is_closed_goes() {
 fn a_page_that_is_kept_without_a_second_look_outlives_the_closed_slab() {
     a_page_is_kept_while_the_slab_is_closed(Wrong::KeepsBlindly);
 }
+
+// ---- all of it ----
+
+/// Three threads free, steal, look for pages, take new ones, and trim.
+fn threads_do_everything(yard: fn() -> Yard) {
+    explore(2, move || {
+        let yard = Arc::new(yard());
+        let mut taken = add_page(&yard, &[1, 1]);
+        let (last, first) = (taken.pop().unwrap(), taken.pop().unwrap());
+        let [one, two] = [(first, 21), (last, 22)].map(|(slots, mark)| {
+            let yard = Arc::clone(&yard);
+            thread::spawn(move || {
+                yard.free_sampled(slots, mark == 21);
+                if mark == 21 { find_and_take(&yard, 64, mark) } else { yard.steal_one(mark) }
+            })
+        });
+        let mine = find_and_take(&yard, 1, 23).or_else(|| use_fresh(&yard, 24));
+        yard.trim();
+        let theirs = [one, two].map(|thread| thread.join().unwrap());
+        yard.nothing_is_lost(theirs.into_iter().flatten().chain(mine));
+    });
+}
+
+#[test]
+fn threads_that_do_everything_lose_nothing_when_pages_go_at_once() {
+    threads_do_everything(|| Yard::new(2, 2, 3));
+}
+
+#[test]
+fn threads_that_do_everything_lose_nothing_when_pages_are_kept() {
+    threads_do_everything(|| Yard::new(2, 2, 3).keeping());
+}

@@ -256,7 +256,9 @@ impl Yard {
 
     fn find_in_list(&self, list: usize) -> Option<(Held<'_>, bool)> {
         let (page, claim, kept) = match self.wrong {
-            Wrong::ClearsAfterTheLook | Wrong::ClearsUnordered => self.find_wrongly(list)?,
+            Wrong::ClearsAfterTheLook | Wrong::ClearsUnordered | Wrong::ClearsWithoutTheNote => {
+                self.find_wrongly(list)?
+            }
             Wrong::TrustsHints => {
                 let page = self.hints().clear_one(list, 0)?;
                 let page = self.pages[page].has_page().then_some(page)?;

@@ -3,7 +3,7 @@
 use allotment::for_loom::block::Freed;
 use allotment::for_loom::hints::LISTS;
 use allotment::for_loom::page::{Fullness, WORD};
-use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{Ordering, fence};
 
 use super::{Held, Place, Yard};
 
@@ -24,6 +24,8 @@ pub enum Wrong {
     ClearsAfterTheLook,
     /// A hint is cleared before the look at its page, in an order that others may see the other way round.
     ClearsUnordered,
+    /// A hint is cleared, and its page's note left, that it has one.
+    ClearsWithoutTheNote,
     /// A hint is taken for the truth.
     TrustsHints,
     /// All bits are set, so the page is given back: without taking its slots.
@@ -99,17 +101,31 @@ impl Yard {
         }
     }
 
-    /// What `find` in block.rs does, with its first two steps swapped, or without their order.
+    /// What `find` in block.rs begins with: its steps swapped, without their order, or one left out.
     pub(super) fn find_wrongly(&self, list: usize) -> Option<(usize, Held<'_>, bool)> {
-        let word = &self.hints[list * (self.hints.len() / LISTS)];
         let page = self.named_by(list).first().copied()?;
-        let before =
-            if self.wrong == Wrong::ClearsAfterTheLook { self.pages[page].claim() } else { None };
-        if word.fetch_and(!(1 << page), Ordering::AcqRel) & (1 << page) != 0 {
-            self.set_hints.fetch_sub(1, Ordering::Relaxed);
+        let claim = || self.pages[page].claim().map(|(claim, kept)| (page, claim, kept));
+        let clear = |order| {
+            let word = &self.hints[list * (self.hints.len() / LISTS)];
+            if word.fetch_and(!(1 << page), order) & (1 << page) != 0 {
+                self.set_hints.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        match self.wrong {
+            Wrong::ClearsAfterTheLook => {
+                let found = claim();
+                clear(Ordering::SeqCst);
+                found
+            }
+            Wrong::ClearsUnordered => {
+                clear(Ordering::AcqRel);
+                claim()
+            }
+            _ => {
+                clear(Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                claim()
+            }
         }
-        let found =
-            if self.wrong == Wrong::ClearsAfterTheLook { before } else { self.pages[page].claim() };
-        found.map(|(claim, kept)| (page, claim, kept))
     }
 }

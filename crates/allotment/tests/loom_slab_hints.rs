@@ -1,0 +1,180 @@
+//! Models of the hints of a slab with many pages (`src/slab/hints.rs`), explored by loom; `.ci/loom` runs them.
+//!
+//! A list of more than 64 pages has several words, and a bit for each of them that says whether it has a hint. When
+//! all is quiet every hint that was set is found, once.
+#![cfg(loom)]
+
+use allotment::for_loom::hints::{Hints, LISTS, words_for};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::thread;
+
+mod loom_support;
+use loom_support::{Gate, explore};
+
+/// Two words a list, and one for their bits.
+const PAGES: usize = 128;
+const LIST: usize = 3;
+/// Pages of the second word, which a search from page 0 on finds by its bit alone.
+const FIRST: usize = 70;
+const SECOND: usize = 71;
+
+/// What is done instead of what should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    Nothing,
+    /// A word's bit is cleared without a second look at the word.
+    DisusesBlindly,
+    /// A word's bit is cleared and the word looked at in an order that others may see the other way round.
+    DisusesUnordered,
+    /// A hint is set after its word's bit.
+    UsesFirst,
+}
+
+struct Lists {
+    wrong: Wrong,
+    gate: Gate,
+    words: Vec<AtomicU64>,
+    set_hints: AtomicU32,
+}
+
+impl Lists {
+    fn new(wrong: Wrong) -> Self {
+        Self {
+            wrong,
+            gate: Gate::new(),
+            words: (0..words_for(PAGES)).map(|_| AtomicU64::new(0)).collect(),
+            set_hints: AtomicU32::new(0),
+        }
+    }
+
+    fn hints(&self) -> Hints<'_> {
+        Hints { words: &self.words, set_hints: &self.set_hints }
+    }
+
+    /// The second word of the list, and the word with its bit.
+    fn second(&self) -> (&AtomicU64, &AtomicU64) {
+        let words = self.words.len() / LISTS;
+        (&self.words[LIST * words + 1], &self.words[LIST * words + 2])
+    }
+
+    fn set(&self, page: usize) {
+        self.gate.pass();
+        if self.wrong == Wrong::UsesFirst {
+            let (word, used) = self.second();
+            used.fetch_or(2, Ordering::SeqCst);
+            self.set_hints.fetch_add(1, Ordering::SeqCst);
+            word.fetch_or(1 << (page - 64), Ordering::SeqCst);
+        } else {
+            self.hints().set(LIST, page);
+        }
+    }
+
+    fn clear_one(&self) -> Option<usize> {
+        self.gate.pass();
+        if !matches!(self.wrong, Wrong::DisusesBlindly | Wrong::DisusesUnordered) {
+            return self.hints().clear_one(LIST, 0);
+        }
+        let (word, used) = self.second();
+        if used.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let hints = word.load(Ordering::Relaxed);
+        let bit = hints & hints.wrapping_neg();
+        let before = word.fetch_and(!bit, Ordering::AcqRel);
+        let found = (before & bit != 0).then(|| {
+            self.set_hints.fetch_sub(1, Ordering::Relaxed);
+            64 + bit.trailing_zeros() as usize
+        });
+        if before == bit {
+            used.fetch_and(!2, Ordering::AcqRel);
+            if self.wrong == Wrong::DisusesUnordered && word.load(Ordering::Relaxed) != 0 {
+                used.fetch_or(2, Ordering::AcqRel);
+            }
+        }
+        found
+    }
+}
+
+/// Hints are set by one thread, or by two, and followed by another.
+fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize, wrong: Wrong) {
+    explore(3, move || {
+        let lists = Arc::new(Lists::new(wrong));
+        before.iter().for_each(|page| lists.set(*page));
+        let pages = [FIRST, SECOND];
+        let threads: Vec<_> = pages[2 - setters..]
+            .iter()
+            .map(|&page| {
+                let lists = Arc::clone(&lists);
+                thread::spawn(move || lists.set(page))
+            })
+            .collect();
+        let followed = lists.clear_one();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        fence(Ordering::SeqCst);
+        let rest = std::iter::from_fn(|| lists.hints().clear_one(LIST, 0));
+        let mut found: Vec<_> = followed.into_iter().chain(rest).collect();
+        found.sort_unstable();
+        // One that was set while it was set already is one, or two if it was followed in between.
+        found.dedup();
+        let mut all = [before, &pages[2 - setters..]].concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(found, all, "a hint was lost");
+        assert_eq!(lists.set_hints.load(Ordering::Relaxed), 0, "the hints are counted");
+    });
+}
+
+#[test]
+fn a_hint_set_while_the_last_of_its_word_is_followed_is_found() {
+    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::Nothing);
+}
+
+#[test]
+fn a_hint_set_again_while_it_is_followed_is_found() {
+    hints_are_set_while_one_is_followed(&[SECOND], 1, Wrong::Nothing);
+}
+
+#[test]
+fn two_hints_of_one_word_set_while_one_is_followed_are_found() {
+    hints_are_set_while_one_is_followed(&[], 2, Wrong::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a hint was lost")]
+fn a_word_that_is_called_unused_without_a_second_look_loses_a_hint() {
+    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::DisusesBlindly);
+}
+
+#[test]
+#[should_panic(expected = "a hint was lost")]
+fn a_word_that_is_called_unused_without_order_loses_a_hint() {
+    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::DisusesUnordered);
+}
+
+#[test]
+#[should_panic(expected = "a hint was lost")]
+fn a_word_that_is_called_used_before_it_has_a_hint_loses_it() {
+    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::UsesFirst);
+}
+
+/// Two threads follow the last hint of a word while a third sets another.
+#[test]
+fn a_hint_set_while_two_threads_follow_the_last_of_its_word_is_found() {
+    explore(3, || {
+        let lists = Arc::new(Lists::new(Wrong::Nothing));
+        lists.set(FIRST);
+        let followers = [(); 2].map(|()| {
+            let lists = Arc::clone(&lists);
+            thread::spawn(move || lists.clear_one())
+        });
+        lists.set(SECOND);
+        let followed = followers.map(|follower| follower.join().unwrap());
+        let rest = std::iter::from_fn(|| lists.clear_one());
+        let mut found: Vec<_> = followed.into_iter().flatten().chain(rest).collect();
+        found.sort_unstable();
+        assert_eq!(found, [FIRST, SECOND], "each hint is found once");
+    });
+}
