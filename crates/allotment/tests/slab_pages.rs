@@ -166,6 +166,35 @@ fn without_packing_too_a_thread_that_needs_a_page_takes_the_fullest() {
 }
 
 #[test]
+fn random_replacements_make_few_full_pages_of_many_sparse_ones() {
+    for packing in [false, true] {
+        let slab = words().max_page_bytes(0).packing(packing).build();
+        let mut random = Random::new(11);
+        let mut objects = stamped(&slab, 40_000);
+        while objects.len() > 4000 {
+            let index = random.below(objects.len());
+            slab::free(&slab, objects.swap_remove(index));
+        }
+        let sparse = slab.statistics().chunks;
+        // Forty turnovers.
+        for number in 0..160_000 {
+            let index = random.below(objects.len());
+            slab::free(&slab, objects.swap_remove(index));
+            objects.push(Object::stamp(slab.alloc(), WORDS, 100_000 + number));
+        }
+        slab.trim();
+        let dense = slab.statistics().chunks;
+        let needed = objects.len() * WORDS.size() / page_size();
+        assert!(
+            dense as usize <= needed + needed / 4,
+            "{dense} pages of {sparse}, {needed} needed"
+        );
+        free_all(&slab, objects);
+        slab::assert_empties(&slab);
+    }
+}
+
+#[test]
 fn at_once_a_page_goes_in_the_call_that_frees_its_last_object() {
     let recorder = Recorder::new(Malloc, Refuse::None);
     let slab = words().source(recorder.clone()).release(Release::AtOnce).build();
