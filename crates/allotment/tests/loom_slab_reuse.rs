@@ -126,12 +126,12 @@ fn a_slot_stolen_late_is_one_of_the_next_page_of_its_descriptor() {
 
 // ---- stealing ----
 
-/// What the owner of a claimed page does while a thread that would have to wait steals from it.
+/// What the owner of a claimed page does before he puts it back, while a thread that would have to wait steals from it.
 #[derive(Clone, Copy)]
 enum Owner {
-    TakesOneAndPutsBack,
-    TakesAllAndPutsBack,
-    PutsBack,
+    TakesOne,
+    TakesAll,
+    TakesNone,
 }
 
 fn a_slot_is_stolen_from_a_claimed_page(
@@ -155,9 +155,9 @@ fn a_slot_is_stolen_from_a_claimed_page(
             }
         });
         let mine = match owner {
-            Owner::TakesOneAndPutsBack => yard.take(page, 0, 1, 11),
-            Owner::TakesAllAndPutsBack => yard.take(page, 0, 64, 11),
-            Owner::PutsBack => None,
+            Owner::TakesOne => yard.take(page, 0, 1, 11),
+            Owner::TakesAll => yard.take(page, 0, 64, 11),
+            Owner::TakesNone => None,
         };
         yard.put_back(yard.resume(page));
         let theirs = thief.join().unwrap();
@@ -167,7 +167,7 @@ fn a_slot_is_stolen_from_a_claimed_page(
 
 #[test]
 fn a_slot_is_the_owners_or_the_thiefs_when_both_take() {
-    for owner in [Owner::TakesOneAndPutsBack, Owner::TakesAllAndPutsBack] {
+    for owner in [Owner::TakesOne, Owner::TakesAll] {
         a_slot_is_stolen_from_a_claimed_page(owner, || Yard::new(1, 1, 2));
     }
 }
@@ -175,27 +175,27 @@ fn a_slot_is_the_owners_or_the_thiefs_when_both_take() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_claim_that_is_taken_for_the_slots_gives_a_slot_to_two() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::TakesOneAndPutsBack, || {
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesOne, || {
         Yard::new(1, 1, 2).wrong(Wrong::TakesAsIfAlone)
     });
 }
 
 #[test]
 fn a_page_put_back_unused_goes_when_the_thief_has_brought_its_slots_back() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::PutsBack, || Yard::new(1, 1, 2));
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || Yard::new(1, 1, 2));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_page_that_goes_unused_without_its_slots_takes_the_thiefs() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::PutsBack, || {
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || {
         Yard::new(1, 1, 2).wrong(Wrong::EmptiesWithoutTaking)
     });
 }
 
 #[test]
 fn a_page_put_back_unused_is_kept_when_the_thief_has_brought_its_slots_back() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::PutsBack, || Yard::new(1, 1, 2).keeping());
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || Yard::new(1, 1, 2).keeping());
 }
 
 /// A page is kept empty and used again while a thief is at work.
