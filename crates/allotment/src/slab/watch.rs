@@ -250,8 +250,9 @@ impl Watch {
             state.objects.remove(&oldest.addr().get());
             drop(state);
             self.give_back(core, oldest);
-        } else if core.is_closed() {
-            // Nothing comes after it: it would rest for ever, and its slab with it.
+        } else if !core.is_calm() {
+            // Somebody waits for a slot; or the slab was dropped, so that nothing comes after this one, and it would rest
+            // for ever, and its slab with it.
             drop(state);
             self.end_rest(core);
         }
