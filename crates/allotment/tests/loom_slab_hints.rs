@@ -35,7 +35,6 @@ struct Lists {
     wrong: Wrong,
     gate: Gate,
     words: Vec<AtomicU64>,
-    set_hints: AtomicU32,
 }
 
 impl Lists {
@@ -44,12 +43,11 @@ impl Lists {
             wrong,
             gate: Gate::new(),
             words: (0..words_for(PAGES)).map(|_| AtomicU64::new(0)).collect(),
-            set_hints: AtomicU32::new(0),
         }
     }
 
     fn hints(&self) -> Hints<'_> {
-        Hints { words: &self.words, set_hints: &self.set_hints }
+        Hints { words: &self.words }
     }
 
     /// The second word of the list, and the word with its bit.
@@ -63,7 +61,6 @@ impl Lists {
         if self.wrong == Wrong::UsesFirst {
             let (word, used) = self.second();
             used.fetch_or(2, Ordering::SeqCst);
-            self.set_hints.fetch_add(1, Ordering::SeqCst);
             word.fetch_or(1 << (page - 64), Ordering::SeqCst);
         } else {
             self.hints().set(LIST, page);
@@ -82,10 +79,7 @@ impl Lists {
         let hints = word.load(Ordering::Relaxed);
         let bit = hints & hints.wrapping_neg();
         let before = word.fetch_and(!bit, Ordering::AcqRel);
-        let found = (before & bit != 0).then(|| {
-            self.set_hints.fetch_sub(1, Ordering::Relaxed);
-            64 + bit.trailing_zeros() as usize
-        });
+        let found = (before & bit != 0).then(|| 64 + bit.trailing_zeros() as usize);
         if before == bit {
             used.fetch_and(!2, Ordering::AcqRel);
             if self.wrong == Wrong::DisusesUnordered && word.load(Ordering::Relaxed) != 0 {
@@ -123,7 +117,6 @@ fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize,
         all.sort_unstable();
         all.dedup();
         assert_eq!(found, all, "a hint was lost");
-        assert_eq!(lists.set_hints.load(Ordering::Relaxed), 0, "the hints are counted");
     });
 }
 

@@ -112,8 +112,10 @@ fn a_thread_that_ended_leaves_its_slots_to_those_at_the_cap() {
 
 #[test]
 fn what_another_thread_has_at_hand_comes_back_with_its_next_free() {
-    let budget = Budget::new(60_000);
-    let slab = words().budget(&budget).build();
+    let budget = Budget::new(100_000);
+    // Pages that went would be replaced by smaller ones.
+    let release = Release::Keep(usize::MAX);
+    let slab = words().budget(&budget).release(release).max_cached_bytes(64 << 10).build();
     let (to_thread, from_us) = mpsc::channel::<()>();
     let (to_us, from_thread) = mpsc::channel();
     std::thread::scope(|scope| {

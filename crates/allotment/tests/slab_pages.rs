@@ -217,11 +217,16 @@ fn at_once_a_page_goes_in_the_call_that_frees_its_last_object() {
 fn at_once_ordinary_frees_give_pages_back_but_for_what_is_at_hand() {
     let recorder = Recorder::new(Malloc, Refuse::None);
     let release = Release::AtOnce;
-    let slab = words().source(recorder.clone()).release(release).max_page_bytes(0).build();
+    let slab = words()
+        .source(recorder.clone())
+        .release(release)
+        .max_page_bytes(0)
+        .max_cached_bytes(0)
+        .build();
     let mut objects = stamped(&slab, 40_000);
     let mut random = Random::new(7);
-    // The cache has 512 places; beside it are slots on their way and the page in use.
-    let at_hand = 512 + 3;
+    // The cache has 8 places; beside it are slots on their way and the page in use.
+    let at_hand = 8 + 3;
     for scattered in [false, true] {
         while let Some(mut object) = objects.pop() {
             if scattered && !objects.is_empty() {

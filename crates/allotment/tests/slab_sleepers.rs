@@ -9,14 +9,20 @@ use std::sync::mpsc;
 use allotment::{Lifetime, RawSlab, Release, SlabBuilder};
 use support::slab::{self, GRANULE, Object, by_page, free_all, free_many, layout, stamped, words};
 
-/// What the documentation says that a thread can keep: its cache, and three pages more.
-fn most_kept(size: usize) -> usize {
-    ((64 << 10) / size).clamp(8, 512) + 3
+/// The most slots that a thread's cache has places for, by the documentation.
+fn cached(cached_bytes: usize, size: usize) -> usize {
+    (cached_bytes / size).clamp(8, 4096)
 }
 
-/// A thread frees one object of each of so many pages while they are full, one of a page that is nearly empty, and
-/// allocates a long-lived one; then it sleeps while all else is freed. The pages that stay.
-fn pages_kept_by_a_sleeper(builder: SlabBuilder<RawSlab>, size: usize, pages: usize) -> usize {
+/// A thread takes and frees so much that its cache grows as large as it ever gets. Then it frees one object of each of
+/// so many pages while they are full, one of a page that is nearly empty, and allocates a long-lived one; then it
+/// sleeps while all else is freed. The pages that stay: at most the cache and three more.
+fn pages_kept_by_a_sleeper(
+    builder: SlabBuilder<RawSlab>,
+    size: usize,
+    cache: usize,
+    pages: usize,
+) -> usize {
     let slab = builder.release(Release::AtOnce).build();
     let (to_sleeper, objects_of_sleeper) = mpsc::channel::<Vec<Object>>();
     let (to_us, from_sleeper) = mpsc::channel();
@@ -24,19 +30,22 @@ fn pages_kept_by_a_sleeper(builder: SlabBuilder<RawSlab>, size: usize, pages: us
         let slab = &slab;
         let sleeper = scope.spawn(move || {
             let long = slab.alloc_for(Lifetime::Long);
+            free_all(slab, stamped(slab, 2 * cache));
+            let grown = stamped(slab, 2 * cache);
+            to_us.send(grown).unwrap();
             for _ in 0..2 {
                 for object in objects_of_sleeper.recv().unwrap() {
                     slab::free(slab, object);
                 }
-                to_us.send(()).unwrap();
+                to_us.send(Vec::new()).unwrap();
             }
             // SAFETY: allocated above, freed once.
             unsafe { slab.free(long) };
-            to_us.send(()).unwrap();
+            to_us.send(Vec::new()).unwrap();
             // Asleep, until everything was counted.
             objects_of_sleeper.recv().unwrap_err();
         });
-        let mut objects = Vec::new();
+        let mut objects = from_sleeper.recv().unwrap();
         let mut seen = BTreeSet::new();
         // One more than are needed: of the last a part may be at our hand.
         while seen.len() < pages + 2 {
@@ -58,7 +67,7 @@ fn pages_kept_by_a_sleeper(builder: SlabBuilder<RawSlab>, size: usize, pages: us
         full.into_iter().for_each(|page| free_many(slab, page));
         slab.trim();
         let kept = slab::assert_exact(slab, 0, None).chunks as usize;
-        assert!(kept <= most_kept(size), "{kept} pages for objects of {size} bytes");
+        assert!(kept <= cache + 3, "{kept} pages for objects of {size} bytes");
         drop(to_sleeper);
         sleeper.join().unwrap();
         slab::assert_empties(slab);
@@ -68,14 +77,19 @@ fn pages_kept_by_a_sleeper(builder: SlabBuilder<RawSlab>, size: usize, pages: us
 
 #[test]
 fn a_thread_that_sleeps_keeps_no_more_pages_than_is_said() {
-    for size in [8, 64, 100, 500, 2000] {
-        let cache = most_kept(size) - 3;
+    for (size, bytes) in
+        [(8, 1 << 12), (64, 1 << 15), (100, 1 << 16), (500, 1 << 16), (2000, 1 << 18)]
+    {
+        let cache = cached(bytes, size);
         let keeps = |pages| {
-            let builder = RawSlab::builder(layout(size, 4)).max_page_bytes(0);
-            pages_kept_by_a_sleeper(builder, size, pages)
+            let builder =
+                RawSlab::builder(layout(size, 4)).max_page_bytes(0).max_cached_bytes(bytes);
+            pages_kept_by_a_sleeper(builder, size, cache, pages)
         };
-        let worst = keeps(cache - 2);
-        assert!(worst >= cache - 2, "{worst}: the arrangement is as bad as it is meant to be");
+        // Beside a word that it took and has not used up.
+        let most = cache - 66;
+        let worst = keeps(most);
+        assert!(worst >= most, "{worst}: the arrangement is as bad as it is meant to be");
         // Fewer than the cache has places for, and more.
         for pages in [1, cache / 2, cache, cache + 1, cache * 2, cache * 3] {
             keeps(pages);
@@ -83,7 +97,8 @@ fn a_thread_that_sleeps_keeps_no_more_pages_than_is_said() {
     }
     for size in [9000, 100_000, 300_000] {
         for pages in [8, 20, 40] {
-            pages_kept_by_a_sleeper(RawSlab::builder(layout(size, 8)), size, pages);
+            let builder = RawSlab::builder(layout(size, 8));
+            pages_kept_by_a_sleeper(builder, size, cached(1 << 18, size), pages);
         }
     }
 }

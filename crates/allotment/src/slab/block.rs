@@ -6,6 +6,9 @@
 use super::hints::{EMPTY_LIST, Hints};
 use super::page::{BINS, Claim, Fullness, Page};
 
+/// So many pages that a list names wrongly are listed anew before one of them is taken as it is.
+const MOST_MOVES: usize = 16;
+
 /// What the steps need to know of a page beside its protocol.
 pub trait Lists {
     /// The first of the lists of this page's lifetime: 0 or [`BINS`].
@@ -46,9 +49,12 @@ impl<'b, X: Lists> Block<'b, X> {
         if descriptor.is_all_free() {
             return self.list(page, Fullness::Empty);
         }
+        // One hint is enough: who follows it finds out how full the page is by then.
+        if descriptor.is_listed() {
+            return Freed::Listed;
+        }
         match sampled {
             Some(bin) => self.list(page, Fullness::Bin(bin)),
-            None if descriptor.is_listed() => Freed::Listed,
             None => self.list(page, descriptor.fullness()),
         }
     }
@@ -91,6 +97,7 @@ impl<'b, X: Lists> Block<'b, X> {
     /// caller's. Pages that the list names wrongly are
     /// listed where they belong, or passed over where nothing is to be had.
     pub fn find(&self, list: usize, from: usize) -> Option<(usize, Claim<'b, X>, bool)> {
+        let mut moves = 0;
         while let Some(page) = self.hints.clear_one(list, from) {
             // Before the claim: where another thread has it and puts it back, it may take the page for listed else.
             self.pages[page].clear_listed();
@@ -102,7 +109,10 @@ impl<'b, X: Lists> Block<'b, X> {
             let elsewhere = match claim.page().fullness() {
                 Fullness::Full => true,
                 // Emptier than its list: others there may be fuller.
-                Fullness::Bin(bin) => list != EMPTY_LIST && bin + 1 < list % BINS,
+                Fullness::Bin(bin) => {
+                    moves += 1;
+                    list != EMPTY_LIST && bin + 1 < list % BINS && moves <= MOST_MOVES
+                }
                 Fullness::Empty => false,
             };
             // An old hint, of a page that has served the other lifetime since.

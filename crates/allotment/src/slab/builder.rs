@@ -18,6 +18,7 @@ pub(crate) struct Settings {
     pub release: Release,
     pub budget: Option<Budget>,
     pub max_page_bytes: usize,
+    pub max_cached_bytes: Option<usize>,
     pub packing: bool,
     pub hardened: bool,
     pub report_live: Option<bool>,
@@ -51,6 +52,7 @@ impl<S> SlabBuilder<S> {
             release: Release::Adaptive,
             budget: None,
             max_page_bytes: USUAL_PAGE,
+            max_cached_bytes: None,
             packing: false,
             hardened: false,
             report_live: None,
@@ -96,6 +98,15 @@ impl<S> SlabBuilder<S> {
     /// holds. Objects above 8 KiB have pages of eight, objects above 256 KiB one each, whatever is set here.
     pub fn max_page_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_page_bytes = if bytes > MAX_PAGE { MAX_PAGE } else { bytes };
+        self
+    }
+
+    /// The most bytes of slots that a thread keeps at hand: 256 KiB if this is not called, or a 64th part of the budget if
+    /// that is less. At least eight slots and at most 4096, whatever is set here. A cache begins with an eighth of it
+    /// and grows where a thread takes and frees more. Each slot at hand may be the last of its page, so this bounds what
+    /// a thread that sleeps for ever keeps.
+    pub fn max_cached_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_cached_bytes = Some(bytes);
         self
     }
 

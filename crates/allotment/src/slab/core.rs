@@ -27,6 +27,7 @@ use super::watch::Watch;
 use super::yard::{SlabClaim, SlabPage, Yard};
 use super::{registry, threads};
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::apart::Apart;
 use crate::memory::budget::Budget;
 use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::spans::{Span, Spans, addresses_of};
@@ -36,7 +37,7 @@ use crate::misuse::{Misuse, stop};
 use crate::statistics::{Kind, Record, Statistics, printable};
 
 /// A tag is a slab's number times this, so that two different ones differ by more than a front has places.
-const TAG_STEP: u32 = 1024;
+const TAG_STEP: u32 = 8192;
 /// The bit of a tag that keeps frees out of the caches: the page is sparse, or of long-lived objects, or its slots
 /// are waited for.
 pub(super) const MARK: u32 = 1 << 31;
@@ -59,18 +60,18 @@ const WAITERS: u32 = ORPHANED - 1;
 const POPULATE_FROM: usize = 512 << 10;
 
 /// The shared part of a slab.
+///
+/// What every slow path reads lies apart from what the coming and going of pages writes.
+#[repr(C)]
 pub(crate) struct Core {
     pub geometry: Geometry,
     pub layout: Layout,
     pub number: u32,
-    pub(super) keep: Keep,
     pub(super) watch: Option<Watch>,
     name: Option<Box<str>>,
     reports_live: bool,
     record: &'static Record,
     budget: Option<Budget>,
-    spans: Spans,
-    yard: Yard,
     fronts: AtomicPtr<Front>,
     packing: AtomicBool,
     /// Why no free may be cached: the number of threads that wait for a slot, [`CLOSED`] and [`ORPHANED`].
@@ -81,6 +82,9 @@ pub(crate) struct Core {
     recalls: AtomicU32,
     /// The process of the thread that is asking the source for a page, or 0.
     growing: AtomicU32,
+    pub(super) keep: Apart<Keep>,
+    yard: Apart<Yard>,
+    spans: Apart<Spans>,
     pages: AtomicUsize,
     page_bytes: AtomicUsize,
     /// The bytes of all pages that ever went.
@@ -114,6 +118,11 @@ impl Core {
         let slot = watch.as_ref().map_or(Ok(layout), |watch| watch.slot_layout(layout))?;
         let geometry =
             Geometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
+        let geometry = match (settings.max_cached_bytes, &settings.budget) {
+            (Some(bytes), _) => geometry.with_caches_of(bytes),
+            (None, Some(budget)) => geometry.within(budget.cap()),
+            (None, None) => geometry,
+        };
         let bytes = size_of::<Self>();
         settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))?;
         let budget = settings.budget.clone();
@@ -129,17 +138,17 @@ impl Core {
             }
         };
         let mut core = Some(Self {
-            yard: Yard::new(geometry.words()),
+            yard: Apart(Yard::new(geometry.words())),
             geometry,
             layout,
             number,
-            keep: Keep::new(settings.release),
+            keep: Apart(Keep::new(settings.release)),
             watch,
             name: settings.name,
             reports_live: settings.report_live.unwrap_or(settings.hardened),
             record,
             budget: settings.budget,
-            spans: Spans::new(settings.source),
+            spans: Apart(Spans::new(settings.source)),
             fronts: AtomicPtr::new(ptr::null_mut()),
             packing: AtomicBool::new(settings.packing),
             attention: AtomicU32::new(0),

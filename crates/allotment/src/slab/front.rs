@@ -5,8 +5,9 @@
 //! 1. A front that is in use belongs to one thread, its owner, and only that one calls what is not said to be
 //!    for others. Others read `room` and `run_mask`, which are atomics. A front stays where it is until its core is
 //!    dropped.
-//! 2. Behind the front lie `full` places. `room <= full <= MOST_CACHED`, and the slots in the places from `room` on are
-//!    the front's: taken from their pages, in nobody's use. So are the slots of the run.
+//! 2. Behind the front lie `most_cached` places and one more, of which the first `full` are in use, and the one behind
+//!    these is null. `room <= full <= most_cached`, and the slots in the places from `room` to `full` are the front's:
+//!    taken from their pages, in nobody's use. So are the slots of the run.
 //! 3. `current` is a claim of the front's.
 //! 4. The *run* is slots of one word of a bitmap that were freed after each other, of a page whose slots are not
 //!    cached: `run_mask` of them, of the word that begins at the address `run_start`. It is empty, or its page is
@@ -32,6 +33,8 @@ use crate::misuse::Misuse;
 
 /// So many slots ahead of the one that goes back, the line of its bit is fetched.
 const AHEAD: usize = 6;
+/// A cache that is full so many times without a refill is of a thread that only frees.
+const ONLY_FREES: u32 = 8;
 /// A refill looks for at least as many slots, or half a cache.
 const WANTED: usize = 32;
 
@@ -57,7 +60,9 @@ type Slot = NonNull<u8>;
 pub(crate) struct Front {
     /// The free places; the slots lie from there on, the one freed last first.
     room: AtomicUsize,
-    full: usize,
+    /// The places in use. It grows where a thread takes and frees more than there is room for, and shrinks when a thread
+    /// only frees.
+    full: AtomicUsize,
     /// The tag of the slab's pages.
     tag: u32,
     lifetime: u32,
@@ -82,6 +87,8 @@ pub(crate) struct Front {
     near: Cell<u32>,
     /// Full caches since the last refill.
     spills: Cell<u32>,
+    /// Slots taken from pages since the cache was as large as at first.
+    drawn: Cell<usize>,
     /// Runs that ended since the last refill.
     runs: Cell<usize>,
     /// Handles to this front, which keep it in use when its thread's table ends.
@@ -95,35 +102,48 @@ pub(crate) struct Front {
 unsafe impl Sync for Front {}
 
 /// The front of a thread that has none.
-pub(super) static NOBODY: Front = Front {
-    room: AtomicUsize::new(0),
-    full: 0,
-    tag: 0,
-    lifetime: 0,
-    places: ptr::null_mut(),
-    run_start: Cell::new(0),
-    run_mask: AtomicU64::new(0),
-    run_page: Cell::new(ptr::null()),
-    run_bits: Cell::new(ptr::null()),
-    run_index: Cell::new(0),
-    run_room: Cell::new(0),
-    run_bytes: Cell::new(0),
-    reciprocal: Reciprocal::of(1),
-    core: ptr::null(),
-    current: Cell::new(None),
-    next_word: Cell::new(0),
-    recalls: Cell::new(0),
-    near: Cell::new(0),
-    spills: Cell::new(0),
-    runs: Cell::new(0),
-    handles: Cell::new(0),
-    in_use: AtomicBool::new(true),
-    next: AtomicPtr::new(ptr::null_mut()),
+pub(super) const NOBODY: *const Front = (&raw const EMPTY).cast();
+
+/// [`NOBODY`], and the place behind its none.
+#[repr(C)]
+struct Empty {
+    front: Front,
+    end: AtomicPtr<u8>,
+}
+
+static EMPTY: Empty = Empty {
+    end: AtomicPtr::new(ptr::null_mut()),
+    front: Front {
+        room: AtomicUsize::new(0),
+        full: AtomicUsize::new(0),
+        tag: 0,
+        lifetime: 0,
+        places: ptr::null_mut(),
+        run_start: Cell::new(0),
+        run_mask: AtomicU64::new(0),
+        run_page: Cell::new(ptr::null()),
+        run_bits: Cell::new(ptr::null()),
+        run_index: Cell::new(0),
+        run_room: Cell::new(0),
+        run_bytes: Cell::new(0),
+        reciprocal: Reciprocal::of(1),
+        core: ptr::null(),
+        current: Cell::new(None),
+        next_word: Cell::new(0),
+        recalls: Cell::new(0),
+        near: Cell::new(0),
+        spills: Cell::new(0),
+        drawn: Cell::new(0),
+        runs: Cell::new(0),
+        handles: Cell::new(0),
+        in_use: AtomicBool::new(true),
+        next: AtomicPtr::new(ptr::null_mut()),
+    },
 };
 
 impl Front {
     fn layout(geometry: &Geometry) -> Layout {
-        let bytes = size_of::<Self>() + geometry.cached * size_of::<Slot>();
+        let bytes = size_of::<Self>() + (geometry.most_cached + 1) * size_of::<Slot>();
         Layout::from_size_align(bytes, align_of::<Self>()).expect("a few KiB")
     }
 
@@ -142,10 +162,11 @@ impl Front {
         // SAFETY: the block has room for the front and `cached` places.
         unsafe {
             let places = front.add(1).cast::<Slot>().as_ptr();
-            let full = core.geometry.cached;
+            let full = core.geometry.first_cached;
+            places.add(full).cast::<*mut u8>().write(ptr::null_mut());
             front.write(Self {
                 room: AtomicUsize::new(full),
-                full,
+                full: AtomicUsize::new(full),
                 tag: core.tag(),
                 lifetime: lifetime as u32,
                 places,
@@ -163,6 +184,7 @@ impl Front {
                 recalls: Cell::new(core.recalls()),
                 near: Cell::new(0),
                 spills: Cell::new(0),
+                drawn: Cell::new(0),
                 runs: Cell::new(0),
                 handles: Cell::new(0),
                 in_use: AtomicBool::new(true),
@@ -208,7 +230,8 @@ impl Front {
     /// The slots at hand; a snapshot for others.
     pub(super) fn cached(&self) -> usize {
         let run = self.run_mask.load(Ordering::Relaxed).count_ones() as usize;
-        self.full - self.room.load(Ordering::Relaxed) + run
+        // Read one after the other, while both may change.
+        self.full().saturating_sub(self.room()) + run
     }
 
     // ---- the fast paths ----
@@ -223,14 +246,8 @@ impl Front {
         // SAFETY: passed on to the caller; the places from `room` on hold slots (invariant 2).
         unsafe {
             let room = (*front).room.load(Ordering::Relaxed);
-            if room == (*front).full {
-                return None;
-            }
-            let slot = *front.add(1).cast::<Slot>().add(room);
-            // Loaded again: it is one instruction with the store.
-            (*front)
-                .room
-                .store((*front).room.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            let slot = NonNull::new(*front.add(1).cast::<*mut u8>().add(room))?;
+            (*front).room.store(room + 1, Ordering::Relaxed);
             Some(slot)
         }
     }
@@ -250,7 +267,7 @@ impl Front {
                 return false;
             }
             front.add(1).cast::<Slot>().cast_mut().add(room - 1).write(slot);
-            // As above.
+            // Loaded again: it is one instruction with the store.
             (*front)
                 .room
                 .store((*front).room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
@@ -287,13 +304,17 @@ impl Front {
         unsafe { &*self.core }
     }
 
+    fn full(&self) -> usize {
+        self.full.load(Ordering::Relaxed)
+    }
+
     fn room(&self) -> usize {
         self.room.load(Ordering::Relaxed)
     }
 
     fn take_one(&self) -> Option<Slot> {
         let room = self.room();
-        if room == self.full {
+        if room == self.full() {
             return None;
         }
         self.room.store(room + 1, Ordering::Relaxed);
@@ -313,7 +334,7 @@ impl Front {
     fn at_hand(&self) -> &[Slot] {
         let room = self.room();
         // SAFETY: the places from `room` on hold slots (invariant 2).
-        unsafe { core::slice::from_raw_parts(self.places.add(room), self.full - room) }
+        unsafe { core::slice::from_raw_parts(self.places.add(room), self.full() - room) }
     }
 
     /// A slot, when none is at hand.
@@ -375,7 +396,7 @@ impl Front {
         // SAFETY: descriptors stay as long as the core.
         let page = unsafe { page.as_ref() };
         let words = page.words();
-        let wanted = WANTED.min(self.core().geometry.cached / 2);
+        let wanted = WANTED.min(self.full() / 2);
         let mut word = self.next_word.get();
         let mut got = 0;
         while word < words && got < wanted {
@@ -394,6 +415,7 @@ impl Front {
     fn add(&self, page: &SlabPage, word: usize, mut taken: u64) {
         let core = self.core();
         debug_assert!(self.room() >= taken.count_ones() as usize);
+        let before = self.room();
         let mut room = self.room();
         let size = core.geometry.slot;
         if taken == !0 {
@@ -413,6 +435,7 @@ impl Front {
             // SAFETY: as above.
             unsafe { self.places.add(room).write(core.slot_of(page, word * WORD + bit)) };
         }
+        self.drawn.set(self.drawn.get().wrapping_add(before - room));
         self.room.store(room, Ordering::Relaxed);
     }
 
@@ -438,7 +461,7 @@ impl Front {
                 return true;
             }
         }
-        if front.full == 0 {
+        if front.full() == 0 {
             return false;
         }
         front.free_slowest(slot);
@@ -485,7 +508,7 @@ impl Front {
         // A cache that nobody draws on keeps its pages from becoming empty.
         let runs = self.runs.get() + 1;
         self.runs.set(runs);
-        if runs >= self.full / 2 {
+        if runs >= self.core().geometry.first_cached / 2 {
             self.runs.set(0);
             self.spill_all();
         }
@@ -541,15 +564,28 @@ impl Front {
         self.put_one(slot);
     }
 
-    /// Makes room in a full cache. The slots freed first go back; if none was taken since the last time, all do.
+    /// Makes room in a full cache. A thread that has taken as many slots as the cache holds gets a larger one, up to the
+    /// most; beyond that the slots freed first go back. If none was taken for a while, all do, and the cache is as
+    /// large as at first.
     fn spill(&self) {
+        debug_assert_eq!(self.room(), 0);
         let spills = self.spills.get() + 1;
         self.spills.set(spills);
-        if spills >= 2 {
+        if spills >= ONLY_FREES {
             return self.spill_all();
         }
-        let half = self.full / 2;
-        let stay = self.full - half;
+        let full = self.full();
+        let more = full.min(self.core().geometry.most_cached - full);
+        if more > 0 && self.drawn.get() >= full {
+            // SAFETY: there are as many places more (invariant 2); the slots move up, and the null behind them too.
+            unsafe { ptr::copy(self.places, self.places.add(more), full + 1) };
+            self.full.store(full + more, Ordering::Relaxed);
+            self.room.store(more, Ordering::Relaxed);
+            self.run_room.set(self.run_room.get() + more);
+            return;
+        }
+        let half = full / 2;
+        let stay = full - half;
         self.give_back(&self.at_hand()[stay..]);
         // SAFETY: the slots that stay move to the place of those that have gone.
         unsafe { ptr::copy(self.places, self.places.add(half), stay) };
@@ -559,8 +595,18 @@ impl Front {
 
     fn spill_all(&self) {
         self.give_back(self.at_hand());
-        self.room.store(self.full, Ordering::Relaxed);
-        self.run_room.set(self.full);
+        self.empty();
+    }
+
+    /// Makes the cache an empty one, as large as at first. What was in it is no longer the front's.
+    fn empty(&self) {
+        let full = self.core().geometry.first_cached;
+        // SAFETY: a place of the front's (invariant 2).
+        unsafe { self.places.add(full).cast::<*mut u8>().write(ptr::null_mut()) };
+        self.full.store(full, Ordering::Relaxed);
+        self.room.store(full, Ordering::Relaxed);
+        self.run_room.set(full);
+        self.drawn.set(0);
     }
 
     /// Gives everything that the front holds back to the pages: slots at hand, its run, its page.
@@ -667,7 +713,7 @@ impl Front {
     /// In a child made by fork: nothing of a slab whose memory the child does not have may be at hand.
     pub(super) fn now_a_child(&self) {
         if self.core().check_parentage().is_err() {
-            self.room.store(self.full, Ordering::Relaxed);
+            self.empty();
             self.run_mask.store(0, Ordering::Relaxed);
             self.run_start.set(0);
             self.current.set(None);

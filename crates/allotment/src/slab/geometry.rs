@@ -20,10 +20,14 @@ const LARGE_SLOT: usize = USUAL_PAGE / SLOTS_WANTED;
 const SLOTS_WANTED: usize = 8;
 /// Slots above this size have a page each.
 const ALONE: usize = MAX_PAGE / SLOTS_WANTED;
-/// The most slots that a thread's cache holds, and the bytes that they may have together if that is fewer.
-pub const MOST_CACHED: usize = 512;
-const CACHED_BYTES: usize = 64 << 10;
+/// The most slots that a thread's cache ever holds, and the bytes that they may have together if that is fewer.
+pub const MOST_CACHED: usize = 4096;
+const MOST_CACHED_BYTES: usize = 256 << 10;
+/// A cache begins with this part of the most.
+const FIRST_CACHED: usize = 8;
 const LEAST_CACHED: usize = 8;
+/// A cache holds at most this part of a budget.
+const BUDGET_CACHED: usize = 64;
 /// A reciprocal has this many bits behind the point.
 const POINT: u32 = 40;
 
@@ -36,8 +40,10 @@ pub struct Geometry {
     pub page_min: usize,
     /// See `page_min`.
     pub page_max: usize,
-    /// The slots that a thread's cache holds.
-    pub cached: usize,
+    /// The slots that a thread's cache has room for at first.
+    pub first_cached: usize,
+    /// The slots that it has room for at most.
+    pub most_cached: usize,
     /// What finds a slot's number.
     pub reciprocal: Reciprocal,
     /// The frees at which a page's fullness is looked at: those of these bits, of each such word.
@@ -92,23 +98,40 @@ impl Geometry {
             let Some(asked) = checked_align_up(page_max, hardware) else { return None };
             if asked < one { one } else { asked }
         };
-        let cached = CACHED_BYTES / slot;
-        let cached = if cached > MOST_CACHED { MOST_CACHED } else { cached };
         let slots = if wanted > MAX_PAGE { 1 } else { wanted / slot };
         let words = slots.div_ceil(WORD);
-        Some(Self {
-            slot,
-            page_min: one,
-            sample_bits: match words {
-                0..=1 => 0x1111_1111_1111_1111,
-                2..=4 => 0x0001_0001_0001_0001,
-                _ => 1,
-            },
-            sample_words: if words <= 8 { 0 } else { words.next_power_of_two() / 8 - 1 },
-            page_max: wanted,
-            cached: if cached < LEAST_CACHED { LEAST_CACHED } else { cached },
-            reciprocal: Reciprocal::of(slot),
-        })
+        Some(
+            Self {
+                slot,
+                page_min: one,
+                sample_bits: match words {
+                    0..=1 => 0x1111_1111_1111_1111,
+                    2..=4 => 0x0001_0001_0001_0001,
+                    _ => 1,
+                },
+                sample_words: if words <= 8 { 0 } else { words.next_power_of_two() / 8 - 1 },
+                page_max: wanted,
+                first_cached: 0,
+                most_cached: 0,
+                reciprocal: Reciprocal::of(slot),
+            }
+            .with_caches_of(MOST_CACHED_BYTES),
+        )
+    }
+
+    /// The same for a slab that may hold so many bytes.
+    #[must_use]
+    pub const fn within(self, budget: usize) -> Self {
+        self.with_caches_of(at_most(budget / BUDGET_CACHED, MOST_CACHED_BYTES))
+    }
+
+    /// The same with at most so many bytes of slots in each thread's cache, as far as that is more than a few slots.
+    #[must_use]
+    pub const fn with_caches_of(mut self, bytes: usize) -> Self {
+        let most = at_most(bytes / self.slot, MOST_CACHED);
+        self.most_cached = at_least(most, LEAST_CACHED);
+        self.first_cached = at_least(most / FIRST_CACHED, LEAST_CACHED);
+        self
     }
 
     /// As [`Reciprocal::index`].
@@ -157,6 +180,14 @@ impl Geometry {
         // The largest page need not be a power of two times the smallest.
         if bytes * 2 > self.page_max && self.page_max <= held { self.page_max } else { bytes }
     }
+}
+
+const fn at_most(number: usize, most: usize) -> usize {
+    if number > most { most } else { number }
+}
+
+const fn at_least(number: usize, least: usize) -> usize {
+    if number < least { least } else { number }
 }
 
 #[cfg(test)]
@@ -215,10 +246,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_holds_64_kib_or_512_slots_and_at_least_eight() {
-        assert_eq!(geometry(64, 8).cached, 512);
-        assert_eq!(geometry(2048, 8).cached, 32);
-        assert_eq!(geometry(1 << 20, 8).cached, 8);
+    fn a_cache_grows_to_256_kib_or_4096_slots_or_a_part_of_the_budget_and_holds_at_least_eight() {
+        let cached = |sizes: Geometry| (sizes.first_cached, sizes.most_cached);
+        assert_eq!(cached(geometry(64, 8)), (512, 4096));
+        assert_eq!(cached(geometry(8, 8)), (512, 4096));
+        assert_eq!(cached(geometry(2048, 8)), (16, 128));
+        assert_eq!(cached(geometry(1 << 20, 8)), (8, 8));
+        assert_eq!(cached(geometry(64, 8).within(usize::MAX)), (512, 4096));
+        assert_eq!(cached(geometry(64, 8).within(1 << 20)), (32, 256));
+        assert_eq!(cached(geometry(64, 8).within(0)), (8, 8));
     }
 
     #[test]

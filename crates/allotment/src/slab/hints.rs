@@ -12,11 +12,9 @@
 //! 4. Where a list has more than one word, the words behind them have a bit for each: it is 1 while its word has a hint,
 //!    or a thread is on its way to set or clear it. Who sets a hint looks at the bit after that, and who clears the bit
 //!    looks at the word after that (store, then load, on both sides).
-//! 5. `set_hints` is at least the number of hints that are set: raised before one is set, lowered after one was
-//!    cleared. Zero thus means that there is nothing to look for.
 
 use super::page::BINS;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, store_before_load};
+use crate::sync::{AtomicU64, Ordering, store_before_load};
 
 /// The lists: one for each lifetime and bin, and one of pages kept empty, which serve last.
 pub const LISTS: usize = LIFETIMES * BINS + 1;
@@ -38,8 +36,6 @@ pub const fn words_for(pages: usize) -> usize {
 pub struct Hints<'h> {
     /// The words, list after list.
     pub words: &'h [AtomicU64],
-    /// The count of all blocks.
-    pub set_hints: &'h AtomicU32,
 }
 
 /// One list: its words, and the words with a bit for each of them.
@@ -89,12 +85,9 @@ impl Hints<'_> {
         if word.load(Ordering::SeqCst) & bit != 0 {
             return;
         }
-        // SeqCst: who says that a slab is closed looks for hints after that, and who sets one looks whether it is.
-        self.set_hints.fetch_add(1, Ordering::SeqCst);
-        // Release pairs with the Acquire of `clear_one`.
-        if word.fetch_or(bit, Ordering::SeqCst) & bit != 0 {
-            self.set_hints.fetch_sub(1, Ordering::Relaxed);
-        }
+        // Release pairs with the Acquire of `clear_one`. SeqCst: who says that a slab is closed looks for hints after
+        // that, and who sets one looks whether it is.
+        word.fetch_or(bit, Ordering::SeqCst);
         list.use_word(page / 64);
     }
 
@@ -131,7 +124,6 @@ impl Hints<'_> {
             let before = word.fetch_and(!bit, Ordering::SeqCst);
             if before & bit != 0 {
                 store_before_load();
-                self.set_hints.fetch_sub(1, Ordering::Relaxed);
                 if before == bit {
                     list.disuse_word(index);
                 }
@@ -151,8 +143,7 @@ mod tests {
     fn every_hint_that_is_set_is_found_once_however_many_pages_there_are() {
         for pages in [8, 64, 128, 1024, 8192, 1 << 14] {
             let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
-            let set_hints = AtomicU32::new(0);
-            let hints = Hints { words: &words, set_hints: &set_hints };
+            let hints = Hints { words: &words };
             for list in [0, 7, EMPTY_LIST] {
                 let listed: Vec<usize> = (0..pages).step_by(7).chain([pages - 1]).collect();
                 listed.iter().for_each(|page| hints.set(list, *page));
@@ -163,7 +154,6 @@ mod tests {
                 listed.dedup();
                 assert_eq!(found, listed, "{pages} pages, list {list}");
             }
-            assert_eq!(set_hints.load(Ordering::Relaxed), 0);
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         }
     }
@@ -172,8 +162,7 @@ mod tests {
     fn threads_that_set_and_clear_leave_no_hint_behind_that_is_not_found() {
         let pages = 1024;
         let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
-        let set_hints = AtomicU32::new(0);
-        let hints = Hints { words: &words, set_hints: &set_hints };
+        let hints = Hints { words: &words };
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {
@@ -185,7 +174,6 @@ mod tests {
             }
         });
         while hints.clear_one(3, 0).is_some() {}
-        assert_eq!(set_hints.load(Ordering::Relaxed), 0);
         assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
     }
 }

@@ -274,11 +274,7 @@ impl RawSlab {
             // SAFETY: this thread's front; counted at once, so that it stays in use.
             unsafe { &*front }.add_handle();
         }
-        RawSlabHandle {
-            front: front.unwrap_or(&raw const NOBODY),
-            slab: self,
-            not_send: PhantomData,
-        }
+        RawSlabHandle { front: front.unwrap_or(NOBODY), slab: self, not_send: PhantomData }
     }
 
     /// Takes pages ahead until at least so many slots are free in empty pages, and faults them in, so that a burst
@@ -319,7 +315,7 @@ impl RawSlab {
     pub fn flush(&self) {
         for lifetime in 0..2 {
             let front = threads::front(self.core().number + lifetime);
-            if !ptr::eq(front, &NOBODY) {
+            if !ptr::eq(front, NOBODY) {
                 // SAFETY: this thread's front, used before the table changes.
                 unsafe { &*front }.flush();
             }
@@ -556,7 +552,7 @@ impl RawSlabHandle<'_> {
 
 impl Drop for RawSlabHandle<'_> {
     fn drop(&mut self) {
-        if !ptr::eq(self.front, &NOBODY) {
+        if !ptr::eq(self.front, NOBODY) {
             // SAFETY: as in `alloc`.
             threads::drop_handle(unsafe { &*self.front });
         }

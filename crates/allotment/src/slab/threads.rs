@@ -70,7 +70,7 @@ pub(super) fn count_closed() {
 /// The calling thread's front for a slab number, or [`NOBODY`]. It is the thread's as long as its array does not
 /// change: until it takes or leaves a front, or ends.
 pub(super) fn front(number: u32) -> *const Front {
-    found(number).unwrap_or(&raw const NOBODY)
+    found(number).unwrap_or(NOBODY)
 }
 
 /// As [`front`], or nothing where the array is too short: the fast paths then have nothing else to find out.
@@ -87,7 +87,7 @@ pub(super) fn found(number: u32) -> Option<*const Front> {
 pub(super) fn front_or_new(core: &Core, lifetime: usize) -> Option<*const Front> {
     let number = core.number + lifetime as u32;
     let front = front(number);
-    if !ptr::eq(front, &NOBODY) {
+    if !ptr::eq(front, NOBODY) {
         return Some(front);
     }
     if has_ended() || core.is_closed() || GUARD.try_with(|_| ()).is_err() || !make_room(number) {
@@ -109,7 +109,7 @@ fn has_ended() -> bool {
 #[cold]
 pub(super) fn flush_other(number: u32, lifetime: usize) -> bool {
     let other = front(number + 1 - lifetime as u32);
-    if ptr::eq(other, &NOBODY) {
+    if ptr::eq(other, NOBODY) {
         return false;
     }
     // SAFETY: a front in the table is in use, and stays as long as its core (1, 2).
@@ -129,7 +129,7 @@ fn make_room(number: u32) -> bool {
         0 => ptr::without_provenance(longer),
         // SAFETY: in the bounds of the array before (invariant 1).
         _ if index <= len as usize => unsafe { *FRONTS.get().add(index - 1) },
-        _ => &raw const NOBODY,
+        _ => NOBODY,
     };
     let Ok(fronts) = Structures::new(longer + 1, place) else { return false };
     // SAFETY: the block has the number and at least one place.
@@ -168,7 +168,7 @@ pub(super) fn leave(number: u32) {
 
 fn leave_if(number: u32, wanted: impl FnOnce(&Front) -> bool) {
     let front = front(number);
-    if ptr::eq(front, &NOBODY) {
+    if ptr::eq(front, NOBODY) {
         return;
     }
     // SAFETY: a front in the array is in use, and stays as long as its core (1, 2).
@@ -177,7 +177,7 @@ fn leave_if(number: u32, wanted: impl FnOnce(&Front) -> bool) {
         return;
     }
     // SAFETY: a front that is not `NOBODY` is in the array's bounds.
-    unsafe { *FRONTS.get().add(number as usize) = &raw const NOBODY };
+    unsafe { *FRONTS.get().add(number as usize) = NOBODY };
     give_up(front);
 }
 
@@ -209,7 +209,7 @@ extern "C" fn now_a_child() {
     registry::each(Core::now_a_child);
     for number in 0..len() {
         let front = front(number);
-        if !ptr::eq(front, &NOBODY) {
+        if !ptr::eq(front, NOBODY) {
             // SAFETY: a front in the array is in use, and stays as long as its core (1, 2).
             unsafe { &*front }.now_a_child();
         }

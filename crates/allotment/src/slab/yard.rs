@@ -7,8 +7,8 @@
 //! 2. A descriptor is issued once, and is then in one place: with its page, or on the stack of vacant ones.
 //! 3. The fields of [`Place`] are written by the thread that has the page's claim or has just taken it up.
 
-use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::{ptr, slice};
 
 use super::block::{Block, Lists};
 use super::hints::{Hints, words_for};
@@ -40,11 +40,21 @@ pub(super) struct Place {
 pub(super) type SlabPage = Page<Place>;
 pub(super) type SlabClaim<'y> = Claim<'y, Place>;
 
+/// The words of a bitmap in one cache line: threads that use different pages don't share one.
+const LINE: usize = 8;
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Line(
+    // Reached by the pages' bitmaps.
+    #[expect(dead_code)] [AtomicU64; LINE],
+);
+
 struct Part {
     pages: Structures<SlabPage>,
     hints: Structures<AtomicU64>,
     /// What the pages' `bits` refer to; freed after them.
-    _bits: Structures<AtomicU64>,
+    _bits: Structures<Line>,
 }
 
 /// The descriptors of one slab.
@@ -53,7 +63,6 @@ pub(super) struct Yard {
     words: usize,
     issued: AtomicU32,
     vacant: Lifo,
-    set_hints: AtomicU32,
 }
 
 /// The part of an index, and its place there.
@@ -77,7 +86,6 @@ impl Yard {
             words,
             issued: AtomicU32::new(0),
             vacant: Lifo::new(),
-            set_hints: AtomicU32::new(0),
         }
     }
 
@@ -89,7 +97,7 @@ impl Yard {
     }
 
     fn block_of<'y>(&'y self, part: &'y Part) -> Block<'y, Place> {
-        let hints = Hints { words: &part.hints, set_hints: &self.set_hints };
+        let hints = Hints { words: &part.hints };
         Block { pages: &part.pages, hints }
     }
 
@@ -104,9 +112,15 @@ impl Yard {
         (self.block_of(self.part(part).expect("a descriptor's part is there")), place)
     }
 
+    /// The lines of one page's bitmap.
+    const fn lines(&self) -> usize {
+        self.words.div_ceil(LINE)
+    }
+
     fn part_bytes(&self, pages: usize) -> usize {
         Structures::<SlabPage>::bytes_of(pages)
-            + Structures::<AtomicU64>::bytes_of(words_for(pages) + pages * self.words)
+            + Structures::<AtomicU64>::bytes_of(words_for(pages))
+            + Structures::<Line>::bytes_of(pages * self.lines())
             + size_of::<Part>()
     }
 
@@ -178,11 +192,12 @@ impl Yard {
 
     /// One part in a block of its own.
     fn build_part(&self, part: usize, pages: usize) -> Result<Structures<Part>, AllocError> {
-        let bits = Structures::new(pages * self.words, |_| AtomicU64::new(0))?;
+        let lines = Structures::new(pages * self.lines(), |_| Line::default())?;
         let hints = Structures::new(words_for(pages), |_| AtomicU64::new(0))?;
         // SAFETY: the words stay until the part is dropped, and its pages, which alone get this reference, are
         // dropped with it; references to those end with the yard (invariant 1).
-        let words: &'static [AtomicU64] = unsafe { &*ptr::from_ref::<[AtomicU64]>(&bits) };
+        let words: &'static [AtomicU64] =
+            unsafe { slice::from_raw_parts(lines.as_ptr().as_ptr().cast(), lines.len() * LINE) };
         let first = FIRST * ((1 << part) - 1);
         let pages = Structures::new(pages, |page| {
             let place = Place {
@@ -193,18 +208,15 @@ impl Yard {
                 index: first + page as u32,
                 next: AtomicU32::new(0),
             };
-            Page::new(&words[page * self.words..(page + 1) * self.words], place)
+            Page::new(&words[page * self.lines() * LINE..][..self.words], place)
         })?;
-        let mut part = Some(Part { pages, hints, _bits: bits });
+        let mut part = Some(Part { pages, hints, _bits: lines });
         Structures::new(1, |_| part.take().expect("one value is made"))
     }
 
     /// Claims a page with free slots, the fullest there is as far as the hints know; `true` with it if it was kept
     /// empty. Begins at `near`, a thread's own corner, in each list.
     pub(super) fn claim(&self, lists: &[usize], near: u32) -> Option<(SlabClaim<'_>, bool)> {
-        if self.set_hints.load(Ordering::SeqCst) == 0 {
-            return None;
-        }
         let (near_part, near_place) = part_of(near);
         let parts =
             self.parts.iter().take_while(|part| !part.load(Ordering::Relaxed).is_null()).count();

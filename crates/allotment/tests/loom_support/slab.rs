@@ -70,7 +70,6 @@ pub struct Yard {
     pages: Vec<Page<Place>>,
     bits: Vec<&'static [AtomicU64]>,
     hints: Vec<AtomicU64>,
-    set_hints: AtomicU32,
     vacant: Lifo,
     memory: Vec<Memory>,
     /// A bit for each span that is nobody's.
@@ -104,7 +103,6 @@ impl Yard {
             pages: bits.iter().map(|bits| Page::new(bits, place())).collect(),
             bits,
             hints: (0..words_for(descriptors)).map(|_| AtomicU64::new(0)).collect(),
-            set_hints: AtomicU32::new(0),
             vacant: Lifo::new(),
             memory: (0..spans).map(|_| Memory::new(slots)).collect(),
             spans: AtomicU32::new((1 << spans) - 1),
@@ -135,7 +133,7 @@ impl Yard {
     }
 
     fn hints(&self) -> Hints<'_> {
-        Hints { words: &self.hints, set_hints: &self.set_hints }
+        Hints { words: &self.hints }
     }
 
     fn block(&self) -> Block<'_, Place> {
@@ -248,9 +246,6 @@ impl Yard {
 
     /// Claims a page of one of the lists, as `claim` in yard.rs does; `true` with it if it was kept empty.
     fn find_in(&self, lists: &[usize]) -> Option<(Held<'_>, bool)> {
-        if self.set_hints.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
         lists.iter().find_map(|list| self.find_in_list(*list))
     }
 

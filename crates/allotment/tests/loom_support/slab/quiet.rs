@@ -19,7 +19,7 @@ impl Yard {
     }
 
     /// Checks, with no thread inside: every page with a free slot can be found, none is empty without having been
-    /// noticed, and the hints are counted.
+    /// noticed.
     pub fn is_quiet(&self) {
         let named: Vec<Vec<usize>> = (0..LISTS).map(|list| self.named_by(list)).collect();
         for (number, page) in self.pages.iter().enumerate() {
@@ -32,8 +32,6 @@ impl Yard {
             }
             assert!(!page.is_kept_empty() || listed, "a page that is kept empty is in no list");
         }
-        let hints: usize = named.iter().map(Vec::len).sum();
-        assert!(self.set_hints.load(Ordering::Relaxed) as usize == hints, "the hints are counted");
     }
 
     /// Checks, with no thread inside and these slots the last ones in use, that nothing is lost: freed, trimmed,

@@ -107,9 +107,7 @@ impl Yard {
         let claim = || self.pages[page].claim().map(|(claim, kept)| (page, claim, kept));
         let clear = |order| {
             let word = &self.hints[list * (self.hints.len() / LISTS)];
-            if word.fetch_and(!(1 << page), order) & (1 << page) != 0 {
-                self.set_hints.fetch_sub(1, Ordering::Relaxed);
-            }
+            word.fetch_and(!(1 << page), order);
         };
         match self.wrong {
             Wrong::ClearsAfterTheLook => {
