@@ -3,6 +3,7 @@
 
 use crate::team::AbortIfPanicking;
 use crate::watch::Watch;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +13,16 @@ pub struct Crew<'w> {
     threads: usize,
     watch: &'w dyn Watch,
     barrier: Barrier,
-    times: Mutex<Times>,
+    /// Workers that are on a processor of their own and about to begin.
+    spinning: AtomicUsize,
+    times: Mutex<Option<Times>>,
 }
 
-/// The measured part's times.
+/// Workers spin for so long before a measured part, where each can have a processor: those that were woken on the same
+/// one are apart by then. Otherwise the first milliseconds would count as if there were one processor fewer.
+const SPIN: Duration = Duration::from_millis(10);
+
+/// The measured part's times: of the first to begin and the last to end.
 struct Times {
     began: Instant,
     last_finish: Instant,
@@ -32,12 +39,12 @@ pub fn run<S, R: Send>(
     prepare: impl Fn(usize) -> S + Sync,
     work: impl Fn(Worker<'_, '_>, S) -> R + Sync,
 ) -> Vec<R> {
-    let now = Instant::now();
     let crew = Crew {
         threads,
         watch,
         barrier: Barrier::new(threads),
-        times: Mutex::new(Times { began: now, last_finish: now }),
+        spinning: AtomicUsize::new(0),
+        times: Mutex::new(None),
     };
     let worker = |index| {
         let worker = Worker { crew: &crew, index };
@@ -81,18 +88,40 @@ impl Worker<'_, '_> {
     pub fn measured(&self, part: impl FnOnce()) -> Duration {
         self.lead(|| {
             self.crew.watch.begin();
-            let now = Instant::now();
-            *self.times() = Times { began: now, last_finish: now };
+            *self.times() = None;
         });
+        self.spread();
+        let began = Instant::now();
         part();
         let finished = Instant::now();
         {
             let mut times = self.times();
-            times.last_finish = times.last_finish.max(finished);
+            let all = times.get_or_insert(Times { began, last_finish: finished });
+            all.began = all.began.min(began);
+            all.last_finish = all.last_finish.max(finished);
         }
         self.lead(|| self.crew.watch.end());
-        let times = self.times();
-        times.last_finish - times.began
+        self.times().as_ref().map_or(Duration::ZERO, |all| all.last_finish - all.began)
+    }
+
+    /// All workers come out of it at the same time, each on a processor of its own if there are enough.
+    fn spread(&self) {
+        let threads = self.crew.threads;
+        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        if threads > 1 && threads <= processors {
+            let began = Instant::now();
+            while began.elapsed() < SPIN {
+                std::hint::spin_loop();
+            }
+            // All of them count up, so a multiple of their number is when all have come.
+            let before = self.crew.spinning.fetch_add(1, Ordering::AcqRel);
+            let all = (before / threads + 1) * threads;
+            while self.crew.spinning.load(Ordering::Acquire) < all {
+                std::hint::spin_loop();
+            }
+        } else {
+            self.wait();
+        }
     }
 
     /// All workers wait until one of them has done something.
@@ -115,7 +144,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn times(&self) -> MutexGuard<'_, Times> {
+    fn times(&self) -> MutexGuard<'_, Option<Times>> {
         self.crew.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -416,25 +416,34 @@ impl Front {
         let core = self.core();
         debug_assert!(self.room() >= taken.count_ones() as usize);
         let before = self.room();
-        let mut room = self.room();
         let size = core.geometry.slot;
+        let first = core.slot_of(page, word * WORD);
+        // SAFETY: the places before `room` are free (invariant 2).
+        let mut place = unsafe { self.places.add(before) };
         if taken == !0 {
             // A whole word, from the highest down: no bit to look for.
-            let first = core.slot_of(page, word * WORD);
-            for bit in (0..WORD).rev() {
-                room -= 1;
-                // SAFETY: there is room for what was taken (the callers ask for no more), and the slots are ours.
-                unsafe { self.places.add(room).write(first.add(bit * size)) };
+            // SAFETY: there is room for what was taken (the callers ask for no more), and the slots are ours.
+            unsafe {
+                let mut slot = first.byte_add(WORD * size);
+                while slot != first {
+                    slot = slot.byte_sub(size);
+                    place = place.sub(1);
+                    place.write(slot);
+                }
             }
             taken = 0;
         }
         while taken != 0 {
             let bit = WORD - 1 - taken.leading_zeros() as usize;
             taken ^= 1 << bit;
-            room -= 1;
             // SAFETY: as above.
-            unsafe { self.places.add(room).write(core.slot_of(page, word * WORD + bit)) };
+            unsafe {
+                place = place.sub(1);
+                place.write(first.byte_add(bit * size));
+            }
         }
+        // SAFETY: both are places of the front's, the second the first of them.
+        let room = unsafe { place.offset_from(self.places) } as usize;
         self.drawn.set(self.drawn.get().wrapping_add(before - room));
         self.room.store(room, Ordering::Relaxed);
     }

@@ -25,7 +25,7 @@ use crate::statistics::Statistics;
 
 /// Slots of one layout that any thread allocates and any thread frees; whole pages of them go back when empty.
 ///
-/// Each thread that uses the slab has a cache of slots (512, or 64 KiB of them if that is fewer, and at least 8) and
+/// Each thread that uses the slab has a cache of slots (at most 4096, or 256 KiB of them if that is fewer, and at least 8) and
 /// takes more a word of a page's bitmap at a time. Allocating and freeing at the cache touches nothing shared and
 /// takes no locked instruction; what goes to or comes from a page costs one locked instruction for up to 64
 /// neighbouring slots. The slab itself holds no lock; a [`File`](crate::File) does for its system calls, and hardened
