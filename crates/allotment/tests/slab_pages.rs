@@ -226,7 +226,7 @@ fn at_once_ordinary_frees_give_pages_back_but_for_what_is_at_hand() {
     let mut objects = stamped(&slab, 40_000);
     let mut random = Random::new(7);
     // The cache has 8 places; beside it are slots on their way and the page in use.
-    let at_hand = 8 + 3;
+    let at_hand = 8 + 18;
     for scattered in [false, true] {
         while let Some(mut object) = objects.pop() {
             if scattered && !objects.is_empty() {

@@ -3,15 +3,15 @@
 //! # Invariants
 //!
 //! 1. A front that is in use belongs to one thread, its owner, and only that one calls what is not said to be
-//!    for others. Others read `room` and `run_mask`, which are atomics. A front stays where it is until its core is
+//!    for others. Others read `room`, `full` and `outgoing`, which are atomics. A front stays where it is until its core is
 //!    dropped.
 //! 2. Behind the front lie `most_cached` places and one more, of which the first `full` are in use, and the one behind
 //!    these is null. `room <= full <= most_cached`, and the slots in the places from `room` to `full` are the front's:
-//!    taken from their pages, in nobody's use. So are the slots of the run.
+//!    taken from their pages, in nobody's use.
 //! 3. `current` is a claim of the front's.
-//! 4. The *run* is slots of one word of a bitmap that were freed after each other, of a page whose slots are not
-//!    cached: `run_mask` of them, of the word that begins at the address `run_start`. It is empty, or its page is
-//!    there (its slots are the front's).
+//! 4. Behind those lie `most_outgoing` places, of which the first `outgoing` hold slots of the front's that were freed and
+//!    are on their way back to their pages: those of sparse pages, which are not cached. Of each granule that
+//!    `near_start` and `near_bytes` say there is one among them, so that its page is there, and is this slab's.
 //!
 //! The static [`NOBODY`] is every thread's front for slabs that it has not used: it has no place, so its cache is
 //! always empty and always full, and both fast paths go on to the slow ones, which find out.
@@ -22,12 +22,13 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::alloc::{GlobalAlloc, System};
 
-use super::core::{Core, Got, MARK, Spot};
+use super::core::{Core, Got, MARK};
 use super::geometry::{Geometry, Reciprocal};
 use super::page::WORD;
 use super::threads;
 use super::yard::SlabPage;
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::segments;
 use crate::misuse::Misuse;
 
@@ -35,6 +36,8 @@ use crate::misuse::Misuse;
 const AHEAD: usize = 6;
 /// A cache that is full so many times without a refill is of a thread that only frees.
 const ONLY_FREES: u32 = 8;
+/// Slots of so many pages wait to go back together: enough to overtake each other's misses, and few pages to keep.
+const MOST_OUTGOING_PAGES: u32 = 16;
 /// A refill looks for at least as many slots, or half a cache.
 const WANTED: usize = 32;
 
@@ -68,15 +71,16 @@ pub(crate) struct Front {
     lifetime: u32,
     /// The places behind the front, for the slow paths; the fast ones know where they are.
     places: *mut Slot,
-    run_start: Cell<usize>,
-    run_mask: AtomicU64,
-    run_page: Cell<*const SlabPage>,
-    run_bits: Cell<*const AtomicU64>,
-    run_index: Cell<usize>,
-    /// The room at the end of the last run.
-    run_room: Cell<usize>,
-    /// The bytes of the slots of the run's word, as far as its page goes, and what finds a slot's place among them.
-    run_bytes: Cell<usize>,
+    /// The slots on their way back, and where they lie.
+    outgoing: AtomicUsize,
+    outgoing_places: *mut Slot,
+    /// The granule of one of them, and its bytes; none if there is none.
+    near_start: Cell<usize>,
+    near_bytes: Cell<usize>,
+    /// The pages that they are of, at most.
+    outgoing_pages: Cell<u32>,
+    /// The room when they were last sent.
+    room_then: Cell<usize>,
     reciprocal: Reciprocal,
     core: *const Core,
     current: Cell<Option<NonNull<SlabPage>>>,
@@ -89,8 +93,8 @@ pub(crate) struct Front {
     spills: Cell<u32>,
     /// Slots taken from pages since the cache was as large as at first.
     drawn: Cell<usize>,
-    /// Runs that ended since the last refill.
-    runs: Cell<usize>,
+    /// How often slots were sent back since the last refill.
+    sent: Cell<u32>,
     /// Handles to this front, which keep it in use when its thread's table ends.
     handles: Cell<u32>,
     in_use: AtomicBool,
@@ -119,13 +123,12 @@ static EMPTY: Empty = Empty {
         tag: 0,
         lifetime: 0,
         places: ptr::null_mut(),
-        run_start: Cell::new(0),
-        run_mask: AtomicU64::new(0),
-        run_page: Cell::new(ptr::null()),
-        run_bits: Cell::new(ptr::null()),
-        run_index: Cell::new(0),
-        run_room: Cell::new(0),
-        run_bytes: Cell::new(0),
+        outgoing: AtomicUsize::new(0),
+        outgoing_places: ptr::null_mut(),
+        near_start: Cell::new(0),
+        near_bytes: Cell::new(0),
+        outgoing_pages: Cell::new(0),
+        room_then: Cell::new(0),
         reciprocal: Reciprocal::of(1),
         core: ptr::null(),
         current: Cell::new(None),
@@ -134,7 +137,7 @@ static EMPTY: Empty = Empty {
         near: Cell::new(0),
         spills: Cell::new(0),
         drawn: Cell::new(0),
-        runs: Cell::new(0),
+        sent: Cell::new(0),
         handles: Cell::new(0),
         in_use: AtomicBool::new(true),
         next: AtomicPtr::new(ptr::null_mut()),
@@ -143,7 +146,8 @@ static EMPTY: Empty = Empty {
 
 impl Front {
     fn layout(geometry: &Geometry) -> Layout {
-        let bytes = size_of::<Self>() + (geometry.most_cached + 1) * size_of::<Slot>();
+        let bytes = size_of::<Self>()
+            + (geometry.most_cached + 1 + geometry.most_outgoing) * size_of::<Slot>();
         Layout::from_size_align(bytes, align_of::<Self>()).expect("a few KiB")
     }
 
@@ -170,13 +174,12 @@ impl Front {
                 tag: core.tag(),
                 lifetime: lifetime as u32,
                 places,
-                run_start: Cell::new(0),
-                run_mask: AtomicU64::new(0),
-                run_page: Cell::new(ptr::null()),
-                run_bits: Cell::new(ptr::null()),
-                run_index: Cell::new(0),
-                run_room: Cell::new(full),
-                run_bytes: Cell::new(0),
+                outgoing: AtomicUsize::new(0),
+                outgoing_places: places.add(core.geometry.most_cached + 1),
+                near_start: Cell::new(0),
+                near_bytes: Cell::new(0),
+                outgoing_pages: Cell::new(0),
+                room_then: Cell::new(full),
                 reciprocal: core.geometry.reciprocal,
                 core,
                 current: Cell::new(None),
@@ -185,7 +188,7 @@ impl Front {
                 near: Cell::new(0),
                 spills: Cell::new(0),
                 drawn: Cell::new(0),
-                runs: Cell::new(0),
+                sent: Cell::new(0),
                 handles: Cell::new(0),
                 in_use: AtomicBool::new(true),
                 next: AtomicPtr::new(ptr::null_mut()),
@@ -229,9 +232,9 @@ impl Front {
 
     /// The slots at hand; a snapshot for others.
     pub(super) fn cached(&self) -> usize {
-        let run = self.run_mask.load(Ordering::Relaxed).count_ones() as usize;
+        let outgoing = self.outgoing.load(Ordering::Relaxed);
         // Read one after the other, while both may change.
-        self.full().saturating_sub(self.room()) + run
+        self.full().saturating_sub(self.room()) + outgoing
     }
 
     // ---- the fast paths ----
@@ -342,7 +345,7 @@ impl Front {
     #[inline(never)]
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
         self.spills.set(0);
-        self.runs.set(0);
+        self.sent.set(0);
         let core = self.core();
         core.keep.refilled();
         if core.packing() {
@@ -358,7 +361,7 @@ impl Front {
                 continue;
             }
             // What waits to go back may be what is needed.
-            self.end_run();
+            self.send();
             if let Some(claim) = core.claim(self.lifetime(), self.near.get()) {
                 self.set_current(claim.keep());
                 continue;
@@ -457,16 +460,12 @@ impl Front {
     pub(super) unsafe fn free_slowly(front: *const Self, slot: NonNull<u8>) -> bool {
         // SAFETY: passed on to the caller. The places are reached by the front's own pointer to them from here on.
         let front = unsafe { &*front };
-        // Most such frees follow each other: the slot is of the run's word, so its page is marked and of this slab.
-        let offset = slot.addr().get().wrapping_sub(front.run_start.get());
-        if offset < front.run_bytes.get() && front.core().is_calm() {
-            let bit = 1 << front.reciprocal.index(offset);
-            let mask = front.run_mask.load(Ordering::Relaxed);
-            if mask & bit == 0 {
-                front.run_mask.store(mask | bit, Ordering::Relaxed);
-                if mask | bit == !0 {
-                    front.end_run();
-                }
+        // Most such frees follow each other on one page, of which a slot is among the outgoing ones: so it is marked, and of
+        // this slab.
+        if slot.addr().get().wrapping_sub(front.near_start.get()) < front.near_bytes.get() {
+            let core = front.core();
+            if core.is_calm() && front.recalls.get() == core.recalls() {
+                front.put_outgoing(slot, core.geometry.most_outgoing);
                 return true;
             }
         }
@@ -477,74 +476,76 @@ impl Front {
         true
     }
 
-    fn begin_run(&self, slot: NonNull<u8>) {
-        // SAFETY: the slot is ours, of this slab.
-        let spot = unsafe { self.core().spot_of(slot) };
-        // It is written when the next run begins.
-        prefetch(spot.bits);
-        self.end_run();
-        let within = spot.index % WORD;
-        let start = slot.addr().get() - within * self.core().geometry.slot;
-        self.run_start.set(start);
-        self.run_bytes.set(self.core().reach_of(spot, start));
-        self.run_page.set(spot.page);
-        self.run_bits.set(spot.bits);
-        self.run_index.set(spot.index);
-        self.run_mask.store(1 << within, Ordering::Relaxed);
-    }
-
-    /// Gives the run's slots back.
-    #[inline(never)]
-    fn end_run(&self) {
-        let mask = self.run_mask.load(Ordering::Relaxed);
-        if mask == 0 {
-            return;
-        }
-        self.run_start.set(0);
-        self.run_mask.store(0, Ordering::Relaxed);
-        // More room than at the end of the last run: slots were taken in between.
-        let allocates = self.room() > self.run_room.replace(self.room());
-        // SAFETY: the run's slots are ours, which keeps their page (4), and no longer; descriptors and their bits stay
-        // as long as the core.
-        unsafe {
-            let spot = Spot {
-                page: &*self.run_page.get(),
-                bits: &*self.run_bits.get(),
-                index: self.run_index.get(),
-            };
-            self.core().free(spot, mask, allocates);
-        }
-        // A cache that nobody draws on keeps its pages from becoming empty.
-        let runs = self.runs.get() + 1;
-        self.runs.set(runs);
-        if runs >= self.core().geometry.first_cached / 2 {
-            self.runs.set(0);
-            self.spill_all();
+    /// Lets a slot of a sparse page wait for others, to go back with them: each costs a locked instruction, which
+    /// nothing that follows it can overtake.
+    #[inline(always)]
+    fn put_outgoing(&self, slot: NonNull<u8>, most: usize) {
+        let outgoing = self.outgoing.load(Ordering::Relaxed);
+        // SAFETY: there is a free place after each call (invariant 4).
+        unsafe { self.outgoing_places.add(outgoing).write(slot) };
+        self.outgoing.store(outgoing + 1, Ordering::Relaxed);
+        if outgoing + 1 == most {
+            self.send();
         }
     }
 
-    /// Frees a slot that is not of the run's word, or twice in the run.
+    /// Frees a slot of another page than the last.
     #[inline(never)]
     fn free_slowest(&self, slot: NonNull<u8>) {
         let core = self.core();
         // SAFETY: the caller has the slot.
         let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
-        let within_run =
-            slot.addr().get().wrapping_sub(self.run_start.get()) < self.run_bytes.get();
-        if tag == self.tag | MARK && core.is_calm() && !within_run {
-            self.begin_run(slot);
-            if self.recalls.get() != core.recalls() {
-                self.recalls.set(core.recalls());
-                self.flush();
-            }
+        if tag != self.tag | MARK || !core.is_calm() {
+            return self.free_otherwise(slot, tag);
+        }
+        self.put_outgoing_of_another(slot);
+        if self.recalls.get() != core.recalls() {
+            self.recalls.set(core.recalls());
+            self.flush();
+        }
+    }
+
+    #[inline(always)]
+    fn put_outgoing_of_another(&self, slot: NonNull<u8>) {
+        let pages = self.outgoing_pages.get() + 1;
+        self.outgoing_pages.set(pages);
+        if pages > MOST_OUTGOING_PAGES {
+            self.send();
+            self.outgoing_pages.set(1);
+        }
+        self.near_start.set(slot.addr().get() & !(SEGMENT_GRANULE - 1));
+        self.near_bytes.set(SEGMENT_GRANULE);
+        self.put_outgoing(slot, self.core().geometry.most_outgoing);
+    }
+
+    /// Gives back the slots that wait for it.
+    #[inline(never)]
+    fn send(&self) {
+        let outgoing = self.outgoing.load(Ordering::Relaxed);
+        if outgoing == 0 {
             return;
         }
-        self.free_otherwise(slot, tag, within_run);
+        // A refill since the last time, or more room: slots were taken in between.
+        let more_room = self.room() > self.room_then.replace(self.room());
+        let allocates = more_room || self.sent.get() == 0;
+        // SAFETY: the first places hold slots (invariant 4).
+        let slots = unsafe { core::slice::from_raw_parts(self.outgoing_places, outgoing) };
+        self.give_back_as(slots, allocates);
+        self.outgoing.store(0, Ordering::Relaxed);
+        self.outgoing_pages.set(0);
+        self.near_bytes.set(0);
+        // A cache that nobody draws on keeps its pages from becoming empty.
+        let sent = self.sent.get() + 1;
+        self.sent.set(sent);
+        if sent >= ONLY_FREES {
+            self.sent.set(0);
+            self.spill_all();
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn free_otherwise(&self, slot: NonNull<u8>, tag: u32, within_run: bool) {
+    fn free_otherwise(&self, slot: NonNull<u8>, tag: u32) {
         let core = self.core();
         if tag & !MARK != self.tag {
             core.stop_at(Misuse::ForeignPointer, slot.addr().get());
@@ -554,18 +555,9 @@ impl Front {
             self.give_back(&[slot]);
             return self.flush();
         }
-        if within_run {
-            // Its bit is set already; or somebody was waited for when the run was asked, and is no more.
-            let offset = slot.addr().get().wrapping_sub(self.run_start.get());
-            let bit = 1 << self.reciprocal.index(offset);
-            let mask = self.run_mask.load(Ordering::Relaxed);
-            if mask & bit != 0 {
-                core.stop_at(Misuse::DoubleFree, slot.addr().get());
-            }
-            return self.run_mask.store(mask | bit, Ordering::Relaxed);
-        }
         if tag & MARK != 0 {
-            return self.begin_run(slot);
+            // Somebody was waited for when it was asked before, and is no more.
+            return self.put_outgoing_of_another(slot);
         }
         if self.room() == 0 {
             self.spill();
@@ -590,7 +582,7 @@ impl Front {
             unsafe { ptr::copy(self.places, self.places.add(more), full + 1) };
             self.full.store(full + more, Ordering::Relaxed);
             self.room.store(more, Ordering::Relaxed);
-            self.run_room.set(self.run_room.get() + more);
+            self.room_then.set(self.room_then.get() + more);
             return;
         }
         let half = full / 2;
@@ -599,7 +591,7 @@ impl Front {
         // SAFETY: the slots that stay move to the place of those that have gone.
         unsafe { ptr::copy(self.places, self.places.add(half), stay) };
         self.room.store(half, Ordering::Relaxed);
-        self.run_room.set(half);
+        self.room_then.set(half);
     }
 
     fn spill_all(&self) {
@@ -614,14 +606,14 @@ impl Front {
         unsafe { self.places.add(full).cast::<*mut u8>().write(ptr::null_mut()) };
         self.full.store(full, Ordering::Relaxed);
         self.room.store(full, Ordering::Relaxed);
-        self.run_room.set(full);
+        self.room_then.set(full);
         self.drawn.set(0);
     }
 
-    /// Gives everything that the front holds back to the pages: slots at hand, its run, its page.
+    /// Gives everything that the front holds back to the pages: slots at hand, slots on their way, its page.
     pub(super) fn flush(&self) {
         self.spill_all();
-        self.end_run();
+        self.send();
         self.put_current_back();
         self.core().tell_waiters();
     }
@@ -629,10 +621,13 @@ impl Front {
     /// Frees slots that are the front's or its caller's. Neighbours in one word of a bitmap that follow each other
     /// go back by one instruction.
     pub(super) fn give_back(&self, slots: &[NonNull<u8>]) {
+        // A cache that is full again without a refill is one of a thread that only frees.
+        self.give_back_as(slots, self.spills.get() < 2);
+    }
+
+    fn give_back_as(&self, slots: &[NonNull<u8>], allocates: bool) {
         let core = self.core();
         let size = core.geometry.slot;
-        // A cache that is full again without a refill is one of a thread that only frees.
-        let allocates = self.spills.get() < 2;
         let mut rest = slots;
         while let [first, more @ ..] = rest {
             // SAFETY: the slot is ours, of this slab.
@@ -723,8 +718,9 @@ impl Front {
     pub(super) fn now_a_child(&self) {
         if self.core().check_parentage().is_err() {
             self.empty();
-            self.run_mask.store(0, Ordering::Relaxed);
-            self.run_start.set(0);
+            self.outgoing.store(0, Ordering::Relaxed);
+            self.outgoing_pages.set(0);
+            self.near_bytes.set(0);
             self.current.set(None);
         }
     }

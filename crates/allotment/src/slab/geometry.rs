@@ -44,6 +44,8 @@ pub struct Geometry {
     pub first_cached: usize,
     /// The slots that it has room for at most.
     pub most_cached: usize,
+    /// The freed slots of sparse pages that a thread collects before they go back.
+    pub most_outgoing: usize,
     /// What finds a slot's number.
     pub reciprocal: Reciprocal,
     /// The frees at which a page's fullness is looked at: those of these bits, of each such word.
@@ -113,6 +115,7 @@ impl Geometry {
                 page_max: wanted,
                 first_cached: 0,
                 most_cached: 0,
+                most_outgoing: 0,
                 reciprocal: Reciprocal::of(slot),
             }
             .with_caches_of(MOST_CACHED_BYTES),
@@ -131,6 +134,7 @@ impl Geometry {
         let most = at_most(bytes / self.slot, MOST_CACHED);
         self.most_cached = at_least(most, LEAST_CACHED);
         self.first_cached = at_least(most / FIRST_CACHED, LEAST_CACHED);
+        self.most_outgoing = at_least(self.first_cached / FIRST_CACHED, LEAST_CACHED);
         self
     }
 

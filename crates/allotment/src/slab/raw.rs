@@ -32,8 +32,8 @@ use crate::statistics::Statistics;
 /// mode and pass-through for their books.
 ///
 /// A thread that does nothing more for ever keeps pages from being given back, whatever other threads free: for each
-/// [`Lifetime`] that it used at most one for each slot that its cache has room for, one for the slots on their way back,
-/// and the one that it takes from. [`flush`](Self::flush) lets go of these, and so does the thread's end. See the page
+/// [`Lifetime`] that it used at most one for each slot that its cache has room for, sixteen for the slots on their way
+/// back, and the one that it takes from. [`flush`](Self::flush) lets go of these, and so does the thread's end. See the page
 /// on the protocol in the documentation.
 ///
 /// After netdata's *Array Allocator*; the slab is Bonwick's (USENIX 1994), the bitmap beside the page and the
