@@ -38,6 +38,39 @@ fn find_and_take(yard: &Yard, most: usize, mark: u32) -> Option<Slots> {
     slots
 }
 
+// ---- claimed past its hint ----
+
+/// A thread comes back to its page while another follows the page's hint, and a slot of it is freed.
+fn a_page_is_claimed_past_its_hint(yard: fn() -> Yard) {
+    explore(3, move || {
+        let yard = Arc::new(yard());
+        let mut taken = add_page(&yard, &[1]);
+        let first = taken.pop().unwrap();
+        let comes_back = Arc::clone(&yard);
+        let owner = thread::spawn(move || {
+            let page = comes_back.keep(comes_back.find_again(0)?);
+            let slots = comes_back.take(page, 0, 1, 31);
+            comes_back.put_back(comes_back.resume(page));
+            slots
+        });
+        let follows = Arc::clone(&yard);
+        let other = thread::spawn(move || find_and_take(&follows, 1, 32));
+        yard.free(first);
+        let left = [owner.join().unwrap(), other.join().unwrap()];
+        yard.nothing_is_lost(left.into_iter().flatten());
+    });
+}
+
+#[test]
+fn a_page_that_is_claimed_past_its_hint_is_lost_to_none() {
+    a_page_is_claimed_past_its_hint(|| Yard::new(1, 1, 3));
+}
+
+#[test]
+fn a_page_that_is_kept_and_claimed_past_its_hint_is_lost_to_none() {
+    a_page_is_claimed_past_its_hint(|| Yard::new(1, 1, 2).keeping());
+}
+
 // ---- release against reuse ----
 
 /// A page's last slot is freed while another thread takes a page: there are addresses for one.

@@ -210,6 +210,11 @@ impl Core {
         Err(AllocError::new(ErrorKind::ForkedChild, self.layout.size()))
     }
 
+    /// The pages that there are; a snapshot.
+    pub(super) fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
     /// A number that changes when fronts shall give back what they only cache.
     pub(super) fn recalls(&self) -> u32 {
         self.recalls.load(Ordering::Relaxed)
@@ -457,6 +462,12 @@ impl Core {
         while self.release_kept(0).is_some() {}
     }
 
+    /// The same, and what their structures don't need any more.
+    pub(super) fn trim(&self) {
+        self.release_all_kept();
+        self.yard.discard_vacant();
+    }
+
     /// The bytes of all pages that ever went.
     pub(super) fn given_back(&self) -> usize {
         self.given_back.load(Ordering::Relaxed)
@@ -504,6 +515,30 @@ impl Core {
         const LISTS: [[usize; BINS + 1]; 2] =
             [[7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST], [15, 14, 13, 12, 11, 10, 9, 8, EMPTY_LIST]];
         let (claim, kept) = self.yard.claim(&LISTS[lifetime], near)?;
+        Some(self.claimed(claim, kept, lifetime))
+    }
+
+    /// Claims a page that the thread had before, if it is worth it: it is kept empty, or has slots. Its hint stays and
+    /// leads to nothing, or to the page when that is open again.
+    pub(super) fn claim_again<'c>(
+        &self,
+        page: &'c SlabPage,
+        lifetime: usize,
+    ) -> Option<SlabClaim<'c>> {
+        self.check_parentage().ok()?;
+        if !page.is_kept_empty() && !page.is_listed() {
+            return None;
+        }
+        let (claim, kept) = page.claim()?;
+        // The descriptor may serve another page by now.
+        if !kept && page.beside.lifetime.load(Ordering::Relaxed) != lifetime as u8 {
+            self.put_back(claim);
+            return None;
+        }
+        Some(self.claimed(claim, kept, lifetime))
+    }
+
+    fn claimed<'c>(&self, claim: SlabClaim<'c>, kept: bool, lifetime: usize) -> SlabClaim<'c> {
         let page = claim.page();
         if kept {
             self.keep.used(page.beside.bytes());
@@ -512,7 +547,7 @@ impl Core {
         }
         // Its own thread's frees may be cached while it is claimed.
         self.set_mark(page, false);
-        Some(claim)
+        claim
     }
 
     /// A page with free slots, or slots of a page that another thread has claimed, or the reason why there are none.

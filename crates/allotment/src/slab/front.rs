@@ -26,7 +26,7 @@ use super::core::{Core, Got, MARK};
 use super::geometry::{Geometry, Reciprocal};
 use super::page::WORD;
 use super::threads;
-use super::yard::SlabPage;
+use super::yard::{SlabClaim, SlabPage};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::segments;
@@ -36,8 +36,12 @@ use crate::misuse::Misuse;
 const AHEAD: usize = 6;
 /// A cache that is full so many times without a refill is of a thread that only frees.
 const ONLY_FREES: u32 = 8;
-/// Slots of so many pages wait to go back together: enough to overtake each other's misses, and few pages to keep.
-const MOST_OUTGOING_PAGES: u32 = 16;
+/// Slots of so many pages wait to go back together: enough to overtake each other's misses.
+const MOST_OUTGOING_PAGES: usize = 16;
+/// And no more than this part of the slab's pages, which they keep from going.
+const OUTGOING_PART: usize = 32;
+/// Pages that a thread comes back to before it looks for others.
+const RECENT: usize = 16;
 /// A refill looks for at least as many slots, or half a cache.
 const WANTED: usize = 32;
 
@@ -77,14 +81,17 @@ pub(crate) struct Front {
     /// The granule of one of them, and its bytes; none if there is none.
     near_start: Cell<usize>,
     near_bytes: Cell<usize>,
-    /// The pages that they are of, at most.
-    outgoing_pages: Cell<u32>,
+    /// Of so many more pages there may be some.
+    outgoing_pages: Cell<usize>,
     /// The room when they were last sent.
     room_then: Cell<usize>,
     reciprocal: Reciprocal,
     core: *const Core,
     current: Cell<Option<NonNull<SlabPage>>>,
     next_word: Cell<usize>,
+    /// The pages that were current before, and how many there were ever.
+    recent: [Cell<Option<NonNull<SlabPage>>>; RECENT],
+    turn: Cell<usize>,
     /// The core's recalls when everything was last given back for one.
     recalls: Cell<u32>,
     /// The page that was current last: its neighbours are looked at first.
@@ -133,6 +140,8 @@ static EMPTY: Empty = Empty {
         core: ptr::null(),
         current: Cell::new(None),
         next_word: Cell::new(0),
+        recent: [const { Cell::new(None) }; RECENT],
+        turn: Cell::new(0),
         recalls: Cell::new(0),
         near: Cell::new(0),
         spills: Cell::new(0),
@@ -184,6 +193,8 @@ impl Front {
                 core,
                 current: Cell::new(None),
                 next_word: Cell::new(0),
+                recent: [const { Cell::new(None) }; RECENT],
+                turn: Cell::new(0),
                 recalls: Cell::new(core.recalls()),
                 near: Cell::new(0),
                 spills: Cell::new(0),
@@ -362,6 +373,10 @@ impl Front {
             }
             // What waits to go back may be what is needed.
             self.send();
+            if let Some(claim) = self.claim_recent() {
+                self.set_current(claim.keep());
+                continue;
+            }
             if let Some(claim) = core.claim(self.lifetime(), self.near.get()) {
                 self.set_current(claim.keep());
                 continue;
@@ -389,7 +404,25 @@ impl Front {
             // SAFETY: descriptors stay as long as the core; the claim is the front's (invariant 3), and no longer.
             let claim = super::page::Claim::resume(unsafe { page.as_ref() });
             self.core().put_back(claim);
+            if !self.recent.iter().any(|recent| recent.get() == Some(page)) {
+                let turn = self.turn.get();
+                self.recent[turn % RECENT].set(Some(page));
+                self.turn.set(turn.wrapping_add(1));
+            }
         }
+    }
+
+    /// Claims a page that this thread put back not long ago. Threads that come back to their own pages don't meet at
+    /// the hints, and find the objects' lines in their own cache.
+    fn claim_recent(&self) -> Option<SlabClaim<'_>> {
+        let core = self.core();
+        if core.packing() {
+            return None;
+        }
+        self.recent.iter().find_map(|recent| {
+            // SAFETY: descriptors stay as long as the core.
+            core.claim_again(unsafe { recent.get()?.as_ref() }, self.lifetime())
+        })
     }
 
     /// Takes slots of the current page: those of the next words. With the last word the page is put back, so that
@@ -507,12 +540,12 @@ impl Front {
 
     #[inline(always)]
     fn put_outgoing_of_another(&self, slot: NonNull<u8>) {
-        let pages = self.outgoing_pages.get() + 1;
-        self.outgoing_pages.set(pages);
-        if pages > MOST_OUTGOING_PAGES {
+        if self.outgoing_pages.get() == 0 {
             self.send();
-            self.outgoing_pages.set(1);
+            let most = (self.core().pages() / OUTGOING_PART).clamp(1, MOST_OUTGOING_PAGES);
+            self.outgoing_pages.set(most);
         }
+        self.outgoing_pages.set(self.outgoing_pages.get() - 1);
         self.near_start.set(slot.addr().get() & !(SEGMENT_GRANULE - 1));
         self.near_bytes.set(SEGMENT_GRANULE);
         self.put_outgoing(slot, self.core().geometry.most_outgoing);
@@ -710,6 +743,7 @@ impl Front {
     pub(super) fn leave(&self) {
         self.flush();
         self.near.set(0);
+        self.recent.iter().for_each(|recent| recent.set(None));
         // Release pairs with the Acquire in `enter`.
         self.in_use.store(false, Ordering::Release);
     }

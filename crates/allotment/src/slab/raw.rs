@@ -307,7 +307,7 @@ impl RawSlab {
         if let Some(watch) = &self.core().watch {
             watch.end_rest(self.core());
         }
-        self.core().release_all_kept();
+        self.core().trim();
         self.core().given_back().wrapping_sub(before)
     }
 

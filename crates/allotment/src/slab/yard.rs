@@ -14,8 +14,9 @@ use super::block::{Block, Lists};
 use super::hints::{Hints, words_for};
 use super::page::{BINS, Claim, Page};
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::layout::MIN_CHUNK;
-use crate::memory::lifo::{Lifo, Links};
+use crate::memory::layout::{MIN_CHUNK, align_up};
+use crate::memory::lifo::{Lifo, Links, NIL};
+use crate::memory::os;
 use crate::memory::structures::Structures;
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -50,11 +51,14 @@ struct Line(
     #[expect(dead_code)] [AtomicU64; LINE],
 );
 
+/// In the place of a lifetime: a vacant descriptor that a thread has set aside.
+const SET_ASIDE: u8 = u8::MAX;
+
 struct Part {
     pages: Structures<SlabPage>,
     hints: Structures<AtomicU64>,
     /// What the pages' `bits` refer to; freed after them.
-    _bits: Structures<Line>,
+    bits: Structures<Line>,
 }
 
 /// The descriptors of one slab.
@@ -158,6 +162,52 @@ impl Yard {
         self.vacant.push(self, page.beside.index);
     }
 
+    /// Gives the memory of bitmaps back that no page has: whole hardware pages of them, whose words are zero, and read
+    /// zero when they are next touched.
+    pub(super) fn discard_vacant(&self) {
+        // Nobody else takes these up meanwhile; who finds none vacant issues new ones.
+        let first = self.vacant.take_all();
+        let mut last = first;
+        let mut next = first;
+        while next != NIL {
+            let place = &self.page(next).expect("issued").beside;
+            place.lifetime.store(SET_ASIDE, Ordering::Relaxed);
+            last = next;
+            next = place.next.load(Ordering::Relaxed);
+        }
+        for part in (0..PARTS).map_while(|part| self.part(part)) {
+            self.discard_set_aside(part);
+        }
+        let mut next = first;
+        while next != NIL {
+            let place = &self.page(next).expect("issued").beside;
+            place.lifetime.store(0, Ordering::Relaxed);
+            next = place.next.load(Ordering::Relaxed);
+        }
+        if first != NIL {
+            self.vacant.push_chain(self, first, last);
+        }
+    }
+
+    /// Discards the hardware pages of a part's bitmaps that are all of descriptors set aside.
+    fn discard_set_aside(&self, part: &Part) {
+        let unit = os::page_size();
+        let each = self.lines() * size_of::<Line>();
+        let start = part.bits.as_ptr().cast::<u8>();
+        let bytes = part.pages.len() * each;
+        let mut page = align_up(start.addr().get(), unit) - start.addr().get();
+        while page + unit <= bytes {
+            let mut over = part.pages[page / each..(page + unit).div_ceil(each)].iter();
+            if over.all(|page| page.beside.lifetime.load(Ordering::Relaxed) == SET_ASIDE) {
+                // SAFETY: a hardware page of the block, in which all words are zero: those of vacant descriptors, which
+                // this thread alone can take up. Other threads may read them, and read the same after. Refused, it
+                // changes nothing.
+                let _ = unsafe { os::discard(start.add(page), unit) };
+            }
+            page += unit;
+        }
+    }
+
     #[cold]
     fn make_part(
         &self,
@@ -210,7 +260,7 @@ impl Yard {
             };
             Page::new(&words[page * self.lines() * LINE..][..self.words], place)
         })?;
-        let mut part = Some(Part { pages, hints, _bits: lines });
+        let mut part = Some(Part { pages, hints, bits: lines });
         Structures::new(1, |_| part.take().expect("one value is made"))
     }
 
@@ -310,6 +360,41 @@ mod tests {
             assert_eq!(take().beside.index(), expected);
         }
         assert_eq!(yard.all().count(), 1000);
+    }
+
+    #[test]
+    fn the_bitmaps_of_vacant_descriptors_take_no_memory_and_serve_again() {
+        let yard = Yard::new(16);
+        let taken: Vec<_> =
+            (0..500).map(|_| yard.take_vacant(|_| Ok(()), |_| ()).unwrap()).collect();
+        let resident = |page: &SlabPage| {
+            let (mut seen, unit) = (0u8, os::page_size());
+            let start = ptr::from_ref(&page.bits()[0]).addr() / unit * unit;
+            // SAFETY: asks about one page of addresses, and writes one byte.
+            let told =
+                unsafe { libc::mincore(ptr::without_provenance_mut(start), unit, &raw mut seen) };
+            assert_eq!(told, 0);
+            seen & 1 == 1
+        };
+        let (kept, left) = (taken[300], taken[400]);
+        for page in &taken {
+            page.bits()[0].store(1, Ordering::Relaxed);
+            page.bits()[0].store(0, Ordering::Relaxed);
+        }
+        kept.bits()[0].store(5, Ordering::Relaxed);
+        for page in taken.iter().filter(|page| page.beside.index() != kept.beside.index()) {
+            yard.give_vacant(page);
+        }
+        yard.discard_vacant();
+        assert!(resident(kept) && !resident(left));
+        assert_eq!(kept.bits()[0].load(Ordering::Relaxed), 5);
+        // All but one are vacant again, and none is there twice.
+        let again: std::collections::BTreeSet<_> = (0..499)
+            .map(|_| yard.take_vacant(|_| Ok(()), |_| ()).unwrap().beside.index())
+            .collect();
+        assert_eq!(again.len(), 499);
+        assert!(again.iter().all(|index| *index < 500));
+        assert!(left.bits().iter().all(|bits| bits.load(Ordering::Relaxed) == 0));
     }
 
     #[test]

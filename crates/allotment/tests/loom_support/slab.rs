@@ -244,6 +244,21 @@ impl Yard {
         Some((claim, kept))
     }
 
+    /// Claims a page that the thread had before, past its hint, as `claim_again` in core.rs does.
+    pub fn find_again(&self, page: usize) -> Option<Held<'_>> {
+        self.gate.pass();
+        let descriptor = &self.pages[page];
+        if !descriptor.is_kept_empty() && !descriptor.is_listed() {
+            return None;
+        }
+        let (claim, kept) = descriptor.claim()?;
+        self.note_claim(page, true);
+        if kept {
+            claim.free_all();
+        }
+        Some(claim)
+    }
+
     /// Claims a page of one of the lists, as `claim` in yard.rs does; `true` with it if it was kept empty.
     fn find_in(&self, lists: &[usize]) -> Option<(Held<'_>, bool)> {
         lists.iter().find_map(|list| self.find_in_list(*list))
