@@ -7,6 +7,7 @@
 //! |---|---|
 //! | one thread makes many objects, all die together | [`Arena`] |
 //! | many threads make and free objects of one size | [`Slab`], [`RawSlab`] |
+//! | one thread makes and frees objects of one size | [`FreeList`], [`RawFreeList`] |
 //!
 //! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
 //! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
@@ -52,6 +53,8 @@ mod sync;
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
+mod free_list;
+#[cfg(not(loom))]
 mod misuse;
 #[cfg(not(loom))]
 mod report;
@@ -67,6 +70,8 @@ pub use arena::{
     Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, IntoIter, Mark, Retain,
     Scope,
 };
+#[cfg(not(loom))]
+pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
 #[cfg(not(loom))]
 pub use memory::{
     file::File,
