@@ -122,4 +122,6 @@ mod pages {
     struct Arena;
     #[doc = include_str!("../../../docs/src/slab.md")]
     struct Slab;
+    #[doc = include_str!("../../../docs/src/free-list.md")]
+    struct FreeList;
 }

@@ -49,7 +49,7 @@ impl Geometry {
 
     /// An address for no object.
     pub(super) fn dangling(&self) -> NonNull<u8> {
-        NonNull::new(core::ptr::without_provenance_mut(self.align)).expect("a power of two")
+        NonNull::new(ptr::without_provenance_mut(self.align)).expect("a power of two")
     }
 }
 
