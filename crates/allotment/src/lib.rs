@@ -60,6 +60,8 @@ mod misuse;
 mod report;
 #[cfg(not(loom))]
 mod statistics;
+#[cfg(not(loom))]
+mod watching;
 
 pub use error::{AllocError, ErrorKind};
 pub use memory::budget::Budget;

@@ -26,26 +26,10 @@ use std::collections::{HashMap, VecDeque};
 use super::raw::RawFreeList;
 use super::slabs::{KIND, Slab};
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::source::SharedSource;
 use crate::memory::{segments, tools};
 use crate::misuse::{Misuse, stop};
-
-/// Bytes of red zone behind each object, at least.
-const GUARD: usize = 16;
-/// What free bytes hold in hardened mode.
-const FREE: u8 = 0xF5;
-/// What a red zone holds in hardened mode.
-const ZONE: u8 = 0xC7;
-/// Freed objects that rest at the same time.
-const RESTING: usize = 1024;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Tool,
-    Hardened,
-    Passthrough,
-}
+use crate::watching::{FREE, GUARD, Mode, RESTING, ZONE, holds};
 
 #[derive(Debug, Default)]
 struct Books {
@@ -64,15 +48,7 @@ pub(super) struct Watch {
 impl Watch {
     /// The watch that a list needs, if it needs one.
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
-        let mode = if tools::passthrough() {
-            Mode::Passthrough
-        } else if hardened {
-            Mode::Hardened
-        } else if tools::tool() != tools::Tool::None {
-            Mode::Tool
-        } else {
-            return None;
-        };
+        let mode = Mode::wanted(hardened)?;
         Some(Self { mode, books: RefCell::default() })
     }
 
@@ -84,13 +60,12 @@ impl Watch {
     /// The layout of a place that has room for the red zone.
     pub(super) fn slot_layout(&self, layout: Layout) -> Option<Layout> {
         let size = layout.size().checked_add(GUARD)?;
-        // AddressSanitizer sees eight bytes at a time.
         Layout::from_size_align(size, layout.align().max(GUARD)).ok()
     }
 
     /// The unit of slabs that are registered as segments, or 1.
     pub(super) fn segment_unit(&self, source: &SharedSource) -> usize {
-        if self.mode == Mode::Hardened && source.maps_anonymous() { SEGMENT_GRANULE } else { 1 }
+        self.mode.segment_unit(source)
     }
 
     /// The objects in use.
@@ -344,14 +319,4 @@ impl Watch {
     fn stop(&self, list: &RawFreeList, misuse: Misuse, address: usize) -> ! {
         stop(misuse, KIND, list.name(), address, list.layout().size())
     }
-}
-
-/// Whether `len` bytes hold nothing but `value`.
-///
-/// # Safety
-/// They are the caller's, and every one was written before.
-unsafe fn holds(start: NonNull<u8>, len: usize, value: u8) -> bool {
-    // SAFETY: passed on to the caller.
-    let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-    bytes.iter().all(|byte| *byte == value)
 }
