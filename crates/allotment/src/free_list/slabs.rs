@@ -15,11 +15,9 @@ use std::io::Write;
 use super::raw::{Link, RawFreeList};
 use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::layout::{
-    CACHE_LINE, HUGE_PAGE, MAX_GROWTH, align_up, checked_align_up, chunk_bytes_for, next_chunk,
-};
+use crate::memory::chunks::Chunks;
+use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, align_up, checked_align_up, chunk_bytes_for};
 use crate::memory::release::Release;
-use crate::memory::source::Taken;
 use crate::statistics::printable;
 
 /// So many objects, or so many bytes of them if that is fewer, are linked at once.
@@ -153,24 +151,14 @@ impl RawFreeList {
         let objects = objects.max(self.settings.objects_per_slab.unwrap_or(1));
         let bytes = objects.checked_mul(self.geometry.stride).ok_or(overflow)?;
         let align = self.geometry.align.max(CACHE_LINE);
-        let source = &self.settings.source;
-        let need = chunk_bytes_for(HEADER, bytes, align, source.chunk_align()).ok_or(overflow)?;
-        let (wanted, mut align) = self.next_shape(need)?;
-        let taken = match self.charge_and_take(wanted, align) {
-            // Doubling, huge pages and a size that can be recycled are wishes; what is needed may still be had.
-            Err(error) => match need.checked_next_multiple_of(self.unit()) {
-                Some(least) if least < wanted => {
-                    align = self.chunk_align();
-                    self.charge_and_take(least, align)
-                }
-                _ => Err(error),
-            },
-            taken => taken,
-        }?;
+        let chunk_align = self.settings.source.chunk_align();
+        let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
+        let chunks = self.chunks();
+        let (taken, align) = chunks.take(need, self.grown.get())?;
         let size = taken.size;
         if let Some(watch) = self.watch.as_deref() {
             if let Err(error) = watch.slab_taken(self, taken.start, size, HEADER) {
-                self.uncharge_and_return(taken, align);
+                chunks.untake(taken, align);
                 return Err(error);
             }
         }
@@ -217,26 +205,16 @@ impl RawFreeList {
         self.fresh_end.set(start.wrapping_add(slab.objects * self.geometry.stride));
     }
 
-    /// The size and alignment of the chunk to take for `need` bytes.
-    fn next_shape(&self, need: usize) -> Result<(usize, usize), AllocError> {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
-        let source = &self.settings.source;
-        let has_grown = self.grown.get() >= MAX_GROWTH || need >= 2 * HUGE_PAGE;
-        if has_grown && self.watch.is_none() && source.grows_to_huge_pages() {
-            let size = next_chunk(need.max(HUGE_PAGE), 0, HUGE_PAGE).ok_or(overflow)?;
-            return Ok((size, HUGE_PAGE));
+    fn chunks(&self) -> Chunks<'_> {
+        let settings = &*self.settings;
+        Chunks {
+            source: &settings.source,
+            budget: settings.budget.as_ref(),
+            recycles: self.recycles(),
+            exact: settings.budget.is_some() || settings.objects_per_slab.is_some(),
+            segment_unit: self.segment_unit(),
+            grows_huge: self.watch.is_none(),
         }
-        let size = next_chunk(need, self.grown.get(), self.unit()).ok_or(overflow)?;
-        Ok((size, self.chunk_align()))
-    }
-
-    /// The size that slabs are multiples of.
-    fn unit(&self) -> usize {
-        self.settings.source.chunk_unit().max(self.segment_unit())
-    }
-
-    fn chunk_align(&self) -> usize {
-        self.settings.source.chunk_align().max(self.segment_unit())
     }
 
     /// The unit of slabs that are registered as segments, or 1 if this list registers none.
@@ -257,23 +235,6 @@ impl RawFreeList {
         if let Some(budget) = &self.settings.budget {
             budget.credit(bytes);
         }
-    }
-
-    fn charge_and_take(&self, size: usize, align: usize) -> Result<Taken, AllocError> {
-        self.charge(size)?;
-        let exact = self.settings.budget.is_some() || self.settings.objects_per_slab.is_some();
-        let taken = self.settings.source.take(size, align, self.recycles(), exact);
-        taken.inspect_err(|_| self.credit(size))
-    }
-
-    /// Undoes `charge_and_take`.
-    #[cold]
-    fn uncharge_and_return(&self, taken: Taken, align: usize) {
-        let mut giving = self.settings.source.give(0);
-        // SAFETY: taken with this size and alignment, and not used.
-        unsafe { giving.add(taken.start, taken.size, align, taken.link) };
-        giving.finish();
-        self.credit(taken.size);
     }
 
     /// Gives slabs back, which are on no list any more. Returns their bytes.
