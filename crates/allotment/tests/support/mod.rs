@@ -11,6 +11,8 @@ pub mod input;
 #[cfg(test)]
 pub mod kernel;
 pub mod layout_checks;
+pub mod list;
+pub mod list_program;
 pub mod model;
 pub mod program;
 pub mod setup;

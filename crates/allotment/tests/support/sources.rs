@@ -83,6 +83,13 @@ impl Recorder {
         locked(&self.state).lent.values().map(Layout::size).sum()
     }
 
+    /// The start of the block that is lent and has this address in it.
+    pub fn block_of(&self, address: usize) -> Option<usize> {
+        let state = locked(&self.state);
+        let (&first, layout) = state.lent.range(..=address).next_back()?;
+        (address < first + layout.size()).then_some(first)
+    }
+
     /// Whether a range lies in one block that is lent.
     pub fn holds(&self, start: usize, len: usize) -> bool {
         let state = locked(&self.state);
