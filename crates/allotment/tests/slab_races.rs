@@ -15,7 +15,7 @@ fn time() -> Duration {
 
 #[test]
 fn a_free_while_waiters_come_and_go_is_no_double_free() {
-    // Each page is a call to malloc, for which threads wait in turn; frees of sparse pages join runs meanwhile.
+    // Each page is a call to malloc, for which threads wait in turn; frees of sparse pages wait to go back meanwhile.
     let slab = Slab::<[u64; 8]>::builder().source(Malloc).release(Release::AtOnce).build();
     let stop = AtomicBool::new(false);
     let pool = Mutex::new(Vec::new());
@@ -83,4 +83,54 @@ fn an_old_hint_leads_no_short_life_to_a_page_of_long_ones() {
         let short: Vec<_> = (0..5000).map(|_| slab.alloc([0; 8])).collect();
         assert!(pages(&long).is_disjoint(&pages(&short)));
     }
+}
+
+#[test]
+fn a_page_claimed_past_its_old_hint_serves_no_other_lifetime() {
+    // Pages that are kept empty keep their hints when their thread comes back to them.
+    let slab = Slab::<[u64; 512]>::builder().release(Release::Keep(1 << 30)).build();
+    let page = |value: &SlabBox<[u64; 512]>| (&raw const **value).addr() >> 16;
+    let make_long = || (0..64).map(|_| slab.alloc_for(Lifetime::Long, [1; 512]));
+    make_long().collect::<Vec<_>>().into_iter().for_each(drop);
+    slab.flush();
+    let mut number = 0;
+    let mut long: Vec<_> = make_long().collect();
+    long.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    slab.flush();
+    let taken: BTreeSet<_> = long.iter().map(page).collect();
+    let short: Vec<_> = (0..200).map(|_| slab.alloc([0; 512])).collect();
+    let mixed = short.iter().filter(|value| taken.contains(&page(value))).count();
+    assert_eq!(mixed, 0, "short-lived objects on pages of long-lived ones");
+}
+
+#[test]
+fn threads_that_trim_while_others_grow_cost_no_structures_and_no_objects() {
+    let budget = Budget::new(8 << 20);
+    let slab = Slab::<[u64; 8]>::builder().release(Release::AtOnce).budget(&budget).build();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    slab.trim();
+                }
+            });
+        }
+        let until = Instant::now() + time();
+        while Instant::now() < until {
+            // Half of the cap lives at the most.
+            let values: Vec<_> = (0..60_000)
+                .map(|_| slab.try_alloc([7; 8]).expect("there is room for it"))
+                .collect();
+            drop(values);
+            slab.flush();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    slab.trim();
+    let left = slab.statistics();
+    assert_eq!((left.live_objects, left.chunks), (0, 0), "slots were lost");
 }

@@ -223,6 +223,7 @@ impl Core {
     /// In a child made by fork, before anything else: the threads that waited are not here.
     pub(super) fn now_a_child(&self) {
         self.attention.fetch_and(!WAITERS, Ordering::SeqCst);
+        self.yard.now_a_child();
         if !self.spans.is_inherited() {
             self.attention.fetch_or(ORPHANED, Ordering::SeqCst);
             self.mark_all();
@@ -514,8 +515,14 @@ impl Core {
         self.check_parentage().ok()?;
         const LISTS: [[usize; BINS + 1]; 2] =
             [[7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST], [15, 14, 13, 12, 11, 10, 9, 8, EMPTY_LIST]];
-        let (claim, kept) = self.yard.claim(&LISTS[lifetime], near)?;
-        Some(self.claimed(claim, kept, lifetime))
+        loop {
+            let (claim, kept) = self.yard.claim(&LISTS[lifetime], near)?;
+            if kept || claim.page().beside.lifetime.load(Ordering::Relaxed) == lifetime as u8 {
+                return Some(self.claimed(claim, kept, lifetime));
+            }
+            // An old hint, of a page that was kept empty and serves the other lifetime now.
+            self.put_back(claim);
+        }
     }
 
     /// Claims a page that the thread had before, if it is worth it: it is kept empty, or has slots. Its hint stays and

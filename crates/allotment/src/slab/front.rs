@@ -532,8 +532,13 @@ impl Front {
             return self.free_otherwise(slot, tag);
         }
         self.put_outgoing_of_another(slot);
-        if self.recalls.get() != core.recalls() {
-            self.recalls.set(core.recalls());
+        self.heed_recalls();
+    }
+
+    /// Gives everything back if somebody was refused a slot since that was last done.
+    pub(super) fn heed_recalls(&self) {
+        let recalls = self.core().recalls();
+        if self.recalls.replace(recalls) != recalls {
             self.flush();
         }
     }
@@ -561,12 +566,12 @@ impl Front {
         // A refill since the last time, or more room: slots were taken in between.
         let more_room = self.room() > self.room_then.replace(self.room());
         let allocates = more_room || self.sent.get() == 0;
-        // SAFETY: the first places hold slots (invariant 4).
-        let slots = unsafe { core::slice::from_raw_parts(self.outgoing_places, outgoing) };
-        self.give_back_as(slots, allocates);
         self.outgoing.store(0, Ordering::Relaxed);
         self.outgoing_pages.set(0);
         self.near_bytes.set(0);
+        // SAFETY: the first places held slots (invariant 4), which are this call's now.
+        let slots = unsafe { core::slice::from_raw_parts(self.outgoing_places, outgoing) };
+        self.give_back_as(slots, allocates);
         // A cache that nobody draws on keeps its pages from becoming empty.
         let sent = self.sent.get() + 1;
         self.sent.set(sent);
@@ -590,12 +595,14 @@ impl Front {
         }
         if tag & MARK != 0 {
             // Somebody was waited for when it was asked before, and is no more.
-            return self.put_outgoing_of_another(slot);
+            self.put_outgoing_of_another(slot);
+        } else {
+            if self.room() == 0 {
+                self.spill();
+            }
+            self.put_one(slot);
         }
-        if self.room() == 0 {
-            self.spill();
-        }
-        self.put_one(slot);
+        self.heed_recalls();
     }
 
     /// Makes room in a full cache. A thread that has taken as many slots as the cache holds gets a larger one, up to the

@@ -256,7 +256,9 @@ impl RawSlab {
                     }
                 }
                 // SAFETY: as above.
-                unsafe { &*front }.give_back(slots);
+                let front = unsafe { &*front };
+                front.give_back(slots);
+                front.heed_recalls();
                 core.tell_waiters();
             }
             // SAFETY: passed on to the caller.
@@ -329,8 +331,8 @@ impl RawSlab {
     }
 
     /// Switches packing on or off, while threads run. With it, each thread looks for the fullest page whenever its
-    /// cache is empty; without, it first uses up the page that it has. Either way a thread that needs another page
-    /// takes the fullest that is listed, and slots of pages that are less than three quarters full are not used
+    /// cache is empty; without, it first uses up the page that it has, then those that it had not long ago, and then takes
+    /// the fullest that is listed. Either way slots of pages that are less than three quarters full are not used
     /// again before they went back.
     pub fn set_packing(&self, packing: bool) {
         self.core().set_packing(packing);

@@ -6,6 +6,8 @@
 //!    dropped: references to them are valid as long as a reference to the yard.
 //! 2. A descriptor is issued once, and is then in one place: with its page, or on the stack of vacant ones.
 //! 3. The fields of [`Place`] are written by the thread that has the page's claim or has just taken it up.
+//! 4. A vacant descriptor is taken up, or held while the memory of its bitmap is given back, by the one thread that
+//!    exchanges its `vacancy`. The words of its bitmap are zero.
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
@@ -34,6 +36,7 @@ pub(super) struct Place {
     pub segment: AtomicU32,
     /// A [`Lifetime`](super::Lifetime) as a number.
     pub lifetime: AtomicU8,
+    vacancy: AtomicU8,
     index: u32,
     next: AtomicU32,
 }
@@ -51,8 +54,10 @@ struct Line(
     #[expect(dead_code)] [AtomicU64; LINE],
 );
 
-/// In the place of a lifetime: a vacant descriptor that a thread has set aside.
-const SET_ASIDE: u8 = u8::MAX;
+/// Whose a descriptor is: a page's, or about to be; nobody's; or a thread's that gives its bitmap's memory back.
+const IN_USE: u8 = 0;
+const VACANT: u8 = 1;
+const HELD: u8 = 2;
 
 struct Part {
     pages: Structures<SlabPage>,
@@ -134,8 +139,8 @@ impl Yard {
         charge: impl Fn(usize) -> Result<(), AllocError>,
         credit: impl Fn(usize),
     ) -> Result<&SlabPage, AllocError> {
-        if let Some(index) = self.vacant.pop(self) {
-            return Ok(self.page(index).expect("issued"));
+        if let Some(page) = self.pop_vacant() {
+            return Ok(page);
         }
         let mut index = self.issued.load(Ordering::Relaxed);
         loop {
@@ -157,54 +162,61 @@ impl Yard {
         }
     }
 
+    /// Takes a vacant descriptor. Those whose bitmaps' memory is being given back are passed over.
+    fn pop_vacant(&self) -> Option<&SlabPage> {
+        let (mut first, mut last) = (NIL, NIL);
+        let page = loop {
+            let Some(page) = self.vacant.pop(self).and_then(|index| self.page(index)) else {
+                break None;
+            };
+            if page.beside.change_vacancy(VACANT, IN_USE) {
+                break Some(page);
+            }
+            page.beside.next.store(first, Ordering::Relaxed);
+            first = page.beside.index;
+            last = if last == NIL { first } else { last };
+        };
+        if first != NIL {
+            self.vacant.push_chain(self, first, last);
+        }
+        page
+    }
+
     /// Gives a descriptor back whose page is released or never was.
     pub(super) fn give_vacant(&self, page: &SlabPage) {
+        page.beside.set_vacancy(VACANT);
         self.vacant.push(self, page.beside.index);
     }
 
     /// Gives the memory of bitmaps back that no page has: whole hardware pages of them, whose words are zero, and read
     /// zero when they are next touched.
     pub(super) fn discard_vacant(&self) {
-        // Nobody else takes these up meanwhile; who finds none vacant issues new ones.
-        let first = self.vacant.take_all();
-        let mut last = first;
-        let mut next = first;
-        while next != NIL {
-            let place = &self.page(next).expect("issued").beside;
-            place.lifetime.store(SET_ASIDE, Ordering::Relaxed);
-            last = next;
-            next = place.next.load(Ordering::Relaxed);
-        }
         for part in (0..PARTS).map_while(|part| self.part(part)) {
-            self.discard_set_aside(part);
-        }
-        let mut next = first;
-        while next != NIL {
-            let place = &self.page(next).expect("issued").beside;
-            place.lifetime.store(0, Ordering::Relaxed);
-            next = place.next.load(Ordering::Relaxed);
-        }
-        if first != NIL {
-            self.vacant.push_chain(self, first, last);
+            let unit = os::page_size();
+            let each = self.lines() * size_of::<Line>();
+            let start = part.bits.as_ptr().cast::<u8>();
+            let bytes = part.pages.len() * each;
+            let mut page = align_up(start.addr().get(), unit) - start.addr().get();
+            while page + unit <= bytes {
+                let over = &part.pages[page / each..(page + unit).div_ceil(each)];
+                let held = over.iter().take_while(|page| page.beside.hold()).count();
+                if held == over.len() {
+                    // SAFETY: a hardware page of the block, in which all words are zero: those of vacant descriptors that
+                    // are held here, so that nobody takes one up (4). Other threads may read them, and read the same
+                    // after. Refused, it changes nothing.
+                    let _ = unsafe { os::discard(start.add(page), unit) };
+                }
+                over[..held].iter().for_each(|page| page.beside.set_vacancy(VACANT));
+                page += unit;
+            }
         }
     }
 
-    /// Discards the hardware pages of a part's bitmaps that are all of descriptors set aside.
-    fn discard_set_aside(&self, part: &Part) {
-        let unit = os::page_size();
-        let each = self.lines() * size_of::<Line>();
-        let start = part.bits.as_ptr().cast::<u8>();
-        let bytes = part.pages.len() * each;
-        let mut page = align_up(start.addr().get(), unit) - start.addr().get();
-        while page + unit <= bytes {
-            let mut over = part.pages[page / each..(page + unit).div_ceil(each)].iter();
-            if over.all(|page| page.beside.lifetime.load(Ordering::Relaxed) == SET_ASIDE) {
-                // SAFETY: a hardware page of the block, in which all words are zero: those of vacant descriptors, which
-                // this thread alone can take up. Other threads may read them, and read the same after. Refused, it
-                // changes nothing.
-                let _ = unsafe { os::discard(start.add(page), unit) };
-            }
-            page += unit;
+    /// In a child made by fork: a thread that held vacant descriptors is not here.
+    pub(super) fn now_a_child(&self) {
+        for page in self.all() {
+            let vacancy = &page.beside.vacancy;
+            let _ = vacancy.compare_exchange(HELD, VACANT, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -255,6 +267,7 @@ impl Yard {
                 units: AtomicU32::new(0),
                 segment: AtomicU32::new(0),
                 lifetime: AtomicU8::new(0),
+                vacancy: AtomicU8::new(IN_USE),
                 index: first + page as u32,
                 next: AtomicU32::new(0),
             };
@@ -300,6 +313,20 @@ impl Lists for Place {
 }
 
 impl Place {
+    fn change_vacancy(&self, from: u8, to: u8) -> bool {
+        // Acquire and Release: what one holder did to the bitmap's memory comes before what the next does.
+        self.vacancy.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn set_vacancy(&self, vacancy: u8) {
+        self.vacancy.store(vacancy, Ordering::Release);
+    }
+
+    /// Keeps a vacant descriptor from being taken up; whether it was vacant.
+    fn hold(&self) -> bool {
+        self.change_vacancy(VACANT, HELD)
+    }
+
     pub(super) fn index(&self) -> u32 {
         self.index
     }
