@@ -1,4 +1,4 @@
-//! Freed arena memory is poisoned: AddressSanitizer and Valgrind catch who touches it.
+//! Freed memory of arenas and free lists is poisoned: AddressSanitizer and Valgrind catch who touches it.
 //!
 //! Each test runs one misuse in a child process under the tool that `ALLOTMENT_EXPECT_TOOL` names (`asan` or
 //! `valgrind`; `.ci/sanitizers` sets it) and looks for the tool's report. Without one it says that it skips.
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::process::{Command, Output};
 use std::ptr::NonNull;
 
-use allotment::{Arena, ArenaVec, Release, Retain, recycler};
+use allotment::{Arena, ArenaVec, FreeList, ListBox, RawFreeList, Release, Retain, recycler};
 
 /// The case that a child process runs.
 const CASE: &str = "ALLOTMENT_SANITIZER_CASE";
@@ -179,8 +179,110 @@ fn run_case(case: &str) {
                 println!("seven");
             }
         }
+        other => run_list_case(other),
+    }
+}
+
+/// As above, for a free list.
+fn run_list_case(case: &str) {
+    let list = RawFreeList::new(Layout::new::<[u64; 3]>());
+    let kept = list.alloc();
+    fill(kept, 24);
+    let free = |object: NonNull<u8>| {
+        // SAFETY: allocated below, and freed once.
+        unsafe { list.free(object) };
+        object.as_ptr()
+    };
+    match case {
+        "clean list" => clean_list(&list),
+        "write to a freed object of a list" => write(free(list.alloc())),
+        "read of a freed object of a list" => {
+            let object = list.alloc();
+            fill(object, 24);
+            read(free(object).wrapping_add(23));
+        }
+        "write to the object that was freed last but a thousand" => {
+            let object = free(list.alloc());
+            for _ in 0..1000 {
+                free(list.alloc());
+            }
+            write(object);
+        }
+        "write to a value whose box was dropped" => {
+            let values = FreeList::new();
+            let _kept = values.alloc([1u64; 3]);
+            let mut boxed = values.alloc([1u64; 3]);
+            let value = bytes_of(&mut *boxed);
+            drop(boxed);
+            write(value);
+        }
+        "overrun of a list's object by one byte" => write(kept.as_ptr().wrapping_add(24)),
+        "read behind an object of a list's run" => {
+            let run = list.alloc_run(3);
+            read(run.as_ptr().wrapping_add(list.stride() + 24));
+        }
+        "write to a freed object of a list's run" => {
+            let run = list.alloc_run(3);
+            // SAFETY: the run has three.
+            write(free(unsafe { run.add(list.stride()) }));
+        }
+        "read of a place that nobody had" => {
+            read(kept.as_ptr().wrapping_add(5 * list.stride()));
+        }
+        "write to a list's slab that a trim gave back" => {
+            // SAFETY: the only object.
+            unsafe { list.free(kept) };
+            assert!(list.trim() > 0);
+            write(kept.as_ptr());
+        }
+        "write to a list's slab that went to the recycler" => {
+            let list = RawFreeList::builder(EIGHT).objects_per_slab(20_000).build();
+            let object = list.alloc();
+            drop(list);
+            assert!(recycler().cached_bytes() > 0, "the slab is cached");
+            write(object.as_ptr());
+        }
+        "branch on bytes of a list's object that were never written" => {
+            let object = list.alloc();
+            fill(object, 24);
+            free(object);
+            for _ in 0..2000 {
+                free(list.alloc());
+            }
+            let again = list.alloc();
+            // SAFETY: the object's own bytes, which the tool must know to be unwritten.
+            if black_box(unsafe { again.cast::<u64>().read_volatile() }) == 7 {
+                println!("seven");
+            }
+        }
         other => panic!("no case '{other}'"),
     }
+}
+
+/// Every way to get and give back objects of a list, each byte of them touched.
+fn clean_list(list: &RawFreeList) {
+    for _ in 0..3 {
+        let mut objects: Vec<_> = (0..3000).map(|_| list.alloc()).collect();
+        let run = list.alloc_run(1000);
+        // SAFETY: the run has so many.
+        objects.extend((0..1000).map(|index| unsafe { run.add(index * list.stride()) }));
+        objects.push(list.alloc_fresh());
+        for object in objects {
+            fill(object, 24);
+            // SAFETY: allocated above, and freed once.
+            unsafe { list.free(object) };
+        }
+        list.trim();
+    }
+    for hardened in [false, true] {
+        let values = FreeList::builder().hardened(hardened).build();
+        let mut boxes: Vec<ListBox<'_, String>> =
+            (0..2000).map(|number| values.alloc(number.to_string())).collect();
+        boxes.retain(|boxed| boxed.len() < 4);
+        boxes.extend(values.run(50).map(|slot| slot.fill("of a run".to_owned())));
+        assert_eq!(boxes.iter().map(|boxed| boxed.len()).sum::<usize>(), 2890 + 400);
+    }
+    recycler().trim();
 }
 
 /// Every way to get and give back memory, each byte of it touched.
@@ -236,11 +338,13 @@ fn the_child_runs_its_case() {
 
 #[test]
 fn what_is_right_makes_no_report() {
-    let Some((_, output)) = run("clean") else { return };
-    let report = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{report}");
-    for word in ["AddressSanitizer", "Invalid", "uninitialised"] {
-        assert!(!report.contains(word), "{report}");
+    for case in ["clean", "clean list"] {
+        let Some((_, output)) = run(case) else { return };
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{report}");
+        for word in ["AddressSanitizer", "Invalid", "uninitialised"] {
+            assert!(!report.contains(word), "{report}");
+        }
     }
 }
 
@@ -315,13 +419,52 @@ fn a_read_of_the_free_part_of_a_recycled_chunk_is_caught() {
 }
 
 #[test]
+fn a_write_to_a_freed_object_of_a_list_is_caught() {
+    is_caught("write to a freed object of a list", Access::Write);
+    is_caught("write to a freed object of a list's run", Access::Write);
+    is_caught("write to a value whose box was dropped", Access::Write);
+}
+
+#[test]
+fn a_read_of_a_freed_object_of_a_list_is_caught() {
+    is_caught("read of a freed object of a list", Access::Read);
+}
+
+#[test]
+fn a_write_to_an_object_of_a_list_is_caught_while_it_rests() {
+    is_caught("write to the object that was freed last but a thousand", Access::Write);
+}
+
+#[test]
+fn an_overrun_of_a_lists_object_is_caught() {
+    is_caught("overrun of a list's object by one byte", Access::Write);
+    is_caught("read behind an object of a list's run", Access::Read);
+}
+
+#[test]
+fn a_read_of_a_lists_place_that_nobody_had_is_caught() {
+    is_caught("read of a place that nobody had", Access::Read);
+}
+
+#[test]
+fn a_write_to_a_slab_that_a_list_gave_back_is_caught() {
+    is_caught("write to a list's slab that a trim gave back", Access::Write);
+    is_caught("write to a list's slab that went to the recycler", Access::Write);
+}
+
+#[test]
 fn recycled_bytes_count_as_unwritten_for_valgrind() {
     if expected_tool() == Some(Tool::AddressSanitizer) {
         println!("skipped: AddressSanitizer does not know which bytes were written");
         return;
     }
-    let Some((_, output)) = run("branch on bytes that were never written") else { return };
-    let report = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(99), "{report}");
-    assert!(report.contains("depends on uninitialised value"), "{report}");
+    for case in [
+        "branch on bytes that were never written",
+        "branch on bytes of a list's object that were never written",
+    ] {
+        let Some((_, output)) = run(case) else { return };
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(99), "{report}");
+        assert!(report.contains("depends on uninitialised value"), "{report}");
+    }
 }

@@ -1,0 +1,253 @@
+//! Bad input to free lists: absurd alignments, sizes, counts and names are errors or have a defined result.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use allotment::{
+    Budget, ErrorKind, FreeList, MAX_NAME_LEN, Malloc, Mmap, RawFreeList, SharedSource,
+};
+use support::child::{self, Child};
+use support::list::{self, free_all, stamped, under_a_tool};
+use support::slab::{assert_apart, layout};
+use support::slab_program::assert_refusal;
+use support::sources::{Recorder, Refuse};
+
+#[test]
+fn any_alignment_up_to_the_absurd_is_had_or_refused() {
+    for hardened in [false, true] {
+        for source in [SharedSource::default(), Mmap::huge_pages().into(), Malloc.into()] {
+            for bits in (0..=22).step_by(if hardened { 3 } else { 2 }) {
+                for size in [0, 9000] {
+                    let list = RawFreeList::builder(layout(size, 1 << bits))
+                        .source(source.clone())
+                        .hardened(hardened)
+                        .build();
+                    let count = if bits < 16 { 100 } else { 2 };
+                    let mut objects = stamped(&list, count);
+                    objects.extend(list::stamped_run(&list, 3));
+                    assert_apart(&objects);
+                    list::assert_exact(&list, count + 3, None);
+                    free_all(&list, objects);
+                    list::assert_empties(&list);
+                }
+            }
+        }
+    }
+    for bits in 40..=62 {
+        for hardened in [false, true] {
+            let refused =
+                match RawFreeList::builder(layout(1, 1 << bits)).hardened(hardened).try_build() {
+                    Err(error) => error,
+                    Ok(list) => list.try_alloc().expect_err("terabytes"),
+                };
+            assert!(
+                matches!(
+                    refused.kind(),
+                    ErrorKind::SizeOverflow | ErrorKind::SourceRefused | ErrorKind::System(_)
+                ),
+                "2^{bits}: {refused}"
+            );
+        }
+    }
+}
+
+fn assert_too_much(error: allotment::AllocError) {
+    if error.kind() != ErrorKind::SizeOverflow {
+        assert_refusal(error);
+    }
+}
+
+#[test]
+fn sizes_up_to_the_largest_are_had_or_refused_in_any_mode() {
+    for hardened in [false, true] {
+        for source in [SharedSource::default(), Mmap::small_pages().into(), Malloc.into()] {
+            for bits in 43..=63 {
+                for size in [(1usize << bits) - 4096, (1 << bits) - 8] {
+                    let builder = RawFreeList::builder(layout(size, 8)).source(source.clone());
+                    let list = match builder.hardened(hardened).try_build() {
+                        Ok(list) => list,
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::SizeOverflow, "{error}");
+                            continue;
+                        }
+                    };
+                    assert_too_much(list.try_alloc().expect_err("terabytes"));
+                    assert_too_much(list.try_alloc_fresh().expect_err("terabytes"));
+                    assert_too_much(list.try_alloc_run(3).expect_err("terabytes"));
+                    list::assert_exact(&list, 0, None);
+                    assert_eq!(list.trim(), 0);
+                }
+            }
+        }
+    }
+    let error = RawFreeList::try_new(layout(isize::MAX as usize, 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SizeOverflow);
+}
+
+#[test]
+fn runs_of_more_objects_than_addresses_are_refused_at_once() {
+    for hardened in [false, true] {
+        for size in [0, 1, 8, 64, 5000, 1 << 20] {
+            let recorder = Recorder::new(Malloc, Refuse::None);
+            let list = RawFreeList::builder(layout(size, 8))
+                .source(recorder.clone())
+                .hardened(hardened)
+                .build();
+            let objects = stamped(&list, 3);
+            let before = (list.statistics(), recorder.calls());
+            for count in [usize::MAX, usize::MAX / 2, usize::MAX / list.stride()] {
+                let error = list.try_alloc_run(count).unwrap_err();
+                if hardened || under_a_tool() {
+                    // Their notes have no room before they themselves have none.
+                    assert_too_much(error);
+                } else {
+                    assert_eq!(error.kind(), ErrorKind::SizeOverflow, "{count} of {size}");
+                }
+                assert_eq!((list.statistics(), recorder.calls()), before);
+            }
+            free_all(&list, objects);
+            list::assert_empties(&list);
+        }
+    }
+    let typed = FreeList::<[u64; 9]>::new();
+    assert!(typed.try_run(usize::MAX).is_err());
+    list::assert_empties(typed.raw());
+}
+
+#[test]
+fn slabs_of_more_objects_than_addresses_are_refused_when_one_is_needed() {
+    for hardened in [false, true] {
+        let recorder = Recorder::new(Malloc, Refuse::None);
+        for objects in [usize::MAX, usize::MAX / 8, isize::MAX as usize] {
+            let list = RawFreeList::builder(layout(64, 8))
+                .source(recorder.clone())
+                .hardened(hardened)
+                .objects_per_slab(objects)
+                .build();
+            assert_eq!(list.try_alloc().unwrap_err().kind(), ErrorKind::SizeOverflow);
+            assert_eq!(list.try_alloc_run(7).unwrap_err().kind(), ErrorKind::SizeOverflow);
+            assert_eq!(list.try_alloc_fresh().unwrap_err().kind(), ErrorKind::SizeOverflow);
+            list::assert_exact(&list, 0, None);
+        }
+        assert_eq!(recorder.calls(), 0);
+    }
+    // What fits the address space and no machine is the source's to refuse.
+    let list = RawFreeList::builder(layout(64, 8)).objects_per_slab(1 << 50).build();
+    assert_refusal(list.try_alloc().unwrap_err());
+    list::assert_empties(&list);
+}
+
+#[test]
+fn none_is_a_defined_amount() {
+    // No objects a slab is as if nothing was said.
+    let list = RawFreeList::builder(layout(64, 8)).objects_per_slab(0).build();
+    let said_nothing = RawFreeList::new(layout(64, 8));
+    let (objects, others) = (stamped(&list, 1000), stamped(&said_nothing, 1000));
+    if !under_a_tool() {
+        assert!(list.statistics().chunks > 1, "they grow");
+    }
+    free_all(&list, objects);
+    free_all(&said_nothing, others);
+    let empty = RawFreeList::new(layout(0, 1));
+    assert_eq!(empty.trim(), 0);
+    let objects = stamped(&empty, 3000);
+    assert_apart(&objects);
+    list::assert_exact(&empty, 3000, None);
+    free_all(&empty, objects);
+    list::assert_empties(&empty);
+    // A list that nobody used holds nothing.
+    list::assert_empties(&RawFreeList::new(layout(64, 8)));
+}
+
+#[test]
+fn a_budget_is_kept_to_the_byte_and_the_list_goes_on_below_it() {
+    for hardened in [false, true] {
+        for objects_per_slab in [0, 1, 100] {
+            let budget = Budget::new(200_000);
+            let list = RawFreeList::builder(layout(64, 8))
+                .budget(&budget)
+                .hardened(hardened)
+                .objects_per_slab(objects_per_slab)
+                .build();
+            for _ in 0..3 {
+                let mut objects = Vec::new();
+                let error = loop {
+                    match list.try_alloc() {
+                        Ok(object) => objects.push(object),
+                        Err(error) => break error,
+                    }
+                };
+                assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+                assert!(objects.len() > 1000, "{} objects", objects.len());
+                list::assert_exact(&list, objects.len(), Some(&budget));
+                assert_eq!(list.try_alloc_run(5000).unwrap_err().kind(), ErrorKind::BudgetExceeded);
+                let count = objects.len();
+                // One that goes makes room for one.
+                let last = objects.pop().expect("many");
+                // SAFETY: allocated above, each freed once.
+                unsafe { list.free(last) };
+                objects.push(list.try_alloc().expect("there is room for one"));
+                assert_eq!(objects.len(), count);
+                // SAFETY: as above.
+                objects.into_iter().for_each(|object| unsafe { list.free(object) });
+                list::assert_exact(&list, 0, Some(&budget));
+            }
+            list::assert_empties(&list);
+            assert_eq!(budget.used(), 0);
+        }
+    }
+    let list = RawFreeList::builder(layout(64, 8)).budget(&Budget::new(0)).build();
+    assert_eq!(list.try_alloc().unwrap_err().kind(), ErrorKind::BudgetExceeded);
+}
+
+#[test]
+fn a_name_may_be_as_long_as_is_said_and_no_longer() {
+    let budget = Budget::new(1 << 20);
+    let longest = "n".repeat(MAX_NAME_LEN);
+    let named = |name: &str| RawFreeList::builder(layout(8, 8)).name(name).budget(&budget);
+    let list = named(&longest).build();
+    assert_eq!(list.name(), Some(longest.as_str()));
+    drop(list);
+    let longer = longest + "n";
+    assert_eq!(named(&longer).try_build().unwrap_err().kind(), ErrorKind::NameTooLong);
+    let typed = FreeList::<u8>::builder().name(longer).try_build();
+    assert_eq!(typed.unwrap_err().kind(), ErrorKind::NameTooLong);
+    assert_eq!(budget.used(), 0);
+    assert_eq!(named("").build().name(), Some(""));
+}
+
+#[test]
+fn an_infallible_call_that_fails_prints_the_cause_and_aborts() {
+    let test = "an_infallible_call_that_fails_prints_the_cause_and_aborts";
+    type Body = fn(&FreeList<u64>);
+    let calls: [(&str, Body); 7] = [
+        ("alloc", |list| core::mem::forget(list.alloc(1))),
+        ("alloc with", |list| core::mem::forget(list.alloc_with(|| 1))),
+        ("slot", |list| core::mem::forget(list.slot())),
+        ("run", |list| core::mem::forget(list.run(7))),
+        ("copy", |list| core::mem::forget(list.copy_in_order((), |(), _| 1))),
+        ("raw", |list| assert!(list.raw().alloc().addr().get() > 0)),
+        ("fresh", |list| assert!(list.raw().alloc_fresh().addr().get() > 0)),
+    ];
+    for (call, body) in calls {
+        if child::is(call) {
+            let list = FreeList::<u64>::builder().budget(&Budget::new(20_000)).build();
+            (0..10_000).for_each(|_| body(&list));
+            unreachable!("the budget is smaller");
+        }
+    }
+    if child::is("name") {
+        let _ = RawFreeList::builder(layout(8, 8)).name("n".repeat(MAX_NAME_LEN + 1)).build();
+    }
+    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_none() {
+        for (call, _) in calls {
+            let stderr = Child::new(test, call).aborts();
+            assert!(
+                stderr.contains("allotment: ") && stderr.contains("budget"),
+                "{call}: {stderr}"
+            );
+        }
+        let stderr = Child::new(test, "name").aborts();
+        assert!(stderr.contains("allotment: a name of 65 bytes"), "{stderr}");
+    }
+}

@@ -1,0 +1,431 @@
+//! The free list's hardened mode: each misuse, in a process of its own, is named and stopped.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::ptr::NonNull;
+
+use allotment::{
+    Arena, File, FreeList, FreeListBuilder, Malloc, RawFreeList, RawSlab, SharedSource,
+};
+use support::child::{self, Child};
+use support::list::{self, free_all, objects_of, stamped, stamped_run};
+use support::setup::file_directory;
+use support::slab::{assert_apart, layout};
+
+const SIZE: usize = 24;
+/// Behind an object: what is more than its size in its place.
+const ZONE: usize = 24;
+
+/// One of several in a test, and the role of its child.
+type Way<F> = (&'static str, F);
+type Does = fn(&RawFreeList, NonNull<u8>);
+type Makes = fn(&RawFreeList) -> NonNull<u8>;
+
+fn named(name: &str) -> FreeListBuilder<RawFreeList> {
+    RawFreeList::builder(layout(SIZE, 8)).name(name)
+}
+
+fn hardened() -> RawFreeList {
+    named("victim").hardened(true).build()
+}
+
+/// An object, whose address the parent is told.
+fn object(list: &RawFreeList) -> NonNull<u8> {
+    let object = list.alloc();
+    tell(object);
+    object
+}
+
+fn tell(address: NonNull<u8>) {
+    eprintln!("address={:#x}", address.addr().get());
+}
+
+/// Any address at all.
+fn garbage(address: usize) -> NonNull<u8> {
+    let garbage = NonNull::new(core::ptr::without_provenance_mut(address)).expect("not null");
+    tell(garbage);
+    garbage
+}
+
+/// Frees, rightly or not.
+fn free(list: &RawFreeList, object: NonNull<u8>) {
+    // SAFETY: none: this is the misuse, or what comes before it.
+    unsafe { list.free(object) }
+}
+
+/// Writes, rightly or not.
+fn write(object: NonNull<u8>, offset: usize) {
+    // SAFETY: none: this is the misuse. The slab is there.
+    unsafe { object.add(offset).write(1) }
+}
+
+/// Runs `misuse` in a child, which must abort with one line that has these words, the list's name, its size and the
+/// address that was told last.
+fn is_stopped(test: &str, words: &str, misuse: impl Fn()) -> String {
+    is_stopped_as(test, test, words, misuse)
+}
+
+/// As above, for one of several in a test.
+fn is_stopped_as(test: &str, role: &str, words: &str, misuse: impl Fn()) -> String {
+    if child::is(role) {
+        misuse();
+        panic!("the misuse was not caught");
+    }
+    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
+        // The child of another one.
+        return String::new();
+    }
+    let stderr = Child::new(test, role).aborts();
+    let told = stderr.lines().filter_map(|line| line.strip_prefix("address=")).next_back();
+    let address = told.expect("the child told the address");
+    let line = stderr
+        .lines()
+        .find(|line| line.starts_with("allotment: free list 'victim': "))
+        .unwrap_or_else(|| panic!("no line of the list:\n{stderr}"));
+    assert!(line.contains(words), "{line}");
+    assert!(line.contains(&format!("{SIZE} bytes at {address}")), "{line} (told {address})");
+    line.to_owned()
+}
+
+#[test]
+fn a_double_free_is_stopped() {
+    let test = "a_double_free_is_stopped";
+    let ways: [Way<Does>; 3] = [
+        ("by address", free),
+        // SAFETY: none: this is the misuse.
+        ("by a slot of a run", |list, object| {
+            let run = list.alloc_run(5);
+            objects_of(list, run, 5).for_each(|object| free(list, object));
+            free(list, object);
+        }),
+        ("after a trim", |list, object| {
+            list.trim();
+            free(list, object);
+        }),
+    ];
+    for (way, free_again) in ways {
+        is_stopped_as(test, way, "double free", || {
+            let list = hardened();
+            let _stays = list.alloc();
+            let object = object(&list);
+            free(&list, object);
+            free_again(&list, object);
+        });
+    }
+}
+
+#[test]
+fn an_object_of_a_run_that_is_freed_twice_is_stopped() {
+    is_stopped("an_object_of_a_run_that_is_freed_twice_is_stopped", "double free", || {
+        let list = hardened();
+        let run = list.alloc_run(100);
+        let third = objects_of(&list, run, 100).nth(2).expect("a hundred");
+        tell(third);
+        objects_of(&list, run, 100).for_each(|object| free(&list, object));
+        free(&list, third);
+    });
+}
+
+#[test]
+fn a_box_that_is_made_of_a_freed_one_is_stopped_when_it_is_dropped() {
+    let test = "a_box_that_is_made_of_a_freed_one_is_stopped_when_it_is_dropped";
+    is_stopped(test, "double free", || {
+        let list = FreeList::<[u64; 3]>::builder().name("victim").hardened(true).build();
+        let raw = allotment::ListBox::into_raw(list.alloc([1; 3]));
+        tell(raw.cast());
+        // SAFETY: none for the second: this is the misuse.
+        unsafe {
+            drop(list.from_raw(raw));
+            drop(list.from_raw(raw));
+        }
+    });
+}
+
+#[test]
+fn a_stale_free_is_stopped_while_the_object_rests() {
+    is_stopped("a_stale_free_is_stopped_while_the_object_rests", "double free", || {
+        let list = hardened();
+        let stale = object(&list);
+        free(&list, stale);
+        // New objects don't get the place, whatever comes and goes.
+        for _ in 0..1000 {
+            let new = list.alloc();
+            assert_ne!(new, stale);
+            free(&list, new);
+        }
+        free(&list, stale);
+    });
+}
+
+#[test]
+fn a_stale_free_is_stopped_after_the_rest_where_the_place_is_free() {
+    let test = "a_stale_free_is_stopped_after_the_rest_where_the_place_is_free";
+    is_stopped(test, "double free", || {
+        let list = hardened();
+        let stale = object(&list);
+        let others = stamped(&list, 3000);
+        free(&list, stale);
+        free_all(&list, others.into_iter().take(2000));
+        free(&list, stale);
+    });
+}
+
+#[test]
+fn foreign_pointers_of_all_sorts_are_stopped() {
+    let test = "foreign_pointers_of_all_sorts_are_stopped";
+    let pointers: [Way<Makes>; 11] = [
+        ("mallocs", |_| {
+            let block = NonNull::from(Box::leak(Box::new(7u64))).cast();
+            tell(block);
+            block
+        }),
+        ("the stack", |_| {
+            let mut local = 7u64;
+            garbage((&raw mut local).addr())
+        }),
+        ("code", |_| garbage(tell as *const () as usize)),
+        ("the middle of an object", |list| garbage(list.alloc().addr().get() + 8)),
+        ("the second byte of an object", |list| garbage(list.alloc().addr().get() + 1)),
+        ("behind an object", |list| garbage(list.alloc().addr().get() + SIZE)),
+        ("a place that nobody had", |list| garbage(list.alloc().addr().get() + 10 * list.stride())),
+        ("the beginning of a slab", |list| garbage(list.alloc().addr().get() & !0xffff)),
+        ("one", |_| garbage(1)),
+        ("the last user address", |_| garbage((1 << 47) - 8)),
+        ("no address", |_| garbage(0xdead_beef_dead_bee8)),
+    ];
+    for (role, make) in pointers {
+        let line = is_stopped_as(test, role, "foreign pointer", || {
+            let list = hardened();
+            free(&list, list.alloc());
+            let pointer = make(&list);
+            free(&list, pointer);
+        });
+        assert!(!line.contains("it lies in"), "in none but its own: {line}");
+    }
+}
+
+#[test]
+fn an_object_of_another_list_is_stopped_and_both_are_named() {
+    let test = "an_object_of_another_list_is_stopped_and_both_are_named";
+    let line = is_stopped(test, "foreign pointer", || {
+        let other = named("neighbour").hardened(true).build();
+        let list = hardened();
+        free(&list, list.alloc());
+        free(&list, object(&other));
+    });
+    assert!(line.is_empty() || line.contains("it lies in free list 'neighbour'"), "{line}");
+}
+
+#[test]
+fn an_object_of_another_list_that_is_not_hardened_is_stopped() {
+    let test = "an_object_of_another_list_that_is_not_hardened_is_stopped";
+    is_stopped(test, "foreign pointer", || {
+        let other = named("neighbour").build();
+        free(&hardened(), object(&other));
+    });
+}
+
+#[test]
+fn an_arenas_object_and_a_slabs_are_stopped_and_their_owners_named() {
+    let test = "an_arenas_object_and_a_slabs_are_stopped_and_their_owners_named";
+    let line = is_stopped_as(test, "arena", "foreign pointer", || {
+        let arena = Arena::builder().name("neighbour").hardened(true).build();
+        let object = arena.alloc_layout(layout(SIZE, 8));
+        tell(object);
+        free(&hardened(), object);
+    });
+    assert!(line.is_empty() || line.contains("it lies in arena 'neighbour'"), "{line}");
+    let line = is_stopped_as(test, "slab", "foreign pointer", || {
+        let slab = RawSlab::builder(layout(SIZE, 8)).name("neighbour").build();
+        let object = slab.alloc();
+        tell(object);
+        free(&hardened(), object);
+    });
+    assert!(line.is_empty() || line.contains("it lies in slab 'neighbour'"), "{line}");
+}
+
+#[test]
+fn an_overrun_is_stopped_at_the_free() {
+    let test = "an_overrun_is_stopped_at_the_free";
+    assert_eq!(hardened().stride(), SIZE + ZONE);
+    for offset in [SIZE, SIZE + 7, SIZE + ZONE - 1] {
+        is_stopped_as(test, &format!("single {offset}"), "overrun", || {
+            let list = hardened();
+            let object = object(&list);
+            write(object, offset);
+            free(&list, object);
+        });
+        is_stopped_as(test, &format!("in a run {offset}"), "overrun", || {
+            let list = hardened();
+            let run = list.alloc_run(10);
+            let object = objects_of(&list, run, 10).nth(4).expect("ten");
+            tell(object);
+            write(object, offset);
+            objects_of(&list, run, 10).for_each(|object| free(&list, object));
+        });
+    }
+}
+
+#[test]
+fn an_overrun_of_a_value_is_stopped_when_its_box_is_dropped() {
+    is_stopped("an_overrun_of_a_value_is_stopped_when_its_box_is_dropped", "overrun", || {
+        let list = FreeList::<[u8; SIZE]>::builder().name("victim").hardened(true).build();
+        let mut boxed = list.alloc([1; SIZE]);
+        let object = NonNull::from(&mut *boxed).cast();
+        tell(object);
+        write(object, SIZE);
+        drop(boxed);
+    });
+}
+
+#[test]
+fn a_write_after_free_is_stopped_when_the_place_would_be_used_again() {
+    let test = "a_write_after_free_is_stopped_when_the_place_would_be_used_again";
+    for offset in [0, 5, SIZE - 1, SIZE + 3] {
+        is_stopped_as(test, &format!("byte {offset}"), "write after free", || {
+            let list = hardened();
+            let object = object(&list);
+            let stay = stamped(&list, 10);
+            free(&list, object);
+            write(object, offset);
+            for _ in 0..3000 {
+                free(&list, list.alloc());
+            }
+            free_all(&list, stay);
+        });
+    }
+}
+
+#[test]
+fn a_write_after_free_is_stopped_at_the_trim_or_the_drop() {
+    let test = "a_write_after_free_is_stopped_at_the_trim_or_the_drop";
+    for (end, live) in
+        [("trim", 0), ("drop", 0), ("trim while some live", 3), ("drop while some live", 3)]
+    {
+        is_stopped_as(test, end, "write after free", || {
+            let list = hardened();
+            let _stay: Vec<_> = (0..live).map(|_| list.alloc()).collect();
+            let object = object(&list);
+            free(&list, object);
+            write(object, 7);
+            if end.starts_with("trim") {
+                list.trim();
+                panic!("the trim did not see it");
+            }
+            drop(list);
+        });
+    }
+}
+
+#[test]
+fn a_write_after_the_rest_is_stopped_too() {
+    let test = "a_write_after_the_rest_is_stopped_too";
+    for end in ["used again", "trim", "drop"] {
+        is_stopped_as(test, end, "write after free", || {
+            let list = hardened();
+            let object = object(&list);
+            free(&list, object);
+            let others = stamped(&list, 2000);
+            free_all(&list, others);
+            write(object, 9);
+            match end {
+                "used again" => (0..3000).for_each(|_| drop(stamped(&list, 1))),
+                "trim" => drop(list.trim()),
+                _ => {}
+            }
+        });
+    }
+}
+
+#[test]
+fn a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it() {
+    let test = "a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it";
+    for way in ["single", "run", "rest of a slab"] {
+        is_stopped_as(test, way, "write after free", || {
+            let list = hardened();
+            let first = list.alloc();
+            // SAFETY: the slab has room for more.
+            let next = unsafe { first.add(list.stride()) };
+            tell(next);
+            write(next, 3);
+            match way {
+                "single" => drop(stamped(&list, 1)),
+                "run" => drop(stamped_run(&list, 10)),
+                _ => drop((stamped_run(&list, 100_000), stamped(&list, 2000))),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_list_dropped_with_live_objects_says_so_if_it_is_told_to() {
+    let test = "a_list_dropped_with_live_objects_says_so_if_it_is_told_to";
+    let cases = [
+        (false, None, false),
+        (false, Some(true), true),
+        (true, None, true),
+        (true, Some(false), false),
+    ];
+    if child::is(test) {
+        for (number, (hardened, told, _)) in cases.into_iter().enumerate() {
+            let builder =
+                FreeList::<u64>::builder().name(format!("number {number}")).hardened(hardened);
+            let list = match told {
+                Some(report) => builder.report_live(report).build(),
+                None => builder.build(),
+            };
+            (0..7).for_each(|number| core::mem::forget(list.alloc(number)));
+            drop(list.alloc(8));
+        }
+        // Nothing is said of a list that nothing is left in.
+        let list = FreeList::<u64>::builder().name("number 9").hardened(true).build();
+        drop(list.alloc(1));
+        return;
+    }
+    let text = Child::new(test, test).succeeds();
+    for (number, (_, _, says)) in cases.into_iter().enumerate() {
+        let line = format!(
+            "allotment: free list 'number {number}' dropped with 7 live objects of 8 bytes"
+        );
+        assert_eq!(text.contains(&line), says, "{line}:\n{text}");
+    }
+    assert!(!text.contains("number 9"), "{text}");
+}
+
+#[test]
+fn a_name_with_control_characters_is_one_line_of_the_message() {
+    let test = "a_name_with_control_characters_is_one_line_of_the_message";
+    if child::is(test) {
+        let list = named("two\nlines\u{1b}[31m").hardened(true).build();
+        free(&list, garbage(8));
+    }
+    let stderr = Child::new(test, test).aborts();
+    assert!(
+        stderr
+            .lines()
+            .any(|line| line.starts_with(r"allotment: free list 'two\nlines\u{1b}[31m': ")),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn correct_programs_are_not_stopped_on_any_source() {
+    let file = SharedSource::from(File::in_directory(&file_directory()).unwrap());
+    for source in [SharedSource::default(), Malloc.into(), file] {
+        for size in [0, 1, 24, 100, 5000, 300_000] {
+            let builder =
+                RawFreeList::builder(layout(size, 8)).source(source.clone()).hardened(true);
+            let list = builder.build();
+            for _ in 0..3 {
+                let count = if size < 1000 { 3000 } else { 20 };
+                let mut objects = stamped(&list, count);
+                objects.extend(stamped_run(&list, count));
+                assert_apart(&objects);
+                list::assert_exact(&list, 2 * count, None);
+                free_all(&list, objects);
+            }
+            list::assert_empties(&list);
+        }
+    }
+}
