@@ -40,6 +40,9 @@ pub struct About {
     /// Which objects of one size it gives to whom: what [`with_fixed_size`] needs. `None` if it gives out
     /// none that outlive their task.
     pub fixed_size: Option<FixedSizeAbout>,
+    /// Whether there is to be one for each data structure, instead of one for all of the program: such a row
+    /// tells something where there are many structures alone.
+    pub one_for_each_structure: bool,
     /// Variables, with their values, that the measuring process must have been *started* with for the
     /// allocator to be at its best. They do no harm to the other rows.
     pub environment: &'static [(&'static str, &'static str)],
@@ -81,6 +84,7 @@ impl About {
             tasks,
             any_size: tasks,
             fixed_size: if fixed_size { Some(all) } else { None },
+            one_for_each_structure: false,
             environment: &[],
             handicap: || None,
         }

@@ -1,6 +1,7 @@
 //! Which workloads there are, and in which settings each is run.
 
 use crate::fixed_size::{CHURN_STEPS, Shape};
+use crate::trees::many;
 use std::fmt;
 use std::num::NonZero;
 
@@ -28,7 +29,19 @@ pub(crate) enum Kind {
     FixedSize(Shape),
 }
 
-static CATALOGUE: [Workload; 16] = [
+/// Trees of 2^`exponent` nodes, built and modified.
+macro_rules! tree {
+    ($exponent:literal) => {
+        Workload {
+            name: concat!("tree-", $exponent),
+            meaning: concat!("a search tree of up to 2^", $exponent, " nodes of 32 B: built, modified, freed"),
+            unit: "operation",
+            kind: Kind::FixedSize(Shape::Tree { exponent: $exponent }),
+        }
+    };
+}
+
+static CATALOGUE: [Workload; 25] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -125,6 +138,25 @@ static CATALOGUE: [Workload; 16] = [
         unit: "buffer",
         kind: Kind::FixedSize(Shape::Tiers { reserved: true }),
     },
+    tree!(8),
+    tree!(10),
+    tree!(12),
+    tree!(14),
+    tree!(16),
+    tree!(18),
+    tree!(20),
+    Workload {
+        name: "many-trees-each",
+        meaning: "4096 trees of 256 nodes, each built and pruned before the next; then rebuilt",
+        unit: "operation",
+        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::Each)),
+    },
+    Workload {
+        name: "many-trees-all",
+        meaning: "4096 trees of 256 nodes: all built, then all pruned, then all rebuilt",
+        unit: "operation",
+        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::All)),
+    },
 ];
 
 /// All workloads.
@@ -214,6 +246,7 @@ impl Workload {
                 Shape::Stress => &[1, 2, 4, 8, 16],
                 Shape::BurstAlloc | Shape::BurstFree | Shape::Churn => &[1, 2],
                 Shape::Exchange { .. } | Shape::Tiers { .. } => &[2],
+                Shape::Tree { .. } | Shape::ManyTrees(_) => &[1],
             }),
         }
     }
@@ -229,6 +262,9 @@ impl Workload {
     pub fn only_threads(&self) -> Option<(usize, &'static str)> {
         match self.kind {
             Kind::FixedSize(Shape::Exchange { .. }) => Some((2, "a producer and a consumer")),
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => {
+                Some((1, "a tree is one thread's"))
+            }
             _ => None,
         }
     }
@@ -245,7 +281,25 @@ impl Workload {
 
     /// The steps after which the memory held is looked at.
     pub fn steps(&self) -> &'static [&'static str] {
-        if self.kind == Kind::FixedSize(Shape::Churn) { &CHURN_STEPS } else { &[] }
+        match self.kind {
+            Kind::FixedSize(Shape::Churn) => &CHURN_STEPS,
+            Kind::FixedSize(Shape::ManyTrees(_)) => &many::STEPS,
+            _ => &[],
+        }
+    }
+
+    /// Whether trees are walked besides what is measured.
+    pub fn has_walk(&self) -> bool {
+        matches!(self.kind, Kind::FixedSize(Shape::ManyTrees(_)))
+    }
+
+    /// Of one that is there in several sizes: the size, as a power of two. The sizes of one kind share the time that
+    /// a workload has, and are plotted together.
+    pub fn exponent(&self) -> Option<u32> {
+        match self.kind {
+            Kind::FixedSize(Shape::Tree { exponent }) => Some(exponent),
+            _ => None,
+        }
     }
 
     /// Whether ordinary seconds, and a reservation, are timed besides.
@@ -255,7 +309,11 @@ impl Workload {
 
     /// The project's own allocator for it, which ratios are taken against.
     pub fn own(&self) -> &'static str {
-        if self.has_tasks() { "allotment-arena" } else { "allotment-slab" }
+        match self.kind {
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => "allotment-free-list",
+            Kind::FixedSize(_) => "allotment-slab",
+            Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
+        }
     }
 
     /// Memory that a run needs, roughly, if it is so much that a machine may lack it.
@@ -320,7 +378,9 @@ mod tests {
     fn an_unknown_workload_lists_the_known_ones() {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
-        assert!(error.ends_with("tiers-reserved, and exchange, burst, tiers for all of a kind"));
+        assert!(error.ends_with(
+            "many-trees-all, and exchange, burst, tiers, tree, many-trees for all of a kind"
+        ));
     }
 
     #[test]
@@ -331,9 +391,11 @@ mod tests {
         assert_eq!(names("burst"), ["burst-alloc", "burst-free"]);
         assert_eq!(names("exchange"), ["exchange-1000", "exchange-1"]);
         assert_eq!(names("tiers"), ["tiers-cold", "tiers-reserved"]);
+        assert_eq!(names("tree").len(), 7);
+        assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
         assert_eq!(names("query"), ["query"]);
         assert_eq!(names("burst-free"), ["burst-free"]);
-        for unknown in ["", "-", "burst-", "tier", "exchange-10"] {
+        for unknown in ["", "-", "burst-", "tier", "exchange-10", "many", "tree-9"] {
             assert!(Workload::all_named(unknown).is_err(), "{unknown:?}");
         }
     }

@@ -46,6 +46,8 @@ pub struct Outcome {
     pub responses: Option<Responses>,
     /// Ordinary seconds, and a reservation, where there are any.
     pub seconds: Option<Seconds>,
+    /// Nanoseconds for each node visited, where trees are walked besides.
+    pub walk: Option<f64>,
 }
 
 impl Outcome {
@@ -88,7 +90,8 @@ impl fmt::Display for Refusal {
                 write!(f, "'{allocator}' can't run '{workload}': {lacks}")
             }
             Self::Threads { workload, only, meaning } => {
-                write!(f, "'{workload}' runs with {only} threads: {meaning}")
+                let s = if *only == 1 { "" } else { "s" };
+                write!(f, "'{workload}' runs with {only} thread{s}: {meaning}")
             }
         }
     }
@@ -107,6 +110,8 @@ pub enum Unable {
     EveryLayout,
     /// It serves one thread only.
     SeveralThreads,
+    /// There is one for each data structure, and the workload has one structure, or none.
+    ManyStructures,
 }
 
 impl fmt::Display for Unable {
@@ -117,6 +122,7 @@ impl fmt::Display for Unable {
             Self::FixedSize => "its objects end with their task",
             Self::EveryLayout => "it has values of 64 B alone",
             Self::SeveralThreads => "it serves one thread alone",
+            Self::ManyStructures => "there is one for each of many structures, as in many-trees alone",
         })
     }
 }
@@ -139,9 +145,10 @@ pub fn can_run(workload: &Workload, allocator: &About, threads: usize) -> Result
     };
     match allocator.fixed_size {
         None => Err(Unable::FixedSize),
-        Some(serves) if matches!(shape, Shape::Tiers { .. }) && !serves.every_layout => {
-            Err(Unable::EveryLayout)
+        _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
+            Err(Unable::ManyStructures)
         }
+        Some(serves) if !shape.is_of_objects() && !serves.every_layout => Err(Unable::EveryLayout),
         Some(serves) if threads > 1 && !serves.several_threads => Err(Unable::SeveralThreads),
         Some(_) => Ok(()),
     }
@@ -165,6 +172,7 @@ impl Load {
                     steady: outcome.steady,
                     responses: outcome.responses,
                     seconds: None,
+                    walk: None,
                 });
             }
             Kind::FixedSize(shape) => {
@@ -177,6 +185,7 @@ impl Load {
                     steady: Steady::default(),
                     responses: None,
                     seconds: figures.seconds,
+                    walk: figures.walk,
                 });
             }
             Kind::Objects { dimensions } => (
@@ -195,6 +204,7 @@ impl Load {
             steady: run.steady,
             responses: None,
             seconds: None,
+            walk: None,
         })
     }
 
@@ -309,11 +319,14 @@ mod tests {
         assert_eq!(refused("pair", 1, "bumpalo"), Unable::FixedSize);
         assert_eq!(refused("pair", 2, "slab"), Unable::SeveralThreads);
         assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unable::EveryLayout);
+        assert_eq!(refused("tree-8", 1, "slab"), Unable::EveryLayout);
         let refused = load("exchange-1", 3).measure("sharded-slab", &Unwatched).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "'exchange-1' runs with 2 threads: a producer and a consumer"
         );
+        let refused = load("tree-8", 2).measure("sharded-slab", &Unwatched).unwrap_err();
+        assert_eq!(refused.to_string(), "'tree-8' runs with 1 thread: a tree is one thread's");
         let unknown = load("grow", 1).measure("no-such", &Unwatched).unwrap_err();
         assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
     }

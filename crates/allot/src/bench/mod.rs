@@ -131,9 +131,10 @@ fn json(row: &Row) -> Result<String, Failure> {
 pub fn lists() -> String {
     let mut text = String::from("Workloads:\n");
     for workload in workloads::catalogue() {
-        text += &format!("  {:<15}{}\n", workload.name, workload.meaning);
+        text += &format!("  {:<16}{}\n", workload.name, workload.meaning);
     }
-    text += "  query stands for itself; burst, exchange and tiers stand for all of their kind.\n";
+    text += "  query stands for itself; burst, exchange, tiers, tree and many-trees stand for all of\n  \
+             their kind.\n";
     text += "\nAllocators:\n";
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
@@ -147,9 +148,9 @@ const FIGURES: &str = "
 Figures (--json; what could not be had is null):
   ns_per_op          wall time from the common start to the last finish, by the operations of all
                      threads; median of the rounds, with _min and _max
-  ratio_to_own       ns_per_op by that of allotment-arena, or of allotment-slab where objects have one size:
-                     the median of the rounds' own ratios; ratio_to_best_peer: by that of best_peer, the
-                     fastest of glibc, jemalloc, mimalloc, snmalloc and tcmalloc
+  ratio_to_own       ns_per_op by that of the row named own (allotment-arena; allotment-slab where objects
+                     have one size; allotment-free-list for trees): the median of the rounds' own
+                     ratios; ratio_to_best_peer: by that of best_peer, the fastest of glibc, jemalloc, mimalloc, snmalloc and tcmalloc
   base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
                      include it, the tables take it off
   minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
@@ -159,6 +160,8 @@ Figures (--json; what could not be had is null):
   live_bytes         what the live objects ask for at most; in churn, while they are replaced
   rss_steps          churn: resident beyond the base after the burst, the frees, the replacements, when all
                      is freed, and after each thread has asked the allocator to give back what it keeps
+                     many-trees: after the trees are built, pruned, rebuilt, freed
+  walk_ns_per_node   many-trees: a walk of all trees once they are rebuilt, by their nodes
   reserve_ms         tiers: the reservation; second_ms_avg, second_ms_max: an ordinary second's buffers
   alloc_share        the part of the time spent in the allocator, by the time stamp counter, in a run
                      of its own

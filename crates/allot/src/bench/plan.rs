@@ -116,8 +116,9 @@ fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -
     };
     if let (Some((only, meaning)), false) = (workload.only_threads(), unable.is_empty()) {
         refused.push(format!(
-            "{} runs with {only} threads, {meaning}, and not with {}",
+            "{} runs with {only} thread{}, {meaning}, and not with {}",
             workload.name,
+            if only == 1 { "" } else { "s" },
             listed(&unique(unable))
         ));
     }
