@@ -2,7 +2,7 @@
 //!
 //! Run it to see that they work: `cargo run --release --example fast_paths`.
 
-use allotment::{Arena, RawSlab, RawSlabHandle, SlabBox};
+use allotment::{Arena, RawFreeList, RawSlab, RawSlabHandle, SlabBox};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
@@ -70,7 +70,29 @@ pub fn golden_slab_box_drop(boxed: SlabBox<u64>) {
     drop(boxed);
 }
 
+/// An object of a free list.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_list_alloc(list: &RawFreeList) -> NonNull<u8> {
+    list.alloc()
+}
+
+/// An object of a free list.
+///
+/// # Safety
+/// As for [`RawFreeList::free`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe fn golden_list_free(list: &RawFreeList, object: NonNull<u8>) {
+    // SAFETY: passed on to the caller.
+    unsafe { list.free(object) }
+}
+
 fn main() {
+    let list = RawFreeList::new(Layout::new::<u64>());
+    let object = golden_list_alloc(&list);
+    // SAFETY: allocated above, freed once.
+    unsafe { golden_list_free(&list, object) };
     let slab = RawSlab::new(Layout::new::<u64>());
     let handle = slab.handle();
     let slots = [golden_slab_alloc(&slab), golden_handle_alloc(&handle)];

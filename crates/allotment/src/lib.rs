@@ -7,6 +7,7 @@
 //! |---|---|
 //! | one thread makes many objects, all die together | [`Arena`] |
 //! | many threads make and free objects of one size | [`Slab`], [`RawSlab`] |
+//! | one thread makes and frees objects of one size | [`FreeList`], [`RawFreeList`] |
 //!
 //! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
 //! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
@@ -52,11 +53,15 @@ mod sync;
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
+mod free_list;
+#[cfg(not(loom))]
 mod misuse;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
 mod statistics;
+#[cfg(not(loom))]
+mod watching;
 
 pub use error::{AllocError, ErrorKind};
 pub use memory::budget::Budget;
@@ -67,6 +72,8 @@ pub use arena::{
     Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, IntoIter, Mark, Retain,
     Scope,
 };
+#[cfg(not(loom))]
+pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
 #[cfg(not(loom))]
 pub use memory::{
     file::File,
@@ -117,4 +124,6 @@ mod pages {
     struct Arena;
     #[doc = include_str!("../../../docs/src/slab.md")]
     struct Slab;
+    #[doc = include_str!("../../../docs/src/free-list.md")]
+    struct FreeList;
 }

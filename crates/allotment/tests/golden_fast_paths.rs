@@ -11,7 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// (function, most instructions)
-const GOLDEN: [(&str, usize); 8] = [
+const GOLDEN: [(&str, usize); 10] = [
     ("golden_arena_alloc_u32", 11),
     ("golden_arena1_alloc_u32", 18),
     ("golden_arena_try_alloc_u32", 13),
@@ -20,6 +20,8 @@ const GOLDEN: [(&str, usize); 8] = [
     ("golden_handle_alloc", 7),
     ("golden_handle_free", 14),
     ("golden_slab_box_drop", 20),
+    ("golden_list_alloc", 6),
+    ("golden_list_free", 5),
 ];
 
 /// Builds the library and the example in a folder of their own: the build that runs this test may hold the

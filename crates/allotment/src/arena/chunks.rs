@@ -8,9 +8,10 @@ use super::raw::{MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::chunks::Chunks;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::release::Release;
-use crate::memory::source::{GivingBack, Taken};
+use crate::memory::source::GivingBack;
 
 /// The beginning of each chunk. It fills a cache line, so that the first object begins on one: with 16 bytes
 /// less, every object of a line's size would lie across two.
@@ -105,25 +106,13 @@ impl RawArena {
         if let Some(chunk) = self.take_spare(need) {
             return Ok((chunk, false));
         }
-        let (wanted, mut align) = self.next_shape(need)?;
-        let taken = match self.charge_and_take(wanted, align) {
-            Ok(taken) => Ok(taken),
-            // Doubling, huge pages and a size that can be recycled are wishes; what the object needs may
-            // still be had.
-            Err(error) => match need.checked_next_multiple_of(self.chunk_unit()) {
-                Some(least) if least < wanted => {
-                    align = self.chunk_align();
-                    self.charge_and_take(least, align)
-                }
-                _ => Err(error),
-            },
-        };
-        let taken = taken?;
+        let chunks = self.chunks();
+        let (taken, align) = chunks.take(need, self.grown.get())?;
         let size = taken.size;
         if let Some(watch) = self.watch() {
             let registered = self.segment_unit() > 1;
             if let Err(error) = watch.chunk_taken(self.record(), taken.start, size, registered) {
-                self.uncharge_and_return(taken, align);
+                chunks.untake(taken, align);
                 return Err(error);
             }
         }
@@ -146,41 +135,15 @@ impl RawArena {
         Ok((chunk, taken.zeroed))
     }
 
-    /// The size and alignment of the chunk to take for `need` bytes.
-    fn next_shape(&self, need: usize) -> Result<(usize, usize), AllocError> {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
-        let has_grown = self.grown.get() >= MAX_GROWTH || need >= 2 * HUGE_PAGE;
-        if has_grown && self.watch().is_none() && self.source().grows_to_huge_pages() {
-            let size = next_chunk(need.max(HUGE_PAGE), 0, HUGE_PAGE).ok_or(overflow)?;
-            return Ok((size, HUGE_PAGE));
-        }
-        let size = next_chunk(need, self.grown.get(), self.chunk_unit()).ok_or(overflow)?;
-        Ok((size, self.chunk_align()))
-    }
-
-    fn charge_and_take(&self, size: usize, align: usize) -> Result<Taken, AllocError> {
+    fn chunks(&self) -> Chunks<'_> {
         let settings = self.settings();
-        if let Some(budget) = &settings.budget {
-            budget.charge(size)?;
-        }
-        let exact = settings.budget.is_some();
-        settings.source.take(size, align, self.recycles(), exact).inspect_err(|_| {
-            if let Some(budget) = &settings.budget {
-                budget.credit(size);
-            }
-        })
-    }
-
-    /// Undoes `charge_and_take`.
-    #[cold]
-    fn uncharge_and_return(&self, taken: Taken, align: usize) {
-        let settings = self.settings();
-        let mut giving = settings.source.give(0);
-        // SAFETY: taken with this size and alignment, and not used.
-        unsafe { giving.add(taken.start, taken.size, align, taken.link) };
-        giving.finish();
-        if let Some(budget) = &settings.budget {
-            budget.credit(taken.size);
+        Chunks {
+            source: &settings.source,
+            budget: settings.budget.as_ref(),
+            recycles: self.recycles(),
+            exact: settings.budget.is_some(),
+            segment_unit: self.segment_unit(),
+            grows_huge: self.watch().is_none(),
         }
     }
 
@@ -188,15 +151,6 @@ impl RawArena {
     fn recycles(&self) -> bool {
         let settings = self.settings();
         settings.release != Release::AtOnce && !settings.hardened
-    }
-
-    /// The size that the chunks of this arena are multiples of.
-    fn chunk_unit(&self) -> usize {
-        self.source().chunk_unit().max(self.segment_unit())
-    }
-
-    fn chunk_align(&self) -> usize {
-        self.source().chunk_align().max(self.segment_unit())
     }
 
     /// The unit of chunks that are registered as segments, or 1 if this arena registers none.
@@ -278,7 +232,7 @@ impl RawArena {
             Retain::Nothing => (0, 0),
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
-                let unit = self.chunk_unit();
+                let unit = self.chunks().unit();
                 let hinted = hinted_need(self.hint).and_then(|need| next_chunk(need, 0, unit));
                 let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
                 // A hinted chunk may have been rounded up to huge pages.

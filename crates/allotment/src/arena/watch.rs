@@ -28,27 +28,12 @@ use std::collections::HashMap;
 
 use super::raw::RawArena;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::layout::{SEGMENT_GRANULE, align_up};
+use crate::memory::layout::align_up;
 use crate::memory::source::SharedSource;
 use crate::memory::{segments, tools};
 use crate::misuse::{Misuse, stop};
 use crate::statistics::Record;
-
-/// Bytes of red zone behind each object.
-const GUARD: usize = 16;
-/// The alignment of objects and red zones, at least: AddressSanitizer sees eight bytes at a time.
-const GRAIN: usize = 16;
-/// What free bytes hold in hardened mode.
-const FREE: u8 = 0xF5;
-/// What a red zone holds in hardened mode.
-const ZONE: u8 = 0xC7;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Tool,
-    Hardened,
-    Passthrough,
-}
+use crate::watching::{FREE, GUARD, Mode, ZONE, holds};
 
 #[derive(Debug)]
 struct Entry {
@@ -77,15 +62,7 @@ impl Watch {
     /// The watch that an arena needs, if it needs one.
     #[inline]
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
-        let mode = if tools::passthrough() {
-            Mode::Passthrough
-        } else if hardened {
-            Mode::Hardened
-        } else if tools::tool() != tools::Tool::None {
-            Mode::Tool
-        } else {
-            return None;
-        };
+        let mode = Mode::wanted(hardened)?;
         Some(Self { mode, table: RefCell::default() })
     }
 
@@ -96,7 +73,7 @@ impl Watch {
 
     /// The unit of chunks that are registered as segments, or 1.
     pub(super) fn segment_unit(&self, source: &SharedSource) -> usize {
-        if self.mode == Mode::Hardened && source.maps_anonymous() { SEGMENT_GRANULE } else { 1 }
+        self.mode.segment_unit(source)
     }
 
     /// The objects in the table, freed ones included.
@@ -204,17 +181,17 @@ impl Watch {
     }
 
     fn alloc_in_chunk(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let (size, align) = (layout.size(), layout.align().max(GRAIN));
+        let (size, align) = (layout.size(), layout.align().max(GUARD));
         let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
         let body = size
             .checked_add(GUARD)
-            .and_then(|sum| sum.checked_next_multiple_of(GRAIN))
+            .and_then(|sum| sum.checked_next_multiple_of(GUARD))
             .ok_or(overflow)?;
-        let room = body.checked_add(align - GRAIN).ok_or(overflow)?;
+        let room = body.checked_add(align - GUARD).ok_or(overflow)?;
         if arena.left_in_bumped() < room {
             arena.grow_by_chunk(room)?;
         }
-        // `pos` is a multiple of GRAIN: chunks' starts are, and so is every sum below.
+        // `pos` is a multiple of GUARD: chunks' starts are, and so is every sum below.
         let pos = arena.advance(0).addr().get();
         let padding = align_up(pos, align) - pos;
         let start = arena.advance(padding + body);
@@ -378,7 +355,7 @@ impl Watch {
     }
 
     fn check_zone(&self, arena: &RawArena, object: NonNull<u8>, size: usize) {
-        let len = align_up(size + GUARD, GRAIN) - size;
+        let len = align_up(size + GUARD, GUARD) - size;
         // SAFETY: the object and its zone lie in a chunk that the arena holds.
         let zone = unsafe { object.add(size) };
         if !filled(zone, len, ZONE) {
@@ -409,11 +386,8 @@ impl Watch {
 /// Whether all of these bytes, which belong to no object, are `byte`.
 fn filled(start: NonNull<u8>, len: usize, byte: u8) -> bool {
     tools::allow_defined(start, len);
-    // SAFETY: bytes of a chunk that the arena holds, written when it was taken; a racing stray write is the
-    // misuse that is looked for, and ends the process.
-    let whole = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
-        .iter()
-        .all(|&seen| seen == byte);
+    // SAFETY: bytes of a chunk that the arena holds, written when it was taken.
+    let whole = unsafe { holds(start, len, byte) };
     tools::forbid(start, len);
     whole
 }

@@ -9,6 +9,7 @@
 //! | `recycler`, `process` | the cache of warm chunks, and the process's own one |
 //! | `hot` | the chunk that each thread keeps at hand |
 //! | `source`, `file` | the sources |
+//! | `chunks` | the next chunk of an allocator that grows |
 //! | `structures`, `apart` | memory for the library's own structures; values on cache lines of their own |
 //! | `spans` | pieces of a source for a slab's pages |
 //! | `segments` | the map from an address to its segment |
@@ -23,6 +24,8 @@ pub mod word;
 
 #[cfg(not(loom))]
 pub mod apart;
+#[cfg(not(loom))]
+pub mod chunks;
 #[cfg(not(loom))]
 pub mod file;
 #[cfg(not(loom))]

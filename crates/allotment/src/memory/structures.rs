@@ -9,7 +9,7 @@
 //!    `made` of them are initialised, and outside of [`Structures::new`] all are.
 
 use core::alloc::Layout;
-use core::ops::Deref;
+use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use core::slice;
 use std::alloc::{GlobalAlloc, System};
@@ -79,6 +79,13 @@ impl<T> Deref for Structures<T> {
     fn deref(&self) -> &[T] {
         // SAFETY: the first `made` values are initialised (invariant 1).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.made) }
+    }
+}
+
+impl<T> DerefMut for Structures<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above; borrowed alone.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.made) }
     }
 }
 

@@ -264,7 +264,7 @@ impl RawSlab {
         }
     }
 
-    /// The calling thread's way to this slab without a look at its table: six instructions to allocate, fourteen
+    /// The calling thread's way to this slab without a look at its table: seven instructions to allocate, fourteen
     /// to free.
     #[must_use]
     pub fn handle(&self) -> RawSlabHandle<'_> {
@@ -503,7 +503,7 @@ impl RawSlabHandle<'_> {
         self.slab
     }
 
-    /// A slot, uninitialised: [`RawSlab::alloc`] in six instructions.
+    /// A slot, uninitialised: [`RawSlab::alloc`] in seven instructions.
     ///
     /// # Panics
     /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.

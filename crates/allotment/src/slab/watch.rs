@@ -29,22 +29,7 @@ use crate::error::{AllocError, ErrorKind};
 use crate::memory::{segments, tools};
 use crate::misuse::Misuse;
 use crate::statistics::Statistics;
-
-/// Bytes of red zone behind each object, at least.
-const GUARD: usize = 16;
-/// What free bytes hold in hardened mode.
-const FREE: u8 = 0xF5;
-/// What a red zone holds in hardened mode.
-const ZONE: u8 = 0xC7;
-/// Freed slots that rest at the same time.
-const RESTING: usize = 1024;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Tool,
-    Hardened,
-    Passthrough,
-}
+use crate::watching::{FREE, GUARD, Mode, RESTING, ZONE, holds};
 
 #[derive(Debug, Default)]
 struct State {
@@ -77,17 +62,11 @@ pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> u32 {
 impl Watch {
     /// The watch that a slab needs, if it needs one.
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
-        let mode = if tools::passthrough() {
-            Mode::Passthrough
-        } else if hardened {
+        let mode = Mode::wanted(hardened)?;
+        if mode == Mode::Hardened {
             // A fast path that is given a foreign pointer asks the map, and comes here with the answer.
             segments::make_all_askable();
-            Mode::Hardened
-        } else if tools::tool() != tools::Tool::None {
-            Mode::Tool
-        } else {
-            return None;
-        };
+        }
         Some(Self { mode, state: Mutex::default() })
     }
 
@@ -100,7 +79,6 @@ impl Watch {
     pub(super) fn slot_layout(&self, layout: Layout) -> Result<Layout, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let size = layout.size().checked_add(GUARD).ok_or(overflow)?;
-        // AddressSanitizer sees eight bytes at a time.
         Layout::from_size_align(size, layout.align().max(GUARD)).map_err(|_| overflow)
     }
 
@@ -151,18 +129,12 @@ impl Watch {
         }
     }
 
-    /// Whether `len` bytes hold nothing but `value`.
-    fn holds(start: NonNull<u8>, len: usize, value: u8) -> bool {
-        // SAFETY: the callers ask about slots that are theirs, of which every byte was written before.
-        let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-        bytes.iter().all(|byte| *byte == value)
-    }
-
     fn check_untouched(&self, core: &Core, slot: NonNull<u8>) {
         if self.mode == Mode::Hardened {
             let size = core.geometry.slot;
             tools::allow_defined(slot, size);
-            if !Self::holds(slot, size, FREE) {
+            // SAFETY: a free slot of ours, of which every byte was written when its page came.
+            if !unsafe { holds(slot, size, FREE) } {
                 core.stop_at(Misuse::WriteAfterFree, slot.addr().get());
             }
         }
@@ -237,7 +209,7 @@ impl Watch {
             tools::allow_defined(slot, whole);
             // SAFETY: the slot is `whole` bytes long, and the caller's until now.
             unsafe {
-                if !Self::holds(slot.add(size), whole - size, ZONE) {
+                if !holds(slot.add(size), whole - size, ZONE) {
                     core.stop_at(Misuse::Overrun, address);
                 }
                 slot.write_bytes(FREE, whole);

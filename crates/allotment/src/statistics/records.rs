@@ -26,6 +26,7 @@ use crate::memory::{os, word};
 pub(crate) enum Kind {
     Arena = 1,
     Slab = 2,
+    FreeList = 3,
 }
 
 impl Kind {
@@ -33,11 +34,12 @@ impl Kind {
         match self {
             Self::Arena => "arena",
             Self::Slab => "slab",
+            Self::FreeList => "free list",
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Arena, Self::Slab].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Arena, Self::Slab, Self::FreeList].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -80,6 +82,8 @@ pub(crate) struct Record {
     pub held_bytes: Counter,
     pub peak_held_bytes: Counter,
     pub wasted_bytes: Counter,
+    pub free_bytes: Counter,
+    pub structure_bytes: Counter,
     pub chunks: Counter,
     pub recycled_chunks: Counter,
     pub source_calls: Counter,
@@ -221,6 +225,8 @@ impl Record {
             &self.held_bytes,
             &self.peak_held_bytes,
             &self.wasted_bytes,
+            &self.free_bytes,
+            &self.structure_bytes,
             &self.chunks,
             &self.recycled_chunks,
             &self.source_calls,
@@ -256,8 +262,8 @@ impl Record {
             held_bytes: self.held_bytes.get(),
             peak_held_bytes: self.peak_held_bytes.get(),
             wasted_bytes: self.wasted_bytes.get(),
-            free_bytes: 0,
-            structure_bytes: 0,
+            free_bytes: self.free_bytes.get(),
+            structure_bytes: self.structure_bytes.get(),
             chunks: self.chunks.get(),
             recycled_chunks: self.recycled_chunks.get(),
             source_calls: self.source_calls.get(),

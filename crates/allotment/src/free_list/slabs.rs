@@ -1,0 +1,332 @@
+//! A list's slabs: what one looks like, where they come from and where they go.
+//!
+//! # Invariants
+//!
+//! 1. A slab begins with its `Header`; `size` bytes from its start are one block, taken from the source with `align` and
+//!    `link`. Behind the header, from `first` on, lie `objects` objects.
+//! 2. `held_bytes` of the record is the sum of all slabs' sizes, and what the budget was charged. (In pass-through mode it
+//!    is the sum of malloc's blocks.)
+
+use core::alloc::Layout;
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
+use std::io::Write;
+
+use super::raw::{Link, RawFreeList};
+use super::watch::Watch;
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::chunks::Chunks;
+use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, align_up, checked_align_up, chunk_bytes_for};
+use crate::memory::release::Release;
+use crate::statistics::printable;
+
+/// So many objects, or so many bytes of them if that is fewer, are linked at once.
+const MOST_LINKED: usize = 64;
+const LINKED_BYTES: usize = 4 << 10;
+
+/// The sizes of one list, which never change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    pub layout: Layout,
+    /// The alignment of an object.
+    pub align: usize,
+    /// The bytes from one object to the next.
+    pub stride: usize,
+}
+
+impl Geometry {
+    /// The sizes for objects of this layout: at least a link's.
+    pub(super) fn new(layout: Layout, watch: Option<&Watch>) -> Result<Self, AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
+        let slot = watch.map_or(Some(layout), |watch| watch.slot_layout(layout)).ok_or(overflow)?;
+        let align = slot.align().max(align_of::<Link>());
+        let stride = checked_align_up(slot.size().max(size_of::<Link>()), align);
+        let stride = stride.filter(|stride| *stride <= isize::MAX as usize).ok_or(overflow)?;
+        Ok(Self { layout, align, stride })
+    }
+
+    /// An address for no object.
+    pub(super) fn dangling(&self) -> NonNull<u8> {
+        NonNull::new(ptr::without_provenance_mut(self.align)).expect("a power of two")
+    }
+}
+
+/// The beginning of each slab.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Header {
+    pub next: Cell<*mut Header>,
+    size: usize,
+    align: usize,
+    link: u32,
+    pub objects: usize,
+}
+
+/// What messages call a list.
+pub(super) const KIND: &str = "free list";
+
+const HEADER: usize = size_of::<Header>();
+const _: () = assert!(HEADER == CACHE_LINE);
+
+/// What a slab is, read from its header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slab {
+    pub header: NonNull<Header>,
+    /// Its first object.
+    pub first: NonNull<u8>,
+    pub objects: usize,
+    pub size: usize,
+}
+
+impl RawFreeList {
+    /// All slabs, the newest first.
+    pub(super) fn each_slab(&self) -> impl Iterator<Item = Slab> + '_ {
+        let mut next = self.slabs.get();
+        core::iter::from_fn(move || {
+            let header = NonNull::new(next)?;
+            let slab = self.slab_at(header);
+            // SAFETY: a slab of our list (raw.rs, invariant 1).
+            next = unsafe { header.as_ref() }.next.get();
+            Some(slab)
+        })
+    }
+
+    pub(super) fn slab_at(&self, header: NonNull<Header>) -> Slab {
+        // SAFETY: the callers have it from the list.
+        let (objects, size) = unsafe { (header.as_ref().objects, header.as_ref().size) };
+        let start = header.addr().get();
+        let before = align_up(start + HEADER, self.geometry.align) - start;
+        // SAFETY: the objects lie in the slab's block (invariant 1).
+        let first = unsafe { header.cast::<u8>().add(before) };
+        Slab { header, first, objects, size }
+    }
+
+    // ---- objects that were never handed out ----
+
+    pub(super) fn fresh_bytes(&self) -> usize {
+        self.fresh_end.get().addr() - self.fresh.get().addr()
+    }
+
+    /// An object when none is on the list. Others that come next are linked behind it.
+    pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
+        if let Some(watch) = self.watch.as_deref() {
+            return watch.alloc(self);
+        }
+        let first = self.take_fresh(1)?;
+        self.count.set(self.count.get() + 1);
+        let stride = self.geometry.stride;
+        let some = (LINKED_BYTES / stride).min(MOST_LINKED).min(self.fresh_bytes() / stride);
+        self.link_fresh(some);
+        Ok(first)
+    }
+
+    /// Takes objects that were never handed out, one behind the other. They are not counted.
+    pub(super) fn take_fresh(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
+        let bytes = objects.checked_mul(self.geometry.stride).ok_or(overflow)?;
+        if bytes > self.fresh_bytes() {
+            self.take_slab(objects)?;
+        }
+        let start = self.fresh.get();
+        self.fresh.set(start.wrapping_add(bytes));
+        Ok(NonNull::new(start).expect("a slab has room for them"))
+    }
+
+    /// Puts so many fresh objects on the list, so that the lowest is the first.
+    fn link_fresh(&self, objects: usize) {
+        let stride = self.geometry.stride;
+        let start = self.fresh.get();
+        self.fresh.set(start.wrapping_add(objects * stride));
+        for index in (0..objects).rev() {
+            // SAFETY: the fresh objects are the list's, and fresh no longer (raw.rs, invariant 3).
+            unsafe { self.push(NonNull::new_unchecked(start.add(index * stride))) };
+        }
+    }
+
+    // ---- slabs ----
+
+    /// Takes a slab with room for so many objects, which are then the fresh ones. On an error nothing has changed.
+    fn take_slab(&self, objects: usize) -> Result<(), AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
+        let objects = objects.max(self.settings.objects_per_slab.unwrap_or(1));
+        let bytes = objects.checked_mul(self.geometry.stride).ok_or(overflow)?;
+        let align = self.geometry.align.max(CACHE_LINE);
+        let chunk_align = self.settings.source.chunk_align();
+        let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
+        let chunks = self.chunks();
+        let (taken, align) = chunks.take(need, self.grown.get())?;
+        let size = taken.size;
+        if let Some(watch) = self.watch.as_deref() {
+            if let Err(error) = watch.slab_taken(self, taken.start, size, HEADER) {
+                chunks.untake(taken, align);
+                return Err(error);
+            }
+        }
+        // What is left of the slab before serves by the list.
+        let left = self.fresh_bytes() / self.geometry.stride;
+        match self.watch.as_deref() {
+            Some(watch) => watch.leave(self, self.fresh.get(), left),
+            None => self.link_fresh(left),
+        }
+        let header = taken.start.cast::<Header>();
+        let before =
+            align_up(header.addr().get() + HEADER, self.geometry.align) - header.addr().get();
+        let objects = (size - before) / self.geometry.stride;
+        let next = Cell::new(self.slabs.get());
+        // SAFETY: the chunk is ours, `need > HEADER` bytes or more, aligned to a cache line or more.
+        unsafe { header.write(Header { next, size, align, link: taken.link, objects }) };
+        self.slabs.set(header.as_ptr());
+        self.slab_count.set(self.slab_count.get() + 1);
+        self.capacity.set(self.capacity.get() + objects);
+        if size <= MAX_GROWTH && self.settings.objects_per_slab.is_none() {
+            self.grown.set(size);
+        }
+        self.make_fresh(self.slab_at(header));
+        let record = self.record;
+        record.hold(size);
+        record.chunks.add(1);
+        record.structure_bytes.add(before as u64);
+        if taken.recycled {
+            record.recycled_chunks.add(1);
+        } else {
+            record.source_calls.add(1);
+        }
+        self.note_live();
+        if self.watch.is_none() && self.head.get().is_null() {
+            // Everything is live: the next look is worth its while when half of it is not.
+            self.set_watermark(0);
+        }
+        Ok(())
+    }
+
+    pub(super) fn make_fresh(&self, slab: Slab) {
+        let start = slab.first.as_ptr();
+        self.fresh.set(start);
+        self.fresh_end.set(start.wrapping_add(slab.objects * self.geometry.stride));
+    }
+
+    fn chunks(&self) -> Chunks<'_> {
+        let settings = &*self.settings;
+        Chunks {
+            source: &settings.source,
+            budget: settings.budget.as_ref(),
+            recycles: self.recycles(),
+            exact: settings.budget.is_some() || settings.objects_per_slab.is_some(),
+            segment_unit: self.segment_unit(),
+            grows_huge: self.watch.is_none(),
+        }
+    }
+
+    /// The unit of slabs that are registered as segments, or 1 if this list registers none.
+    pub(super) fn segment_unit(&self) -> usize {
+        self.watch.as_deref().map_or(1, |watch| watch.segment_unit(&self.settings.source))
+    }
+
+    /// Whether slabs come from the recycler and go there.
+    fn recycles(&self) -> bool {
+        self.settings.release != Release::AtOnce && !self.settings.hardened
+    }
+
+    pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
+        self.settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+    }
+
+    pub(super) fn credit(&self, bytes: usize) {
+        if let Some(budget) = &self.settings.budget {
+            budget.credit(bytes);
+        }
+    }
+
+    /// Gives slabs back, which are on no list any more. Returns their bytes.
+    ///
+    /// # Safety
+    /// They were this list's, nothing in them is used, and none of their objects is on the list or fresh.
+    pub(super) unsafe fn give_back(&self, slabs: impl Iterator<Item = Slab> + Clone) -> usize {
+        let total: usize = slabs.clone().map(|slab| slab.size).sum();
+        if total == 0 {
+            return 0;
+        }
+        let recycles = self.recycles();
+        let record = self.record;
+        let mut left = total;
+        let mut giving = None;
+        for slab in slabs {
+            // SAFETY: the header is read before its slab goes; size, alignment and link are those that it was taken with.
+            unsafe {
+                let (align, link) = (slab.header.as_ref().align, slab.header.as_ref().link);
+                let start = slab.header.cast::<u8>();
+                if let Some(watch) = self.watch.as_deref() {
+                    watch.slab_going(self, slab);
+                }
+                let before = slab.first.addr().get() - start.addr().get();
+                record.structure_bytes.sub(before as u64);
+                if !(recycles && self.settings.source.keep_at_hand(start, slab.size, align, link)) {
+                    let reserve = if recycles { left } else { 0 };
+                    giving
+                        .get_or_insert_with(|| self.settings.source.give(reserve))
+                        .add(start, slab.size, align, link);
+                }
+            }
+            left -= slab.size;
+            record.chunks.sub(1);
+            self.slab_count.set(self.slab_count.get() - 1);
+            self.capacity.set(self.capacity.get() - slab.objects);
+        }
+        record.source_calls.add(giving.map_or(0, |giving| giving.finish()) as u64);
+        record.held_bytes.sub(total as u64);
+        self.credit(total);
+        total
+    }
+
+    /// Gives all slabs back. Nothing is live any more, or counts.
+    pub(super) fn give_all_back(&self) -> usize {
+        self.head.set(ptr::null_mut());
+        self.fresh.set(ptr::null_mut());
+        self.fresh_end.set(ptr::null_mut());
+        self.grown.set(0);
+        let mut given = 0;
+        while let Some(header) = NonNull::new(self.slabs.get()) {
+            let slab = self.slab_at(header);
+            // SAFETY: a slab of our list, which is taken off it here.
+            unsafe {
+                self.slabs.set(header.as_ref().next.get());
+                given += self.give_back(core::iter::once(slab));
+            }
+        }
+        given
+    }
+
+    // ---- what there is ----
+
+    /// Brings the record up to date.
+    pub(super) fn note_live(&self) {
+        let (record, size) = (self.record, self.geometry.layout.size());
+        let live = self.live();
+        let free = if self.has_slabs() { self.capacity.get().saturating_sub(live) } else { 0 };
+        record.live_objects.set(live as u64);
+        record.live_bytes.set((live * size) as u64);
+        record.free_bytes.set((free * size) as u64);
+        let known = ((live + free) * size) as u64 + record.structure_bytes.get();
+        record.wasted_bytes.set(record.held_bytes.get().saturating_sub(known));
+    }
+
+    fn has_slabs(&self) -> bool {
+        !self.watch.as_deref().is_some_and(Watch::has_no_slabs)
+    }
+
+    /// Says on standard error what is left, if that was asked for and something is.
+    pub(super) fn report_live(&self) {
+        let wanted = self.settings.report_live.unwrap_or(self.settings.hardened);
+        let live = self.live();
+        if wanted && live > 0 {
+            let name = self.name().filter(|name| !name.is_empty()).unwrap_or("(no name)");
+            let name = printable(name);
+            let size = self.geometry.layout.size();
+            // A closed standard error is no reason to panic.
+            let _ = writeln!(
+                std::io::stderr(),
+                "allotment: free list '{name}' dropped with {live} live objects of {size} bytes each"
+            );
+        }
+    }
+}

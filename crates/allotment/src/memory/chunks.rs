@@ -1,0 +1,85 @@
+//! The next chunk of an allocator that grows: how large it is, and how it is charged and taken.
+
+use super::budget::Budget;
+use super::layout::{HUGE_PAGE, MAX_GROWTH, next_chunk};
+use super::source::{SharedSource, Taken};
+use crate::error::{AllocError, ErrorKind};
+
+/// Where an allocator's chunks come from, and on what terms.
+#[derive(Clone, Copy)]
+pub(crate) struct Chunks<'s> {
+    pub source: &'s SharedSource,
+    pub budget: Option<&'s Budget>,
+    /// Whether they come from the recycler and go there.
+    pub recycles: bool,
+    /// Whether one that the thread has at hand may be larger than what was asked.
+    pub exact: bool,
+    /// The unit of chunks that are registered as segments, or 1 if none are.
+    pub segment_unit: usize,
+    /// Whether they are huge pages from [`MAX_GROWTH`] on, where the source has them.
+    pub grows_huge: bool,
+}
+
+impl Chunks<'_> {
+    /// The size that chunks are multiples of.
+    pub(crate) fn unit(&self) -> usize {
+        self.source.chunk_unit().max(self.segment_unit)
+    }
+
+    fn align(&self) -> usize {
+        self.source.chunk_align().max(self.segment_unit)
+    }
+
+    /// Charges and takes a chunk of at least `need` bytes: of twice the size of the one before (`grown`) if that can be
+    /// had. Gives the alignment that it was taken with, too. On an error nothing has changed.
+    #[inline]
+    pub(crate) fn take(&self, need: usize, grown: usize) -> Result<(Taken, usize), AllocError> {
+        let (wanted, align) = self.next_shape(need, grown)?;
+        match self.charge_and_take(wanted, align) {
+            Ok(taken) => Ok((taken, align)),
+            // Doubling, huge pages and a size that can be recycled are wishes; what is needed may still be had.
+            Err(error) => match need.checked_next_multiple_of(self.unit()) {
+                Some(least) if least < wanted => {
+                    let align = self.align();
+                    self.charge_and_take(least, align).map(|taken| (taken, align))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The size and alignment of the chunk to take for `need` bytes.
+    fn next_shape(&self, need: usize, grown: usize) -> Result<(usize, usize), AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
+        let has_grown = grown >= MAX_GROWTH || need >= 2 * HUGE_PAGE;
+        if has_grown && self.grows_huge && self.source.grows_to_huge_pages() {
+            let size = next_chunk(need.max(HUGE_PAGE), 0, HUGE_PAGE).ok_or(overflow)?;
+            return Ok((size, HUGE_PAGE));
+        }
+        let size = next_chunk(need, grown, self.unit()).ok_or(overflow)?;
+        Ok((size, self.align()))
+    }
+
+    fn charge_and_take(&self, size: usize, align: usize) -> Result<Taken, AllocError> {
+        if let Some(budget) = self.budget {
+            budget.charge(size)?;
+        }
+        self.source.take(size, align, self.recycles, self.exact).inspect_err(|_| self.credit(size))
+    }
+
+    fn credit(&self, bytes: usize) {
+        if let Some(budget) = self.budget {
+            budget.credit(bytes);
+        }
+    }
+
+    /// Undoes [`take`](Self::take): the chunk was not used.
+    #[cold]
+    pub(crate) fn untake(&self, taken: Taken, align: usize) {
+        let mut giving = self.source.give(0);
+        // SAFETY: taken with this size and alignment, and not used.
+        unsafe { giving.add(taken.start, taken.size, align, taken.link) };
+        giving.finish();
+        self.credit(taken.size);
+    }
+}
