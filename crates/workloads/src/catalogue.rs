@@ -1,7 +1,7 @@
 //! Which workloads there are, and in which settings each is run.
 
 use crate::fixed_size::{CHURN_STEPS, Shape};
-use crate::trees::many;
+use crate::trees::{copy, many};
 use std::fmt;
 use std::num::NonZero;
 
@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Grow,
     /// Objects of one size, which belong to no task.
     FixedSize(Shape),
+    /// Trees of 2^`exponent` nodes, walked where a placement has laid them.
+    TreeCopy { exponent: u32 },
 }
 
 /// Trees of 2^`exponent` nodes, built and modified.
@@ -34,14 +36,34 @@ macro_rules! tree {
     ($exponent:literal) => {
         Workload {
             name: concat!("tree-", $exponent),
-            meaning: concat!("a search tree of up to 2^", $exponent, " nodes of 32 B: built, modified, freed"),
+            meaning: concat!(
+                "a search tree of up to 2^",
+                $exponent,
+                " nodes of 32 B: built, modified, freed"
+            ),
             unit: "operation",
             kind: Kind::FixedSize(Shape::Tree { exponent: $exponent }),
         }
     };
 }
 
-static CATALOGUE: [Workload; 25] = [
+/// Trees of 2^`exponent` nodes, walked.
+macro_rules! tree_copy {
+    ($exponent:literal) => {
+        Workload {
+            name: concat!("tree-copy-", $exponent),
+            meaning: concat!(
+                "search trees of 2^",
+                $exponent,
+                " nodes of 32 B, a million in all, laid out and walked"
+            ),
+            unit: "node",
+            kind: Kind::TreeCopy { exponent: $exponent },
+        }
+    };
+}
+
+static CATALOGUE: [Workload; 32] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -145,6 +167,13 @@ static CATALOGUE: [Workload; 25] = [
     tree!(16),
     tree!(18),
     tree!(20),
+    tree_copy!(8),
+    tree_copy!(10),
+    tree_copy!(12),
+    tree_copy!(14),
+    tree_copy!(16),
+    tree_copy!(18),
+    tree_copy!(20),
     Workload {
         name: "many-trees-each",
         meaning: "4096 trees of 256 nodes, each built and pruned before the next; then rebuilt",
@@ -241,6 +270,7 @@ impl Workload {
             }
             Kind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
             Kind::Objects { .. } | Kind::Grow => threads(&[1, 2]),
+            Kind::TreeCopy { .. } => threads(&[1]),
             Kind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
                 Shape::Stress => &[1, 2, 4, 8, 16],
@@ -262,7 +292,7 @@ impl Workload {
     pub fn only_threads(&self) -> Option<(usize, &'static str)> {
         match self.kind {
             Kind::FixedSize(Shape::Exchange { .. }) => Some((2, "a producer and a consumer")),
-            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => {
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
                 Some((1, "a tree is one thread's"))
             }
             _ => None,
@@ -276,7 +306,7 @@ impl Workload {
 
     /// Whether it consists of tasks, so that figures a task can be told.
     pub fn has_tasks(&self) -> bool {
-        !matches!(self.kind, Kind::FixedSize(_))
+        !matches!(self.kind, Kind::FixedSize(_) | Kind::TreeCopy { .. })
     }
 
     /// The steps after which the memory held is looked at.
@@ -284,6 +314,7 @@ impl Workload {
         match self.kind {
             Kind::FixedSize(Shape::Churn) => &CHURN_STEPS,
             Kind::FixedSize(Shape::ManyTrees(_)) => &many::STEPS,
+            Kind::TreeCopy { .. } => &copy::STEPS,
             _ => &[],
         }
     }
@@ -297,7 +328,9 @@ impl Workload {
     /// a workload has, and are plotted together.
     pub fn exponent(&self) -> Option<u32> {
         match self.kind {
-            Kind::FixedSize(Shape::Tree { exponent }) => Some(exponent),
+            Kind::FixedSize(Shape::Tree { exponent }) | Kind::TreeCopy { exponent } => {
+                Some(exponent)
+            }
             _ => None,
         }
     }
@@ -312,6 +345,7 @@ impl Workload {
         match self.kind {
             Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => "allotment-free-list",
             Kind::FixedSize(_) => "allotment-slab",
+            Kind::TreeCopy { .. } => "compact-copy",
             Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
         }
     }
@@ -341,7 +375,7 @@ impl Workload {
             (Kind::Objects { .. }, Effort::Quick) => shared(40_000, 20_000),
             (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
             (Kind::Grow, Effort::Quick) => shared(1_000, 500),
-            (Kind::FixedSize(_), _) => 0,
+            (Kind::FixedSize(_) | Kind::TreeCopy { .. }, _) => 0,
         }
     }
 }
@@ -379,7 +413,7 @@ mod tests {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
         assert!(error.ends_with(
-            "many-trees-all, and exchange, burst, tiers, tree, many-trees for all of a kind"
+            "many-trees-all, and exchange, burst, tiers, tree, tree-copy, many-trees for all of a kind"
         ));
     }
 
@@ -391,7 +425,11 @@ mod tests {
         assert_eq!(names("burst"), ["burst-alloc", "burst-free"]);
         assert_eq!(names("exchange"), ["exchange-1000", "exchange-1"]);
         assert_eq!(names("tiers"), ["tiers-cold", "tiers-reserved"]);
-        assert_eq!(names("tree").len(), 7);
+        for sizes in [names("tree"), names("tree-copy")] {
+            assert_eq!(sizes.len(), 7);
+            let exponents = sizes.iter().map(|name| Workload::named(name).unwrap().exponent());
+            assert!(exponents.eq([8, 10, 12, 14, 16, 18, 20].map(Some)));
+        }
         assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
         assert_eq!(names("query"), ["query"]);
         assert_eq!(names("burst-free"), ["burst-free"]);

@@ -9,7 +9,7 @@ mod burst;
 mod churn;
 mod exchange;
 mod live;
-mod places;
+pub(crate) mod places;
 pub mod stress;
 mod tiers;
 
@@ -122,7 +122,9 @@ impl Shape {
                 let metrics = if quick { tiers::METRICS / 10 } else { tiers::METRICS };
                 tiers::run::<A>(metrics, reserved, threads, watch)
             }
-            Self::Tree { exponent } => modify::run::<A>(modify::Amount::of(exponent, effort), watch),
+            Self::Tree { exponent } => {
+                modify::run::<A>(modify::Amount::of(exponent, effort), watch)
+            }
             Self::ManyTrees(order) => {
                 many::run::<A>(order, many::FULL, about.one_for_each_structure, watch)
             }

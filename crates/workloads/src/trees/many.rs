@@ -72,14 +72,14 @@ pub fn run<A: FixedSize>(
             };
             let wall = worker.measured(|| {
                 let new = |_| A::new(layout);
-                let stores: &Vec<A> =
-                    stores.get_or_init(|| (0..stores_wanted).map(new).collect());
+                let stores: &Vec<A> = stores.get_or_init(|| (0..stores_wanted).map(new).collect());
                 let locals: &Vec<A::Local<'_>> =
                     locals.get_or_init(|| stores.iter().map(A::local).collect());
                 trees.extend(locals.iter().cycle().take(count).map(Tree::new));
                 match order {
                     Order::Each => {
-                        for (index, (tree, keys)) in trees.iter_mut().zip(keys.trees()).enumerate() {
+                        for (index, (tree, keys)) in trees.iter_mut().zip(keys.trees()).enumerate()
+                        {
                             insert(tree, keys.built);
                             if index + 1 == count {
                                 step(after_built);
