@@ -137,7 +137,7 @@ fn laid_out<L: FixedSizeLocal>(
     walk(trees);
     let wall = worker.measured(|| (0..walks).for_each(|_| walk(trees)));
     // All are asked, not the first alone.
-    if trims.iter().fold(true, |all, trim| trim() && all) {
+    if trims.iter().filter(|trim| trim()).count() == trims.len() {
         worker.step(after_trim);
     }
     wall
