@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) mod heap;
 pub(crate) mod own;
+pub(crate) mod own_list;
 pub(crate) mod sharded_slab;
 pub(crate) mod slab;
 

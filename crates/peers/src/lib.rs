@@ -10,10 +10,12 @@
 //! freed, by whichever thread. Each thread has a [`FixedSizeLocal`] way to it. A general-purpose malloc is
 //! such an allocator too; an arena is not.
 //!
+//! A [`Placement`] is no allocator, but a way in which the nodes of a tree come to lie where they lie.
+//!
 //! # The rows
 //!
 //! [`known`] lists them, [`with`] runs a [`Visitor`] with the one of a name, [`with_fixed_size`] a
-//! [`FixedSizeVisitor`].
+//! [`FixedSizeVisitor`], [`with_placement`] a [`PlacementVisitor`].
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -33,9 +35,12 @@
 //! | `allotment-slab` | ours: one `RawSlab` for all threads, with its defaults, by its ordinary calls | no tasks |
 //! | `allotment-slab-handle` | the same by a `RawSlabHandle` on each thread | no tasks |
 //! | `allotment-slab-at-once` | the same, but no empty page is kept, as its ancestor did | no tasks |
+//! | `allotment-free-list` | ours: one `RawFreeList`, with its defaults | one thread, no tasks |
+//! | `allotment-free-list-a-tree` | the same, one for each of many trees | for workloads of many structures alone |
 //! | `slab` | values behind keys in one vector | one thread, no tasks; values of 64 bytes, written whole |
 //! | `sharded-slab` | values behind keys, lock-free | no tasks; values of 64 bytes, written whole |
 //! | `boost-pool` | `boost::pool`, where its headers are installed | one thread, no tasks; a call through FFI |
+//! | `malloc-built`, `malloc-copy`, `free-list-built`, `compact-copy`, `scrambled-copy` | the five placements of the free list's seed | for copies of trees alone |
 //!
 //! # What makes the rows comparable
 //!
@@ -59,13 +64,15 @@ use std::ptr::NonNull;
 mod arena;
 mod fixed_size;
 mod malloc;
+mod placement;
 mod registry;
 
 pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
+pub use placement::Placement;
 pub use registry::{
-    About, FixedSizeAbout, FixedSizeVisitor, Kind, UnknownAllocator, Visitor, about, known, with,
-    with_fixed_size,
+    About, FixedSizeAbout, FixedSizeVisitor, Kind, PlacementVisitor, UnknownAllocator, Visitor,
+    about, known, with, with_fixed_size, with_placement,
 };
 
 /// One allocator as one worker thread sees it.

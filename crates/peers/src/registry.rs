@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::arena::{bump_scope, bumpalo, own, typed_arena};
 use crate::fixed_size::heap::HeapObjects;
-use crate::fixed_size::{own as our_slab, sharded_slab, slab};
+use crate::fixed_size::{own as our_slab, own_list, sharded_slab, slab};
 use crate::malloc::libc::Libc;
+use crate::placement::{self, Placement};
 use crate::{Allocator, FixedSize, malloc};
 
 #[cfg(feature = "c-peers")]
@@ -40,6 +41,9 @@ pub struct About {
     /// Which objects of one size it gives to whom: what [`with_fixed_size`] needs. `None` if it gives out
     /// none that outlive their task.
     pub fixed_size: Option<FixedSizeAbout>,
+    /// Whether there is to be one for each data structure, instead of one for all of the program: such a row
+    /// tells something where there are many structures alone.
+    pub one_for_each_structure: bool,
     /// Variables, with their values, that the measuring process must have been *started* with for the
     /// allocator to be at its best. They do no harm to the other rows.
     pub environment: &'static [(&'static str, &'static str)],
@@ -70,6 +74,7 @@ impl About {
             Kind::Malloc => (true, true),
             Kind::Arena => (true, false),
             Kind::FixedSize => (false, true),
+            Kind::Placement => (false, false),
         };
         let all = FixedSizeAbout { several_threads: true, every_layout: true };
         Self {
@@ -81,6 +86,7 @@ impl About {
             tasks,
             any_size: tasks,
             fixed_size: if fixed_size { Some(all) } else { None },
+            one_for_each_structure: false,
             environment: &[],
             handicap: || None,
         }
@@ -101,6 +107,9 @@ pub enum Kind {
     Arena,
     /// One by one, all of one size.
     FixedSize,
+    /// It is no allocator, but a way in which the nodes of a structure come to lie where they lie: what
+    /// [`with_placement`] knows.
+    Placement,
 }
 
 impl fmt::Display for Kind {
@@ -109,6 +118,7 @@ impl fmt::Display for Kind {
             Self::Malloc => "malloc",
             Self::Arena => "arena",
             Self::FixedSize => "fixed size",
+            Self::Placement => "placement",
         })
     }
 }
@@ -132,6 +142,15 @@ pub trait FixedSizeVisitor {
     fn visit<A: FixedSize>(self, about: &'static About) -> Self::Output;
 }
 
+/// The same for placements.
+pub trait PlacementVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the placement `P`.
+    fn visit<P: Placement>(self, about: &'static About) -> Self::Output;
+}
+
 /// There is no allocator of that name in this build, or none that does this work. Its text lists those
 /// that there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +165,7 @@ enum Work {
     Any,
     Tasks,
     FixedSize,
+    Placement,
 }
 
 impl Work {
@@ -154,6 +174,7 @@ impl Work {
             Self::Any => true,
             Self::Tasks => about.tasks,
             Self::FixedSize => about.fixed_size.is_some(),
+            Self::Placement => about.kind == Kind::Placement,
         }
     }
 }
@@ -176,15 +197,17 @@ impl fmt::Display for UnknownAllocator {
         if self.left_out() {
             write!(f, "the allocator '{name}' is not in this build: {}", why_left_out(name))?;
         } else {
-            let known = known().iter().any(|about| about.name == name);
-            match self.work {
-                Work::Tasks if known => {
+            let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
+            match (self.work, kind) {
+                (_, None) | (Work::Any, _) => write!(f, "unknown allocator '{name}'")?,
+                (_, Some(Kind::Placement)) => write!(f, "'{name}' is a placement, no allocator")?,
+                (Work::Placement, _) => write!(f, "'{name}' is an allocator, no placement")?,
+                (Work::Tasks, _) => {
                     write!(f, "the allocator '{name}' serves objects of one size alone")?;
                 }
-                Work::FixedSize if known => {
+                (Work::FixedSize, _) => {
                     write!(f, "no object of the allocator '{name}' outlives its task")?;
                 }
-                _ => write!(f, "unknown allocator '{name}'")?,
             }
         }
         f.write_str("; known are ")?;
@@ -215,13 +238,14 @@ pub(crate) trait Listed {
     const ABOUT: About;
 }
 
-/// From one line an allocator: the entry in [`known`], the arms of [`with`] and [`with_fixed_size`], and, for
+/// From one line an allocator: the entry in [`known`], the arms of [`with`] and its like, and, for
 /// builds whose `cfg` leaves it out, the entry in `LEFT_OUT`. The type after the name has the entry's text,
-/// those behind it serve tasks and objects of one size.
+/// those behind it serve tasks and objects of one size, or are a placement.
 macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
-        row $name:expr => $listed:ty $(, tasks $tasks:ty)? $(, fixed_size $fixed_size:ty)?;
+        row $name:expr => $listed:ty $(, tasks $tasks:ty)? $(, fixed_size $fixed_size:ty)?
+            $(, placement $placement:ty)?;
     )+) => {
         static KNOWN: &[About] = &[
             $( $(#[cfg($($present)+)])? <$listed as Listed>::ABOUT, )+
@@ -238,6 +262,7 @@ macro_rules! registry {
             assert!(same($name, about.name));
             assert!(about.tasks == named!($($tasks)?));
             assert!(about.fixed_size.is_some() == named!($($fixed_size)?));
+            assert!(matches!(about.kind, Kind::Placement) == named!($($placement)?));
         }; )+
 
         /// Runs `visitor` with the allocator called `name`.
@@ -263,6 +288,21 @@ macro_rules! registry {
             let about = find(name, Work::FixedSize)?;
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name { return Ok(visitor.visit::<$fixed_size>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has its arm")
+        }
+
+        /// Runs `visitor` with the placement called `name`.
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if there is none of that name, or it is an allocator.
+        pub fn with_placement<V: PlacementVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::Placement)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$placement>(about)); } )?
             } )+
             unreachable!("every entry of the table has its arm")
         }
@@ -313,10 +353,17 @@ registry! {
     row "allotment-slab" => our_slab::Slab, fixed_size our_slab::Slab;
     row "allotment-slab-handle" => our_slab::SlabHandle, fixed_size our_slab::SlabHandle;
     row "allotment-slab-at-once" => our_slab::SlabAtOnce, fixed_size our_slab::SlabAtOnce;
+    row "allotment-free-list" => own_list::List, fixed_size own_list::List;
+    row "allotment-free-list-a-tree" => own_list::ListEach, fixed_size own_list::ListEach;
     row "slab" => slab::Values, fixed_size slab::Values;
     row "sharded-slab" => sharded_slab::Values, fixed_size sharded_slab::Values;
     #[cfg(boost_pool)]
     row "boost-pool" => boost_pool::Pool, fixed_size boost_pool::Pool;
+    row "malloc-built" => placement::MallocBuilt, placement placement::MallocBuilt;
+    row "malloc-copy" => placement::MallocCopy, placement placement::MallocCopy;
+    row "free-list-built" => placement::FreeListBuilt, placement placement::FreeListBuilt;
+    row "compact-copy" => placement::CompactCopy, placement placement::CompactCopy;
+    row "scrambled-copy" => placement::ScrambledCopy, placement placement::ScrambledCopy;
 }
 
 /// The entry of the allocator called `name`.
@@ -327,8 +374,8 @@ pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
     find(name, Work::Any)
 }
 
-/// Every allocator of this build, in the order of the tables: mallocs, arenas, then those of objects of one
-/// size.
+/// Every allocator of this build, in the order of the tables: mallocs, arenas, those of objects of one size;
+/// then the placements.
 pub fn known() -> &'static [About] {
     KNOWN
 }

@@ -3,8 +3,8 @@
 use std::error::Error;
 
 use peers::{
-    About, Allocator, FixedSize, FixedSizeVisitor, Kind, Visitor, about, known, with,
-    with_fixed_size,
+    About, Allocator, FixedSize, FixedSizeVisitor, Kind, Placement, PlacementVisitor, Visitor,
+    about, known, with, with_fixed_size, with_placement,
 };
 
 /// The name that a visitor was shown.
@@ -26,10 +26,22 @@ impl FixedSizeVisitor for Name {
     }
 }
 
-const OURS: &[&str] = &["allotment-arena", "allotment-slab", "allotment-slab-handle"];
+impl PlacementVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<P: Placement>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+const OURS: &[&str] =
+    &["allotment-arena", "allotment-slab", "allotment-slab-handle", "allotment-free-list"];
 const ARENAS_IN_RUST: &[&str] =
     &["mmap-per-query", "bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
-const STORES_IN_RUST: &[&str] = &["allotment-slab-at-once", "slab", "sharded-slab"];
+const STORES_IN_RUST: &[&str] =
+    &["allotment-slab-at-once", "allotment-free-list-a-tree", "slab", "sharded-slab"];
+const PLACEMENTS: &[&str] =
+    &["malloc-built", "malloc-copy", "free-list-built", "compact-copy", "scrambled-copy"];
 const WRITTEN_IN_C: &[&str] =
     &["jemalloc", "mimalloc", "snmalloc", "rpmalloc", "mimalloc-heap", "pmr-monotonic", "pmr-pool"];
 
@@ -39,6 +51,7 @@ fn the_names_are_those_of_the_measuring_contract() {
     expected.extend(OURS);
     expected.extend(ARENAS_IN_RUST);
     expected.extend(STORES_IN_RUST);
+    expected.extend(PLACEMENTS);
     if cfg!(feature = "c-peers") {
         expected.extend(WRITTEN_IN_C);
         expected.extend(cfg!(target_env = "gnu").then_some("tcmalloc"));
@@ -60,6 +73,8 @@ fn each_name_leads_to_its_own_allocator() {
         assert_eq!(about(entry.name).unwrap().name, entry.name);
         assert_eq!(with(entry.name, Name).ok(), entry.tasks.then_some(entry.name));
         assert_eq!(with_fixed_size(entry.name, Name).ok(), entry.fixed_size.map(|_| entry.name));
+        let placement = (entry.kind == Kind::Placement).then_some(entry.name);
+        assert_eq!(with_placement(entry.name, Name).ok(), placement);
     }
 }
 
@@ -71,6 +86,7 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
             Kind::Malloc => (true, true),
             Kind::Arena => (true, false),
             Kind::FixedSize => (false, true),
+            Kind::Placement => (false, false),
         };
         assert_eq!(serves, expected, "{}", about.name);
     }
@@ -84,6 +100,13 @@ fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
     let text = with_fixed_size("bumpalo", Name).unwrap_err().to_string();
     assert!(text.contains("'bumpalo' outlives its task; known are "), "{text}");
     assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
+    let text = with_placement("slab", Name).unwrap_err().to_string();
+    assert!(
+        text.contains("'slab' is an allocator, no placement; known are malloc-built,"),
+        "{text}"
+    );
+    let text = with_fixed_size("compact-copy", Name).unwrap_err().to_string();
+    assert!(text.contains("'compact-copy' is a placement, no allocator; known are "), "{text}");
 }
 
 #[test]
@@ -156,8 +179,8 @@ fn the_origins_name_the_versions_that_are_built() {
         assert!(locked, "{}: Cargo.lock has no {name} {version}", about.name);
         crates += 1;
     }
-    // All but glibc, ours and their variants, the two of the C++ library and Boost's.
+    // All but glibc, ours and their variants, the placements, the two of the C++ library and Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
-    let without = 6 + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
+    let without = 8 + PLACEMENTS.len() + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }

@@ -1,6 +1,7 @@
 //! Which workloads there are, and in which settings each is run.
 
 use crate::fixed_size::{CHURN_STEPS, Shape};
+use crate::trees::{copy, many};
 use std::fmt;
 use std::num::NonZero;
 
@@ -26,9 +27,43 @@ pub(crate) enum Kind {
     Grow,
     /// Objects of one size, which belong to no task.
     FixedSize(Shape),
+    /// Trees of 2^`exponent` nodes, walked where a placement has laid them.
+    TreeCopy { exponent: u32 },
 }
 
-static CATALOGUE: [Workload; 16] = [
+/// Trees of 2^`exponent` nodes, built and modified.
+macro_rules! tree {
+    ($exponent:literal) => {
+        Workload {
+            name: concat!("tree-", $exponent),
+            meaning: concat!(
+                "a search tree of up to 2^",
+                $exponent,
+                " nodes of 32 B: built, modified, freed"
+            ),
+            unit: "operation",
+            kind: Kind::FixedSize(Shape::Tree { exponent: $exponent }),
+        }
+    };
+}
+
+/// Trees of 2^`exponent` nodes, walked.
+macro_rules! tree_copy {
+    ($exponent:literal) => {
+        Workload {
+            name: concat!("tree-copy-", $exponent),
+            meaning: concat!(
+                "search trees of 2^",
+                $exponent,
+                " nodes of 32 B, a million in all, laid out and walked"
+            ),
+            unit: "node",
+            kind: Kind::TreeCopy { exponent: $exponent },
+        }
+    };
+}
+
+static CATALOGUE: [Workload; 32] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -125,6 +160,32 @@ static CATALOGUE: [Workload; 16] = [
         unit: "buffer",
         kind: Kind::FixedSize(Shape::Tiers { reserved: true }),
     },
+    tree!(8),
+    tree!(10),
+    tree!(12),
+    tree!(14),
+    tree!(16),
+    tree!(18),
+    tree!(20),
+    tree_copy!(8),
+    tree_copy!(10),
+    tree_copy!(12),
+    tree_copy!(14),
+    tree_copy!(16),
+    tree_copy!(18),
+    tree_copy!(20),
+    Workload {
+        name: "many-trees-each",
+        meaning: "4096 trees of 256 nodes, each built and pruned before the next; then rebuilt",
+        unit: "operation",
+        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::Each)),
+    },
+    Workload {
+        name: "many-trees-all",
+        meaning: "4096 trees of 256 nodes: all built, then all pruned, then all rebuilt",
+        unit: "operation",
+        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::All)),
+    },
 ];
 
 /// All workloads.
@@ -209,11 +270,13 @@ impl Workload {
             }
             Kind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
             Kind::Objects { .. } | Kind::Grow => threads(&[1, 2]),
+            Kind::TreeCopy { .. } => threads(&[1]),
             Kind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
                 Shape::Stress => &[1, 2, 4, 8, 16],
                 Shape::BurstAlloc | Shape::BurstFree | Shape::Churn => &[1, 2],
                 Shape::Exchange { .. } | Shape::Tiers { .. } => &[2],
+                Shape::Tree { .. } | Shape::ManyTrees(_) => &[1],
             }),
         }
     }
@@ -229,6 +292,9 @@ impl Workload {
     pub fn only_threads(&self) -> Option<(usize, &'static str)> {
         match self.kind {
             Kind::FixedSize(Shape::Exchange { .. }) => Some((2, "a producer and a consumer")),
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
+                Some((1, "a tree is one thread's"))
+            }
             _ => None,
         }
     }
@@ -240,12 +306,33 @@ impl Workload {
 
     /// Whether it consists of tasks, so that figures a task can be told.
     pub fn has_tasks(&self) -> bool {
-        !matches!(self.kind, Kind::FixedSize(_))
+        !matches!(self.kind, Kind::FixedSize(_) | Kind::TreeCopy { .. })
     }
 
     /// The steps after which the memory held is looked at.
     pub fn steps(&self) -> &'static [&'static str] {
-        if self.kind == Kind::FixedSize(Shape::Churn) { &CHURN_STEPS } else { &[] }
+        match self.kind {
+            Kind::FixedSize(Shape::Churn) => &CHURN_STEPS,
+            Kind::FixedSize(Shape::ManyTrees(_)) => &many::STEPS,
+            Kind::TreeCopy { .. } => &copy::STEPS,
+            _ => &[],
+        }
+    }
+
+    /// Whether trees are walked besides what is measured.
+    pub fn has_walk(&self) -> bool {
+        matches!(self.kind, Kind::FixedSize(Shape::ManyTrees(_)))
+    }
+
+    /// Of one that is there in several sizes: the size, as a power of two. The sizes of one kind share the time that
+    /// a workload has, and are plotted together.
+    pub fn exponent(&self) -> Option<u32> {
+        match self.kind {
+            Kind::FixedSize(Shape::Tree { exponent }) | Kind::TreeCopy { exponent } => {
+                Some(exponent)
+            }
+            _ => None,
+        }
     }
 
     /// Whether ordinary seconds, and a reservation, are timed besides.
@@ -255,7 +342,12 @@ impl Workload {
 
     /// The project's own allocator for it, which ratios are taken against.
     pub fn own(&self) -> &'static str {
-        if self.has_tasks() { "allotment-arena" } else { "allotment-slab" }
+        match self.kind {
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => "allotment-free-list",
+            Kind::FixedSize(_) => "allotment-slab",
+            Kind::TreeCopy { .. } => "compact-copy",
+            Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
+        }
     }
 
     /// Memory that a run needs, roughly, if it is so much that a machine may lack it.
@@ -283,7 +375,7 @@ impl Workload {
             (Kind::Objects { .. }, Effort::Quick) => shared(40_000, 20_000),
             (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
             (Kind::Grow, Effort::Quick) => shared(1_000, 500),
-            (Kind::FixedSize(_), _) => 0,
+            (Kind::FixedSize(_) | Kind::TreeCopy { .. }, _) => 0,
         }
     }
 }
@@ -320,7 +412,9 @@ mod tests {
     fn an_unknown_workload_lists_the_known_ones() {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
-        assert!(error.ends_with("tiers-reserved, and exchange, burst, tiers for all of a kind"));
+        assert!(error.ends_with(
+            "many-trees-all, and exchange, burst, tiers, tree, tree-copy, many-trees for all of a kind"
+        ));
     }
 
     #[test]
@@ -331,9 +425,15 @@ mod tests {
         assert_eq!(names("burst"), ["burst-alloc", "burst-free"]);
         assert_eq!(names("exchange"), ["exchange-1000", "exchange-1"]);
         assert_eq!(names("tiers"), ["tiers-cold", "tiers-reserved"]);
+        for sizes in [names("tree"), names("tree-copy")] {
+            assert_eq!(sizes.len(), 7);
+            let exponents = sizes.iter().map(|name| Workload::named(name).unwrap().exponent());
+            assert!(exponents.eq([8, 10, 12, 14, 16, 18, 20].map(Some)));
+        }
+        assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
         assert_eq!(names("query"), ["query"]);
         assert_eq!(names("burst-free"), ["burst-free"]);
-        for unknown in ["", "-", "burst-", "tier", "exchange-10"] {
+        for unknown in ["", "-", "burst-", "tier", "exchange-10", "many", "tree-9"] {
             assert!(Workload::all_named(unknown).is_err(), "{unknown:?}");
         }
     }

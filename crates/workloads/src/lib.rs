@@ -26,6 +26,7 @@ mod team;
 #[cfg(test)]
 mod testing;
 pub mod timed;
+mod trees;
 mod watch;
 
 pub use catalogue::{Effort, Setting, UnknownWorkload, Workload, catalogue};

@@ -1,13 +1,14 @@
 //! One run of one workload with one allocator.
 
 use crate::catalogue::{Effort, Kind, Setting, Workload};
-use crate::fixed_size::{Seconds, Shape};
+use crate::fixed_size::{Figures, Seconds, Shape};
 use crate::query::store::{SYNTHETIC_CONTEXT, Store};
 use crate::query::{Callers, Queries, Question, Responses};
 use crate::team::{Run, Steady};
+use crate::trees::copy;
 use crate::watch::Watch;
 use crate::{grow, objects};
-use peers::{About, Allocator, UnknownAllocator, Visitor};
+use peers::{About, Allocator, Placement, PlacementVisitor, UnknownAllocator, Visitor};
 use std::fmt;
 use std::time::Duration;
 
@@ -46,12 +47,29 @@ pub struct Outcome {
     pub responses: Option<Responses>,
     /// Ordinary seconds, and a reservation, where there are any.
     pub seconds: Option<Seconds>,
+    /// Nanoseconds for each node visited, where trees are walked besides.
+    pub walk: Option<f64>,
 }
 
 impl Outcome {
     /// Nanoseconds for one operation: wall time by the operations of all threads.
     pub fn ns_per_op(&self) -> f64 {
         self.wall.as_nanos() as f64 / self.ops as f64
+    }
+}
+
+impl From<Figures> for Outcome {
+    fn from(figures: Figures) -> Self {
+        Self {
+            ops: figures.ops,
+            tasks: None,
+            wall: figures.wall,
+            live_bytes: Some(figures.live_bytes),
+            steady: Steady::default(),
+            responses: None,
+            seconds: figures.seconds,
+            walk: figures.walk,
+        }
     }
 }
 
@@ -88,7 +106,8 @@ impl fmt::Display for Refusal {
                 write!(f, "'{allocator}' can't run '{workload}': {lacks}")
             }
             Self::Threads { workload, only, meaning } => {
-                write!(f, "'{workload}' runs with {only} threads: {meaning}")
+                let s = if *only == 1 { "" } else { "s" };
+                write!(f, "'{workload}' runs with {only} thread{s}: {meaning}")
             }
         }
     }
@@ -107,6 +126,19 @@ pub enum Unable {
     EveryLayout,
     /// It serves one thread only.
     SeveralThreads,
+    /// There is one for each data structure, and the workload has one structure, or none.
+    ManyStructures,
+    /// It is an allocator, and the workload compares placements.
+    Placement,
+    /// It is a placement.
+    Allocator,
+}
+
+impl Unable {
+    /// Whether it is plain from what row and workload are, and need not be said where nobody asked for the row.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator)
+    }
 }
 
 impl fmt::Display for Unable {
@@ -117,6 +149,13 @@ impl fmt::Display for Unable {
             Self::FixedSize => "its objects end with their task",
             Self::EveryLayout => "it has values of 64 B alone",
             Self::SeveralThreads => "it serves one thread alone",
+            Self::ManyStructures => {
+                "there is one for each of many structures, as in many-trees alone"
+            }
+            Self::Placement => {
+                "it is an allocator, and not one of the ways in which a copied tree may lie"
+            }
+            Self::Allocator => "it is a way in which a tree may lie, for tree-copy alone",
         })
     }
 }
@@ -131,7 +170,11 @@ impl From<UnknownAllocator> for Refusal {
 
 /// Whether an allocator can run a workload with so many threads; if not, what it lacks.
 pub fn can_run(workload: &Workload, allocator: &About, threads: usize) -> Result<(), Unable> {
+    let is_placement = allocator.kind == peers::Kind::Placement;
     let shape = match workload.kind {
+        Kind::TreeCopy { .. } if is_placement => return Ok(()),
+        Kind::TreeCopy { .. } => return Err(Unable::Placement),
+        _ if is_placement => return Err(Unable::Allocator),
         _ if workload.has_tasks() && !allocator.tasks => return Err(Unable::Tasks),
         Kind::Query | Kind::Grow if !allocator.any_size => return Err(Unable::AnySize),
         Kind::Query | Kind::Grow | Kind::Objects { .. } => return Ok(()),
@@ -139,9 +182,10 @@ pub fn can_run(workload: &Workload, allocator: &About, threads: usize) -> Result
     };
     match allocator.fixed_size {
         None => Err(Unable::FixedSize),
-        Some(serves) if matches!(shape, Shape::Tiers { .. }) && !serves.every_layout => {
-            Err(Unable::EveryLayout)
+        _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
+            Err(Unable::ManyStructures)
         }
+        Some(serves) if !shape.is_of_objects() && !serves.every_layout => Err(Unable::EveryLayout),
         Some(serves) if threads > 1 && !serves.several_threads => Err(Unable::SeveralThreads),
         Some(_) => Ok(()),
     }
@@ -165,19 +209,15 @@ impl Load {
                     steady: outcome.steady,
                     responses: outcome.responses,
                     seconds: None,
+                    walk: None,
                 });
             }
             Kind::FixedSize(shape) => {
-                let figures = shape.measure(allocator, threads, self.effort, watch)?;
-                return Ok(Outcome {
-                    ops: figures.ops,
-                    tasks: None,
-                    wall: figures.wall,
-                    live_bytes: Some(figures.live_bytes),
-                    steady: Steady::default(),
-                    responses: None,
-                    seconds: figures.seconds,
-                });
+                return Ok(shape.measure(allocator, threads, self.effort, watch)?.into());
+            }
+            Kind::TreeCopy { exponent } => {
+                let amount = copy::Amount::of(exponent, self.effort);
+                return Ok(peers::with_placement(allocator, TreeCopy { amount, watch })?.into());
             }
             Kind::Objects { dimensions } => (
                 (dimensions * objects::SIZES.len()) as u64,
@@ -195,6 +235,7 @@ impl Load {
             steady: run.steady,
             responses: None,
             seconds: None,
+            walk: None,
         })
     }
 
@@ -267,8 +308,22 @@ impl Visitor for Alike<'_> {
             }
             Kind::Grow => grow::run::<A>(threads, self.tasks, self.watch),
             Kind::Query => unreachable!("its workers share the queries"),
-            Kind::FixedSize(_) => unreachable!("it has no tasks"),
+            Kind::FixedSize(_) | Kind::TreeCopy { .. } => unreachable!("it has no tasks"),
         }
+    }
+}
+
+/// Trees that lie as a placement has it.
+struct TreeCopy<'w> {
+    amount: copy::Amount,
+    watch: &'w dyn Watch,
+}
+
+impl PlacementVisitor for TreeCopy<'_> {
+    type Output = Figures;
+
+    fn visit<P: Placement>(self, _: &'static About) -> Figures {
+        copy::run::<P>(self.amount, self.watch)
     }
 }
 
@@ -309,11 +364,19 @@ mod tests {
         assert_eq!(refused("pair", 1, "bumpalo"), Unable::FixedSize);
         assert_eq!(refused("pair", 2, "slab"), Unable::SeveralThreads);
         assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unable::EveryLayout);
+        assert_eq!(refused("tree-8", 1, "slab"), Unable::EveryLayout);
+        assert_eq!(refused("pair", 2, "allotment-free-list"), Unable::SeveralThreads);
+        assert_eq!(refused("tree-8", 1, "allotment-free-list-a-tree"), Unable::ManyStructures);
+        assert_eq!(refused("tree-copy-8", 1, "allotment-free-list"), Unable::Placement);
+        assert_eq!(refused("tree-8", 1, "compact-copy"), Unable::Allocator);
+        assert_eq!(refused("grow", 1, "compact-copy"), Unable::Allocator);
         let refused = load("exchange-1", 3).measure("sharded-slab", &Unwatched).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "'exchange-1' runs with 2 threads: a producer and a consumer"
         );
+        let refused = load("tree-8", 2).measure("sharded-slab", &Unwatched).unwrap_err();
+        assert_eq!(refused.to_string(), "'tree-8' runs with 1 thread: a tree is one thread's");
         let unknown = load("grow", 1).measure("no-such", &Unwatched).unwrap_err();
         assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
     }
@@ -323,6 +386,13 @@ mod tests {
         let outcome = load("burst-free", 2).measure("sharded-slab", &Unwatched).unwrap();
         assert_eq!((outcome.tasks, outcome.steady.faults_per_task()), (None, None));
         assert_eq!((outcome.ops, outcome.live_bytes), (2_000_000, Some(2_000_000 * 64)));
+    }
+
+    #[test]
+    fn trees_are_walked_where_a_placement_has_laid_them() {
+        let outcome = load("tree-copy-8", 1).measure("compact-copy", &Unwatched).unwrap();
+        assert_eq!((outcome.tasks, outcome.live_bytes), (None, Some(32 << 20)));
+        assert_eq!(outcome.ops, 4 << 20);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What some workloads tell besides time: the memory after each step, the times beside the measured part.
 
 use super::row::Row;
-use crate::table::{mebibytes, time};
+use crate::table::{figure, mebibytes, time};
 use workloads::Workload;
 
 /// A second table, with a line for each row.
@@ -20,7 +20,12 @@ impl Details {
             Some(Self { head: head.map(str::to_owned).to_vec(), cells: seconds })
         } else if !workload.steps().is_empty() {
             let steps = workload.steps().iter().map(|name| name.replace('_', " "));
-            let head = ["MiB after", "live"].map(str::to_owned).into_iter().chain(steps).collect();
+            let mut head: Vec<String> =
+                ["MiB after", "live"].map(str::to_owned).into_iter().chain(steps).collect();
+            if workload.has_walk() {
+                head.push("walk, ns/node".to_owned());
+                return Some(Self { head, cells: memory_and_walk });
+            }
             Some(Self { head, cells: memory })
         } else {
             None
@@ -46,4 +51,12 @@ fn seconds(row: &Row) -> Vec<String> {
 fn memory(row: &Row) -> Vec<String> {
     let steps = row.rss_steps.iter().flatten().map(|(_, bytes)| mebibytes(*bytes));
     std::iter::once(mebibytes(row.live_bytes)).chain(steps).collect()
+}
+
+/// The same, and what a walk of all trees took for each node.
+fn memory_and_walk(row: &Row) -> Vec<String> {
+    let mut cells = memory(row);
+    // A row that failed has no steps, and no figure behind them.
+    cells.extend(row.walk_ns_per_node.map(|ns| figure(Some(ns))));
+    cells
 }

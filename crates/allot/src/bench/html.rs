@@ -2,6 +2,7 @@
 
 use super::details::Details;
 use super::row::Row;
+use super::sizes::Sizes;
 use crate::failure::Failure;
 use crate::table::{figure, mebibytes};
 use plotters::coord::ranged1d::SegmentValue;
@@ -36,11 +37,14 @@ impl Page {
     }
 }
 
-type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
+pub type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn page(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
     let mut page = String::from(HEAD);
     for (workload, rows) in all {
+        if let Some(sizes) = Sizes::beginning_with(workload, all) {
+            page += &sizes.section()?;
+        }
         page +=
             &format!("<h2>{}</h2>\n<p>{}</p>\n", escaped(workload.name), escaped(workload.meaning));
         for rows in rows.chunk_by(|one, next| setting(one) == setting(next)) {
@@ -65,10 +69,10 @@ fn setting(row: &Row) -> Setting {
 }
 
 const BAR_HEIGHT: u32 = 26;
-const OWN_COLOUR: RGBColor = RGBColor(0x2f, 0x8f, 0x4e);
+pub const OWN_COLOUR: RGBColor = RGBColor(0x2f, 0x8f, 0x4e);
 const PEER_COLOUR: RGBColor = RGBColor(0x6b, 0x85, 0xa8);
 const SPREAD_COLOUR: RGBColor = RGBColor(0xd0, 0x7a, 0x1f);
-const LINE_COLOUR: RGBColor = RGBColor(0x80, 0x80, 0x80);
+pub const LINE_COLOUR: RGBColor = RGBColor(0x80, 0x80, 0x80);
 
 /// A bar for each row that has a time, with a line from the least to the greatest.
 fn plot(rows: &[Row]) -> Drawn<String> {
@@ -88,7 +92,7 @@ fn plot(rows: &[Row]) -> Drawn<String> {
         let from_below = |index: usize| bars.len() - 1 - index;
         let mut chart = ChartBuilder::on(&area)
             .x_label_area_size(28)
-            .y_label_area_size(150)
+            .y_label_area_size(190)
             .margin(4)
             .build_cartesian_2d(0.0..longest * 1.12, (0..bars.len() - 1).into_segmented())?;
         chart
@@ -194,7 +198,8 @@ fn details(workload: &Workload, rows: &[Row]) -> String {
     text + "</tbody>\n</table>\n"
 }
 
-fn escaped(text: &str) -> String {
+/// Text as HTML shows it.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -225,8 +230,9 @@ tr.best > * { color: var(--best); font-weight: 600; }
 <body>
 <main>
 <h1>allot bench</h1>
-<p>Every run in a process of its own, rounds interleaved. Ratio: time by that of allotment-arena, or of
-allotment-slab where all objects have one size, round by round; above 1 is slower. Peak and end: resident
+<p>Every run in a process of its own, rounds interleaved. Ratio: time by that of allotment-arena (of
+allotment-slab where all objects have one size, allotment-free-list or compact-copy for trees), round by round;
+above 1 is slower. Peak and end: resident
 memory beyond the harness's own. Faults and calls: page faults and memory system calls for each query or
 reply in the steady state, or of the measured part where there are no queries. Green: the fastest.</p>
 ";

@@ -5,6 +5,8 @@ mod html;
 mod plan;
 mod rounds;
 mod row;
+mod shares;
+mod sizes;
 mod table;
 
 use crate::failure::Failure;
@@ -14,8 +16,9 @@ use plan::{Plan, Plans, Wishes};
 use procfs::Current;
 use rounds::{Children, Limits};
 use row::Row;
+use shares::Shares;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use workloads::{Effort, Workload};
 
 /// The arguments of `allot bench`.
@@ -68,16 +71,20 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
             time: Some(if arguments.quick { QUICK_TIME } else { TIME }),
         },
     };
+    let mut shares = Shares::default();
     let runner = Children { quick: arguments.quick };
     let mut all: Vec<(&Workload, Vec<Row>)> = Vec::new();
     let mut lacking = 0;
-    for plan in &plans {
+    for (index, plan) in plans.iter().enumerate() {
         if let Some(line) = lacks_memory(plan.workload, arguments.quick) {
             eprintln!("allot: {line}");
             lacking += 1;
             continue;
         }
-        let rows = measure(plan, limits, &runner);
+        let to_be_run: Vec<&Workload> = plans[index..].iter().map(|plan| plan.workload).collect();
+        let began = Instant::now();
+        let rows = measure(plan, shares.limits(limits, &to_be_run), &runner);
+        shares.note(plan.workload, began.elapsed());
         if arguments.json {
             for row in &rows {
                 line(json(row)?)?;
@@ -131,9 +138,10 @@ fn json(row: &Row) -> Result<String, Failure> {
 pub fn lists() -> String {
     let mut text = String::from("Workloads:\n");
     for workload in workloads::catalogue() {
-        text += &format!("  {:<15}{}\n", workload.name, workload.meaning);
+        text += &format!("  {:<16}{}\n", workload.name, workload.meaning);
     }
-    text += "  query stands for itself; burst, exchange and tiers stand for all of their kind.\n";
+    text += "  query stands for itself; burst, exchange, tiers, tree, tree-copy and many-trees stand\n  \
+             for all of their kind.\n";
     text += "\nAllocators:\n";
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
@@ -147,9 +155,10 @@ const FIGURES: &str = "
 Figures (--json; what could not be had is null):
   ns_per_op          wall time from the common start to the last finish, by the operations of all
                      threads; median of the rounds, with _min and _max
-  ratio_to_own       ns_per_op by that of allotment-arena, or of allotment-slab where objects have one size:
-                     the median of the rounds' own ratios; ratio_to_best_peer: by that of best_peer, the
-                     fastest of glibc, jemalloc, mimalloc, snmalloc and tcmalloc
+  ratio_to_own       ns_per_op by that of the row named own: allotment-arena; allotment-slab where objects
+                     have one size; allotment-free-list or compact-copy for trees. The median of the
+                     rounds' own ratios; ratio_to_best_peer: by that of best_peer, the fastest of
+                     glibc, jemalloc, mimalloc, snmalloc and tcmalloc
   base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
                      include it, the tables take it off
   minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
@@ -158,7 +167,10 @@ Figures (--json; what could not be had is null):
                      does less (has traced_queries queries); mmap_calls_per_query: in its steady state
   live_bytes         what the live objects ask for at most; in churn, while they are replaced
   rss_steps          churn: resident beyond the base after the burst, the frees, the replacements, when all
-                     is freed, and after each thread has asked the allocator to give back what it keeps
+                     is freed, and after each thread has asked the allocator to give back what it
+                     keeps; many-trees: when the trees are built, pruned, rebuilt, freed; tree-copy: when
+                     they are built, laid out, and after asking
+  walk_ns_per_node   many-trees: a walk of all trees once they are rebuilt, by their nodes
   reserve_ms         tiers: the reservation; second_ms_avg, second_ms_max: an ordinary second's buffers
   alloc_share        the part of the time spent in the allocator, by the time stamp counter, in a run
                      of its own
@@ -171,4 +183,5 @@ Examples:
   allot bench grow --allocators glibc,mimalloc --threads 1,2 --json
   allot bench pair lifo fifo random        objects of one size, by 1, 2 and 16 threads
   allot bench burst --allocators jemalloc,slab --threads 1
+  allot bench tree-copy --html trees.html  a tree's layouts, at all sizes, with their plot
 ";

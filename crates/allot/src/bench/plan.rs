@@ -87,6 +87,7 @@ pub fn plans(wishes: &Wishes) -> Result<Plans, Failure> {
         for (allocator, setting) in cases {
             match can_run(workload, allocator, setting.threads) {
                 Ok(()) => able.push(Case { workload, allocator, setting }),
+                Err(lacks) if lacks.is_plain() && wishes.allocators.is_empty() => {}
                 Err(lacks) => unable.push((allocator.name, setting.threads, lacks)),
             }
         }
@@ -116,8 +117,9 @@ fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -
     };
     if let (Some((only, meaning)), false) = (workload.only_threads(), unable.is_empty()) {
         refused.push(format!(
-            "{} runs with {only} threads, {meaning}, and not with {}",
+            "{} runs with {only} thread{}, {meaning}, and not with {}",
             workload.name,
+            if only == 1 { "" } else { "s" },
             listed(&unique(unable))
         ));
     }

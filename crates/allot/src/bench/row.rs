@@ -67,6 +67,8 @@ pub struct Row {
     /// The ordinary seconds before it: the average one's work, and the worst one's.
     pub second_ms_avg: Option<f64>,
     pub second_ms_max: Option<f64>,
+    /// A walk of all trees after the measured part: nanoseconds for each node visited.
+    pub walk_ns_per_node: Option<f64>,
     /// The part of the time that is spent in the allocator, 0 to 1.
     pub alloc_share: Option<f64>,
     /// What kept the allocator from its best in this call, and the remedy.
@@ -213,6 +215,7 @@ fn row(case: &Case, found: &Found) -> Row {
         reserve_ms: second(|second| second.reserve_ms),
         second_ms_avg: second(|second| Some(second.average_ms)),
         second_ms_max: second(|second| Some(second.worst_ms)),
+        walk_ns_per_node: median(reports.iter().filter_map(|report| report.walk_ns)),
         alloc_share: found.share.filter(|_| found.failure.is_none()),
         handicap: first.and_then(|report| report.handicap.clone()),
         policy: case.allocator.policy,
@@ -257,6 +260,7 @@ pub mod tests {
             steady_faults_per_task: Some(0.0),
             responses: None,
             seconds: None,
+            walk_ns: None,
             handicap: None,
         }
     }

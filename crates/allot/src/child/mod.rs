@@ -69,6 +69,8 @@ pub struct Report {
     pub steady_faults_per_task: Option<f64>,
     pub responses: Option<ResponseReport>,
     pub seconds: Option<SecondsReport>,
+    /// Nanoseconds for each node visited.
+    pub walk_ns: Option<f64>,
     /// What kept the allocator from its best in this process.
     pub handicap: Option<String>,
 }
@@ -139,6 +141,7 @@ impl Report {
             steady_faults_per_task: outcome.steady.faults_per_task(),
             responses: outcome.responses.map(ResponseReport::from),
             seconds: outcome.seconds.map(SecondsReport::from),
+            walk_ns: outcome.walk,
             handicap: about.and_then(|about| (about.handicap)()).map(str::to_owned),
         }
     }

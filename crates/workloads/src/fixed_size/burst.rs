@@ -56,6 +56,7 @@ pub fn run<A: FixedSize>(part: Part, objects: usize, threads: usize, watch: &dyn
         wall: walls[0],
         live_bytes: (threads * objects * OBJECT.size()) as u64,
         seconds: None,
+        walk: None,
     }
 }
 

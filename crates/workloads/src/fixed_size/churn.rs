@@ -79,6 +79,7 @@ pub fn run<A: FixedSize>(amount: Amount, threads: usize, watch: &dyn Watch) -> F
         wall: walls[0],
         live_bytes: (threads * amount.live * OBJECT.size()) as u64,
         seconds: None,
+        walk: None,
     }
 }
 

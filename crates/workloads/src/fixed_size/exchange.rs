@@ -68,6 +68,7 @@ pub fn run<A: FixedSize>(batch: usize, objects: usize, watch: &dyn Watch) -> Fig
         // In the queue, in the producer's hand and in the consumer's.
         live_bytes: ((room + 2 * batch) * OBJECT.size()) as u64,
         seconds: None,
+        walk: None,
     }
 }
 

@@ -112,6 +112,7 @@ fn rounds<A: FixedSize>(order: Order, threads: usize, rounds: usize, watch: &dyn
         wall: walls[0],
         live_bytes: (threads * (LIVE + beside) * OBJECT.size()) as u64,
         seconds: None,
+        walk: None,
     }
 }
 

@@ -9,11 +9,12 @@ mod burst;
 mod churn;
 mod exchange;
 mod live;
-mod places;
+pub(crate) mod places;
 pub mod stress;
 mod tiers;
 
 use crate::catalogue::Effort;
+use crate::trees::{many, modify};
 use crate::watch::Watch;
 use live::Order;
 use peers::{About, FixedSize, FixedSizeVisitor, UnknownAllocator};
@@ -44,6 +45,10 @@ pub(crate) enum Shape {
     Churn,
     /// The hour boundary of a metrics store.
     Tiers { reserved: bool },
+    /// Trees of 2^`exponent` nodes, built and modified.
+    Tree { exponent: u32 },
+    /// Very many small trees.
+    ManyTrees(many::Order),
 }
 
 /// What a run came to.
@@ -57,6 +62,8 @@ pub(crate) struct Figures {
     pub live_bytes: u64,
     /// What `tiers-*` timed besides.
     pub seconds: Option<Seconds>,
+    /// Nanoseconds for each node visited, where trees are walked besides.
+    pub walk: Option<f64>,
 }
 
 /// Times beside the hour boundary.
@@ -71,6 +78,11 @@ pub struct Seconds {
 }
 
 impl Shape {
+    /// Whether its objects are all of the layout [`OBJECT`](peers::OBJECT).
+    pub fn is_of_objects(self) -> bool {
+        !matches!(self, Self::Tiers { .. } | Self::Tree { .. } | Self::ManyTrees(_))
+    }
+
     /// Runs it with the allocator of this name.
     pub fn measure(
         self,
@@ -82,7 +94,13 @@ impl Shape {
         peers::with_fixed_size(allocator, Measure { shape: self, threads, effort, watch })
     }
 
-    fn run<A: FixedSize>(self, threads: usize, effort: Effort, watch: &dyn Watch) -> Figures {
+    fn run<A: FixedSize>(
+        self,
+        about: &About,
+        threads: usize,
+        effort: Effort,
+        watch: &dyn Watch,
+    ) -> Figures {
         let quick = effort == Effort::Quick;
         match self {
             Self::Pair => live::run::<A>(Order::AtOnce, threads, effort, watch),
@@ -104,6 +122,12 @@ impl Shape {
                 let metrics = if quick { tiers::METRICS / 10 } else { tiers::METRICS };
                 tiers::run::<A>(metrics, reserved, threads, watch)
             }
+            Self::Tree { exponent } => {
+                modify::run::<A>(modify::Amount::of(exponent, effort), watch)
+            }
+            Self::ManyTrees(order) => {
+                many::run::<A>(order, many::FULL, about.one_for_each_structure, watch)
+            }
         }
     }
 }
@@ -118,7 +142,7 @@ struct Measure<'w> {
 impl FixedSizeVisitor for Measure<'_> {
     type Output = Figures;
 
-    fn visit<A: FixedSize>(self, _: &'static About) -> Figures {
-        self.shape.run::<A>(self.threads, self.effort, self.watch)
+    fn visit<A: FixedSize>(self, about: &'static About) -> Figures {
+        self.shape.run::<A>(about, self.threads, self.effort, self.watch)
     }
 }

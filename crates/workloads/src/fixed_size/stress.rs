@@ -72,6 +72,7 @@ pub(crate) fn run<A: FixedSize>(
         wall,
         live_bytes: (threads * elements * OBJECT.size()) as u64,
         seconds: None,
+        walk: None,
     }
 }
 

@@ -136,6 +136,7 @@ pub fn run<A: FixedSize>(
             average: seconds.iter().sum::<Duration>() / SECONDS as u32,
             worst: seconds.iter().max().copied().unwrap_or_default(),
         }),
+        walk: None,
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Audit {
     pub freed_elsewhere: u64,
     pub most_live: u64,
     pub most_live_bytes: u64,
+    /// The words of the objects, in the order in which they were allocated.
+    pub words_allocated: Vec<u64>,
     /// The words of the freed objects, in the order of the frees, as they were allocated.
     pub words_freed: Vec<u64>,
     pub reserved: usize,
@@ -112,6 +114,7 @@ impl FixedSizeLocal for &Audited {
         };
         with(|audit| {
             audit.allocated += 1;
+            audit.words_allocated.push(word);
             audit.live_bytes += layout.size() as u64;
             let object = Object { word, layout, by: thread::current().id() };
             audit.live.insert(block.addr().get(), object);

@@ -1,0 +1,247 @@
+//! `tree-copy-8` to `tree-copy-20`: the same trees, their nodes lying in different orders, walked again and again.
+//!
+//! As many trees of 2^N nodes as make a million are built of random keys, each of twice as many nodes as it keeps, and
+//! pruned, in random order, before the next one is built. Where the placement says so, all are then copied with another
+//! allocator, or the same one, each node in the order of a walk, and the originals are freed. Then all are walked, which
+//! is what is timed. An operation is a node visited. The memory held is looked at when the trees are built, when they lie
+//! as they are walked, and when the allocators were asked to give back what they keep.
+
+use super::tree::{Tree, node};
+use crate::catalogue::Effort;
+use crate::crew::{self, Worker};
+use crate::fixed_size::Figures;
+use crate::fixed_size::places::{Indices, Places, empty, fill};
+use crate::random::Random;
+use crate::watch::Watch;
+use peers::{FixedSize, FixedSizeLocal, Placement};
+use std::hint::black_box;
+use std::time::Duration;
+
+/// How much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Amount {
+    /// Trees.
+    pub trees: usize,
+    /// Nodes that each keeps.
+    pub nodes: usize,
+    /// How often all are walked.
+    pub walks: usize,
+}
+
+/// Each tree is built of so many times the nodes that it keeps.
+const BUILT: usize = 2;
+
+/// The steps after which memory is looked at. The last one is there only where the allocator can be asked.
+pub const STEPS: [&str; 3] = ["built", "laid_out", "trimmed"];
+
+impl Amount {
+    /// For trees of 2^`exponent` nodes.
+    pub fn of(exponent: u32, effort: Effort) -> Self {
+        let nodes = 1 << exponent;
+        let walks = if effort == Effort::Quick { 4 } else { 16 };
+        Self { trees: ((1 << 20) / nodes).max(1), nodes, walks }
+    }
+
+    fn all_nodes(self) -> usize {
+        self.trees * self.nodes
+    }
+}
+
+/// Runs it, on one thread.
+pub fn run<P: Placement>(amount: Amount, watch: &dyn Watch) -> Figures {
+    let nodes = amount.all_nodes();
+    let layout = node::<<P::Source as FixedSize>::Object>();
+    let walls = crew::run(
+        1,
+        watch,
+        |_| {
+            let scrambled = if P::SCRAMBLED { nodes } else { 0 };
+            let order = Indices::shuffled(scrambled, &mut Random::stream(1));
+            (Places::touched(scrambled), order, Vec::with_capacity(BUILT * amount.nodes))
+        },
+        |worker, (mut places, order, mut keys)| {
+            let [after_built, ..] = STEPS;
+            let source = P::Source::new(layout);
+            let from = source.local();
+            let mut random = Random::stream(0);
+            let originals: Vec<_> = (0..amount.trees)
+                .map(|_| pruned(&from, amount.nodes, &mut keys, &mut random))
+                .collect();
+            worker.step(after_built);
+            if !P::COPIED {
+                return laid_out(worker, &originals, amount.walks, &[&|| from.trim()]);
+            }
+            let target = P::target(layout, nodes);
+            let to = target.local();
+            if P::SCRAMBLED {
+                let stays = to.alloc(0);
+                fill(&to, places.all());
+                // SAFETY: all places are full, and the indices were made for them.
+                unsafe { empty(&to, &mut places, &order) };
+                let copies = copied(originals, &to);
+                // SAFETY: allocated above, freed once.
+                unsafe { to.free(stays) };
+                return laid_out(worker, &copies, amount.walks, &[&|| from.trim(), &|| to.trim()]);
+            }
+            let copies = copied(originals, &to);
+            laid_out(worker, &copies, amount.walks, &[&|| from.trim(), &|| to.trim()])
+        },
+    );
+    Figures {
+        ops: (nodes * amount.walks) as u64,
+        wall: walls[0],
+        live_bytes: (nodes * layout.size()) as u64,
+        seconds: None,
+        walk: None,
+    }
+}
+
+/// A tree that had more nodes and keeps so many. `keys` is for it to work with.
+fn pruned<'l, L: FixedSizeLocal>(
+    local: &'l L,
+    nodes: usize,
+    keys: &mut Vec<u64>,
+    random: &mut Random,
+) -> Tree<'l, L> {
+    keys.clear();
+    let mut tree = Tree::new(local);
+    for _ in 0..BUILT * nodes {
+        let key = random.draw();
+        keys.push(key);
+        tree.insert(key);
+    }
+    while keys.len() > nodes {
+        tree.remove(keys.swap_remove(random.below(keys.len() as u32) as usize));
+    }
+    tree
+}
+
+/// The copies of all trees. These are freed, when all are copied.
+fn copied<'m, L: FixedSizeLocal, M: FixedSizeLocal>(
+    trees: Vec<Tree<'_, L>>,
+    to: &'m M,
+) -> Vec<Tree<'m, M>> {
+    trees.iter().map(|tree| tree.copy(to)).collect()
+}
+
+/// Walks trees that lie as they shall.
+fn laid_out<L: FixedSizeLocal>(
+    worker: Worker<'_, '_>,
+    trees: &[Tree<'_, L>],
+    walks: usize,
+    trims: &[&dyn Fn() -> bool],
+) -> Duration {
+    let [_, after_laid_out, after_trim] = STEPS;
+    worker.step(after_laid_out);
+    // The first one finds pages that nobody has read yet.
+    walk(trees);
+    let wall = worker.measured(|| (0..walks).for_each(|_| walk(trees)));
+    // All are asked, not the first alone.
+    if trims.iter().filter(|trim| trim()).count() == trims.len() {
+        worker.step(after_trim);
+    }
+    wall
+}
+
+#[inline(never)]
+fn walk<L: FixedSizeLocal>(trees: &[Tree<'_, L>]) {
+    black_box(trees.iter().fold(0, |sum: u64, tree| sum.wrapping_add(tree.walk())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Audited, audited, live};
+    use std::sync::Mutex;
+
+    const SMALL: Amount = Amount { trees: 5, nodes: 50, walks: 3 };
+
+    struct Built;
+    struct Copied;
+    struct Scrambled;
+
+    macro_rules! placement {
+        ($name:ty, $copied:literal, $scrambled:literal) => {
+            impl Placement for $name {
+                type Source = Audited;
+                type Target = Audited;
+                const COPIED: bool = $copied;
+                const SCRAMBLED: bool = $scrambled;
+            }
+        };
+    }
+
+    placement!(Built, false, false);
+    placement!(Copied, true, false);
+    placement!(Scrambled, true, true);
+
+    /// Writes down how many objects live at each step.
+    #[derive(Default)]
+    struct Live(Mutex<Vec<(&'static str, u64)>>);
+
+    impl Watch for Live {
+        fn step(&self, name: &'static str) {
+            self.0.lock().unwrap().push((name, live()));
+        }
+        fn begin(&self) {
+            self.step("walks");
+        }
+    }
+
+    fn audit<P: Placement>() -> (Figures, crate::testing::Audit) {
+        let live = Live::default();
+        let (figures, audit) = audited(|| run::<P>(SMALL, &live));
+        // The originals have gone when the copies are walked.
+        let expected = [("built", 250), ("laid_out", 250), ("walks", 250), ("trimmed", 250)];
+        assert_eq!(*live.0.lock().unwrap(), expected);
+        assert_eq!((figures.ops, figures.live_bytes), (5 * 50 * 3, 5 * 50 * 32));
+        (figures, audit)
+    }
+
+    #[test]
+    fn trees_are_built_of_twice_their_nodes_and_pruned_before_the_next_one() {
+        let (_, audit) = audit::<Built>();
+        assert_eq!((audit.allocated, audit.freed, audit.trims), (500, 500, 1));
+        assert_eq!(audit.most_live, 4 * 50 + 100);
+        // The first tree's last nodes are not among those pruned before the second one is built.
+        let pruned = &audit.words_freed[..50];
+        assert!(pruned.iter().all(|key| audit.words_allocated[..100].contains(key)));
+    }
+
+    #[test]
+    fn a_copy_is_made_of_the_same_keys_and_the_originals_are_freed() {
+        let (_, built) = audit::<Built>();
+        let (_, copied) = audit::<Copied>();
+        assert_eq!((copied.allocated, copied.freed, copied.trims), (750, 750, 2));
+        assert_eq!(copied.words_allocated[..500], built.words_allocated);
+        let sorted = |words: &[u64]| {
+            let mut words = words.to_vec();
+            words.sort_unstable();
+            words
+        };
+        assert_eq!(sorted(&copied.words_allocated[500..]), sorted(&built.words_freed[250..]));
+    }
+
+    #[test]
+    fn a_scrambled_allocator_had_all_its_objects_out_and_back_in_random_order() {
+        let (_, copied) = audit::<Copied>();
+        let (_, scrambled) = audit::<Scrambled>();
+        // 250 places and the one that stays.
+        assert_eq!((scrambled.allocated, scrambled.freed), (750 + 251, 750 + 251));
+        let out = &scrambled.words_freed[250..500];
+        assert!(!out.is_sorted());
+        let mut sorted = out.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..250).collect::<Vec<u64>>());
+        assert_eq!(scrambled.words_allocated[751..], copied.words_allocated[500..]);
+    }
+
+    #[test]
+    fn a_million_nodes_are_walked_at_every_size() {
+        for exponent in [8, 10, 12, 14, 16, 18, 20] {
+            let [quick, full] = [Effort::Quick, Effort::Full].map(|e| Amount::of(exponent, e));
+            assert_eq!((quick.all_nodes(), full.all_nodes()), (1 << 20, 1 << 20));
+            assert!(quick.walks < full.walks);
+        }
+    }
+}
