@@ -47,6 +47,9 @@ fn bad_arguments_are_told_in_one_line_with_exit_code_2() {
         &["bench", "pair", "--allocators", "bumpalo"],
         &["bench", "pair", "--allocators", "slab", "--threads", "2"],
         &["bench", "exchange", "--threads", "3"],
+        &["bench", "tree", "--threads", "2"],
+        &["bench", "tree-copy-8", "--allocators", "glibc"],
+        &["bench", "tree-8", "--allocators", "compact-copy,allotment-free-list-a-tree"],
         &["--json", "bench"],
         &["stress", "--threads", "0"],
         &["stress", "--threads", "1025"],
@@ -55,6 +58,8 @@ fn bad_arguments_are_told_in_one_line_with_exit_code_2() {
         &["stress", "--allocator", "glibcc"],
         &["stress", "--allocator", "bumpalo"],
         &["stress", "--allocator", "slab", "--threads", "2"],
+        &["stress", "--allocator", "allotment-free-list", "--threads", "2"],
+        &["stress", "--allocator", "compact-copy", "--threads", "1"],
         &["stress", "slab"],
     ] {
         let output = run(arguments);
@@ -238,6 +243,58 @@ fn the_hour_boundary_tells_its_seconds() {
         );
         assert_eq!(row.get("reserve_ms"), Some(&Value::Null), "malloc has no reservation");
     }
+}
+
+#[test]
+fn trees_tell_their_memory_and_their_walk() {
+    let bench = |workload, allocators| {
+        let output = run(&[
+            "bench",
+            workload,
+            "--quick",
+            "--rounds",
+            "1",
+            "--allocators",
+            allocators,
+            "--json",
+        ]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        json_lines(&output)
+    };
+    for row in bench("many-trees", "allotment-free-list,allotment-free-list-a-tree,glibc") {
+        assert_eq!((&row["own"], &row["ops"]), (&"allotment-free-list".into(), &2_621_440.into()));
+        assert!(row["walk_ns_per_node"].as_f64().unwrap() > 0.0);
+        let steps = row["rss_steps"].as_object().unwrap();
+        let names: Vec<&str> = steps.keys().map(String::as_str).collect();
+        assert_eq!(names, ["all_freed", "built", "pruned", "rebuilt"], "serde sorts them");
+        assert!(steps["rebuilt"].as_u64() >= row["live_bytes"].as_u64(), "{row}");
+    }
+    let rows = bench("tree-copy-8", "compact-copy,malloc-built");
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert_eq!((&row["own"], &row["kind"]), (&"compact-copy".into(), &"placement".into()));
+        assert_eq!((&row["live_bytes"], &row["unit"]), (&(32 << 20).into(), &"node".into()));
+        assert!(row["rss_steps"]["laid_out"].as_u64() >= row["live_bytes"].as_u64(), "{row}");
+        assert_eq!(row.get("walk_ns_per_node"), Some(&Value::Null), "it is what was measured");
+    }
+    let rows = bench("tree-8", "allotment-free-list,glibc");
+    assert!(rows.iter().all(|row| row["live_bytes"] == 129 * 32 && row["ops"] == 3 << 20));
+}
+
+#[test]
+fn what_no_one_would_ask_for_is_not_said_to_be_left_out() {
+    let arguments = ["bench", "tree-copy-8", "--quick", "--rounds", "1"];
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert!(!printed.contains("Left out") && !printed.contains("glibc,"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+    let output = run(&[&arguments[..], &["--allocators", "compact-copy,glibc"]].concat());
+    assert_eq!(
+        text(&output.stderr),
+        "allot: left out of tree-copy-8: glibc (it is an allocator, and not one of the ways in which a copied \
+         tree may lie)\n"
+    );
 }
 
 #[test]
