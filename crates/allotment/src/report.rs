@@ -12,7 +12,7 @@ use crate::statistics::{Kind, Record, Statistics, printable, record_of};
 pub struct AllocatorReport {
     /// The name that it was given.
     pub name: String,
-    /// What it is: `arena` or `slab`.
+    /// What it is: `arena`, `slab` or `free list`.
     pub kind: &'static str,
     /// What it holds.
     pub statistics: Statistics,
@@ -162,13 +162,13 @@ impl fmt::Display for Report {
         let names: Vec<String> = self.allocators.iter().map(|a| printable(&a.name)).collect();
         let longest = names.iter().map(|name| name.chars().count());
         let width = longest.chain([4]).max().unwrap_or(4);
-        write!(f, "{:<width$}  {:<5}", "name", "kind")?;
+        write!(f, "{:<width$}  {:<9}", "name", "kind")?;
         for column in COLUMNS {
             write!(f, "  {column:>12}")?;
         }
         writeln!(f)?;
         for (allocator, name) in self.allocators.iter().zip(names) {
-            write!(f, "{name:<width$}  {:<5}", allocator.kind)?;
+            write!(f, "{name:<width$}  {:<9}", allocator.kind)?;
             for (column, figure) in COLUMNS.iter().zip(figures(&allocator.statistics)) {
                 write!(f, "  {figure:>width$}", width = column.len().max(12))?;
             }

@@ -550,7 +550,6 @@ fn a_fresh_object_lies_behind_the_last_fresh_one_past_all_holes() {
 
 /// However its objects came: in runs that leave a rest of each slab, or past holes.
 #[test]
-#[ignore = "a slab that is taken while the list has a hole does not raise the level at which it looks"]
 fn the_last_free_leaves_one_slab_whichever_way_the_objects_came() {
     if skipped() {
         return;
@@ -586,7 +585,6 @@ fn the_last_free_leaves_one_slab_whichever_way_the_objects_came() {
 
 /// Of a structure that was pruned and copied past its holes, and whose copy is pruned in turn.
 #[test]
-#[ignore = "a slab that is taken while the list has a hole does not raise the level at which it looks"]
 fn what_a_compact_copy_left_goes_back_while_the_list_runs() {
     if skipped() {
         return;

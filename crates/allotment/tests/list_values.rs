@@ -568,7 +568,6 @@ fn the_owner_of_a_hardened_lists_object_is_found() {
 
 /// Whatever the kinds are called.
 #[test]
-#[ignore = "the report's column of kinds is five wide, and `free list` has nine letters"]
 fn the_columns_of_the_report_stand_below_their_heads() {
     let test = "the_columns_of_the_report_stand_below_their_heads";
     if !child::is(test) {

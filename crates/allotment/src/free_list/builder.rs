@@ -1,6 +1,7 @@
 //! A free list's options.
 
 use core::alloc::Layout;
+use core::fmt;
 use core::marker::PhantomData;
 
 use super::{FreeList, RawFreeList};
@@ -33,12 +34,24 @@ pub(crate) struct Settings {
 ///     .build();
 /// assert_eq!(list.alloc([7; 48])[3], 7);
 /// ```
-#[derive(Clone, Debug)]
 #[must_use = "`build` makes the list"]
 pub struct FreeListBuilder<L> {
     layout: Layout,
     settings: Settings,
     makes: PhantomData<fn() -> L>,
+}
+
+impl<L> Clone for FreeListBuilder<L> {
+    fn clone(&self) -> Self {
+        Self { layout: self.layout, settings: self.settings.clone(), makes: PhantomData }
+    }
+}
+
+impl<L> fmt::Debug for FreeListBuilder<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("FreeListBuilder");
+        fields.field("layout", &self.layout).field("settings", &self.settings).finish()
+    }
 }
 
 impl<L> FreeListBuilder<L> {

@@ -54,7 +54,8 @@ impl<T> FreeList<T> {
     /// twice the speed and more, where the structure is larger than the cache.
     ///
     /// It calls itself for each object on the way: a structure that is as deep as it is large (a list) is copied through
-    /// [`run`](Self::run) instead, as `examples/copy_in_order.rs` shows. The source may lie anywhere, in this list too.
+    /// [`run`](Self::run) instead, as `examples/copy_in_order.rs` shows. The source may lie anywhere, in this list too;
+    /// when that is dropped, [`trim`](Self::trim) gives its slabs back.
     ///
     /// ```
     /// use allotment::{FreeList, ListBox};

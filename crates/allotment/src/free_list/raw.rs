@@ -225,7 +225,7 @@ impl RawFreeList {
     }
 
     /// So many objects behind each other, [`stride`](Self::stride) bytes apart, of memory that nothing had since its slab
-    /// came. Each is freed by itself. For none the address is dangling.
+    /// came, or since nothing was live. Each is freed by itself. For none the address is dangling.
     ///
     /// # Panics
     /// Aborts where [`try_alloc_run`](Self::try_alloc_run) returns an error.

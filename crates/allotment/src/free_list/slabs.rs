@@ -148,6 +148,7 @@ impl RawFreeList {
     /// Takes a slab with room for so many objects, which are then the fresh ones. On an error nothing has changed.
     fn take_slab(&self, objects: usize) -> Result<(), AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
+        let wanted_objects = objects;
         let objects = objects.max(self.settings.objects_per_slab.unwrap_or(1));
         let bytes = objects.checked_mul(self.geometry.stride).ok_or(overflow)?;
         let align = self.geometry.align.max(CACHE_LINE);
@@ -192,9 +193,8 @@ impl RawFreeList {
             record.source_calls.add(1);
         }
         self.note_live();
-        if self.watch.is_none() && self.head.get().is_null() {
-            // Everything is live: the next look is worth its while when half of it is not.
-            self.set_watermark(0);
+        if self.watch.is_none() {
+            self.raise_watermark(wanted_objects);
         }
         Ok(())
     }

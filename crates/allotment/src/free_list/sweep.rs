@@ -66,19 +66,36 @@ impl RawFreeList {
         self.count.set((live - watermark) as isize);
     }
 
+    /// A slab was taken for so many objects, which the caller counts: the level goes up with what is live.
+    pub(super) fn raise_watermark(&self, objects: usize) {
+        if self.slab_count.get() < 2 {
+            return;
+        }
+        let live = self.live();
+        let linked = self.capacity.get() - live - self.fresh_bytes() / self.geometry.stride;
+        let after = live + objects;
+        let level = (after / 2).min(after.saturating_sub(linked)).max(1);
+        if level > self.watermark.get() {
+            self.watermark.set(level);
+            self.count.set(live as isize - level as isize);
+        }
+    }
+
     /// Nothing is live: one slab stays, with all of its objects fresh, and what the policy keeps.
     fn all_are_free(&self) {
         self.head.set(ptr::null_mut());
         let mut kept = self.kept_bytes();
+        // The list may come to little now: the smallest is enough to begin with.
+        let smallest = self.each_slab().min_by_key(|slab| slab.size).map(|slab| slab.header);
         let mut next = self.slabs.replace(ptr::null_mut());
         while let Some(header) = NonNull::new(next) {
             let slab = self.slab_at(header);
             // SAFETY: a slab of our list, which is taken off it and put on it again, or not.
             unsafe {
                 next = header.as_ref().next.get();
-                // The oldest is the last, and the smallest as a rule.
-                if next.is_null() || slab.size <= kept {
-                    kept = kept.saturating_sub(slab.size);
+                let stays = smallest == Some(header);
+                if stays || slab.size <= kept {
+                    kept -= if stays { 0 } else { slab.size };
                     header.as_ref().next.set(self.slabs.get());
                     self.slabs.set(header.as_ptr());
                 } else {
@@ -186,7 +203,12 @@ impl RawFreeList {
             }
             let swept = &mut slabs[current];
             let index = (address - swept.slab.first.addr().get()) / stride;
-            bits[swept.bits + index / 64] |= 1 << (index % 64);
+            let (word, bit) = (&mut bits[swept.bits + index / 64], 1 << (index % 64));
+            if *word & bit != 0 {
+                // Without this a list that leads back to itself would be followed for ever.
+                stop(Misuse::DoubleFree, KIND, self.name(), address, stride);
+            }
+            *word |= bit;
             swept.free += 1;
             linked += 1;
             // SAFETY: a free object holds a link (invariant 2).

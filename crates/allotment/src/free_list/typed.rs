@@ -65,8 +65,12 @@ use crate::statistics::Statistics;
 pub struct FreeList<T> {
     raw: RawFreeList,
     /// It holds no value that it would drop.
-    values: PhantomData<fn() -> T>,
+    values: PhantomData<*const T>,
 }
+
+// SAFETY: as for the raw list. Values whose boxes were turned into addresses may become boxes again on the list's next
+// thread, so they must be able to go there.
+unsafe impl<T: Send> Send for FreeList<T> {}
 
 impl<T> FreeList<T> {
     /// A list with defaults.

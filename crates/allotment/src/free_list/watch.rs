@@ -151,15 +151,20 @@ impl Watch {
         if self.mode == Mode::Passthrough {
             return Err(AllocError::new(ErrorKind::SourceRefused, objects));
         }
-        let refused = |_| AllocError::new(ErrorKind::SourceRefused, objects);
-        {
-            let mut books = self.books.borrow_mut();
-            books.objects.try_reserve(objects).map_err(refused)?;
-            books.resting.try_reserve(1).map_err(refused)?;
-            let most = books.objects.len() + objects;
-            books.vacant.try_reserve(most).map_err(refused)?;
-        }
         let run = list.take_fresh(objects)?;
+        let reserved = {
+            let mut books = self.books.borrow_mut();
+            let most = books.objects.len() + objects;
+            let objects = books.objects.try_reserve(objects).is_ok();
+            objects
+                && books.resting.try_reserve(1).is_ok()
+                && books.vacant.try_reserve(most).is_ok()
+        };
+        if !reserved {
+            // Nobody has seen them: they are fresh again.
+            list.fresh.set(run.as_ptr());
+            return Err(AllocError::new(ErrorKind::SourceRefused, objects));
+        }
         for index in 0..objects {
             // SAFETY: the run has so many objects.
             self.hand_out(list, unsafe { run.add(index * list.stride()) });
@@ -184,6 +189,7 @@ impl Watch {
         self.books.borrow_mut().objects.insert(place.addr().get(), false);
         if self.mode == Mode::Hardened {
             self.check_untouched(list, place);
+            tools::allow(place, whole);
             // SAFETY: the place is ours and `whole` bytes long, which has room for the zone.
             unsafe { place.add(size).write_bytes(ZONE, whole - size) };
             tools::forbid(place, whole);

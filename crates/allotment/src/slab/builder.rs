@@ -1,6 +1,7 @@
 //! A slab's options.
 
 use core::alloc::Layout;
+use core::fmt;
 use core::marker::PhantomData;
 
 use super::geometry::{MAX_PAGE, USUAL_PAGE};
@@ -36,12 +37,24 @@ pub(crate) struct Settings {
 ///     .build();
 /// assert_eq!(slab.alloc([7; 48])[3], 7);
 /// ```
-#[derive(Clone, Debug)]
 #[must_use = "`build` makes the slab"]
 pub struct SlabBuilder<S> {
     layout: Layout,
     settings: Settings,
     makes: PhantomData<fn() -> S>,
+}
+
+impl<S> Clone for SlabBuilder<S> {
+    fn clone(&self) -> Self {
+        Self { layout: self.layout, settings: self.settings.clone(), makes: PhantomData }
+    }
+}
+
+impl<S> fmt::Debug for SlabBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("SlabBuilder");
+        fields.field("layout", &self.layout).field("settings", &self.settings).finish()
+    }
 }
 
 impl<S> SlabBuilder<S> {
