@@ -9,11 +9,12 @@
 //!
 //! # Invariants
 //!
-//! 1. `slabs` heads a list of slabs that this list alone holds; `slabs.rs` says what one looks like.
+//! 1. `slabs` and `spare` head two lists of slabs that this list alone holds; `slabs.rs` says what one looks like.
 //! 2. `head` is null or a free object, each free object holds the next one's address or null, and none is there twice.
 //!    A free object is nobody else's.
 //! 3. `[fresh, fresh_end)` is a whole number of objects of the slab that was taken last, which were never handed out,
 //!    or linked, since. Every other object of every slab is live or on the list.
+//!    The slabs on `spare` hold nothing, and none of their objects is on the list or fresh.
 //! 4. `live = count + watermark`, and `count >= 0` outside of a call. So the first free that brings `live` below the
 //!    watermark takes the slow path, which looks for what can go.
 //! 5. A watched list (watch.rs) has `head = null`, no fresh objects and `count = 0`: every call takes the slow path, and
@@ -67,8 +68,15 @@ pub struct RawFreeList {
     pub(super) fresh_end: Cell<*mut u8>,
     pub(super) slabs: Cell<*mut Header>,
     pub(super) slab_count: Cell<usize>,
-    /// The objects that all slabs have room for.
+    /// The objects that these slabs have room for, and those that the spare ones have.
     pub(super) capacity: Cell<usize>,
+    pub(super) spare: Cell<*mut Header>,
+    pub(super) spare_objects: Cell<usize>,
+    /// Slabs were given back, and none was taken since.
+    pub(super) gave: Cell<bool>,
+    /// So many looks are left out, and so many were when slabs were last taken again soon.
+    pub(super) skips: Cell<u32>,
+    pub(super) patience: Cell<u32>,
     /// The size of the slab that was taken last, as far as it sets the next one's.
     pub(super) grown: Cell<usize>,
     pub(super) geometry: Geometry,
@@ -117,6 +125,11 @@ impl RawFreeList {
             slabs: Cell::new(ptr::null_mut()),
             slab_count: Cell::new(0),
             capacity: Cell::new(0),
+            spare: Cell::new(ptr::null_mut()),
+            spare_objects: Cell::new(0),
+            gave: Cell::new(false),
+            skips: Cell::new(0),
+            patience: Cell::new(0),
             grown: Cell::new(0),
             geometry,
             record,

@@ -147,6 +147,9 @@ impl RawFreeList {
 
     /// Takes a slab with room for so many objects, which are then the fresh ones. On an error nothing has changed.
     fn take_slab(&self, objects: usize) -> Result<(), AllocError> {
+        if self.take_spare(objects) {
+            return Ok(());
+        }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
         let wanted_objects = objects;
         let objects = objects.max(self.settings.objects_per_slab.unwrap_or(1));
@@ -173,12 +176,10 @@ impl RawFreeList {
         let before =
             align_up(header.addr().get() + HEADER, self.geometry.align) - header.addr().get();
         let objects = (size - before) / self.geometry.stride;
-        let next = Cell::new(self.slabs.get());
+        let next = Cell::new(ptr::null_mut());
         // SAFETY: the chunk is ours, `need > HEADER` bytes or more, aligned to a cache line or more.
         unsafe { header.write(Header { next, size, align, link: taken.link, objects }) };
-        self.slabs.set(header.as_ptr());
-        self.slab_count.set(self.slab_count.get() + 1);
-        self.capacity.set(self.capacity.get() + objects);
+        self.list_slab(self.slab_at(header));
         if size <= MAX_GROWTH && self.settings.objects_per_slab.is_none() {
             self.grown.set(size);
         }
@@ -195,8 +196,60 @@ impl RawFreeList {
         self.note_live();
         if self.watch.is_none() {
             self.raise_watermark(wanted_objects);
+            self.taken_again();
         }
         Ok(())
+    }
+
+    /// Goes on with a spare slab, if one has room for so many objects.
+    fn take_spare(&self, objects: usize) -> bool {
+        let mut before: *mut Header = ptr::null_mut();
+        let mut next = self.spare.get();
+        while let Some(header) = NonNull::new(next) {
+            let slab = self.slab_at(header);
+            // SAFETY: slabs of our spare ones; the one that is found is taken off their list.
+            unsafe {
+                next = header.as_ref().next.get();
+                if slab.objects < objects {
+                    before = header.as_ptr();
+                    continue;
+                }
+                match before.as_ref() {
+                    Some(before) => before.next.set(next),
+                    None => self.spare.set(next),
+                }
+            }
+            self.spare_objects.set(self.spare_objects.get() - slab.objects);
+            self.link_fresh(self.fresh_bytes() / self.geometry.stride);
+            self.list_slab(slab);
+            self.make_fresh(slab);
+            self.raise_watermark(objects);
+            return true;
+        }
+        false
+    }
+
+    /// Puts a slab on the list of those in use.
+    pub(super) fn list_slab(&self, slab: Slab) {
+        // SAFETY: a slab of ours that is on no list.
+        unsafe { slab.header.as_ref() }.next.set(self.slabs.get());
+        self.slabs.set(slab.header.as_ptr());
+        self.slab_count.set(self.slab_count.get() + 1);
+        self.capacity.set(self.capacity.get() + slab.objects);
+    }
+
+    /// Notes that a slab is on the list of those in use no more.
+    pub(super) fn unlist_slab(&self, slab: Slab) {
+        self.slab_count.set(self.slab_count.get() - 1);
+        self.capacity.set(self.capacity.get() - slab.objects);
+    }
+
+    /// Puts a slab that holds nothing aside.
+    pub(super) fn spare_slab(&self, slab: Slab) {
+        // SAFETY: a slab of ours that is on no list.
+        unsafe { slab.header.as_ref() }.next.set(self.spare.get());
+        self.spare.set(slab.header.as_ptr());
+        self.spare_objects.set(self.spare_objects.get() + slab.objects);
     }
 
     pub(super) fn make_fresh(&self, slab: Slab) {
@@ -269,8 +322,6 @@ impl RawFreeList {
             }
             left -= slab.size;
             record.chunks.sub(1);
-            self.slab_count.set(self.slab_count.get() - 1);
-            self.capacity.set(self.capacity.get() - slab.objects);
         }
         record.source_calls.add(giving.map_or(0, |giving| giving.finish()) as u64);
         record.held_bytes.sub(total as u64);
@@ -284,7 +335,9 @@ impl RawFreeList {
         self.fresh.set(ptr::null_mut());
         self.fresh_end.set(ptr::null_mut());
         self.grown.set(0);
-        let mut given = 0;
+        self.slab_count.set(0);
+        self.capacity.set(0);
+        let mut given = self.give_spare_back(0);
         while let Some(header) = NonNull::new(self.slabs.get()) {
             let slab = self.slab_at(header);
             // SAFETY: a slab of our list, which is taken off it here.
@@ -296,13 +349,34 @@ impl RawFreeList {
         given
     }
 
+    /// Gives spare slabs back, but for so many bytes of them; the bytes given back.
+    pub(super) fn give_spare_back(&self, mut keep: usize) -> usize {
+        let mut given = 0;
+        let mut next = self.spare.replace(ptr::null_mut());
+        self.spare_objects.set(0);
+        while let Some(header) = NonNull::new(next) {
+            let slab = self.slab_at(header);
+            // SAFETY: a spare slab of ours, which was taken off the list here.
+            next = unsafe { header.as_ref() }.next.get();
+            if slab.size <= keep {
+                keep -= slab.size;
+                self.spare_slab(slab);
+            } else {
+                // SAFETY: as above; it holds nothing.
+                given += unsafe { self.give_back(core::iter::once(slab)) };
+            }
+        }
+        given
+    }
+
     // ---- what there is ----
 
     /// Brings the record up to date.
     pub(super) fn note_live(&self) {
         let (record, size) = (self.record, self.geometry.layout.size());
         let live = self.live();
-        let free = if self.has_slabs() { self.capacity.get().saturating_sub(live) } else { 0 };
+        let all = self.capacity.get() + self.spare_objects.get();
+        let free = if self.has_slabs() { all.saturating_sub(live) } else { 0 };
         record.live_objects.set(live as u64);
         record.live_bytes.set((live * size) as u64);
         record.free_bytes.set((free * size) as u64);

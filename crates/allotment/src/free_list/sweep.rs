@@ -8,7 +8,9 @@
 //! A look costs a step for each free object. It comes when live objects have fallen to half of what they were when the
 //! list last had no hole, so at most as many steps are taken as objects were freed since; the next one comes when as many
 //! more were freed as were free after this one. When the last object is freed nothing has to be followed: every slab is
-//! empty, and all but one go.
+//! empty, and all but one go. A list that takes slabs again after it gave some back leaves looks out, up to 63 in a
+//! row: for one that is filled and emptied over and over they would be in vain. Slabs that hold nothing at such a moment
+//! are put aside as *spare*, and serve before any is taken from the source.
 //!
 //! The invariants are those of `raw.rs`.
 
@@ -20,6 +22,11 @@ use super::slabs::{KIND, Slab};
 use crate::memory::release::Release;
 use crate::memory::structures::Structures;
 use crate::misuse::{Misuse, stop};
+
+/// So many looks are left out in a row at the most.
+const MOST_SKIPPED: u32 = 63;
+/// A look that is left out lowers the level to this part of what is live.
+const SKIPPED_PART: usize = 8;
 
 /// A slab in a sweep.
 struct Swept {
@@ -39,11 +46,40 @@ impl RawFreeList {
         let live = self.watermark.get() - 1;
         self.watermark.set(live);
         self.count.set(0);
-        if live == 0 {
-            self.all_are_free();
-        } else {
-            self.sweep(self.kept_bytes());
+        if self.skips.get() > 0 {
+            self.skips.set(self.skips.get() - 1);
+            return if live == 0 { self.all_are_free(usize::MAX) } else { self.lower_watermark() };
         }
+        if self.gave.get() {
+            // What went last time was not missed.
+            self.patience.set(0);
+        }
+        let keep = self.kept_bytes();
+        let before = self.record.held_bytes.get();
+        if live == 0 {
+            self.all_are_free(keep);
+        } else {
+            self.sweep(keep);
+        }
+        self.gave.set(self.gave.get() || self.record.held_bytes.get() < before);
+    }
+
+    /// A slab was taken from the source. Where others went not long ago they would have been better kept, and the next
+    /// looks are left out: one, and twice as many and one each time that it happens again.
+    pub(super) fn taken_again(&self) {
+        if self.gave.replace(false) && self.settings.release != Release::AtOnce {
+            let patience = (2 * self.patience.get() + 1).min(MOST_SKIPPED);
+            self.patience.set(patience);
+            self.skips.set(patience);
+        }
+    }
+
+    /// Without a look, the next comes when most of what is live has gone.
+    fn lower_watermark(&self) {
+        let live = self.live();
+        let watermark = (live / SKIPPED_PART).max(1);
+        self.watermark.set(watermark);
+        self.count.set((live - watermark) as isize);
     }
 
     /// The bytes of empty slabs that the policy keeps.
@@ -81,47 +117,28 @@ impl RawFreeList {
         }
     }
 
-    /// Nothing is live: one slab stays, with all of its objects fresh, and what the policy keeps.
-    fn all_are_free(&self) {
+    /// Nothing is live: one slab stays, with all of its objects fresh, and so many bytes of others are spare.
+    fn all_are_free(&self, keep: usize) {
         self.head.set(ptr::null_mut());
-        let mut kept = self.kept_bytes();
         // The list may come to little now: the smallest is enough to begin with.
         let smallest = self.each_slab().min_by_key(|slab| slab.size).map(|slab| slab.header);
         let mut next = self.slabs.replace(ptr::null_mut());
         while let Some(header) = NonNull::new(next) {
             let slab = self.slab_at(header);
-            // SAFETY: a slab of our list, which is taken off it and put on it again, or not.
-            unsafe {
-                next = header.as_ref().next.get();
-                let stays = smallest == Some(header);
-                if stays || slab.size <= kept {
-                    kept -= if stays { 0 } else { slab.size };
-                    header.as_ref().next.set(self.slabs.get());
-                    self.slabs.set(header.as_ptr());
-                } else {
-                    self.give_back(core::iter::once(slab));
-                }
+            // SAFETY: a slab of our list, which was taken off it above.
+            next = unsafe { header.as_ref() }.next.get();
+            self.unlist_slab(slab);
+            if smallest == Some(header) {
+                self.list_slab(slab);
+                self.make_fresh(slab);
+            } else {
+                self.spare_slab(slab);
             }
         }
-        self.fresh.set(ptr::null_mut());
-        self.fresh_end.set(ptr::null_mut());
-        let mut slabs = self.each_slab();
-        if let Some(first) = slabs.next() {
-            self.make_fresh(first);
-        }
-        for slab in slabs {
-            self.link_all(slab);
-        }
+        self.give_spare_back(keep);
         self.watermark.set(0);
         self.count.set(0);
         self.note_live();
-    }
-
-    fn link_all(&self, slab: Slab) {
-        for index in (0..slab.objects).rev() {
-            // SAFETY: an object of our slab, free and not linked.
-            unsafe { self.push(slab.first.add(index * self.geometry.stride)) };
-        }
     }
 
     /// Gives empty slabs back, but for so many bytes of them; the bytes given back.
@@ -135,8 +152,9 @@ impl RawFreeList {
         let Some((mut slabs, mut bits)) = self.prepare() else {
             // No memory to look with: it is tried again when half of what is live has gone.
             self.set_watermark(0);
-            return 0;
+            return self.give_spare_back(keep);
         };
+        let spare = self.give_spare_back(keep);
         let mut linked = self.mark(&mut slabs, &mut bits);
         for swept in slabs.iter_mut().filter(|swept| swept.free == swept.handed_out) {
             if swept.slab.size <= keep {
@@ -153,11 +171,12 @@ impl RawFreeList {
         });
         self.relink(&slabs, &bits);
         let gone = slabs.iter().filter(|swept| swept.goes).map(|swept| swept.slab);
+        gone.clone().for_each(|slab| self.unlist_slab(slab));
         // SAFETY: all of their objects were free, and none is linked anew or fresh.
         let given = unsafe { self.give_back(gone) };
         self.set_watermark(linked);
         self.note_live();
-        given
+        given + spare
     }
 
     /// The slabs by address, and room for a bit for each object; nothing if malloc refuses.
