@@ -1,4 +1,4 @@
-//! What all threads share of one slab: its pages and where they come from.
+//! What all threads share of one slab. `supply.rs` says where its pages come from and go.
 //!
 //! # Invariants
 //!
@@ -10,7 +10,6 @@
 //! 3. `held` is what the budget was charged: the bytes of pages, and those of structures.
 
 use core::alloc::Layout;
-use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -19,8 +18,7 @@ use std::io::Write;
 
 use super::builder::Settings;
 use super::front::Front;
-use super::geometry::{Geometry, USUAL_PAGE};
-use super::hints::EMPTY_LIST;
+use super::geometry::Geometry;
 use super::keep::Keep;
 use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD, publish};
 use super::watch::Watch;
@@ -30,7 +28,7 @@ use crate::error::{AllocError, ErrorKind};
 use crate::memory::apart::Apart;
 use crate::memory::budget::Budget;
 use crate::memory::layout::SEGMENT_GRANULE;
-use crate::memory::spans::{Span, Spans, addresses_of};
+use crate::memory::spans::{Spans, addresses_of};
 use crate::memory::structures::Structures;
 use crate::memory::{os, segments};
 use crate::misuse::{Misuse, stop};
@@ -52,13 +50,10 @@ pub(super) const fn number_in(tag: u32) -> u32 {
 /// The most numbers that there can be.
 pub(super) const NUMBERS: u32 = MARK / TAG_STEP;
 /// The bit of `attention` of a slab that was dropped.
-const CLOSED: u32 = 1 << 31;
+pub(super) const CLOSED: u32 = 1 << 31;
 /// The bit of `attention` in a child made by fork that does not have the slab's memory.
 const ORPHANED: u32 = 1 << 30;
-const WAITERS: u32 = ORPHANED - 1;
-/// A slab that holds as much has new pages of the usual size faulted in as a whole.
-const POPULATE_FROM: usize = 512 << 10;
-
+pub(super) const WAITERS: u32 = ORPHANED - 1;
 /// The shared part of a slab.
 ///
 /// What every slow path reads lies apart from what the coming and going of pages writes.
@@ -68,29 +63,29 @@ pub(crate) struct Core {
     pub layout: Layout,
     pub number: u32,
     pub(super) watch: Option<Watch>,
-    name: Option<Box<str>>,
-    reports_live: bool,
-    record: &'static Record,
-    budget: Option<Budget>,
-    fronts: AtomicPtr<Front>,
-    packing: AtomicBool,
+    pub(super) name: Option<Box<str>>,
+    pub(super) reports_live: bool,
+    pub(super) record: &'static Record,
+    pub(super) budget: Option<Budget>,
+    pub(super) fronts: AtomicPtr<Front>,
+    pub(super) packing: AtomicBool,
     /// Why no free may be cached: the number of threads that wait for a slot, [`CLOSED`] and [`ORPHANED`].
-    attention: AtomicU32,
+    pub(super) attention: AtomicU32,
     /// Changes whenever something happens that a waiter should look at.
-    event: AtomicU32,
+    pub(super) event: AtomicU32,
     /// Changes whenever fronts shall give back what they only cache.
-    recalls: AtomicU32,
+    pub(super) recalls: AtomicU32,
     /// The process of the thread that is asking the source for a page, or 0.
-    growing: AtomicU32,
+    pub(super) growing: AtomicU32,
     pub(super) keep: Apart<Keep>,
-    yard: Apart<Yard>,
-    spans: Apart<Spans>,
-    pages: AtomicUsize,
-    page_bytes: AtomicUsize,
+    pub(super) yard: Apart<Yard>,
+    pub(super) spans: Apart<Spans>,
+    pub(super) pages: AtomicUsize,
+    pub(super) page_bytes: AtomicUsize,
     /// The bytes of all pages that ever went.
-    given_back: AtomicUsize,
-    held: AtomicUsize,
-    peak: AtomicUsize,
+    pub(super) given_back: AtomicUsize,
+    pub(super) held: AtomicUsize,
+    pub(super) peak: AtomicUsize,
 }
 
 /// Where a slot is.
@@ -101,13 +96,6 @@ pub(super) struct Spot<'c> {
     pub bits: &'c AtomicU64,
     /// Its number in the page.
     pub index: usize,
-}
-
-/// What a thread that needs slots got.
-pub(super) enum Got<'c> {
-    Claim(SlabClaim<'c>),
-    /// Slots of a page that is another thread's claim.
-    Slots(&'c SlabPage, usize, u64),
 }
 
 impl Core {
@@ -356,7 +344,7 @@ impl Core {
     }
 
     /// Sets the mark of a page that the caller has a slot or the claim of.
-    fn set_mark(&self, page: &SlabPage, sparse: bool) {
+    pub(super) fn set_mark(&self, page: &SlabPage, sparse: bool) {
         let place = &page.beside;
         let marked = sparse || place.lifetime.load(Ordering::Relaxed) != 0 || !self.is_calm();
         let start = NonNull::new(place.start.load(Ordering::Relaxed)).expect("a page has memory");
@@ -374,7 +362,7 @@ impl Core {
 
     /// Marks all pages, so that no free is cached until they are claimed or freed from again. Callers have noted
     /// before why.
-    fn mark_all(&self) {
+    pub(super) fn mark_all(&self) {
         for page in self.yard.all().filter(|page| page.has_page()) {
             if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
                 // A page that goes meanwhile: its granules may become another slab's, whose fast path is then slow
@@ -386,7 +374,7 @@ impl Core {
 
     /// Does what setting bits or putting a page back has led to.
     #[cold]
-    fn settle(&self, freed: Freed<'_, super::yard::Place>, allocates: bool) {
+    pub(super) fn settle(&self, freed: Freed<'_, super::yard::Place>, allocates: bool) {
         match freed {
             // Quiet for the lists: the slots may be of a page that is claimed, and can be taken all the same.
             Freed::Quiet => self.tell_waiters(),
@@ -416,59 +404,6 @@ impl Core {
         self.settle(block.put_back(index, claim), true);
     }
 
-    /// A page and all of its slots are the caller's: it is kept or goes.
-    fn emptied(&self, claim: SlabClaim<'_>, allocates: bool) {
-        let bytes = claim.page().beside.bytes();
-        if !self.is_closed() && self.keep.wants(bytes, allocates) {
-            self.list_empty(claim);
-            self.tell_waiters();
-            // Looked at after it was listed: who closes looks for listed pages after he has said so.
-            if self.attention.load(Ordering::SeqCst) & CLOSED != 0 {
-                self.release_all_kept();
-            }
-        } else {
-            self.release(claim);
-        }
-        let mut due = self.keep.due(bytes, allocates);
-        while due > 0 {
-            let Some(went) = self.release_kept(0) else { break };
-            due = due.saturating_sub(went);
-        }
-    }
-
-    fn list_empty(&self, claim: SlabClaim<'_>) {
-        let (block, index) = self.yard.find(claim.page());
-        claim.keep_empty();
-        block.hints.set(EMPTY_LIST, index);
-    }
-
-    /// Gives one of the pages that are kept empty back; its bytes.
-    fn release_kept(&self, near: u32) -> Option<usize> {
-        let (claim, kept) = self.yard.claim(&[EMPTY_LIST], near)?;
-        let bytes = claim.page().beside.bytes();
-        if kept {
-            self.keep.unkeep(bytes);
-            self.release(claim);
-            Some(bytes)
-        } else {
-            // Used again in the meantime: its hint was an old one.
-            self.put_back(claim);
-            Some(0)
-        }
-    }
-
-    /// Gives all pages that are kept empty back.
-    pub(super) fn release_all_kept(&self) {
-        self.keep.forget();
-        while self.release_kept(0).is_some() {}
-    }
-
-    /// The same, and what their structures don't need any more.
-    pub(super) fn trim(&self) {
-        self.release_all_kept();
-        self.yard.discard_vacant();
-    }
-
     /// The bytes of all pages that ever went.
     pub(super) fn given_back(&self) -> usize {
         self.given_back.load(Ordering::Relaxed)
@@ -480,256 +415,6 @@ impl Core {
             let start = page.beside.start.load(Ordering::Relaxed).addr();
             address.wrapping_sub(start) < page.beside.bytes()
         })
-    }
-
-    fn release(&self, claim: SlabClaim<'_>) {
-        let page = claim.page();
-        let place = &page.beside;
-        let bytes = place.bytes();
-        let start = NonNull::new(place.start.load(Ordering::Relaxed)).expect("a page has memory");
-        let span = Span { start, segment: place.segment.load(Ordering::Relaxed) };
-        if let Some(watch) = &self.watch {
-            watch.page_going(self, page, start, bytes);
-        }
-        segments::forget_page(start, addresses_of(bytes));
-        segments::unregister(start, addresses_of(bytes));
-        // The order: nobody may find the page, then its memory goes, then its addresses may serve again. The other
-        // way round, another thread's new page would be discarded under it.
-        claim.release();
-        // SAFETY: taken with these bytes and this alignment; all slots were ours, so nothing refers to it (1).
-        self.keep.releasing(|| unsafe { self.spans.give(span, bytes, self.layout.align()) });
-        self.yard.give_vacant(page);
-        self.pages.fetch_sub(1, Ordering::Relaxed);
-        self.page_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.given_back.fetch_add(bytes, Ordering::Relaxed);
-        self.credit(bytes);
-        self.tell_waiters();
-        // The page's reference. The caller has one of his own.
-        registry::unrefer(self.number);
-    }
-
-    // ---- pages for threads that need slots ----
-
-    /// Claims a page of this lifetime with free slots: the fullest listed, or an empty one.
-    pub(super) fn claim(&self, lifetime: usize, near: u32) -> Option<SlabClaim<'_>> {
-        self.check_parentage().ok()?;
-        const LISTS: [[usize; BINS + 1]; 2] =
-            [[7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST], [15, 14, 13, 12, 11, 10, 9, 8, EMPTY_LIST]];
-        loop {
-            let (claim, kept) = self.yard.claim(&LISTS[lifetime], near)?;
-            if kept || claim.page().beside.lifetime.load(Ordering::Relaxed) == lifetime as u8 {
-                return Some(self.claimed(claim, kept, lifetime));
-            }
-            // An old hint, of a page that was kept empty and serves the other lifetime now.
-            self.put_back(claim);
-        }
-    }
-
-    /// Claims a page that the thread had before, if it is worth it: it is kept empty, or has slots. Its hint stays and
-    /// leads to nothing, or to the page when that is open again.
-    pub(super) fn claim_again<'c>(
-        &self,
-        page: &'c SlabPage,
-        lifetime: usize,
-    ) -> Option<SlabClaim<'c>> {
-        self.check_parentage().ok()?;
-        if !page.is_kept_empty() && !page.is_listed() {
-            return None;
-        }
-        let (claim, kept) = page.claim()?;
-        // The descriptor may serve another page by now.
-        if !kept && page.beside.lifetime.load(Ordering::Relaxed) != lifetime as u8 {
-            self.put_back(claim);
-            return None;
-        }
-        Some(self.claimed(claim, kept, lifetime))
-    }
-
-    fn claimed<'c>(&self, claim: SlabClaim<'c>, kept: bool, lifetime: usize) -> SlabClaim<'c> {
-        let page = claim.page();
-        if kept {
-            self.keep.used(page.beside.bytes());
-            page.beside.lifetime.store(lifetime as u8, Ordering::Relaxed);
-            claim.free_all();
-        }
-        // Its own thread's frees may be cached while it is claimed.
-        self.set_mark(page, false);
-        claim
-    }
-
-    /// A page with free slots, or slots of a page that another thread has claimed, or the reason why there are none.
-    ///
-    /// The caller has found nothing listed.
-    #[cold]
-    pub(super) fn grow(&self, lifetime: usize, near: u32) -> Result<Got<'_>, AllocError> {
-        self.check_parentage()?;
-        let taken = if self.spans.one_by_one() {
-            self.grow_one_by_one(lifetime, near)
-        } else {
-            self.fresh(lifetime, false).map(Got::Claim)
-        };
-        taken.or_else(|error| {
-            // Fronts give what they only cache back when their threads next come by.
-            self.recalls.fetch_add(1, Ordering::Relaxed);
-            self.mark_all();
-            self.claim(lifetime, near).map(Got::Claim).or_else(|| self.steal()).ok_or(error)
-        })
-    }
-
-    /// For sources whose calls may take long: one thread at a time asks for a page, and the others wait for it or
-    /// for a slot that is freed, whichever comes first.
-    fn grow_one_by_one(&self, lifetime: usize, near: u32) -> Result<Got<'_>, AllocError> {
-        let process = std::process::id();
-        if let Some(turn) = self.take_turn(process) {
-            let fresh = self.fresh(lifetime, false).map(Got::Claim);
-            drop(turn);
-            return fresh;
-        }
-        // Counted before the pages are marked and looked at; a thread that frees looks at the count
-        // after it has freed (store, then load, on both sides).
-        self.attention.fetch_add(1, Ordering::SeqCst);
-        self.mark_all();
-        let got = loop {
-            let event = self.event.load(Ordering::SeqCst);
-            if let Some(claim) = self.claim(lifetime, near) {
-                break Ok(Got::Claim(claim));
-            }
-            if let Some(slots) = self.steal() {
-                break Ok(slots);
-            }
-            if let Some(turn) = self.take_turn(process) {
-                let fresh = self.fresh(lifetime, false).map(Got::Claim);
-                drop(turn);
-                break fresh;
-            }
-            os::wait_on(&self.event, event);
-        };
-        self.attention.fetch_sub(1, Ordering::SeqCst);
-        got
-    }
-
-    fn take_turn(&self, process: u32) -> Option<Turn<'_>> {
-        let holder = self.growing.load(Ordering::Relaxed);
-        if holder == process {
-            return None;
-        }
-        // Nobody, or a thread of the process that this one was forked from, which is not here to end its turn.
-        self.growing
-            .compare_exchange(holder, process, Ordering::Acquire, Ordering::Relaxed)
-            .ok()
-            .map(|_| Turn(self))
-    }
-
-    /// Tells threads that wait that something may be there for them.
-    pub(super) fn tell_waiters(&self) {
-        if self.attention.load(Ordering::SeqCst) & WAITERS != 0 {
-            self.event.fetch_add(1, Ordering::SeqCst);
-            os::wake_all(&self.event);
-        }
-    }
-
-    /// Takes free slots of a page that another thread has claimed, so as not to wait for that thread.
-    fn steal(&self) -> Option<Got<'_>> {
-        for page in self.yard.all().filter(|page| page.has_page()) {
-            for word in 0..page.words() {
-                let taken = page.take(word, LEAST_STOLEN);
-                if taken != 0 {
-                    return Some(Got::Slots(page, word, taken));
-                }
-            }
-        }
-        None
-    }
-
-    /// A new page from the source; faulted in as a whole if it is taken ahead.
-    fn fresh(&self, lifetime: usize, ahead: bool) -> Result<SlabClaim<'_>, AllocError> {
-        let bytes = self.geometry.next_page(self.page_bytes.load(Ordering::Relaxed));
-        let smallest = self.geometry.page_min;
-        match self.fresh_of(bytes, lifetime, ahead) {
-            // What a large page could not be had for may do for the smallest.
-            Err(_) if bytes > smallest => self.fresh_of(smallest, lifetime, ahead),
-            result => result,
-        }
-    }
-
-    fn fresh_of(
-        &self,
-        bytes: usize,
-        lifetime: usize,
-        ahead: bool,
-    ) -> Result<SlabClaim<'_>, AllocError> {
-        self.charge(bytes)?;
-        let undo = |error: AllocError| {
-            self.credit(bytes);
-            error
-        };
-        let page = self
-            .yard
-            .take_vacant(|bytes| self.charge(bytes), |bytes| self.credit(bytes))
-            .map_err(undo)?;
-        let span = match self.spans.take(bytes, self.layout.align()) {
-            Ok(span) => span,
-            Err(error) => {
-                self.yard.give_vacant(page);
-                return Err(undo(error));
-            }
-        };
-        let addresses = addresses_of(bytes);
-        let record = ptr::from_ref(self.record).expose_provenance();
-        let owner = NonZeroUsize::new(record).expect("a reference is not null");
-        if let Err(error) = segments::register(span.start, addresses, owner) {
-            // SAFETY: taken above, used by nobody.
-            unsafe { self.spans.give(span, bytes, self.layout.align()) };
-            self.yard.give_vacant(page);
-            return Err(undo(error));
-        }
-        let place = &page.beside;
-        place.start.store(span.start.as_ptr(), Ordering::Relaxed);
-        place.set_bytes(bytes);
-        place.segment.store(span.segment, Ordering::Relaxed);
-        place.lifetime.store(lifetime as u8, Ordering::Relaxed);
-        let tag = self.tag() | if lifetime != 0 { MARK } else { 0 };
-        let bits = NonNull::from(page.bits()).cast();
-        segments::note_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
-        registry::refer_more(self.number);
-        self.pages.fetch_add(1, Ordering::Relaxed);
-        let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.keep.taken(bytes);
-        if let Some(watch) = &self.watch {
-            watch.page_taken(self, span.start, bytes);
-        } else if ahead || (held >= POPULATE_FROM && bytes <= USUAL_PAGE) {
-            self.spans.populate(span.start, bytes);
-        }
-        Ok(page.take_up(self.geometry.slots(bytes)))
-    }
-
-    /// Makes pages ahead until so many slots are free in empty pages, and faults them in.
-    pub(super) fn reserve(&self, slots: usize) -> Result<(), AllocError> {
-        self.check_parentage()?;
-        // A slot's part of the smallest page: no page has more bytes for each of its slots.
-        let smallest = self.geometry.page_min;
-        let bytes = slots
-            .checked_mul(smallest / self.geometry.slots(smallest))
-            .filter(|&bytes| bytes <= isize::MAX as usize)
-            .ok_or(AllocError::new(ErrorKind::SizeOverflow, slots))?;
-        self.keep.reserve_kept(bytes);
-        let kept = self.yard.all().filter(|page| page.is_kept_empty());
-        let mut missing = slots.saturating_sub(kept.map(SlabPage::slots).sum());
-        while missing > 0 {
-            let claim = self.fresh(0, true)?;
-            let page = claim.page();
-            let bytes = page.beside.bytes();
-            missing = missing.saturating_sub(page.slots());
-            if claim.take_all() {
-                self.keep.reserve(bytes);
-                self.list_empty(claim);
-            } else {
-                // Somebody who would have had to wait took some.
-                self.put_back(claim);
-            }
-            self.tell_waiters();
-        }
-        Ok(())
     }
 
     // ---- fronts ----
@@ -840,19 +525,6 @@ impl Core {
             recycled_chunks: 0,
             source_calls: self.spans.calls(),
         }
-    }
-}
-
-/// The most slots that are taken from a page that another thread has claimed, at once.
-const LEAST_STOLEN: usize = 8;
-
-/// The turn of the one thread that asks the source.
-struct Turn<'c>(&'c Core);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.growing.store(0, Ordering::Release);
-        self.0.tell_waiters();
     }
 }
 

@@ -11,9 +11,9 @@
 //! | `geometry` | sizes of slots and pages, without unsafe code |
 //! | `page`, `hints`, `block` | the protocol between threads: a page's slots, where to look for pages, the two together |
 //! | `yard` | all descriptors of a slab |
-//! | `core` | what threads share: pages, where they come from, who waits |
+//! | `core`, `supply` | what threads share; pages: where they come from, who waits, where they go |
 //! | `keep` | how many empty pages are kept, and when they go |
-//! | `front`, `threads` | a thread's own part, and its table of them |
+//! | `front`, `flow`, `threads` | a thread's own part: its fast paths, its slow ones, its table of them |
 //! | `registry` | numbers of slabs, and how long one lives |
 //! | `raw`, `typed`, `by_size` | what a user calls |
 //! | `watch` | the slow path of hardened mode and memory tools |
@@ -31,6 +31,8 @@ mod by_size;
 #[cfg(not(loom))]
 mod core;
 #[cfg(not(loom))]
+mod flow;
+#[cfg(not(loom))]
 mod front;
 #[cfg(not(loom))]
 mod keep;
@@ -40,6 +42,8 @@ mod lifetime;
 mod raw;
 #[cfg(not(loom))]
 mod registry;
+#[cfg(not(loom))]
+mod supply;
 #[cfg(not(loom))]
 mod threads;
 #[cfg(not(loom))]

@@ -13,10 +13,11 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
 use super::builder::{Settings, SlabBuilder};
-use super::core::{Core, Got, MARK, number_in};
+use super::core::{Core, MARK, number_in};
 use super::front::{Front, NOBODY};
 use super::lifetime::Lifetime;
 use super::page::WORD;
+use super::supply::Got;
 use super::{registry, threads, watch};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::segments;
