@@ -3,6 +3,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use allotment::{Arena, ArenaString, ArenaVec, Budget, ErrorKind, format_in};
@@ -29,6 +30,25 @@ fn each_object_is_a_malloc_block_of_its_own() {
             assert!(usable >= object.len() && usable <= object.len() + 64, "{usable}");
         }
         assert_eq!(arena.statistics().live_objects, 199);
+    });
+}
+
+#[test]
+fn a_block_that_is_aligned_by_chance_stays_so_when_it_shrinks() {
+    passed_through("a_block_that_is_aligned_by_chance_stays_so_when_it_shrinks", || {
+        let arena = Arena::<1>::with_min_align();
+        let new = Layout::from_size_align(100, 64).unwrap();
+        // Malloc's blocks are aligned to 16 bytes, so that of each four one is aligned to 64.
+        let mut by_chance = 0;
+        for number in 0..1000 {
+            let old = Layout::from_size_align(5000 + number % 100, 1).unwrap();
+            let block = arena.alloc_layout(old);
+            by_chance += usize::from(block.addr().get() % 64 == 0);
+            // SAFETY: a live block of this arena, which is not used by its old address any more.
+            let block = unsafe { arena.try_shrink(block, old, new) }.unwrap();
+            assert_eq!(block.addr().get() % 64, 0);
+        }
+        assert!(by_chance > 0);
     });
 }
 
@@ -81,7 +101,7 @@ fn a_double_free_is_stopped_here_too() {
     let test = "a_double_free_is_stopped_here_too";
     if child::is(test) {
         let arena = Arena::builder().name("through").build();
-        let layout = core::alloc::Layout::new::<u64>();
+        let layout = Layout::new::<u64>();
         let object = arena.alloc_layout(layout);
         // SAFETY: none: this is the misuse.
         unsafe {

@@ -170,7 +170,7 @@ impl RawArena {
                 return self.move_to::<F, MIN_ALIGN>(object, old, new);
             }
             if let Some(watch) = self.watch() {
-                return Ok(watch.shrink(self, object, old.size(), new.size()));
+                return Ok(watch.shrink(self, object, old.size(), new));
             }
             if self.in_scope(object)
                 && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())

@@ -228,8 +228,9 @@ impl Watch {
         arena: &RawArena,
         mut object: NonNull<u8>,
         old: usize,
-        new: usize,
+        layout: Layout,
     ) -> NonNull<u8> {
+        let new = layout.size();
         if self.mode != Mode::Tool {
             let mut table = self.table.borrow_mut();
             let place = self.place_of(&table, arena, object, old);
@@ -237,7 +238,7 @@ impl Watch {
                 return object;
             }
             if self.mode == Mode::Passthrough {
-                self.shrink_by_malloc(arena, &mut table, place, new);
+                self.shrink_by_malloc(arena, &mut table, place, layout);
             } else {
                 self.check_zone(arena, table.entries[place].object, old);
             }
@@ -255,13 +256,26 @@ impl Watch {
     }
 
     /// Has malloc cut the block, so that its tools see the new end. If it refuses, the block stays as it is.
-    fn shrink_by_malloc(&self, arena: &RawArena, table: &mut Table, place: usize, new: usize) {
+    fn shrink_by_malloc(&self, arena: &RawArena, table: &mut Table, place: usize, asked: Layout) {
         let entry = &mut table.entries[place];
-        let (old, align) = (entry.layout.size(), entry.layout.align());
+        let (old, new) = (entry.layout.size(), asked.size());
+        let align = entry.layout.align().max(asked.align());
         let Ok(layout) = Layout::from_size_align(new, align) else { return };
-        // SAFETY: the block is malloc's, of this layout and live; the new size is not zero.
-        let moved = unsafe { System.realloc(entry.object.as_ptr(), entry.layout, new) };
-        let Some(moved) = NonNull::new(moved) else { return };
+        // SAFETY: the block is malloc's, of this layout and live; the new size is not zero. Malloc moves a block and keeps
+        // the alignment that it was asked for, so one that is aligned to more by chance is moved here.
+        let moved = unsafe {
+            if align == entry.layout.align() {
+                NonNull::new(System.realloc(entry.object.as_ptr(), entry.layout, new))
+            } else {
+                let moved = NonNull::new(System.alloc(layout));
+                if let Some(moved) = moved {
+                    moved.copy_from_nonoverlapping(entry.object, new);
+                    System.dealloc(entry.object.as_ptr(), entry.layout);
+                }
+                moved
+            }
+        };
+        let Some(moved) = moved else { return };
         table.index.remove(&entry.object.addr().get());
         table.index.insert(moved.addr().get(), place);
         entry.object = moved;
