@@ -453,6 +453,13 @@ impl Core {
         Ok(fresh)
     }
 
+    /// Whether only one front was ever made.
+    pub(super) fn has_one_front(&self) -> bool {
+        // SAFETY: fronts stay until the core is dropped.
+        let first = unsafe { self.fronts.load(Ordering::Acquire).as_ref() };
+        first.is_some_and(|front| front.next().is_null())
+    }
+
     /// The slab is dropped: frees bypass the caches from now on, and empty pages go.
     pub(super) fn close(&self) {
         if self.reports_live {

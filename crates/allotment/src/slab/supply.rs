@@ -16,7 +16,8 @@ use crate::error::{AllocError, ErrorKind};
 use crate::memory::spans::{Span, addresses_of};
 use crate::memory::{os, segments};
 
-/// A slab that holds as much has new pages of the usual size faulted in as a whole.
+/// A slab that holds as much, and is used by one thread, has new pages of the usual size faulted in as a whole. Threads
+/// that do so at the same time wait for each other in the kernel, which their page faults don't.
 const POPULATE_FROM: usize = 512 << 10;
 
 /// The most slots that are taken from a page that another thread has claimed, at once.
@@ -298,7 +299,7 @@ impl Core {
         self.keep.taken(bytes);
         if let Some(watch) = &self.watch {
             watch.page_taken(self, span.start, bytes);
-        } else if ahead || (held >= POPULATE_FROM && bytes <= USUAL_PAGE) {
+        } else if ahead || (held >= POPULATE_FROM && bytes <= USUAL_PAGE && self.has_one_front()) {
             self.spans.populate(span.start, bytes);
         }
         Ok(page.take_up(self.geometry.slots(bytes)))
