@@ -380,6 +380,32 @@ fn a_look_by_itself_orders_what_stays_too() {
 }
 
 #[test]
+fn a_list_that_is_filled_over_and_over_keeps_no_more_than_it_was_told() {
+    if skipped() {
+        return;
+    }
+    const KEPT: usize = 1 << 20;
+    for release in [Release::Keep(KEPT), Release::Keep(0), Release::AtOnce] {
+        let kept = if let Release::Keep(bytes) = release { bytes } else { 0 };
+        let (source, builder) = recorded();
+        let list = builder.release(release).objects_per_slab(1000).build();
+        let one = (64 * 1000_usize + 64).next_power_of_two();
+        for _ in 0..10 {
+            let objects = stamped(&list, 50_000);
+            free_all(&list, objects);
+            // The one that stays besides.
+            assert!(source.lent_bytes() <= kept + one, "{release:?}: {}", source.lent_bytes());
+            // At the half of them the list looks, each time.
+            let mut objects = stamped(&list, 50_000);
+            let few = objects.split_off(30_000);
+            free_all(&list, objects);
+            assert!(source.lent_bytes() <= kept + 30 * one, "{release:?}: {}", source.lent_bytes());
+            free_all(&list, few);
+        }
+    }
+}
+
+#[test]
 fn memory_does_not_creep_over_many_fillings() {
     let (source, builder) = recorded();
     let list = builder.build();

@@ -252,6 +252,17 @@ impl RawFreeList {
         self.spare_objects.set(self.spare_objects.get() + slab.objects);
     }
 
+    /// The bytes of the spare slabs.
+    pub(super) fn spare_bytes(&self) -> usize {
+        let mut bytes = 0;
+        let mut next = self.spare.get();
+        while let Some(header) = NonNull::new(next) {
+            // SAFETY: a spare slab of ours.
+            (bytes, next) = unsafe { (bytes + header.as_ref().size, header.as_ref().next.get()) };
+        }
+        bytes
+    }
+
     pub(super) fn make_fresh(&self, slab: Slab) {
         let start = slab.first.as_ptr();
         self.fresh.set(start);

@@ -67,7 +67,8 @@ impl RawFreeList {
     /// A slab was taken from the source. Where others went not long ago they would have been better kept, and the next
     /// looks are left out: one, and twice as many and one each time that it happens again.
     pub(super) fn taken_again(&self) {
-        if self.gave.replace(false) && self.settings.release != Release::AtOnce {
+        let adapts = matches!(self.settings.release, Release::Adaptive | Release::Decay(_));
+        if self.gave.replace(false) && adapts {
             let patience = (2 * self.patience.get() + 1).min(MOST_SKIPPED);
             self.patience.set(patience);
             self.skips.set(patience);
@@ -155,6 +156,7 @@ impl RawFreeList {
             return self.give_spare_back(keep);
         };
         let spare = self.give_spare_back(keep);
+        keep -= self.spare_bytes();
         let mut linked = self.mark(&mut slabs, &mut bits);
         for swept in slabs.iter_mut().filter(|swept| swept.free == swept.handed_out) {
             if swept.slab.size <= keep {

@@ -296,7 +296,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn slot_of(&self, page: &SlabPage, index: usize) -> NonNull<u8> {
         let start = page.beside.start.load(Ordering::Relaxed);
-        // SAFETY: the caller took this slot of the page, so that the page is there with that many slots (1).
+        // SAFETY: the caller took slots of this word of the page, so that the page is there, and the address in it (1).
         unsafe { NonNull::new_unchecked(start.add(index * self.geometry.slot)) }
     }
 
