@@ -46,6 +46,7 @@
 compile_error!("allotment supports Linux on x86-64 and aarch64");
 
 mod error;
+mod local;
 mod memory;
 mod slab;
 mod sync;
@@ -75,6 +76,11 @@ pub use arena::{
 #[cfg(not(loom))]
 pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
 #[cfg(not(loom))]
+pub use local::{
+    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolRef, Reap, ReapBuilder, Routed, current,
+    global,
+};
+#[cfg(not(loom))]
 pub use memory::{
     file::File,
     process::{Recycler, recycler},
@@ -101,6 +107,7 @@ pub mod layout_for_fuzzing {
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod for_loom {
+    pub use crate::local::life;
     pub use crate::memory::{layout, lifo, recycler};
     pub use crate::slab::{block, geometry, hints, page};
 

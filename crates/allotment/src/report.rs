@@ -12,7 +12,7 @@ use crate::statistics::{Kind, Record, Statistics, printable, record_of};
 pub struct AllocatorReport {
     /// The name that it was given.
     pub name: String,
-    /// What it is: `arena`, `slab` or `free list`.
+    /// What it is: `arena`, `slab`, `free list`, `reap` or `pool`.
     pub kind: &'static str,
     /// What it holds.
     pub statistics: Statistics,

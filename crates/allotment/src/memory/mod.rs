@@ -12,6 +12,7 @@
 //! | `chunks` | the next chunk of an allocator that grows |
 //! | `structures`, `apart` | memory for the library's own structures; values on cache lines of their own |
 //! | `spans` | pieces of a source for a slab's pages |
+//! | `region` | the range of addresses of all pools |
 //! | `segments` | the map from an address to its segment |
 //! | `budget`, `release` | limits, and when memory goes back |
 
@@ -34,6 +35,8 @@ pub mod hot;
 pub mod os;
 #[cfg(not(loom))]
 pub mod process;
+#[cfg(not(loom))]
+pub mod region;
 #[cfg(not(loom))]
 pub mod segments;
 #[cfg(not(loom))]

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::time::ClockId;
 
 use super::layout::{MAX_ADDRESS, checked_align_up};
@@ -174,6 +174,40 @@ pub unsafe fn map_file_at(
 pub fn keep_from_children(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: this advice changes what a later fork copies, nothing in this process.
     unsafe { advise(start, len, Advice::LinuxDontFork) }
+}
+
+/// Reserves `len` bytes of addresses at a multiple of `align`, with no memory behind them: touching them faults.
+pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    let padded = len
+        .checked_add(align)
+        .filter(|&sum| sum < MAX_ADDRESS)
+        .ok_or(AllocError::new(ErrorKind::SizeOverflow, len))?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    let mapped =
+        unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), padded, ProtFlags::empty(), flags) };
+    let start = mapped.map_err(|errno| refused(errno, len))?.cast::<u8>();
+    let before = start.addr().next_multiple_of(align) - start.addr();
+    // SAFETY: the ends are parts of the mapping just made; if they can't be split off they stay, without memory.
+    unsafe {
+        if before > 0 {
+            let _ = rustix::mm::munmap(start.cast(), before);
+        }
+        let block = start.add(before);
+        let _ = rustix::mm::munmap(block.add(len).cast(), padded - before - len);
+        Ok(NonNull::new(block).expect("the kernel maps nothing at null unasked"))
+    }
+}
+
+/// Makes reserved addresses readable and writable; pages get memory, zeroed, when they are touched.
+///
+/// # Safety
+/// The range was reserved here, whole pages of it are passed, and nobody holds it to be inaccessible.
+pub unsafe fn make_accessible(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+    // SAFETY: passed on to the caller.
+    unsafe { rustix::mm::mprotect(start.as_ptr().cast(), len, flags) }
+        .map_err(|errno| refused(errno, len))
 }
 
 /// Keeps addresses that this child of a fork does not have from being given to anything else: touching them faults. Does

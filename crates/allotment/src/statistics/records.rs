@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Arena = 1,
     Slab = 2,
     FreeList = 3,
+    Reap = 4,
+    Pool = 5,
 }
 
 impl Kind {
@@ -35,11 +37,14 @@ impl Kind {
             Self::Arena => "arena",
             Self::Slab => "slab",
             Self::FreeList => "free list",
+            Self::Reap => "reap",
+            Self::Pool => "pool",
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Arena, Self::Slab, Self::FreeList].into_iter().find(|kind| *kind as u8 == byte)
+        let kinds = [Self::Arena, Self::Slab, Self::FreeList, Self::Reap, Self::Pool];
+        kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

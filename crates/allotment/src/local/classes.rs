@@ -1,0 +1,174 @@
+//! Size classes of the pools: address arithmetic alone.
+//!
+//! | sizes, bytes | classes | unused at most |
+//! |---|---|---|
+//! | up to 256 | each multiple of 16 | 15 bytes |
+//! | up to 32 KiB | eight steps a doubling | an eighth |
+//! | up to 32 KiB, aligned to more than 16 | powers of two, aligned to themselves | a half |
+//!
+//! Larger objects have no class: each gets a chunk of its own.
+#![forbid(unsafe_code)]
+
+use core::alloc::Layout;
+
+/// The alignment of every block, and the step of the smallest classes.
+pub(crate) const STEP: usize = 16;
+/// The largest size with a class.
+pub(crate) const MAX_SMALL: usize = 32 << 10;
+/// Up to this size the class is looked up.
+const MAX_LOOKED_UP: usize = 1 << 10;
+
+/// Classes of one step each, up to 256 bytes.
+const LINEAR: usize = 16;
+const STEPS: usize = 8;
+const STEPPED: usize = STEPS * (MAX_SMALL.ilog2() - 8) as usize;
+/// The first class that is aligned to its size, of 32 bytes.
+const FIRST_ALIGNED: usize = LINEAR + STEPPED;
+/// The number of classes.
+pub(crate) const CLASSES: usize = FIRST_ALIGNED + (MAX_SMALL.ilog2() - 4) as usize;
+
+/// The class of each size up to [`MAX_LOOKED_UP`], by the number of begun steps.
+static CLASS_OF: [u8; MAX_LOOKED_UP / STEP + 1] = {
+    let mut classes = [0; MAX_LOOKED_UP / STEP + 1];
+    let mut steps = 1;
+    while steps < classes.len() {
+        classes[steps] = computed(steps * STEP) as u8;
+        steps += 1;
+    }
+    classes
+};
+
+static SIZES: [u32; CLASSES] = {
+    let mut sizes = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        sizes[class] = size_of_class(class) as u32;
+        class += 1;
+    }
+    sizes
+};
+
+/// The class of a size from 1 to [`MAX_SMALL`], whatever its alignment up to [`STEP`].
+const fn computed(size: usize) -> usize {
+    let below = size - 1;
+    if below < 256 {
+        return below / STEP;
+    }
+    let doubling = below.ilog2() as usize;
+    let step = (below >> (doubling - 3)) - STEPS;
+    LINEAR + STEPS * (doubling - 8) + step
+}
+
+const fn size_of_class(class: usize) -> usize {
+    if class < LINEAR {
+        return (class + 1) * STEP;
+    }
+    if class < FIRST_ALIGNED {
+        let (doubling, step) = ((class - LINEAR) / STEPS, (class - LINEAR) % STEPS);
+        let base = 256 << doubling;
+        return base + base / STEPS * (step + 1);
+    }
+    32 << (class - FIRST_ALIGNED)
+}
+
+/// The class of a layout, or nothing if it is too large for one. The same for every size that a block of the class may be
+/// resized to in place.
+#[inline(always)]
+pub(crate) fn class_of(layout: Layout) -> Option<usize> {
+    if layout.size() <= MAX_LOOKED_UP && layout.align() <= STEP {
+        return Some(usize::from(CLASS_OF[layout.size().div_ceil(STEP)]));
+    }
+    class_of_others(layout)
+}
+
+#[inline]
+fn class_of_others(layout: Layout) -> Option<usize> {
+    let (size, align) = (layout.size(), layout.align());
+    if size > MAX_SMALL || align > MAX_SMALL {
+        return None;
+    }
+    if align <= STEP {
+        return Some(computed(size.max(1)));
+    }
+    let whole = size.next_power_of_two().max(align);
+    Some(FIRST_ALIGNED + (whole.ilog2() - 5) as usize)
+}
+
+/// The bytes of a block of this class.
+#[inline(always)]
+pub(crate) fn size_of(class: usize) -> usize {
+    SIZES[class] as usize
+}
+
+/// The alignment of a block of this class.
+#[inline(always)]
+pub(crate) fn align_of(class: usize) -> usize {
+    if class < FIRST_ALIGNED { STEP } else { size_of(class) }
+}
+
+/// The largest class, of alignment [`STEP`], whose block is no larger than this: for what is left over. Nothing below
+/// one step.
+pub(crate) fn class_within(bytes: usize) -> Option<usize> {
+    if bytes < STEP {
+        return None;
+    }
+    let class = computed(bytes.min(MAX_SMALL));
+    Some(if size_of(class) <= bytes { class } else { class - 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(size: usize, align: usize) -> Layout {
+        Layout::from_size_align(size, align).unwrap()
+    }
+
+    #[test]
+    fn every_small_size_has_the_smallest_class_that_holds_it() {
+        for size in 0..=MAX_SMALL {
+            let class = class_of(layout(size, 1)).unwrap();
+            assert!(size_of(class) >= size, "{size}");
+            assert!(class == 0 || size_of(class - 1) < size, "{size}");
+        }
+        assert_eq!(class_of(layout(MAX_SMALL + 1, 1)), None);
+    }
+
+    #[test]
+    fn no_class_leaves_more_unused_than_is_stated() {
+        for size in 1..=MAX_SMALL {
+            let unused = size_of(class_of(layout(size, 8)).unwrap()) - size;
+            assert!(if size <= 256 { unused < STEP } else { unused * 8 <= size + 8 }, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_larger_alignment_gets_a_power_of_two_aligned_to_itself() {
+        for align in [32, 64, 4096, MAX_SMALL] {
+            for size in [0, 1, 31, 32, 33, 1000, 1024, 1025, MAX_SMALL] {
+                let class = class_of(layout(size, align)).unwrap();
+                assert!(size_of(class) >= size.max(align) && align_of(class) == size_of(class));
+                assert!(size_of(class) < 2 * size.max(align));
+            }
+        }
+        assert_eq!(class_of(layout(8, 2 * MAX_SMALL)), None);
+    }
+
+    #[test]
+    fn what_is_left_over_finds_the_largest_class_within() {
+        assert_eq!(class_within(15), None);
+        for bytes in 16..=MAX_SMALL + 100 {
+            let class = class_within(bytes).unwrap();
+            assert!(size_of(class) <= bytes && align_of(class) == STEP);
+            let next = class + 1;
+            assert!(next == FIRST_ALIGNED || size_of(next) > bytes, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn classes_of_one_alignment_grow_and_each_is_its_own() {
+        for class in 0..CLASSES {
+            assert_eq!(class_of(layout(size_of(class), align_of(class))), Some(class));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Memory of any size for one thread: `Reap`, freed one by one or all at once; `LocalPool`, the pool that a thread enters.
+
+#[cfg(not(loom))]
+mod blocks;
+
+#[cfg(not(loom))]
+mod classes;
+#[cfg(not(loom))]
+mod core;
+#[cfg(not(loom))]
+mod heap;
+pub mod life;
+#[cfg(not(loom))]
+mod lists;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
+mod pool_builder;
+#[cfg(not(loom))]
+mod pool_ref;
+#[cfg(not(loom))]
+mod reap;
+#[cfg(not(loom))]
+mod reap_builder;
+#[cfg(not(loom))]
+mod routed;
+#[cfg(not(loom))]
+mod sweep;
+#[cfg(not(loom))]
+mod watch;
+
+#[cfg(not(loom))]
+pub use heap::{Heap, HeapId};
+#[cfg(not(loom))]
+pub use pool::{InPool, LocalPool};
+#[cfg(not(loom))]
+pub use pool_builder::LocalPoolBuilder;
+#[cfg(not(loom))]
+pub use pool_ref::{PoolRef, current, global};
+#[cfg(not(loom))]
+pub use reap::Reap;
+#[cfg(not(loom))]
+pub use reap_builder::ReapBuilder;
+#[cfg(not(loom))]
+pub use routed::Routed;

@@ -1,0 +1,247 @@
+//! `PoolRef`: what an object of a pool knows of it.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::{self, NonNull};
+
+use super::core::{CURRENT, Core, Entered};
+use super::heap::{Heap, HeapId};
+use crate::error::{AllocError, ErrorKind, Report};
+use crate::memory::region;
+
+/// The lowest bits hold the generation, the others the core's address without its alignment.
+const GENERATION_BITS: u32 = 22;
+const ALIGN_BITS: u32 = align_of::<Core>().ilog2();
+
+/// A pool, or the global heap, as an object knows it: eight bytes, good on any thread and for ever.
+///
+/// - Allocating takes from the pool on the pool's own thread while it lives, else from the global heap.
+/// - Freeing and growing find the owner by the block's address, whatever the reference says; from any thread, at any time.
+///
+/// So what is made in a pool may be sent to other threads and outlive it; there it grows on the global heap.
+///
+/// `PoolRef::default()` is [`current`]. With the feature for its version of the trait it is an allocator for hashbrown's maps and the
+/// collections of `allocator-api2`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PoolRef(u64);
+
+/// The pool that this thread entered last and has not left, or the global heap.
+#[inline]
+#[must_use]
+pub fn current() -> PoolRef {
+    let core = CURRENT.with(core::cell::Cell::get);
+    if core.is_null() {
+        return PoolRef::GLOBAL;
+    }
+    // SAFETY: the current core is that of a pool, which stays.
+    PoolRef::of(unsafe { Core::at(core) })
+}
+
+/// The program's global heap.
+#[inline]
+#[must_use]
+pub fn global() -> PoolRef {
+    PoolRef::GLOBAL
+}
+
+impl PoolRef {
+    /// The program's global heap.
+    pub const GLOBAL: Self = Self(0);
+
+    #[inline]
+    pub(super) fn of(core: &'static Core) -> Self {
+        let address = ptr::from_ref(core).addr() as u64;
+        let generation = u64::from(core.generation()) & ((1 << GENERATION_BITS) - 1);
+        Self((address >> ALIGN_BITS) << GENERATION_BITS | generation)
+    }
+
+    /// The core, if its pool lives and the calling thread has it.
+    #[inline(always)]
+    fn usable(self) -> Option<&'static Core> {
+        if self.0 == 0 {
+            return None;
+        }
+        let address = (self.0 >> GENERATION_BITS << ALIGN_BITS) as usize;
+        // SAFETY: made from a core's address, which was exposed, and cores stay.
+        let core = unsafe { Core::at(ptr::with_exposed_provenance(address)) };
+        // The thread first: if it is ours, nobody else changes the generation.
+        (core.is_mine() && Self::of(core) == self).then_some(core)
+    }
+
+    /// Whether allocating takes from a pool: it lives, and is the calling thread's.
+    #[inline]
+    #[must_use]
+    pub fn is_usable(self) -> bool {
+        self.usable().is_some()
+    }
+
+    /// A block for this layout, uninitialised: of the pool, or the global heap's where the pool can't be used.
+    ///
+    /// # Errors
+    /// When the pool's budget or the system refuses; a size beyond the address space.
+    #[inline]
+    pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        match self.usable() {
+            // SAFETY: the calling thread has it.
+            Some(core) => unsafe { core.alloc::<Report>(layout) },
+            None => global_alloc(layout),
+        }
+    }
+
+    /// Frees a block of whatever pool, or of the global heap; on any thread, at any time.
+    ///
+    /// On the owner's thread no more than a comparison dearer than the pool's own free. Elsewhere the block goes on the owner's remote list
+    /// by one exchange; if the freeing thread is in a pool itself, 32 of one owner's together, or fewer when it leaves.
+    ///
+    /// # Safety
+    /// The block came from a `PoolRef`, a [`LocalPool`](crate::LocalPool), or the program's global allocator, with this layout (or was
+    /// resized to it), was not freed since, and is not used any more.
+    #[inline]
+    pub unsafe fn free_anywhere(block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if region::contains(block.addr().get()) {
+                free_in_region(block, layout);
+            } else {
+                global_free(block, layout);
+            }
+        }
+    }
+
+    /// Gives a block another size; its first bytes stay. With its owner where that is the global heap or a pool of the calling thread;
+    /// else it is copied to where this reference allocates, and freed.
+    ///
+    /// # Errors
+    /// When no memory is to be had; the block is then as it was.
+    ///
+    /// # Safety
+    /// As for [`free_anywhere`](Self::free_anywhere), of the old block; the new size is valid for the alignment.
+    pub unsafe fn try_resize(
+        self,
+        block: NonNull<u8>,
+        old: Layout,
+        new_size: usize,
+    ) -> Result<NonNull<u8>, AllocError> {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if !region::contains(block.addr().get()) {
+                return global_resize(block, old, new_size);
+            }
+            let owner = Core::of(block);
+            if owner.is_mine() {
+                return owner.resize(block, old, new_size);
+            }
+            let fresh =
+                self.try_alloc_layout(Layout::from_size_align_unchecked(new_size, old.align()))?;
+            fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
+            owner.free_remote(block, old);
+            Ok(fresh)
+        }
+    }
+}
+
+/// Frees a block that lies in the region.
+///
+/// # Safety
+/// It is a pool's, of a layout of this size class, live until now.
+#[inline(always)]
+pub(super) unsafe fn free_in_region(block: NonNull<u8>, layout: Layout) {
+    let core = Core::of(block);
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if core.is_mine() {
+            core.free(block, layout);
+        } else {
+            core.free_remote(block, layout);
+        }
+    }
+}
+
+impl Default for PoolRef {
+    /// The [`current`] one.
+    #[inline]
+    fn default() -> Self {
+        current()
+    }
+}
+
+impl fmt::Debug for PoolRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            f.write_str("PoolRef(global)")
+        } else {
+            write!(f, "PoolRef({:#x})", self.0)
+        }
+    }
+}
+
+// SAFETY: blocks of a pool and of the global heap stay until they are freed, wherever the reference is.
+unsafe impl Heap for PoolRef {
+    #[inline]
+    fn alloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        self.try_alloc_layout(layout)
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::free_anywhere(block, layout) }
+    }
+
+    fn id(&self) -> HeapId {
+        HeapId(self.0)
+    }
+
+    unsafe fn realloc(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new_size: usize,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, new_size);
+        Layout::from_size_align(new_size, old.align()).map_err(|_| overflow)?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.try_resize(block, old, new_size) }
+    }
+}
+
+// ---- the global heap: the program's allocator, outside of every pool ----
+
+#[cold]
+#[inline(never)]
+pub(super) fn global_alloc(layout: Layout) -> Result<NonNull<u8>, AllocError> {
+    let _outside = Entered::new(ptr::null());
+    // SAFETY: the size is not zero.
+    let block = unsafe { std::alloc::alloc(no_zero(layout)) };
+    NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))
+}
+
+/// # Safety
+/// The block is the global heap's, with this layout, live until now.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn global_free(block: NonNull<u8>, layout: Layout) {
+    let _outside = Entered::new(ptr::null());
+    // SAFETY: passed on to the caller.
+    unsafe { std::alloc::dealloc(block.as_ptr(), no_zero(layout)) }
+}
+
+/// # Safety
+/// As for [`global_free`]; the new size is valid for the alignment.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn global_resize(
+    block: NonNull<u8>,
+    old: Layout,
+    new_size: usize,
+) -> Result<NonNull<u8>, AllocError> {
+    let _outside = Entered::new(ptr::null());
+    // SAFETY: passed on to the caller; the size is not zero.
+    let block = unsafe { std::alloc::realloc(block.as_ptr(), no_zero(old), new_size.max(1)) };
+    NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, new_size))
+}
+
+/// The global allocator takes no size of zero.
+fn no_zero(layout: Layout) -> Layout {
+    Layout::from_size_align(layout.size().max(1), layout.align()).unwrap_or(layout)
+}

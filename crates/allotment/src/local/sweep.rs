@@ -1,0 +1,83 @@
+//! The look for chunks that hold nothing, while others do.
+//!
+//! Every byte behind a chunk's header is a live block's, a free block's on a list, or not carved yet: blocks are multiples
+//! of a step, and what an alignment or the end of a chunk leaves over is put on the lists too. So a chunk holds nothing if
+//! its free bytes add up to all.
+
+use core::ptr::NonNull;
+
+use super::blocks::{Blocks, Supply};
+use super::classes::{CLASSES, size_of};
+use crate::memory::structures::Structures;
+
+/// A chunk as the look sees it.
+#[derive(Clone, Copy, Debug)]
+struct Swept {
+    start: usize,
+    /// The bytes behind its header.
+    room: usize,
+    free: usize,
+    stays: bool,
+}
+
+impl Swept {
+    fn is_empty(self) -> bool {
+        self.free == self.room && !self.stays
+    }
+}
+
+/// The chunk that an address lies in; they are sorted.
+fn of(chunks: &[Swept], address: usize) -> usize {
+    chunks.partition_point(|chunk| chunk.start <= address) - 1
+}
+
+impl<S: Supply> Blocks<S> {
+    /// Gives chunks back that hold nothing; the bytes given back. Costs a look at each free block.
+    pub(super) fn sweep(&self) -> usize {
+        let held = self.held();
+        self.give_spare();
+        if self.watch.is_some() {
+            return held - self.held();
+        }
+        let mut each = self.each_chunk();
+        let count = each.by_ref().count();
+        let mut each = self.each_chunk();
+        let found = Structures::new(count, |_| {
+            let (start, room, stays) = each.next().expect("as many as were counted");
+            Swept { start, room, free: 0, stays }
+        });
+        // Without memory to look with, nothing goes.
+        let Ok(mut chunks) = found else { return held - self.held() };
+        chunks.sort_unstable_by_key(|chunk| chunk.start);
+        let (pos, left) = self.lists.range();
+        if left > 0 {
+            let chunk = of(&chunks, pos);
+            chunks[chunk].free += left;
+        }
+        let mut last = 0;
+        for class in 0..CLASSES {
+            for block in self.lists.each_free(class) {
+                let address = block.addr().get();
+                // Neighbours on a list often lie in one chunk.
+                if address.wrapping_sub(chunks[last].start) > chunks[last].room {
+                    last = of(&chunks, address);
+                }
+                chunks[last].free += size_of(class);
+            }
+        }
+        if chunks.iter().any(|chunk| chunk.is_empty()) {
+            let goes = |address: usize| chunks[of(&chunks, address)].is_empty();
+            for class in 0..CLASSES {
+                // SAFETY: what is taken off lies in chunks that hold nothing, and go below.
+                unsafe { self.lists.retain(class, |block: NonNull<u8>| !goes(block.addr().get())) };
+            }
+            if left > 0 && goes(pos) {
+                self.lists.close();
+            }
+            // SAFETY: no block in them is live, on a list or in the range any more.
+            unsafe { self.give_chunks(goes) };
+        }
+        self.note_live();
+        held - self.held()
+    }
+}

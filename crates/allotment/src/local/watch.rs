@@ -1,0 +1,299 @@
+//! Watched blocks: every call on the slow path, each block known.
+//!
+//! | mode | when | memory of a block | what is found |
+//! |---|---|---|---|
+//! | tool | AddressSanitizer or Valgrind is there | 16 bytes of red zone behind it | what the tool finds |
+//! | hardened | the builder's option | the same, the red zone a pattern that is checked | double and stale free, foreign pointer, wrong size, overrun, write after free |
+//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
+//!
+//! A freed block rests until [`RESTING`] others were freed after it. Free blocks are noted outside the chunks: a write
+//! after free destroys no evidence.
+//!
+//! # Invariants
+//!
+//! 1. `objects` has an entry for each block that was handed out and is not vacant: how it was asked for, and whether it
+//!    was freed, and rests. `vacant` are those of a class that may be handed out again.
+//! 2. Hardened: a block that rests or is vacant holds [`FREE`] in all of its bytes unless somebody wrote there who should
+//!    not; behind a live one, to its place's end, every byte is [`ZONE`].
+
+use core::alloc::Layout;
+use core::cell::RefCell;
+use core::ptr::NonNull;
+use std::alloc::{GlobalAlloc, System};
+use std::collections::{HashMap, VecDeque};
+
+use super::blocks::{Blocks, Supply};
+use super::classes::{CLASSES, class_of, size_of};
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::tools;
+use crate::misuse::{Misuse, stop};
+use crate::watching::{FREE, GUARD, Mode, RESTING, ZONE, holds};
+
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    layout: Layout,
+    rests: bool,
+}
+
+#[derive(Debug)]
+struct Books {
+    objects: HashMap<usize, Object>,
+    resting: VecDeque<NonNull<u8>>,
+    vacant: Vec<Vec<NonNull<u8>>>,
+    /// The bytes of live objects.
+    bytes: usize,
+}
+
+/// What watched blocks are known by.
+#[derive(Debug)]
+pub(super) struct Watch {
+    mode: Mode,
+    kind: &'static str,
+    name: Option<Box<str>>,
+    books: RefCell<Books>,
+}
+
+impl Watch {
+    /// The watch that is needed, if one is.
+    pub(super) fn wanted(
+        hardened: bool,
+        kind: &'static str,
+        name: Option<&str>,
+    ) -> Option<Box<Self>> {
+        let mode = Mode::wanted(hardened)?;
+        let books = Books {
+            objects: HashMap::new(),
+            resting: VecDeque::new(),
+            vacant: vec![Vec::new(); CLASSES],
+            bytes: 0,
+        };
+        let name = name.map(Box::from);
+        Some(Box::new(Self { mode, kind, name, books: RefCell::new(books) }))
+    }
+
+    /// Whether blocks come from malloc one by one.
+    pub(super) fn has_no_chunks(&self) -> bool {
+        self.mode == Mode::Passthrough
+    }
+
+    /// Blocks in use, and their bytes.
+    pub(super) fn live(&self) -> (usize, usize) {
+        let books = self.books.borrow();
+        (books.objects.len() - books.resting.len(), books.bytes)
+    }
+
+    /// The layout of a block with its red zone.
+    fn place(layout: Layout) -> Option<Layout> {
+        let size = layout.size().checked_add(GUARD)?.checked_next_multiple_of(GUARD)?;
+        Layout::from_size_align(size, layout.align().max(GUARD)).ok()
+    }
+
+    /// The bytes of the place that a block of this layout has.
+    fn whole(layout: Layout) -> usize {
+        let place = Self::place(layout).expect("it was allocated");
+        class_of(place).map_or(place.size(), size_of)
+    }
+
+    /// A block.
+    pub(super) fn alloc<S: Supply>(
+        &self,
+        blocks: &Blocks<S>,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let refused = |_| AllocError::new(ErrorKind::SourceRefused, layout.size());
+        {
+            // Before anything else changes: the books' own memory may be refused too.
+            let mut books = self.books.borrow_mut();
+            books.objects.try_reserve(1).map_err(refused)?;
+            books.resting.try_reserve(1).map_err(refused)?;
+        }
+        let block = if self.mode == Mode::Passthrough {
+            self.alloc_by_malloc(blocks, layout)?
+        } else {
+            self.alloc_place(blocks, layout).or_else(|error| {
+                // Blocks that rest are free: better used early than refused.
+                if self.end_rest(blocks) { self.alloc_place(blocks, layout) } else { Err(error) }
+            })?
+        };
+        let mut books = self.books.borrow_mut();
+        books.objects.insert(block.addr().get(), Object { layout, rests: false });
+        books.bytes += layout.size();
+        Ok(block)
+    }
+
+    fn alloc_place<S: Supply>(
+        &self,
+        blocks: &Blocks<S>,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
+        let place = Self::place(layout).ok_or(overflow)?;
+        let block = match class_of(place) {
+            None => blocks.alloc_large(place)?,
+            Some(class) => {
+                // Room for the day when it is vacant.
+                let mut books = self.books.borrow_mut();
+                let most = books.objects.len() + 1;
+                let refused = |_| AllocError::new(ErrorKind::SourceRefused, layout.size());
+                books.vacant[class].try_reserve(most).map_err(refused)?;
+                match books.vacant[class].pop() {
+                    Some(block) => {
+                        self.check_untouched(block, layout, size_of(class));
+                        block
+                    }
+                    None => match blocks.lists.carve_watched(class) {
+                        Some(block) => block,
+                        None => {
+                            blocks.grow(class)?;
+                            blocks.lists.carve_watched(class).expect("a chunk has room for it")
+                        }
+                    },
+                }
+            }
+        };
+        let (size, whole) = (layout.size(), Self::whole(layout));
+        if self.mode == Mode::Hardened {
+            tools::allow(block, whole);
+            // SAFETY: the place is ours and `whole` bytes long, more than the size.
+            unsafe { block.add(size).write_bytes(ZONE, whole - size) };
+            tools::forbid(block, whole);
+        }
+        tools::allow(block, size);
+        Ok(block)
+    }
+
+    /// Frees a block, or stops at a misuse.
+    pub(super) fn free<S: Supply>(&self, blocks: &Blocks<S>, block: NonNull<u8>, layout: Layout) {
+        let address = block.addr().get();
+        let mut books = self.books.borrow_mut();
+        let object = match books.objects.get(&address).copied() {
+            Some(object) if !object.rests => object,
+            Some(object) => self.stop(Misuse::DoubleFree, address, object.layout.size()),
+            None if books.vacant.iter().flatten().any(|vacant| *vacant == block) => {
+                self.stop(Misuse::DoubleFree, address, layout.size())
+            }
+            None => self.stop(Misuse::ForeignPointer, address, layout.size()),
+        };
+        if object.layout != layout {
+            self.stop(Misuse::WrongSize(object.layout.size()), address, layout.size());
+        }
+        books.bytes -= layout.size();
+        if self.mode == Mode::Passthrough {
+            books.objects.remove(&address);
+            return Self::free_by_malloc(blocks, block, layout);
+        }
+        let (size, whole) = (layout.size(), Self::whole(layout));
+        if self.mode == Mode::Hardened {
+            tools::allow_defined(block, whole);
+            // SAFETY: the place is `whole` bytes long, and the caller's until now.
+            unsafe {
+                if !holds(block.add(size), whole - size, ZONE) {
+                    self.stop(Misuse::Overrun, address, size);
+                }
+                block.write_bytes(FREE, whole);
+            }
+        }
+        tools::forbid(block, whole);
+        books.objects.insert(address, Object { layout, rests: true });
+        books.resting.push_back(block);
+        if books.resting.len() > RESTING {
+            drop(books);
+            self.end_one_rest(blocks);
+        }
+    }
+
+    /// The block that rested longest is vacant; a large one goes.
+    fn end_one_rest<S: Supply>(&self, blocks: &Blocks<S>) -> bool {
+        let mut books = self.books.borrow_mut();
+        let Some(oldest) = books.resting.pop_front() else { return false };
+        let object = books.objects.remove(&oldest.addr().get()).expect("what rests is noted");
+        let whole = Self::whole(object.layout);
+        self.check_untouched(oldest, object.layout, whole);
+        match Self::place(object.layout).and_then(class_of) {
+            Some(class) => books.vacant[class].push(oldest),
+            None => {
+                drop(books);
+                // SAFETY: a large block of ours, which nobody has since it was freed.
+                unsafe { blocks.free_large(oldest) };
+            }
+        }
+        true
+    }
+
+    /// Nothing rests any more; whether something did.
+    pub(super) fn end_rest<S: Supply>(&self, blocks: &Blocks<S>) -> bool {
+        let mut any = false;
+        while self.end_one_rest(blocks) {
+            any = true;
+        }
+        any
+    }
+
+    /// Every block is freed: checks those that were free before.
+    pub(super) fn clear<S: Supply>(&self, blocks: &Blocks<S>) {
+        self.end_rest(blocks);
+        let mut books = self.books.borrow_mut();
+        if self.mode == Mode::Passthrough {
+            for (address, object) in books.objects.drain() {
+                // The provenance of a block is exposed where it is allocated.
+                let block = core::ptr::with_exposed_provenance_mut(address);
+                let block = NonNull::new(block).expect("a block is somewhere");
+                Self::free_by_malloc(blocks, block, object.layout);
+            }
+        }
+        let layout = Layout::new::<u8>();
+        for (class, vacant) in books.vacant.iter_mut().enumerate() {
+            for block in vacant.drain(..) {
+                self.check_untouched(block, layout, size_of(class));
+            }
+        }
+        books.objects.clear();
+        books.bytes = 0;
+    }
+
+    fn check_untouched(&self, block: NonNull<u8>, layout: Layout, whole: usize) {
+        if self.mode == Mode::Hardened {
+            tools::allow_defined(block, whole);
+            // SAFETY: a free place of `whole` bytes, of which every one was written when it was freed.
+            if !unsafe { holds(block, whole, FREE) } {
+                self.stop(Misuse::WriteAfterFree, block.addr().get(), layout.size());
+            }
+            tools::forbid(block, whole);
+        }
+    }
+
+    fn alloc_by_malloc<S: Supply>(
+        &self,
+        blocks: &Blocks<S>,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let layout = Self::malloc_layout(layout);
+        blocks.supply.charge(layout.size())?;
+        // SAFETY: the size is not zero.
+        let Some(block) = NonNull::new(unsafe { System.alloc(layout) }) else {
+            blocks.supply.credit(layout.size());
+            return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
+        };
+        let _ = block.as_ptr().expose_provenance();
+        blocks.record.hold(layout.size());
+        blocks.record.source_calls.add(1);
+        Ok(block)
+    }
+
+    fn free_by_malloc<S: Supply>(blocks: &Blocks<S>, block: NonNull<u8>, layout: Layout) {
+        let layout = Self::malloc_layout(layout);
+        // SAFETY: in the books until now, so it came from `alloc_by_malloc` with this layout and is freed once.
+        unsafe { System.dealloc(block.as_ptr(), layout) };
+        blocks.record.held_bytes.sub(layout.size() as u64);
+        blocks.record.source_calls.add(1);
+        blocks.supply.credit(layout.size());
+    }
+
+    fn malloc_layout(layout: Layout) -> Layout {
+        Layout::from_size_align(layout.size().max(1), layout.align()).unwrap_or(layout)
+    }
+
+    fn stop(&self, misuse: Misuse, address: usize, size: usize) -> ! {
+        stop(misuse, self.kind, self.name.as_deref(), address, size)
+    }
+}
