@@ -82,7 +82,7 @@ impl<L> FreeListBuilder<L> {
     }
 
     /// What becomes of a slab all of whose objects were freed, when the list finds it: when live objects have fallen to
-    /// half of what they were without a hole, and on down, and when the last one is freed, where one slab stays.
+    /// half of what they were, and on down, and when the last one is freed, where one slab stays.
     /// [`Release::AtOnce`]: it goes to the system, past the recycler, and none is taken from there either.
     /// [`Release::Keep`]: so many bytes of such slabs stay. The others: to the recycler, whose own policy then says how
     /// long.

@@ -11,6 +11,7 @@
 
 mod boxed;
 mod builder;
+mod chains;
 mod copy;
 mod raw;
 mod slabs;

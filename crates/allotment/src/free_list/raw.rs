@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! head ──▶ object ──▶ object ──▶ null        the free objects: each holds the address of the next
+//! chains: object ──▶ object ──▶ null, ...    those that come after them (chains.rs)
 //!
 //! │Header│obj│obj│obj│obj│obj│  never handed out  │      a slab
 //!                            fresh            fresh_end
@@ -10,13 +11,14 @@
 //! # Invariants
 //!
 //! 1. `slabs` and `spare` head two lists of slabs that this list alone holds; `slabs.rs` says what one looks like.
-//! 2. `head` is null or a free object, each free object holds the next one's address or null, and none is there twice.
-//!    A free object is nobody else's.
+//! 2. `head` is null or a free object, each free object holds the next one's address or null, and none is there twice;
+//!    so with each of the chains that wait behind it. A free object is nobody else's.
 //! 3. `[fresh, fresh_end)` is a whole number of objects of the slab that was taken last, which were never handed out,
-//!    or linked, since. Every other object of every slab is live or on the list.
-//!    The slabs on `spare` hold nothing, and none of their objects is on the list or fresh.
-//! 4. `live = count + watermark`, and `count >= 0` outside of a call. So the first free that brings `live` below the
-//!    watermark takes the slow path, which looks for what can go.
+//!    or linked, since. Every other object of every slab is live or on one chain.
+//!    The slabs on `spare` hold nothing, and none of their objects is on a chain or fresh.
+//! 4. `live = count + watermark`, and `count >= 0` outside of a call unless nothing is live. So the first free that
+//!    brings `live` below the watermark takes the slow path. It looks for what can go, if `live` is below `look_below`,
+//!    which is at most the watermark; else it begins another chain.
 //! 5. A watched list (watch.rs) has `head = null`, no fresh objects and `count = 0`: every call takes the slow path, and
 //!    the watch knows what is free and what is live.
 //! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. The record may be read by
@@ -27,6 +29,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::builder::{FreeListBuilder, Settings};
+use super::chains::Chains;
 use super::slabs::{Geometry, Header};
 use super::watch::Watch;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
@@ -64,6 +67,9 @@ pub struct RawFreeList {
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,
     pub(super) watermark: Cell<usize>,
+    /// The live objects below which the list looks for empty slabs; 0 if it does not.
+    pub(super) look_below: Cell<usize>,
+    pub(super) chains: Chains,
     pub(super) fresh: Cell<*mut u8>,
     pub(super) fresh_end: Cell<*mut u8>,
     pub(super) slabs: Cell<*mut Header>,
@@ -120,6 +126,8 @@ impl RawFreeList {
             head: Cell::new(ptr::null_mut()),
             count: Cell::new(0),
             watermark: Cell::new(0),
+            look_below: Cell::new(0),
+            chains: Chains::new(),
             fresh: Cell::new(ptr::null_mut()),
             fresh_end: Cell::new(ptr::null_mut()),
             slabs: Cell::new(ptr::null_mut()),
@@ -194,8 +202,8 @@ impl RawFreeList {
     }
 
     /// Frees an object. Five instructions, unless live objects have fallen to the level at which the list looks for
-    /// empty slabs: half of what they were when it last had no hole, and on down so that the look costs no more than the
-    /// frees since the last one did.
+    /// empty slabs: half of what they were, and on down so that it takes no more than two steps for each object freed since; or
+    /// by a sixteenth, where the chain of free objects that this look is to follow becomes another one.
     ///
     /// # Safety
     /// The object came from this list, was not freed since, and is not used any more.
@@ -211,10 +219,10 @@ impl RawFreeList {
         unsafe { self.push(object) };
     }
 
-    /// Puts an object on the list.
+    /// Puts an object on the first chain.
     ///
     /// # Safety
-    /// It is this list's, in nobody's use and not on the list.
+    /// It is this list's, in nobody's use and on no chain.
     #[inline(always)]
     pub(super) unsafe fn push(&self, object: NonNull<u8>) {
         let link = object.cast::<Link>();
@@ -232,9 +240,13 @@ impl RawFreeList {
             self.count.set(0);
             return watch.free(self, object);
         }
+        let looks = self.live() < self.look_below.get();
+        if !looks {
+            self.begin_chain();
+        }
         // SAFETY: passed on to the caller.
         unsafe { self.push(object) };
-        self.look();
+        if looks { self.look() } else { self.place_watermark(self.live()) }
     }
 
     /// So many objects behind each other, [`stride`](Self::stride) bytes apart, of memory that nothing had since its slab
@@ -250,7 +262,8 @@ impl RawFreeList {
     /// The fallible twin of [`alloc_run`](Self::alloc_run).
     ///
     /// # Errors
-    /// When no slab with so much room is to be had from the budget or the source; nothing has changed then. In
+    /// When no slab with so much room is to be had from the budget or the source; nothing has changed then, but that
+    /// spare slabs, which hold nothing, have gone back. In
     /// pass-through mode, where malloc gives each object by itself, for more than one.
     pub fn try_alloc_run(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
         match (objects, self.watch.as_deref()) {

@@ -107,13 +107,21 @@ impl RawFreeList {
         self.fresh_end.get().addr() - self.fresh.get().addr()
     }
 
-    /// An object when none is on the list. Others that come next are linked behind it.
+    /// An object when none is on the first chain: the next one's, or a fresh one, with others that come next linked.
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
         if let Some(watch) = self.watch.as_deref() {
             return watch.alloc(self);
         }
+        if let Some(first) = self.chains.pop() {
+            // SAFETY: a free object, which is nobody else's and holds a link (raw.rs, invariant 2).
+            self.head.set(unsafe { first.as_ref() }.0.get());
+            self.count.set(self.count.get() + 1);
+            self.raise_look(0);
+            return Ok(first.cast());
+        }
         let first = self.take_fresh(1)?;
         self.count.set(self.count.get() + 1);
+        self.place_watermark(self.live());
         let stride = self.geometry.stride;
         let some = (LINKED_BYTES / stride).min(MOST_LINKED).min(self.fresh_bytes() / stride);
         self.link_fresh(some);
@@ -132,7 +140,7 @@ impl RawFreeList {
         Ok(NonNull::new(start).expect("a slab has room for them"))
     }
 
-    /// Puts so many fresh objects on the list, so that the lowest is the first.
+    /// Puts so many fresh objects on the first chain, so that the lowest is the first.
     fn link_fresh(&self, objects: usize) {
         let stride = self.geometry.stride;
         let start = self.fresh.get();
@@ -145,7 +153,8 @@ impl RawFreeList {
 
     // ---- slabs ----
 
-    /// Takes a slab with room for so many objects, which are then the fresh ones. On an error nothing has changed.
+    /// Takes a slab with room for so many objects, which are then the fresh ones. On an error nothing has changed but
+    /// that spare slabs have gone.
     fn take_slab(&self, objects: usize) -> Result<(), AllocError> {
         if self.take_spare(objects) {
             return Ok(());
@@ -158,7 +167,13 @@ impl RawFreeList {
         let chunk_align = self.settings.source.chunk_align();
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
         let chunks = self.chunks();
-        let (taken, align) = chunks.take(need, self.grown.get())?;
+        // A list that has shrunk begins to double where it is, not where it was.
+        let grown = self.grown.get().min(self.record.held_bytes.get() as usize);
+        let (taken, align) = match chunks.take(need, grown) {
+            // What is spare may be what the budget or the source lacks.
+            Err(_) if self.give_spare_back(0) > 0 => chunks.take(need, grown)?,
+            taken => taken?,
+        };
         let size = taken.size;
         if let Some(watch) = self.watch.as_deref() {
             if let Err(error) = watch.slab_taken(self, taken.start, size, HEADER) {
@@ -195,7 +210,7 @@ impl RawFreeList {
         }
         self.note_live();
         if self.watch.is_none() {
-            self.raise_watermark(wanted_objects);
+            self.raise_look(wanted_objects);
             self.taken_again();
         }
         Ok(())
@@ -223,7 +238,7 @@ impl RawFreeList {
             self.link_fresh(self.fresh_bytes() / self.geometry.stride);
             self.list_slab(slab);
             self.make_fresh(slab);
-            self.raise_watermark(objects);
+            self.raise_look(objects);
             return true;
         }
         false
@@ -304,7 +319,7 @@ impl RawFreeList {
     /// Gives slabs back, which are on no list any more. Returns their bytes.
     ///
     /// # Safety
-    /// They were this list's, nothing in them is used, and none of their objects is on the list or fresh.
+    /// They were this list's, nothing in them is used, and none of their objects is on a chain or fresh.
     pub(super) unsafe fn give_back(&self, slabs: impl Iterator<Item = Slab> + Clone) -> usize {
         let total: usize = slabs.clone().map(|slab| slab.size).sum();
         if total == 0 {
@@ -342,7 +357,7 @@ impl RawFreeList {
 
     /// Gives all slabs back. Nothing is live any more, or counts.
     pub(super) fn give_all_back(&self) -> usize {
-        self.head.set(ptr::null_mut());
+        self.forget_free();
         self.fresh.set(ptr::null_mut());
         self.fresh_end.set(ptr::null_mut());
         self.grown.set(0);

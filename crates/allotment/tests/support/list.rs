@@ -2,11 +2,12 @@
 
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use allotment::{Budget, RawFreeList, Statistics};
+use allotment::{Budget, FreeList, FreeListBuilder, Malloc, RawFreeList, Statistics};
 
-use super::slab::{Object, assert_sums};
-use super::sources::Recorder;
+use super::slab::{Object, Random, assert_sums, layout};
+use super::sources::{Recorder, Refuse};
 
 /// Whether every list is watched: a memory tool is there. Such a list gives no slab back while something is live.
 pub fn under_a_tool() -> bool {
@@ -92,4 +93,35 @@ pub fn by_block(objects: Vec<Object>, source: &Recorder) -> BTreeMap<usize, Vec<
         blocks.entry(block).or_default().push(object);
     }
     blocks
+}
+
+/// Objects of 64 bytes in slabs of a source that says what it has lent.
+pub fn recorded() -> (Arc<Recorder>, FreeListBuilder<RawFreeList>) {
+    let source = Recorder::new(Malloc, Refuse::None);
+    (source.clone(), RawFreeList::builder(layout(64, 8)).source(source))
+}
+
+/// Puts values in random order.
+pub fn scatter<T>(values: &mut [T], random: &mut Random) {
+    for index in (1..values.len()).rev() {
+        values.swap(index, random.below(index + 1));
+    }
+}
+
+/// Whether a test of what an ordinary list alone does is left out.
+pub fn skipped() -> bool {
+    let skipped = under_a_tool();
+    if skipped {
+        println!(
+            "skipped under a memory tool: a watched list keeps its slabs while something is live"
+        );
+    }
+    skipped
+}
+
+/// The live objects of a list of values, whose figures are exact.
+pub fn live<T>(list: &FreeList<T>) -> usize {
+    let live = list.raw().live();
+    assert_exact(list.raw(), live, None);
+    live
 }

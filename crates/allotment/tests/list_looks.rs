@@ -1,0 +1,343 @@
+//! When a free list looks for empty slabs, and what it does with them.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::ptr::NonNull;
+
+use allotment::{Budget, ErrorKind, RawFreeList, Release};
+use support::child::{self, Child};
+use support::list::{
+    self, by_block, free, free_all, recorded, scatter, skipped, stamped, under_a_tool,
+};
+use support::slab::{Object, Random, assert_apart, layout};
+
+#[test]
+fn a_list_that_is_filled_over_and_over_keeps_no_more_than_it_was_told() {
+    if skipped() {
+        return;
+    }
+    const KEPT: usize = 1 << 20;
+    for release in [Release::Keep(KEPT), Release::Keep(0), Release::AtOnce] {
+        let kept = if let Release::Keep(bytes) = release { bytes } else { 0 };
+        let (source, builder) = recorded();
+        let list = builder.release(release).objects_per_slab(1000).build();
+        let one = (64 * 1000_usize + 64).next_power_of_two();
+        for _ in 0..10 {
+            let objects = stamped(&list, 50_000);
+            free_all(&list, objects);
+            // The one that stays besides.
+            assert!(source.lent_bytes() <= kept + one, "{release:?}: {}", source.lent_bytes());
+            // At the half of them the list looks, each time.
+            let mut objects = stamped(&list, 50_000);
+            let few = objects.split_off(30_000);
+            free_all(&list, objects);
+            assert!(source.lent_bytes() <= kept + 30 * one, "{release:?}: {}", source.lent_bytes());
+            free_all(&list, few);
+        }
+    }
+}
+
+#[test]
+fn memory_does_not_creep_over_many_fillings() {
+    let (source, builder) = recorded();
+    let list = builder.build();
+    let mut random = Random::new(11);
+    let mut peaks = Vec::new();
+    let mut rests = Vec::new();
+    for round in 0..40 {
+        let mut objects = stamped(&list, 20_000);
+        peaks.push(source.lent_bytes());
+        if round % 2 == 0 {
+            scatter(&mut objects, &mut random);
+        }
+        free_all(&list, objects);
+        rests.push(source.lent_bytes());
+    }
+    let (first, later) = peaks.split_at(4);
+    assert!(later.iter().max() <= first.iter().max(), "{peaks:?}");
+    // What is kept because it was soon wanted again is no more than that.
+    assert!(rests[0] < peaks[0] || skipped(), "{rests:?}");
+    assert!(rests.iter().max() <= first.iter().max(), "{rests:?}");
+    list.trim();
+    assert_eq!(source.lent_bytes(), 0);
+}
+
+#[test]
+fn random_replacements_need_no_more_slabs_than_the_objects_did() {
+    let (source, builder) = recorded();
+    let list = builder.build();
+    let mut random = Random::new(5);
+    let mut objects = stamped(&list, 20_000);
+    // A watched list's freed objects rest.
+    let full = source.lent_bytes();
+    let allowed = if under_a_tool() { full * 2 } else { full };
+    for number in 0..200_000 {
+        let index = random.below(objects.len());
+        free(&list, objects.swap_remove(index));
+        objects.push(Object::stamp(list.alloc(), list.layout(), number));
+    }
+    assert!(source.lent_bytes() <= allowed, "{} > {allowed}", source.lent_bytes());
+    assert_apart(&objects);
+}
+
+#[test]
+fn a_structure_that_shrinks_and_grows_holds_what_it_needs() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.build();
+    let mut random = Random::new(13);
+    let mut objects = Vec::new();
+    for _ in 0..10 {
+        objects.extend(stamped(&list, 30_000));
+        scatter(&mut objects, &mut random);
+        // Scattered survivors hold their slabs; packed ones, that a trim and new objects make, don't.
+        let stay = objects.split_off(objects.len() - 1000);
+        free_all(&list, std::mem::replace(&mut objects, stay));
+    }
+    free_all(&list, objects);
+    assert_eq!(source.lent_blocks(), 1);
+}
+
+/// Of a structure that was pruned and copied past its holes, and whose copy is pruned in turn.
+#[test]
+fn what_a_compact_copy_left_goes_back_while_the_list_runs() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.build();
+    let mut objects = stamped(&list, 100_000);
+    scatter(&mut objects, &mut Random::new(17));
+    let pruned = objects.split_off(40_000);
+    free_all(&list, pruned);
+    let fresh = |number| Object::stamp(list.alloc_fresh(), list.layout(), number);
+    let mut copy: Vec<_> = (0..40_000).map(fresh).collect();
+    let with_both = source.lent_bytes();
+    free_all(&list, objects);
+    let pruned = copy.split_off(10_000);
+    free_all(&list, pruned);
+    let held = source.lent_bytes();
+    assert!(held < with_both / 3, "{held} of {with_both}");
+    copy.iter().for_each(Object::assert_intact);
+}
+
+/// A list that was filled and emptied often enough that it leaves looks out and keeps empty slabs aside.
+fn patient(list: &RawFreeList, objects: usize, lent: impl Fn() -> usize) {
+    let mut random = Random::new(23);
+    for _ in 0..100 {
+        let mut all = stamped(list, objects);
+        scatter(&mut all, &mut random);
+        let full = lent();
+        free_all(list, all);
+        if lent() == full {
+            return;
+        }
+    }
+    panic!("every look gave something back");
+}
+
+#[test]
+fn what_is_kept_aside_goes_back_though_the_list_stays_small() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.build();
+    patient(&list, 20_000, || source.lent_bytes());
+    assert!(source.lent_blocks() > 1);
+    for _ in 0..100 {
+        free_all(&list, stamped(&list, 3));
+    }
+    assert_eq!(source.lent_blocks(), 1);
+    list::assert_empties(&list);
+}
+
+#[test]
+fn a_list_that_keeps_what_it_was_told_does_not_look_for_it() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.release(Release::Keep(usize::MAX)).build();
+    free_all(&list, stamped(&list, 20_000));
+    let lent = source.lent_blocks();
+    assert!(lent > 1);
+    for _ in 0..1000 {
+        free_all(&list, stamped(&list, 3));
+    }
+    assert_eq!(source.lent_blocks(), lent);
+    list::assert_empties(&list);
+}
+
+#[test]
+fn what_is_kept_aside_goes_before_a_run_is_refused() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let budget = Budget::new(3 << 20);
+    let list = builder.budget(&budget).build();
+    patient(&list, 20_000, || source.lent_bytes());
+    let aside = list.statistics().held_bytes as usize;
+    // More than is free of the budget, or than any slab has.
+    let objects = (budget.cap() - aside / 2) / 64;
+    let run = list.try_alloc_run(objects).expect("nothing is live");
+    list::assert_exact(&list, objects, Some(&budget));
+    let error = list.try_alloc_run(objects).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+    // SAFETY: objects of the run, each freed once.
+    list::objects_of(&list, run, objects).for_each(|object| unsafe { list.free(object) });
+    list::assert_empties(&list);
+}
+
+#[test]
+fn a_list_that_has_shrunk_takes_small_slabs_again() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.build();
+    let mut objects = stamped(&list, 200_000);
+    // The first slabs, which are the smallest, last.
+    free_all(&list, objects.drain(..).rev());
+    let least = source.lent_bytes();
+    objects.extend(stamped(&list, 2 * least / 64));
+    assert!(source.lent_bytes() <= 4 * least, "{} after {least}", source.lent_bytes());
+    free_all(&list, objects);
+    list::assert_empties(&list);
+}
+
+#[test]
+fn a_list_that_grew_again_within_its_slabs_looks_again() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.objects_per_slab(1000).build();
+    let mut objects = stamped(&list, 60_000);
+    scatter(&mut objects, &mut Random::new(29));
+    let some = objects.split_off(20_000);
+    free_all(&list, some);
+    let full = source.lent_blocks();
+    // The look was in vain: each slab has holes, and none is empty. They are filled.
+    objects.extend(stamped(&list, 39_000));
+    assert_eq!(source.lent_blocks(), full);
+    let mut blocks: Vec<_> = by_block(objects, &source).into_values().collect();
+    let stay = blocks.split_off(full / 4);
+    blocks.into_iter().for_each(|objects| free_all(&list, objects));
+    let mut stay: Vec<Object> = stay.into_iter().flatten().collect();
+    let more = stay.split_off(stay.len() / 2);
+    free_all(&list, more);
+    assert!(source.lent_blocks() <= full - full / 4, "{} of {full}", source.lent_blocks());
+    stay.iter().for_each(Object::assert_intact);
+    list::assert_exact(&list, stay.len(), None);
+}
+
+#[test]
+fn what_was_freed_last_is_used_first_however_much_is_free() {
+    if skipped() {
+        return;
+    }
+    let mut random = Random::new(31);
+    for count in [1000, 30_000, 200_000] {
+        let list = RawFreeList::builder(layout(64, 8)).build();
+        let mut objects = stamped(&list, count);
+        scatter(&mut objects, &mut random);
+        // Not so many that the list looks; by turns, so that chains begin and end.
+        let mut freed = Vec::new();
+        while freed.len() < count * 2 / 5 {
+            for object in objects.split_off(objects.len() - count / 25) {
+                freed.push(object.start);
+                free(&list, object);
+            }
+            for number in 0..count / 50 {
+                let object = list.alloc();
+                assert_eq!(Some(object), freed.pop());
+                objects.push(Object::stamp(object, list.layout(), number as u64));
+            }
+            scatter(&mut objects, &mut random);
+        }
+        while let Some(last) = freed.pop() {
+            assert_eq!(list.alloc(), last);
+            objects.push(Object::stamp(last, list.layout(), 0));
+        }
+        assert_apart(&objects);
+        list::assert_exact(&list, count, None);
+        free_all(&list, objects);
+        list::assert_empties(&list);
+    }
+}
+
+#[test]
+fn a_list_is_used_by_one_thread_after_another_while_slabs_are_kept_aside_and_chains_wait() {
+    let budget = Budget::new(usize::MAX);
+    let mut list = RawFreeList::builder(layout(64, 8)).budget(&budget).build();
+    let mut live: Vec<Vec<usize>> = Vec::new();
+    for round in 0..60 {
+        let size = [300, 20_000, 5, 3000][round % 4];
+        let before = live.pop();
+        let budget = budget.clone();
+        let used = move || {
+            let objects: Vec<_> =
+                (0..size).map(|_| list.alloc().expose_provenance().get()).collect();
+            let free = |address: &usize| {
+                let object = core::ptr::with_exposed_provenance_mut(*address);
+                // SAFETY: allocated from this list, by this thread or the one before, and freed once.
+                unsafe { list.free(NonNull::new(object).expect("an object")) };
+            };
+            before.iter().flatten().for_each(free);
+            let (gone, stay) = objects.split_at(size * 3 / 4);
+            gone.iter().rev().for_each(free);
+            list::assert_exact(&list, stay.len(), Some(&budget));
+            let stay = if round % 5 == 4 {
+                stay.iter().for_each(free);
+                Vec::new()
+            } else {
+                stay.to_vec()
+            };
+            (list, stay)
+        };
+        let stay;
+        (list, stay) = std::thread::spawn(used).join().expect("no panic");
+        live.push(stay);
+    }
+    drop(list);
+    assert_eq!(budget.used(), 0);
+}
+
+/// Of an ordinary list, whose free objects hold its links.
+#[test]
+fn a_look_stops_at_a_link_that_somebody_wrote_over() {
+    if skipped() {
+        return;
+    }
+    let test = "a_look_stops_at_a_link_that_somebody_wrote_over";
+    type Way = (&'static str, &'static str, fn(usize) -> usize);
+    let ways: [Way; 3] = [
+        ("outside of all slabs", "write after free", |_| 4096),
+        ("between two objects", "write after free", |object| object + 24),
+        ("back to itself", "double free", |object| object),
+    ];
+    for (way, _, link) in ways {
+        if child::is(way) {
+            let list = RawFreeList::builder(layout(64, 8)).name("victim").build();
+            let objects = stamped(&list, 1000);
+            let at = objects[500].start;
+            free_all(&list, objects.into_iter().skip(400).take(200));
+            // SAFETY: none: the object was freed. That is what is to be found.
+            unsafe { at.cast::<usize>().write(link(at.addr().get())) };
+            list.trim();
+            panic!("the trim did not see it");
+        }
+    }
+    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
+        return;
+    }
+    for (way, words, _) in ways {
+        let stderr = Child::new(test, way).aborts();
+        assert!(stderr.contains(&format!("free list 'victim': {words}")), "{way}: {stderr}");
+    }
+}

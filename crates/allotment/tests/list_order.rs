@@ -1,0 +1,195 @@
+//! Where a free list's objects lie.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+
+use allotment::{Malloc, RawFreeList, Release};
+use support::list::{
+    self, address, by_block, free, free_all, objects_of, recorded, scatter, skipped, stamped,
+    stamped_run, under_a_tool,
+};
+use support::slab::{Object, Random, assert_apart, layout};
+use support::sources::{Recorder, Refuse};
+
+#[test]
+fn the_first_objects_lie_behind_each_other_and_the_last_freed_is_the_first_used() {
+    if skipped() {
+        return;
+    }
+    let list = RawFreeList::builder(layout(24, 8)).objects_per_slab(1000).build();
+    let objects = stamped(&list, 1000);
+    assert!(objects.windows(2).all(|pair| address(&pair[1]) - address(&pair[0]) == 24));
+    let starts: Vec<_> = objects.iter().map(|object| object.start).collect();
+    free_all(&list, objects);
+    for start in starts.iter().rev() {
+        assert_eq!(list.alloc(), *start);
+    }
+}
+
+#[test]
+fn after_a_look_the_fullest_slabs_serve_first_and_each_in_the_order_of_its_addresses() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.objects_per_slab(500).build();
+    let mut random = Random::new(7);
+    let mut blocks: Vec<_> = by_block(stamped(&list, 4 * 511), &source).into_values().collect();
+    assert!(blocks.len() >= 4);
+    // How many of a hundred are freed of each, and so in what order slabs serve: 5, 40, 60, 90.
+    let shares = [60, 5, 90, 40];
+    let mut freed = vec![Vec::new(); 4];
+    let mut going = Vec::new();
+    for ((objects, share), freed) in blocks.iter_mut().zip(shares).zip(&mut freed) {
+        scatter(objects, &mut random);
+        for object in objects.drain(..511 * share / 100) {
+            freed.push(address(&object));
+            going.push(object);
+        }
+        freed.sort_unstable();
+    }
+    scatter(&mut going, &mut random);
+    free_all(&list, going);
+    list.trim();
+    let expected = [1, 3, 0, 2].into_iter().flat_map(|slab| freed[slab].clone());
+    for expected in expected {
+        assert_eq!(list.alloc().addr().get(), expected);
+    }
+    blocks.iter().flatten().for_each(Object::assert_intact);
+}
+
+#[test]
+fn a_look_by_itself_orders_what_stays_too() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.objects_per_slab(500).build();
+    let mut objects = stamped(&list, 20_000);
+    scatter(&mut objects, &mut Random::new(3));
+    // Below half: the list looks. (At 9,999 and some, where the last slab was taken a little before the end.)
+    let stay = objects.split_off(10_300);
+    let mut live = objects.len() + stay.len();
+    for object in objects {
+        free(&list, object);
+        live -= 1;
+    }
+    assert_eq!(list.live(), live);
+    let room = list.statistics().free_bytes as usize / 64;
+    let starts: Vec<usize> = (0..room / 2).map(|_| list.alloc().addr().get()).collect();
+    let rising = starts.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    let slabs = source.lent_blocks();
+    // One step back for each slab, and for each of the few frees since.
+    assert!(rising + slabs + 2 * 400 >= starts.len(), "{rising} of {} rise", starts.len());
+}
+
+#[test]
+fn a_run_lies_behind_itself_in_memory_that_nothing_had() {
+    for size in [0, 1, 8, 24, 100, 5000] {
+        for align in [1, 8, 64, 8192] {
+            let source = Recorder::new(Malloc, Refuse::None);
+            // What goes back might come again.
+            let list = RawFreeList::builder(layout(size, align))
+                .source(source.clone())
+                .release(Release::Keep(usize::MAX))
+                .build();
+            assert!(list.stride() >= size.max(8) && list.stride() % align == 0);
+            // Where nothing is live, all is as new.
+            let _stays = list.alloc();
+            let singles = stamped(&list, 20);
+            let mut seen: BTreeSet<_> = singles.iter().map(address).collect();
+            // Holes, which a run does not use.
+            free_all(&list, singles);
+            for count in [1, 2, 7, 300] {
+                let run = stamped_run(&list, count);
+                let first = address(&run[0]);
+                assert!(
+                    run.iter().enumerate().all(|(n, o)| address(o) == first + n * list.stride())
+                );
+                assert!(run.iter().all(|object| seen.insert(address(object))));
+                assert!(source.holds(first, count * list.stride()), "in one slab");
+                list::assert_exact(&list, 1 + count, None);
+                // Each is freed by itself, in any order.
+                let (odd, even): (Vec<_>, Vec<_>) =
+                    run.into_iter().partition(|object| address(object) / list.stride() % 2 == 1);
+                free_all(&list, odd);
+                even.iter().for_each(Object::assert_intact);
+                free_all(&list, even);
+                list::assert_exact(&list, 1, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_may_be_larger_than_a_slab_would_be() {
+    for hardened in [false, true] {
+        let (source, builder) = recorded();
+        let list = builder.objects_per_slab(10).hardened(hardened).build();
+        let few = stamped(&list, 3);
+        let run = stamped_run(&list, 30_000);
+        assert!(source.holds(address(&run[0]), 30_000 * list.stride()));
+        let next = stamped_run(&list, 5);
+        assert_apart(few.iter().chain(&run).chain(&next));
+        list::assert_exact(&list, 30_008, None);
+        for objects in [few, run, next] {
+            free_all(&list, objects);
+        }
+        list::assert_empties(&list);
+    }
+}
+
+#[test]
+fn what_a_run_left_of_a_slab_serves_single_objects() {
+    let (source, builder) = recorded();
+    let list = builder.objects_per_slab(100).build();
+    let one = stamped_run(&list, 1);
+    let run = stamped_run(&list, 1000);
+    let lent = source.lent_blocks();
+    assert_eq!(lent, 2);
+    let more = stamped(&list, 50);
+    assert_eq!(source.lent_blocks(), lent, "the first slab has room");
+    let block = source.block_of(address(&one[0]));
+    assert!(more.iter().any(|object| source.block_of(address(object)) == block));
+    assert_apart(one.iter().chain(&run).chain(&more));
+}
+
+#[test]
+fn a_run_of_none_takes_nothing() {
+    for hardened in [false, true] {
+        let (source, builder) = recorded();
+        let list = builder.hardened(hardened).build();
+        let none = list.alloc_run(0);
+        assert_eq!(none.addr().get() % 8, 0);
+        assert_eq!(objects_of(&list, none, 0).count(), 0);
+        list::assert_exact(&list, 0, None);
+        assert_eq!(source.calls(), 0);
+    }
+}
+
+#[test]
+fn a_fresh_object_lies_behind_the_last_fresh_one_past_all_holes() {
+    let list = RawFreeList::builder(layout(48, 8)).objects_per_slab(1000).build();
+    let objects = stamped_run(&list, 100);
+    let mut last = address(&objects[99]);
+    let (holes, stay): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| address(object) / list.stride() % 3 != 0);
+    let hole = address(holes.last().expect("some are"));
+    free_all(&list, holes);
+    for _ in 0..300 {
+        let fresh = list.alloc_fresh().addr().get();
+        assert_eq!(fresh, last + list.stride());
+        last = fresh;
+        if !under_a_tool() {
+            // Others take the holes meanwhile.
+            let single = list.alloc();
+            assert!(single.addr().get() <= hole.max(last));
+            // SAFETY: allocated just now.
+            unsafe { list.free(single) };
+        }
+    }
+    list::assert_exact(&list, stay.len() + 300, None);
+    stay.iter().for_each(Object::assert_intact);
+}
