@@ -16,6 +16,10 @@ use cli::Command;
 use failure::Failure;
 use std::process::ExitCode;
 
+/// The C library's malloc; in a child that runs `handler`, the one that is measured.
+#[global_allocator]
+static GLOBAL: workloads::Global = workloads::Global;
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -48,6 +48,10 @@ fn bad_arguments_are_told_in_one_line_with_exit_code_2() {
         &["bench", "pair", "--allocators", "slab", "--threads", "2"],
         &["bench", "exchange", "--threads", "3"],
         &["bench", "tree", "--threads", "2"],
+        &["bench", "mixed-remote", "--threads", "1"],
+        &["bench", "mixed", "--allocators", "bumpalo"],
+        &["bench", "scope", "--allocators", "allotment-arena"],
+        &["bench", "handler", "--allocators", "bumpalo"],
         &["bench", "tree-copy-8", "--allocators", "glibc"],
         &["bench", "tree-8", "--allocators", "compact-copy,allotment-free-list-a-tree"],
         &["--json", "bench"],
@@ -279,6 +283,62 @@ fn trees_tell_their_memory_and_their_walk() {
     }
     let rows = bench("tree-8", "allotment-free-list,glibc");
     assert!(rows.iter().all(|row| row["live_bytes"] == 129 * 32 && row["ops"] == 3 << 20));
+}
+
+#[test]
+fn objects_of_any_size_are_rows_of_every_malloc() {
+    for (workload, ops) in [("mixed-remote", 20), ("scope", 2_000), ("scope-exit", 2_000)] {
+        let output =
+            run(&["bench", workload, "--quick", "--rounds", "1", "--threads", "2", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let rows = json_lines(&output);
+        for about in peers::known().iter().filter(|about| about.kind == peers::Kind::Malloc) {
+            let row = rows.iter().find(|row| row["allocator"] == about.name);
+            let row = row.unwrap_or_else(|| panic!("{workload} lacks {}", about.name));
+            assert!(row["ns_per_op"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row["ops"].as_u64().unwrap() % ops, 0, "{row}");
+            assert!(row["live_bytes"].as_u64().unwrap() > 150_000, "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_handler_runs_with_the_global_allocator_that_its_row_names() {
+    let output = run(&["bench", "handler", "--quick", "--rounds", "1", "--threads", "2", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    let names: Vec<_> = rows.iter().map(|row| row["allocator"].as_str().unwrap()).collect();
+    for about in peers::known() {
+        assert_eq!(names.contains(&about.name), about.global, "{}", about.name);
+    }
+    for row in &rows {
+        assert_eq!((&row["ops"], &row["queries"]), (&20_000.into(), &20_000.into()), "{row}");
+        let share = &row["alloc_share"];
+        assert!(share.is_null() || share.as_f64().is_some_and(|share| share > 0.0 && share < 1.0));
+    }
+    // Every child would end otherwise.
+    let child = ["child", "handler", names[names.len() - 1], "--threads", "1", "--quick"];
+    let output = allot(&child).env("ALLOT_GLOBAL", "no-such").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let errors = text(&output.stderr);
+    let remedy = format!("start it with ALLOT_GLOBAL={}", child[2]);
+    assert!(errors.contains("which is glibc") || cfg!(not(target_env = "gnu")), "{errors}");
+    assert!(errors.contains(&remedy) && errors.lines().count() == 1, "{errors}");
+    // And the table tells the allocator's part.
+    let output = run(&[
+        "bench",
+        "handler",
+        "--quick",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--allocators",
+        child[2],
+    ]);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("in allocator") && printed.contains("ns/request in it"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
 }
 
 #[test]

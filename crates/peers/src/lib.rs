@@ -10,12 +10,18 @@
 //! freed, by whichever thread. Each thread has a [`FixedSizeLocal`] way to it. A general-purpose malloc is
 //! such an allocator too; an arena is not.
 //!
+//! An [`AnySize`] is the same for objects of any layout: one thread's allocator, from which other threads may
+//! get objects to free.
+//!
+//! A [`Global`] can be a program's global allocator, from which its `String`s and `Vec`s come.
+//!
 //! A [`Placement`] is no allocator, but a way in which the nodes of a tree come to lie where they lie.
 //!
 //! # The rows
 //!
 //! [`known`] lists them, [`with`] runs a [`Visitor`] with the one of a name, [`with_fixed_size`] a
-//! [`FixedSizeVisitor`], [`with_placement`] a [`PlacementVisitor`].
+//! [`FixedSizeVisitor`], [`with_any_size`] an [`AnySizeVisitor`], [`with_global`] a [`GlobalVisitor`],
+//! [`with_placement`] a [`PlacementVisitor`].
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -71,8 +77,9 @@ pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
 pub use registry::{
-    About, FixedSizeAbout, FixedSizeVisitor, Kind, PlacementVisitor, UnknownAllocator, Visitor,
-    about, known, with, with_fixed_size, with_placement,
+    About, AnySizeVisitor, FixedSizeAbout, FixedSizeVisitor, FreedBy, GlobalVisitor, Kind,
+    PlacementVisitor, UnknownAllocator, Visitor, about, global_calls, known, with, with_any_size,
+    with_fixed_size, with_global, with_placement,
 };
 
 /// One allocator as one worker thread sees it.
@@ -108,4 +115,54 @@ pub trait Task {
     /// # Safety
     /// As for [`Task::free`]; `new_size` is at least `old.size()` and valid for the alignment.
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8>;
+}
+
+/// An allocator of objects of any layout which belong to no task, as one thread sees it: they live until they
+/// are freed. Which threads may free them says [`About::lasting`].
+pub trait AnySize: Sized + 'static {
+    /// Makes the calling thread's state, of which the thread's own objects come. It lives until all of them
+    /// are freed.
+    fn start() -> Self;
+
+    /// Memory for one object, uninitialised. Aborts when there is none: a benchmark has no plan for it.
+    fn alloc(&self, layout: Layout) -> NonNull<u8>;
+
+    /// Frees one object.
+    ///
+    /// # Safety
+    /// `ptr` came from this very value's `alloc`, is live, and has this layout; it is not used after.
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout);
+
+    /// Frees an object that another thread may have allocated.
+    ///
+    /// # Safety
+    /// `ptr` came from `alloc` of a value of this type that still exists, on whichever thread; it is live, has
+    /// this layout, and is not used after.
+    ///
+    /// # Panics
+    /// If only the thread itself may free ([`FreedBy::ItsThread`]).
+    unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout);
+}
+
+/// An allocator that can be the global one of a program, as one thread that serves requests sees it.
+pub trait Global: Sized + 'static {
+    /// The calls that the program then makes.
+    const CALLS: GlobalCalls;
+
+    /// Makes what the thread needs. Called once on each worker thread, before the work.
+    fn start() -> Self;
+
+    /// Serves one request, which allocates from the program's global allocator.
+    fn request<R>(&self, serve: impl FnOnce() -> R) -> R;
+}
+
+/// What a program calls that has an allocator as its global one: [`GlobalAlloc`](std::alloc::GlobalAlloc)'s
+/// functions, with the promises that these have, and without the receiver.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct GlobalCalls {
+    pub alloc: unsafe fn(Layout) -> *mut u8,
+    pub alloc_zeroed: unsafe fn(Layout) -> *mut u8,
+    pub dealloc: unsafe fn(*mut u8, Layout),
+    pub realloc: unsafe fn(*mut u8, Layout, usize) -> *mut u8,
 }

@@ -1,23 +1,26 @@
 //! General-purpose allocators: nothing to create for a task, each object freed by itself.
 //!
 //! Each file below implements [`Heap`] by calls into one of them; [`Malloc`] makes an
-//! [`Allocator`] of it, and `HeapObjects` a [`FixedSize`](crate::FixedSize) one.
+//! [`Allocator`] and an [`AnySize`] of it, `HeapObjects` a [`FixedSize`](crate::FixedSize) one, and
+//! [`HeapAsGlobal`] a program's [`Global`] one.
 //!
 //! # Invariants of this file and those below
 //!
 //! 1. A block that [`Heap::alloc`] returned non-null is fresh, aligned as its layout asks, and as long.
 //!    It stays so until it is freed or grown: that is what malloc promises.
 //! 2. A block goes back to the heap that it came from, with the layout that it has: what the callers of
-//!    [`Task::free`] and [`Task::grow`] promise.
+//!    [`Task::free`] and [`Task::grow`], of [`AnySize`] and of [`GlobalCalls`] promise.
 //! 3. The calling thread has entered the heap: a [`HeapTask`] borrows the [`Malloc`] that
-//!    [`Allocator::start`] made on this thread, and neither can leave it.
+//!    [`Allocator::start`] made on this thread, and neither can leave it. A thread of a program of which it is
+//!    the global allocator enters it with its first call, and stays ([`Heap::enter_for_good`]).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
+use std::mem;
 use std::ptr::NonNull;
 
 use crate::registry::Listed;
-use crate::{About, Allocator, Task};
+use crate::{About, Allocator, AnySize, Global, GlobalCalls, Task};
 
 pub(crate) mod libc;
 
@@ -42,11 +45,23 @@ pub(crate) trait Heap: 'static {
     /// Makes the heap ready for the calling thread.
     fn enter() -> Self::Entered;
 
+    /// Makes the heap ready for the calling thread until its end, unless it is; called before each call of a
+    /// program that has the heap as its global allocator, from the program's first one on. It allocates
+    /// nothing.
+    #[inline(always)]
+    fn enter_for_good() {}
+
     /// A block for `layout`, which may have size zero.
     ///
     /// # Safety
     /// The calling thread has entered the heap.
     unsafe fn alloc(layout: Layout) -> *mut u8;
+
+    /// The same with zeros in it.
+    ///
+    /// # Safety
+    /// As for [`Heap::alloc`]; the size is not zero.
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8;
 
     /// Gives a block back.
     ///
@@ -55,12 +70,12 @@ pub(crate) trait Heap: 'static {
     /// `layout`.
     unsafe fn free(block: *mut u8, layout: Layout);
 
-    /// Moves a block to one of `new_size` bytes, or grows it in place; its bytes stay.
+    /// Moves a block to one of `new_size` bytes, or makes it larger or smaller in place; its bytes stay, as
+    /// far as there is room for them.
     ///
     /// # Safety
-    /// As for [`Heap::free`]; `new_size` is at least `old.size()`, not zero, and valid for the
-    /// alignment.
-    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8;
+    /// As for [`Heap::free`]; `new_size` is not zero, and valid for the alignment.
+    unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8;
 
     /// Gives back what the calling thread and the heap keep without need, by whatever calls the
     /// allocator has for it. Returns whether it has any.
@@ -82,23 +97,39 @@ pub(crate) const fn plain(size: usize, align: usize) -> bool {
     align <= MALLOC_ALIGN && align <= size
 }
 
-/// Grows a block for which the allocator has no call of its own: allocate, copy, free.
+/// A block with zeros in it, where the allocator has no call of its own.
 ///
 /// # Safety
-/// As for [`Heap::grow`].
+/// As for [`Heap::alloc_zeroed`].
 #[inline]
-unsafe fn grow_by_copy<H: Heap>(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+unsafe fn zeroed_by_writing<H: Heap>(layout: Layout) -> *mut u8 {
+    // SAFETY: the thread has entered the heap; a block is as long as its layout.
+    unsafe {
+        let block = H::alloc(layout);
+        if !block.is_null() {
+            block.write_bytes(0, layout.size());
+        }
+        block
+    }
+}
+
+/// Resizes a block for which the allocator has no call of its own: allocate, copy, free.
+///
+/// # Safety
+/// As for [`Heap::resize`].
+#[inline]
+unsafe fn resize_by_copy<H: Heap>(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
     // SAFETY: the caller vouches that `new_size` suits the alignment.
     let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-    // SAFETY: the thread has entered the heap; both blocks are live, apart, and at least `old.size()`
-    // long; the old one is given back once, with its layout.
+    // SAFETY: the thread has entered the heap; both blocks are live, apart, and at least as long as the
+    // shorter of them; the old one is given back once, with its layout.
     unsafe {
-        let grown = H::alloc(new);
-        if !grown.is_null() {
-            grown.copy_from_nonoverlapping(block, old.size());
+        let resized = H::alloc(new);
+        if !resized.is_null() {
+            resized.copy_from_nonoverlapping(block, old.size().min(new_size));
             H::free(block, old);
         }
-        grown
+        resized
     }
 }
 
@@ -152,7 +183,84 @@ impl<H: Heap> Task for HeapTask<'_, H> {
             return ptr;
         }
         // SAFETY: invariant 3 and the caller's promise, invariant 2.
-        let block = unsafe { H::grow(ptr.as_ptr(), old, new_size) };
+        let block = unsafe { H::resize(ptr.as_ptr(), old, new_size) };
         NonNull::new(block).unwrap_or_else(|| handle_alloc_error(old))
+    }
+}
+
+impl<H: Heap> AnySize for Malloc<H> {
+    fn start() -> Self {
+        <Self as Allocator>::start()
+    }
+
+    #[inline(always)]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        // SAFETY: invariant 3.
+        let block = unsafe { H::alloc(layout) };
+        NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: invariant 3 and the caller's promise, invariant 2.
+        unsafe { H::free(ptr.as_ptr(), layout) }
+    }
+
+    #[inline(always)]
+    unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the same: a malloc takes a block back on every thread that has entered it.
+        unsafe { H::free(ptr.as_ptr(), layout) }
+    }
+}
+
+/// A [`Heap`] as the global allocator of a program.
+pub(crate) struct HeapAsGlobal<H>(PhantomData<fn() -> H>);
+
+impl<H: Heap> Global for HeapAsGlobal<H> {
+    const CALLS: GlobalCalls = GlobalCalls {
+        alloc: Self::alloc,
+        alloc_zeroed: Self::alloc_zeroed,
+        dealloc: Self::dealloc,
+        realloc: Self::realloc,
+    };
+
+    fn start() -> Self {
+        // For good: what the thread frees when it ends goes back to the heap too.
+        mem::forget(H::enter());
+        Self(PhantomData)
+    }
+
+    #[inline(always)]
+    fn request<R>(&self, serve: impl FnOnce() -> R) -> R {
+        serve()
+    }
+}
+
+/// The calls. Their promises are those of [`GlobalCalls`]'s fields, which are [`GlobalAlloc`'s].
+///
+/// [`GlobalAlloc`'s]: std::alloc::GlobalAlloc
+impl<H: Heap> HeapAsGlobal<H> {
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        H::enter_for_good();
+        // SAFETY: invariant 3.
+        unsafe { H::alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        H::enter_for_good();
+        // SAFETY: invariant 3; the size is not zero: the caller's promise.
+        unsafe { H::alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(block: *mut u8, layout: Layout) {
+        H::enter_for_good();
+        // SAFETY: invariant 3 and the caller's promise, invariant 2.
+        unsafe { H::free(block, layout) }
+    }
+
+    unsafe fn realloc(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        H::enter_for_good();
+        // SAFETY: invariant 3 and the caller's promise, invariant 2.
+        unsafe { H::resize(block, old, new_size) }
     }
 }

@@ -5,9 +5,10 @@ use std::fmt;
 use crate::arena::{bump_scope, bumpalo, own, typed_arena};
 use crate::fixed_size::heap::HeapObjects;
 use crate::fixed_size::{own as our_slab, own_list, sharded_slab, slab};
+use crate::malloc::HeapAsGlobal;
 use crate::malloc::libc::Libc;
 use crate::placement::{self, Placement};
-use crate::{Allocator, FixedSize, malloc};
+use crate::{Allocator, AnySize, FixedSize, Global, GlobalCalls, malloc};
 
 #[cfg(feature = "c-peers")]
 use crate::arena::{mimalloc_heap, pmr};
@@ -38,6 +39,14 @@ pub struct About {
     /// Whether its tasks serve every layout and grow objects. If not, they serve
     /// [`TYPED_ARENA_SIZES`](crate::TYPED_ARENA_SIZES) alone and grow nothing: they panic on the rest.
     pub any_size: bool,
+    /// Whether what its tasks free one by one makes room for what they allocate next. If not, all that they
+    /// allocate stays until they end.
+    pub frees_within_tasks: bool,
+    /// Who may free its objects of any size that belong to no task: what [`with_any_size`] needs. `None` if it
+    /// has none.
+    pub lasting: Option<FreedBy>,
+    /// Whether it can be a program's global allocator: whether [`with_global`] knows it.
+    pub global: bool,
     /// Which objects of one size it gives to whom: what [`with_fixed_size`] needs. `None` if it gives out
     /// none that outlive their task.
     pub fixed_size: Option<FixedSizeAbout>,
@@ -50,6 +59,15 @@ pub struct About {
     /// What keeps the allocator from its best in this very process, and the remedy; `None` if nothing
     /// does. To be asked in the process that measures.
     pub handicap: fn() -> Option<&'static str>,
+}
+
+/// Which threads may free an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreedBy {
+    /// The one that allocated it.
+    ItsThread,
+    /// Any.
+    AnyThread,
 }
 
 /// What an allocator of objects of one size does besides 64 bytes for one thread.
@@ -76,6 +94,7 @@ impl About {
             Kind::FixedSize => (false, true),
             Kind::Placement => (false, false),
         };
+        let malloc = matches!(kind, Kind::Malloc);
         let all = FixedSizeAbout { several_threads: true, every_layout: true };
         Self {
             name,
@@ -85,6 +104,9 @@ impl About {
             ours: false,
             tasks,
             any_size: tasks,
+            frees_within_tasks: malloc,
+            lasting: if malloc { Some(FreedBy::AnyThread) } else { None },
+            global: malloc,
             fixed_size: if fixed_size { Some(all) } else { None },
             one_for_each_structure: false,
             environment: &[],
@@ -142,6 +164,24 @@ pub trait FixedSizeVisitor {
     fn visit<A: FixedSize>(self, about: &'static About) -> Self::Output;
 }
 
+/// The same for allocators of objects of any size which outlive all tasks.
+pub trait AnySizeVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the allocator `A`.
+    fn visit<A: AnySize>(self, about: &'static About) -> Self::Output;
+}
+
+/// The same for what a program can have as its global allocator.
+pub trait GlobalVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the allocator `G`.
+    fn visit<G: Global>(self, about: &'static About) -> Self::Output;
+}
+
 /// The same for placements.
 pub trait PlacementVisitor {
     /// What comes of it.
@@ -165,6 +205,8 @@ enum Work {
     Any,
     Tasks,
     FixedSize,
+    AnySize,
+    Global,
     Placement,
 }
 
@@ -174,6 +216,8 @@ impl Work {
             Self::Any => true,
             Self::Tasks => about.tasks,
             Self::FixedSize => about.fixed_size.is_some(),
+            Self::AnySize => about.lasting.is_some(),
+            Self::Global => about.global,
             Self::Placement => about.kind == Kind::Placement,
         }
     }
@@ -202,10 +246,13 @@ impl fmt::Display for UnknownAllocator {
                 (_, None) | (Work::Any, _) => write!(f, "unknown allocator '{name}'")?,
                 (_, Some(Kind::Placement)) => write!(f, "'{name}' is a placement, no allocator")?,
                 (Work::Placement, _) => write!(f, "'{name}' is an allocator, no placement")?,
-                (Work::Tasks, _) => {
+                (Work::Global, _) => {
+                    write!(f, "the allocator '{name}' can't be a program's global one")?;
+                }
+                (Work::Tasks, _) | (Work::AnySize, Some(Kind::FixedSize)) => {
                     write!(f, "the allocator '{name}' serves objects of one size alone")?;
                 }
-                (Work::FixedSize, _) => {
+                (Work::FixedSize | Work::AnySize, _) => {
                     write!(f, "no object of the allocator '{name}' outlives its task")?;
                 }
             }
@@ -240,12 +287,13 @@ pub(crate) trait Listed {
 
 /// From one line an allocator: the entry in [`known`], the arms of [`with`] and its like, and, for
 /// builds whose `cfg` leaves it out, the entry in `LEFT_OUT`. The type after the name has the entry's text,
-/// those behind it serve tasks and objects of one size, or are a placement.
+/// those behind it serve tasks, objects of one size, objects of any size that belong to no task, and all of a
+/// program, or are a placement.
 macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
         row $name:expr => $listed:ty $(, tasks $tasks:ty)? $(, fixed_size $fixed_size:ty)?
-            $(, placement $placement:ty)?;
+            $(, any_size $any_size:ty)? $(, global $global:ty)? $(, placement $placement:ty)?;
     )+) => {
         static KNOWN: &[About] = &[
             $( $(#[cfg($($present)+)])? <$listed as Listed>::ABOUT, )+
@@ -262,6 +310,8 @@ macro_rules! registry {
             assert!(same($name, about.name));
             assert!(about.tasks == named!($($tasks)?));
             assert!(about.fixed_size.is_some() == named!($($fixed_size)?));
+            assert!(about.lasting.is_some() == named!($($any_size)?));
+            assert!(about.global == named!($($global)?));
             assert!(matches!(about.kind, Kind::Placement) == named!($($placement)?));
         }; )+
 
@@ -290,6 +340,51 @@ macro_rules! registry {
                 $( if name == $name { return Ok(visitor.visit::<$fixed_size>(about)); } )?
             } )+
             unreachable!("every entry of the table has its arm")
+        }
+
+        /// Runs `visitor` with the allocator called `name`, as one of objects of any size which belong to no
+        /// task.
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if this build has none of that name, or none of its objects is of any size and
+        /// outlives its task.
+        pub fn with_any_size<V: AnySizeVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::AnySize)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$any_size>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has its arm")
+        }
+
+        /// Runs `visitor` with the allocator called `name`, as a program's global one. That it is the global one
+        /// of this program is for the caller to see to, by means of [`global_calls`].
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if this build has none of that name, or it can't be a program's.
+        pub fn with_global<V: GlobalVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::Global)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$global>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has its arm")
+        }
+
+        /// The calls that a program makes which has the allocator called `name` as its global one, and that name.
+        /// Finding them allocates nothing. `None` if this build has none of that name, or it can't be a
+        /// program's.
+        pub fn global_calls(name: &[u8]) -> Option<(&'static str, &'static GlobalCalls)> {
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name.as_bytes() {
+                    return Some(($name, const { &<$global as Global>::CALLS }));
+                } )?
+            } )+
+            None
         }
 
         /// Runs `visitor` with the placement called `name`.
@@ -327,17 +422,23 @@ fn find(name: &str, work: Work) -> Result<&'static About, UnknownAllocator> {
 }
 
 registry! {
-    row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::Calls>;
+    row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::Calls>,
+        any_size Libc, global HeapAsGlobal<malloc::libc::Calls>;
     #[cfg(feature = "c-peers")]
-    row "jemalloc" => Jemalloc, tasks Jemalloc, fixed_size HeapObjects<malloc::jemalloc::Calls>;
+    row "jemalloc" => Jemalloc, tasks Jemalloc, fixed_size HeapObjects<malloc::jemalloc::Calls>,
+        any_size Jemalloc, global HeapAsGlobal<malloc::jemalloc::Calls>;
     #[cfg(feature = "c-peers")]
-    row "mimalloc" => Mimalloc, tasks Mimalloc, fixed_size HeapObjects<malloc::mimalloc::Calls>;
+    row "mimalloc" => Mimalloc, tasks Mimalloc, fixed_size HeapObjects<malloc::mimalloc::Calls>,
+        any_size Mimalloc, global HeapAsGlobal<malloc::mimalloc::Calls>;
     #[cfg(feature = "c-peers")]
-    row "snmalloc" => Snmalloc, tasks Snmalloc, fixed_size HeapObjects<malloc::snmalloc::Calls>;
+    row "snmalloc" => Snmalloc, tasks Snmalloc, fixed_size HeapObjects<malloc::snmalloc::Calls>,
+        any_size Snmalloc, global HeapAsGlobal<malloc::snmalloc::Calls>;
     #[cfg(all(feature = "c-peers", target_env = "gnu"))]
-    row "tcmalloc" => Tcmalloc, tasks Tcmalloc, fixed_size HeapObjects<malloc::tcmalloc::Calls>;
+    row "tcmalloc" => Tcmalloc, tasks Tcmalloc, fixed_size HeapObjects<malloc::tcmalloc::Calls>,
+        any_size Tcmalloc, global HeapAsGlobal<malloc::tcmalloc::Calls>;
     #[cfg(feature = "c-peers")]
-    row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::Calls>;
+    row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::Calls>,
+        any_size Rpmalloc, global HeapAsGlobal<malloc::rpmalloc::Calls>;
     row "allotment-arena" => own::New, tasks own::New;
     row "mmap-per-query" => own::MmapPerQuery, tasks own::MmapPerQuery;
     row "bumpalo" => bumpalo::New, tasks bumpalo::New;
@@ -348,7 +449,7 @@ registry! {
     #[cfg(feature = "c-peers")]
     row "pmr-monotonic" => pmr::Monotonic, tasks pmr::Monotonic;
     #[cfg(feature = "c-peers")]
-    row "pmr-pool" => pmr::Pool, tasks pmr::Pool;
+    row "pmr-pool" => pmr::Pool, tasks pmr::Pool, any_size pmr::ThreadPool;
     row "typed-arena" => typed_arena::TypedArena, tasks typed_arena::TypedArena;
     row "allotment-slab" => our_slab::Slab, fixed_size our_slab::Slab;
     row "allotment-slab-handle" => our_slab::SlabHandle, fixed_size our_slab::SlabHandle;

@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString, c_void};
 use std::ptr::NonNull;
 
 use peers::{
-    About, Allocator, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Task, Visitor, known,
-    with, with_fixed_size,
+    About, Allocator, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Task, Visitor,
+    global_calls, known, with, with_fixed_size,
 };
 
 /// The object file that holds an address, as the dynamic linker knows it.
@@ -39,6 +39,11 @@ fn use_all_peers() {
         }
         if about.fixed_size.is_some() {
             with_fixed_size(about.name, AllocateFixedSize { objects: 10 }).unwrap();
+        }
+        if let Some((_, calls)) = global_calls(about.name.as_bytes()) {
+            let layout = Layout::new::<u64>();
+            // SAFETY: the size is not zero; the block is freed once, with its layout.
+            unsafe { (calls.dealloc)((calls.alloc_zeroed)(layout), layout) };
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::error::Error;
 
 use peers::{
-    About, Allocator, FixedSize, FixedSizeVisitor, Kind, Placement, PlacementVisitor, Visitor,
-    about, known, with, with_fixed_size, with_placement,
+    About, Allocator, AnySize, AnySizeVisitor, FixedSize, FixedSizeVisitor, FreedBy, Global,
+    GlobalVisitor, Kind, Placement, PlacementVisitor, Visitor, about, global_calls, known, with,
+    with_any_size, with_fixed_size, with_global, with_placement,
 };
 
 /// The name that a visitor was shown.
@@ -22,6 +23,22 @@ impl FixedSizeVisitor for Name {
     type Output = &'static str;
 
     fn visit<A: FixedSize>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+impl AnySizeVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<A: AnySize>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+impl GlobalVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<G: Global>(self, about: &'static About) -> &'static str {
         about.name
     }
 }
@@ -73,6 +90,10 @@ fn each_name_leads_to_its_own_allocator() {
         assert_eq!(about(entry.name).unwrap().name, entry.name);
         assert_eq!(with(entry.name, Name).ok(), entry.tasks.then_some(entry.name));
         assert_eq!(with_fixed_size(entry.name, Name).ok(), entry.fixed_size.map(|_| entry.name));
+        assert_eq!(with_any_size(entry.name, Name).ok(), entry.lasting.map(|_| entry.name));
+        assert_eq!(with_global(entry.name, Name).ok(), entry.global.then_some(entry.name));
+        let calls = global_calls(entry.name.as_bytes()).map(|(name, _)| name);
+        assert_eq!(calls, entry.global.then_some(entry.name));
         let placement = (entry.kind == Kind::Placement).then_some(entry.name);
         assert_eq!(with_placement(entry.name, Name).ok(), placement);
     }
@@ -93,6 +114,17 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
 }
 
 #[test]
+fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_of_the_peers_can() {
+    for about in known().iter().filter(|about| !about.ours) {
+        let malloc = about.kind == Kind::Malloc;
+        assert_eq!(about.global, malloc, "{}", about.name);
+        assert_eq!(about.lasting == Some(FreedBy::AnyThread), malloc, "{}", about.name);
+        let within = malloc || ["mimalloc-heap", "pmr-pool"].contains(&about.name);
+        assert_eq!(about.frees_within_tasks, within, "{}", about.name);
+    }
+}
+
+#[test]
 fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
     let text = with("slab", Name).unwrap_err().to_string();
     assert!(text.contains("'slab' serves objects of one size alone; known are "), "{text}");
@@ -100,6 +132,13 @@ fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
     let text = with_fixed_size("bumpalo", Name).unwrap_err().to_string();
     assert!(text.contains("'bumpalo' outlives its task; known are "), "{text}");
     assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
+    let text = with_any_size("bumpalo", Name).unwrap_err().to_string();
+    assert!(text.contains("no object of the allocator 'bumpalo' outlives its task"), "{text}");
+    let text = with_any_size("slab", Name).unwrap_err().to_string();
+    assert!(text.contains("'slab' serves objects of one size alone; known are "), "{text}");
+    let text = with_global("bumpalo", Name).unwrap_err().to_string();
+    assert!(text.contains("'bumpalo' can't be a program's global one; known are "), "{text}");
+    assert!(!text.contains(" slab"), "{text}");
     let text = with_placement("slab", Name).unwrap_err().to_string();
     assert!(
         text.contains("'slab' is an allocator, no placement; known are malloc-built,"),
@@ -134,6 +173,7 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
 fn names_are_exact() {
     for name in ["", "Glibc", "glibc ", "bump"] {
         assert!(with(name, Name).is_err(), "{name:?}");
+        assert!(global_calls(name.as_bytes()).is_none(), "{name:?}");
     }
 }
 

@@ -27,6 +27,12 @@ pub(crate) enum Kind {
     Grow,
     /// Objects of one size, which belong to no task.
     FixedSize(Shape),
+    /// Objects of any size, which belong to no task; `remote` where other threads free some.
+    Mixed { remote: bool },
+    /// The memory of requests; `exit` where their ends alone count.
+    Scope { exit: bool },
+    /// Requests to ordinary code, which allocates from the program's global allocator.
+    Handler,
     /// Trees of 2^`exponent` nodes, walked where a placement has laid them.
     TreeCopy { exponent: u32 },
 }
@@ -63,7 +69,7 @@ macro_rules! tree_copy {
     };
 }
 
-static CATALOGUE: [Workload; 32] = [
+static CATALOGUE: [Workload; 37] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -186,6 +192,36 @@ static CATALOGUE: [Workload; 32] = [
         unit: "operation",
         kind: Kind::FixedSize(Shape::ManyTrees(many::Order::All)),
     },
+    Workload {
+        name: "mixed",
+        meaning: "one of 10,000 live objects of 16 to 1024 B a thread, at random, replaced",
+        unit: "pair",
+        kind: Kind::Mixed { remote: false },
+    },
+    Workload {
+        name: "mixed-remote",
+        meaning: "the same, where one object in twenty is freed by another thread",
+        unit: "pair",
+        kind: Kind::Mixed { remote: true },
+    },
+    Workload {
+        name: "scope",
+        meaning: "a request's 2,000 objects of 16 to 1024 B: half freed within it, half at its end",
+        unit: "allocation",
+        kind: Kind::Scope { exit: false },
+    },
+    Workload {
+        name: "scope-exit",
+        meaning: "the end of such a request alone, by all of its allocations",
+        unit: "allocation",
+        kind: Kind::Scope { exit: true },
+    },
+    Workload {
+        name: "handler",
+        meaning: "a JSON request to an ordinary handler: serde_json, String, Vec, HashMap",
+        unit: "request",
+        kind: Kind::Handler,
+    },
 ];
 
 /// All workloads.
@@ -218,6 +254,32 @@ impl fmt::Display for Setting {
             }
             None => write!(f, "{} thread{}", self.threads, s(self.threads)),
         }
+    }
+}
+
+/// The numbers of threads that a workload runs with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// This one.
+    pub count: usize,
+    /// And all above.
+    pub or_more: bool,
+    /// Why.
+    pub meaning: &'static str,
+}
+
+impl Threads {
+    /// Whether it is one of them.
+    pub fn include(self, threads: usize) -> bool {
+        threads == self.count || (self.or_more && threads > self.count)
+    }
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.count == 1 { "" } else { "s" };
+        let more = if self.or_more { " or more" } else { "" };
+        write!(f, "{} thread{s}{more}", self.count)
     }
 }
 
@@ -269,7 +331,9 @@ impl Workload {
                 ]
             }
             Kind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
-            Kind::Objects { .. } | Kind::Grow => threads(&[1, 2]),
+            Kind::Objects { .. } | Kind::Grow | Kind::Handler => threads(&[1, 2]),
+            Kind::Mixed { remote: true } => threads(&[2, 16]),
+            Kind::Mixed { remote: false } | Kind::Scope { .. } => threads(&[1, 2, 16]),
             Kind::TreeCopy { .. } => threads(&[1]),
             Kind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
@@ -284,29 +348,47 @@ impl Workload {
     /// The setting for a number of threads that the user names. More than one thread in `query`
     /// serves [`CALLERS`] callers.
     pub fn setting(&self, threads: usize) -> Setting {
-        let callers = (self.kind == Kind::Query).then_some(if threads == 1 { 1 } else { CALLERS });
+        let callers = self.has_callers().then_some(if threads == 1 { 1 } else { CALLERS });
         Setting { threads, callers }
     }
 
-    /// The one number of threads that it runs with, if there is only one, and why.
-    pub fn only_threads(&self) -> Option<(usize, &'static str)> {
+    /// The threads that it runs with, if it doesn't run with any number.
+    pub fn needed_threads(&self) -> Option<Threads> {
         match self.kind {
-            Kind::FixedSize(Shape::Exchange { .. }) => Some((2, "a producer and a consumer")),
-            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
-                Some((1, "a tree is one thread's"))
+            Kind::FixedSize(Shape::Exchange { .. }) => {
+                Some(Threads { count: 2, or_more: false, meaning: "a producer and a consumer" })
             }
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
+                Some(Threads { count: 1, or_more: false, meaning: "a tree is one thread's" })
+            }
+            Kind::Mixed { remote: true } => Some(Threads {
+                count: 2,
+                or_more: true,
+                meaning: "each hands objects to another one",
+            }),
             _ => None,
         }
     }
 
     /// Whether there is other work beside the allocator's, so that its part can be told.
     pub fn has_share(&self) -> bool {
+        matches!(self.kind, Kind::Query | Kind::Handler)
+    }
+
+    /// The environment variable, with its value, that a process must be started with to run it with this allocator,
+    /// if there is one.
+    pub fn variable(&self, allocator: &'static str) -> Option<(&'static str, &'static str)> {
+        (self.kind == Kind::Handler).then_some((crate::global::VARIABLE, allocator))
+    }
+
+    /// Whether it has callers, whose responses are timed.
+    pub fn has_callers(&self) -> bool {
         self.kind == Kind::Query
     }
 
     /// Whether it consists of tasks, so that figures a task can be told.
     pub fn has_tasks(&self) -> bool {
-        !matches!(self.kind, Kind::FixedSize(_) | Kind::TreeCopy { .. })
+        !matches!(self.kind, Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. })
     }
 
     /// The steps after which the memory held is looked at.
@@ -347,6 +429,8 @@ impl Workload {
             Kind::FixedSize(_) => "allotment-slab",
             Kind::TreeCopy { .. } => "compact-copy",
             Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
+            Kind::Mixed { .. } | Kind::Handler => "allotment-pool",
+            Kind::Scope { .. } => "allotment-reap",
         }
     }
 
@@ -375,7 +459,11 @@ impl Workload {
             (Kind::Objects { .. }, Effort::Quick) => shared(40_000, 20_000),
             (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
             (Kind::Grow, Effort::Quick) => shared(1_000, 500),
-            (Kind::FixedSize(_) | Kind::TreeCopy { .. }, _) => 0,
+            (Kind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
+            (Kind::Scope { .. }, Effort::Quick) => shared(4_000, 4_000),
+            (Kind::Handler, Effort::Full) => shared(100_000, 100_000),
+            (Kind::Handler, Effort::Quick) => shared(20_000, 20_000),
+            (Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. }, _) => 0,
         }
     }
 }
@@ -413,7 +501,7 @@ mod tests {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
         assert!(error.ends_with(
-            "many-trees-all, and exchange, burst, tiers, tree, tree-copy, many-trees for all of a kind"
+            "handler, and exchange, burst, tiers, tree, tree-copy, many-trees for all of a kind"
         ));
     }
 
@@ -433,6 +521,7 @@ mod tests {
         assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
         assert_eq!(names("query"), ["query"]);
         assert_eq!(names("burst-free"), ["burst-free"]);
+        assert_eq!((names("mixed"), names("scope")), (vec!["mixed"], vec!["scope"]));
         for unknown in ["", "-", "burst-", "tier", "exchange-10", "many", "tree-9"] {
             assert!(Workload::all_named(unknown).is_err(), "{unknown:?}");
         }
@@ -459,5 +548,21 @@ mod tests {
         assert_eq!(query.setting(3).to_string(), "256 callers, 3 workers");
         let grow = Workload::named("grow").unwrap();
         assert_eq!(grow.setting(1).to_string(), "1 thread");
+        assert!(
+            catalogue().iter().all(|one| one.has_callers() == one.setting(2).callers.is_some())
+        );
+    }
+
+    #[test]
+    fn a_workload_runs_with_its_own_threads() {
+        for workload in catalogue() {
+            let Some(needed) = workload.needed_threads() else { continue };
+            assert!(workload.settings().iter().all(|setting| needed.include(setting.threads)));
+        }
+        let remote = Workload::named("mixed-remote").unwrap().needed_threads().unwrap();
+        assert_eq!([1, 2, 3, MOST_THREADS].map(|n| remote.include(n)), [false, true, true, true]);
+        assert_eq!(remote.to_string(), "2 threads or more");
+        let tree = Workload::named("tree-8").unwrap().needed_threads().unwrap();
+        assert_eq!((tree.to_string().as_str(), tree.include(2)), ("1 thread", false));
     }
 }

@@ -18,10 +18,11 @@ pub const FIRST_ROOM: usize = 64;
 
 /// Runs `replies` replies on each of `threads` workers.
 pub fn run<A: Allocator>(threads: usize, replies: u64, watch: &dyn Watch) -> Run<()> {
-    team::run::<A, _, _>(
+    team::run(
         threads,
         watch,
         |_| Pieces::new(),
+        A::start,
         |allocator, pieces: &mut Pieces, pace: &mut Pace<'_>| {
             for _ in 0..replies {
                 let task = allocator.begin();

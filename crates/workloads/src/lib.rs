@@ -7,6 +7,9 @@
 //! seed and is the same for every allocator; every object is written; the harness's own arrays are
 //! touched before the measured part.
 //!
+//! Some workloads have no tasks: their objects, of one size or of many, live until they are freed. One, `handler`,
+//! is ordinary code that allocates from its program's global allocator.
+//!
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks: by then an allocator that
 //! keeps memory warm has it. Steady-state figures count what the workers do from there to their last
 //! task, by the number of those tasks.
@@ -16,12 +19,18 @@ pub mod catalogue;
 pub mod clock;
 mod crew;
 pub mod fixed_size;
+pub mod global;
 pub mod grow;
+pub mod handler;
 mod memory;
+mod mixed;
 pub mod objects;
 pub mod query;
 pub mod random;
 pub mod run;
+mod sampled;
+pub mod scope;
+mod sizes;
 mod team;
 #[cfg(test)]
 mod testing;
@@ -29,7 +38,12 @@ pub mod timed;
 mod trees;
 mod watch;
 
-pub use catalogue::{Effort, Setting, UnknownWorkload, Workload, catalogue};
+#[cfg(test)]
+#[global_allocator]
+static GLOBAL: Global = Global;
+
+pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
+pub use global::Global;
 pub use run::{Load, Outcome, Refusal, Unable, can_run};
 pub use team::{Run, Steady, WARM_UP};
 pub use watch::{Unwatched, Watch};

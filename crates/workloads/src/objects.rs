@@ -22,10 +22,11 @@ pub fn run<A: Allocator>(
     queries: u64,
     watch: &dyn Watch,
 ) -> Run<()> {
-    team::run::<A, _, _>(
+    team::run(
         threads,
         watch,
         |_| touched(dimensions * SIZES.len()),
+        A::start,
         |allocator, objects: &mut Vec<NonNull<u8>>, pace: &mut Pace<'_>| {
             for query in 0..queries {
                 let task = allocator.begin();

@@ -1,14 +1,17 @@
 //! One run of one workload with one allocator.
 
-use crate::catalogue::{Effort, Kind, Setting, Workload};
+use crate::catalogue::{Effort, Kind, Setting, Threads, Workload};
 use crate::fixed_size::{Figures, Seconds, Shape};
 use crate::query::store::{SYNTHETIC_CONTEXT, Store};
 use crate::query::{Callers, Queries, Question, Responses};
 use crate::team::{Run, Steady};
 use crate::trees::copy;
 use crate::watch::Watch;
-use crate::{grow, objects};
-use peers::{About, Allocator, Placement, PlacementVisitor, UnknownAllocator, Visitor};
+use crate::{global, grow, handler, mixed, objects, scope};
+use peers::{
+    About, Allocator, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, Placement,
+    PlacementVisitor, UnknownAllocator, Visitor,
+};
 use std::fmt;
 use std::time::Duration;
 
@@ -87,14 +90,21 @@ pub enum Refusal {
         /// What it lacks.
         lacks: Unable,
     },
-    /// The workload runs with one number of threads only.
+    /// The workload does not run with this number of threads.
     Threads {
         /// The workload.
         workload: &'static str,
         /// The threads that it runs with.
-        only: usize,
-        /// What they are.
-        meaning: &'static str,
+        needed: Threads,
+    },
+    /// The workload runs with the program's global allocator, and that is another one.
+    Global {
+        /// The allocator.
+        allocator: &'static str,
+        /// The workload.
+        workload: &'static str,
+        /// The program's, if it is one that this crate knows.
+        in_use: Option<&'static str>,
     },
 }
 
@@ -105,9 +115,17 @@ impl fmt::Display for Refusal {
             Self::Unable { allocator, workload, lacks } => {
                 write!(f, "'{allocator}' can't run '{workload}': {lacks}")
             }
-            Self::Threads { workload, only, meaning } => {
-                let s = if *only == 1 { "" } else { "s" };
-                write!(f, "'{workload}' runs with {only} thread{s}: {meaning}")
+            Self::Threads { workload, needed } => {
+                write!(f, "'{workload}' runs with {needed}: {}", needed.meaning)
+            }
+            Self::Global { allocator, workload, in_use } => {
+                let variable = global::VARIABLE;
+                let in_use = in_use.unwrap_or("another one");
+                write!(
+                    f,
+                    "'{workload}' runs with the program's global allocator, which is {in_use}: start it with \
+                     {variable}={allocator}"
+                )
             }
         }
     }
@@ -118,10 +136,16 @@ impl fmt::Display for Refusal {
 pub enum Unable {
     /// It gives out objects of types it knows beforehand only.
     AnySize,
-    /// It serves no tasks.
-    Tasks,
+    /// Its objects are all of one size.
+    SeveralSizes,
     /// Its objects end with their task.
-    FixedSize,
+    OutlivingTasks,
+    /// What its tasks free one by one makes room for nothing.
+    FreesWithinTasks,
+    /// Only their own threads may free its objects.
+    FreesElsewhere,
+    /// It can't be a program's global allocator.
+    Global,
     /// It has values of one size only.
     EveryLayout,
     /// It serves one thread only.
@@ -137,7 +161,7 @@ pub enum Unable {
 impl Unable {
     /// Whether it is plain from what row and workload are, and need not be said where nobody asked for the row.
     pub fn is_plain(self) -> bool {
-        matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator)
+        matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator | Self::Global)
     }
 }
 
@@ -145,8 +169,11 @@ impl fmt::Display for Unable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::AnySize => "it has no objects of any size",
-            Self::Tasks => "it serves objects of one size alone",
-            Self::FixedSize => "its objects end with their task",
+            Self::SeveralSizes => "it serves objects of one size alone",
+            Self::OutlivingTasks => "its objects end with their task",
+            Self::FreesWithinTasks => "it takes nothing back before its task ends",
+            Self::FreesElsewhere => "only the thread that allocated an object may free it",
+            Self::Global => "it can't be a program's global allocator",
             Self::EveryLayout => "it has values of 64 B alone",
             Self::SeveralThreads => "it serves one thread alone",
             Self::ManyStructures => {
@@ -175,13 +202,28 @@ pub fn can_run(workload: &Workload, allocator: &About, threads: usize) -> Result
         Kind::TreeCopy { .. } if is_placement => return Ok(()),
         Kind::TreeCopy { .. } => return Err(Unable::Placement),
         _ if is_placement => return Err(Unable::Allocator),
-        _ if workload.has_tasks() && !allocator.tasks => return Err(Unable::Tasks),
-        Kind::Query | Kind::Grow if !allocator.any_size => return Err(Unable::AnySize),
-        Kind::Query | Kind::Grow | Kind::Objects { .. } => return Ok(()),
+        Kind::Handler if allocator.global => return Ok(()),
+        Kind::Handler => return Err(Unable::Global),
+        Kind::Mixed { remote } => {
+            return match allocator.lasting {
+                Some(FreedBy::ItsThread) if remote => Err(Unable::FreesElsewhere),
+                Some(_) => Ok(()),
+                None if allocator.tasks => Err(Unable::OutlivingTasks),
+                None => Err(Unable::SeveralSizes),
+            };
+        }
+        _ if workload.has_tasks() && !allocator.tasks => return Err(Unable::SeveralSizes),
+        Kind::Query | Kind::Grow | Kind::Scope { .. } if !allocator.any_size => {
+            return Err(Unable::AnySize);
+        }
+        Kind::Scope { .. } if !allocator.frees_within_tasks => {
+            return Err(Unable::FreesWithinTasks);
+        }
+        Kind::Query | Kind::Grow | Kind::Scope { .. } | Kind::Objects { .. } => return Ok(()),
         Kind::FixedSize(shape) => shape,
     };
     match allocator.fixed_size {
-        None => Err(Unable::FixedSize),
+        None => Err(Unable::OutlivingTasks),
         _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
             Err(Unable::ManyStructures)
         }
@@ -197,7 +239,7 @@ impl Load {
         self.check(allocator)?;
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
-        let (ops_a_task, live_a_task) = match self.workload.kind {
+        let (ops_a_task, live_a_thread) = match self.workload.kind {
             Kind::Query => {
                 let (store, questions) = full_size();
                 let outcome = self.queries(&store, &questions).measure(allocator, watch)?;
@@ -219,19 +261,29 @@ impl Load {
                 let amount = copy::Amount::of(exponent, self.effort);
                 return Ok(peers::with_placement(allocator, TreeCopy { amount, watch })?.into());
             }
+            Kind::Mixed { remote } => {
+                let mixed = Mixed { remote, load: self, watch };
+                return Ok(peers::with_any_size(allocator, mixed)?.into());
+            }
             Kind::Objects { dimensions } => (
                 (dimensions * objects::SIZES.len()) as u64,
-                dimensions as u64 * objects::BYTES_A_DIMENSION,
+                Some(dimensions as u64 * objects::BYTES_A_DIMENSION),
             ),
-            Kind::Grow => (grow::REPLY_BYTES as u64, grow::REPLY_BYTES as u64),
+            Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
+            Kind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
+            Kind::Handler => (1, None),
         };
-        let run = peers::with(allocator, Alike { load: self, tasks, watch })?;
+        let run = if self.workload.kind == Kind::Handler {
+            peers::with_global(allocator, Serve { threads, requests: tasks, watch })?
+        } else {
+            peers::with(allocator, Alike { load: self, tasks, watch })?
+        };
         let tasks = tasks * threads as u64;
         Ok(Outcome {
             ops: tasks * ops_a_task,
             tasks: Some(tasks),
             wall: run.wall,
-            live_bytes: Some(threads as u64 * live_a_task),
+            live_bytes: live_a_thread.map(|bytes| threads as u64 * bytes),
             steady: run.steady,
             responses: None,
             seconds: None,
@@ -246,6 +298,10 @@ impl Load {
         if !self.workload.has_share() {
             return Ok(None);
         }
+        if self.workload.kind == Kind::Handler {
+            let share = HandlersShare { threads: self.setting.threads, time: SHARE_TIME };
+            return Ok(peers::with_global(allocator, share)?);
+        }
         let (store, questions) = full_size();
         let mut queries = self.queries(&store, &questions);
         // A share needs no more: it is a part, not a time.
@@ -255,9 +311,9 @@ impl Load {
 
     fn check(&self, allocator: &str) -> Result<(), Refusal> {
         let workload = self.workload;
-        match workload.only_threads() {
-            Some((only, meaning)) if only != self.setting.threads => {
-                return Err(Refusal::Threads { workload: workload.name, only, meaning });
+        match workload.needed_threads() {
+            Some(needed) if !needed.include(self.setting.threads) => {
+                return Err(Refusal::Threads { workload: workload.name, needed });
             }
             _ => {}
         }
@@ -266,7 +322,14 @@ impl Load {
             allocator: about.name,
             workload: workload.name,
             lacks,
-        })
+        })?;
+        match global::in_use() {
+            in_use if workload.kind == Kind::Handler && in_use != Some(about.name) => {
+                let (allocator, workload) = (about.name, workload.name);
+                Err(Refusal::Global { allocator, workload, in_use })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn queries<'s>(&self, store: &'s Store, questions: &'s [Question]) -> Queries<'s> {
@@ -307,9 +370,61 @@ impl Visitor for Alike<'_> {
                 objects::run::<A>(threads, dimensions, self.tasks, self.watch)
             }
             Kind::Grow => grow::run::<A>(threads, self.tasks, self.watch),
+            Kind::Scope { exit: false } => scope::run::<A>(threads, self.tasks, self.watch),
+            Kind::Scope { exit: true } => scope::run_exits::<A>(threads, self.tasks, self.watch),
             Kind::Query => unreachable!("its workers share the queries"),
-            Kind::FixedSize(_) | Kind::TreeCopy { .. } => unreachable!("it has no tasks"),
+            Kind::Handler => unreachable!("its allocator is the program's"),
+            Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. } => {
+                unreachable!("it has no tasks")
+            }
         }
+    }
+}
+
+/// Objects of any size that belong to no task.
+struct Mixed<'l> {
+    remote: bool,
+    load: &'l Load,
+    watch: &'l dyn Watch,
+}
+
+impl AnySizeVisitor for Mixed<'_> {
+    type Output = Figures;
+
+    fn visit<A: AnySize>(self, _: &'static About) -> Figures {
+        mixed::run::<A>(self.remote, self.load.setting.threads, self.load.effort, self.watch)
+    }
+}
+
+/// Requests to ordinary code.
+struct Serve<'w> {
+    threads: usize,
+    requests: u64,
+    watch: &'w dyn Watch,
+}
+
+impl GlobalVisitor for Serve<'_> {
+    type Output = Run<()>;
+
+    fn visit<G: Global>(self, _: &'static About) -> Run<()> {
+        handler::run::<G>(self.threads, self.requests, self.watch)
+    }
+}
+
+/// The allocator's part of the time of these requests.
+struct HandlersShare {
+    threads: usize,
+    time: Duration,
+}
+
+/// Some 24,000 looks: the share of a tenth comes to within a fiftieth of itself.
+const SHARE_TIME: Duration = Duration::from_millis(1200);
+
+impl GlobalVisitor for HandlersShare {
+    type Output = Option<f64>;
+
+    fn visit<G: Global>(self, _: &'static About) -> Option<f64> {
+        handler::share::<G>(self.threads, self.time)
     }
 }
 
@@ -360,8 +475,14 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(refused("grow", 1, "typed-arena"), Unable::AnySize);
-        assert_eq!(refused("grow", 1, "slab"), Unable::Tasks);
-        assert_eq!(refused("pair", 1, "bumpalo"), Unable::FixedSize);
+        assert_eq!(refused("grow", 1, "slab"), Unable::SeveralSizes);
+        assert_eq!(refused("pair", 1, "bumpalo"), Unable::OutlivingTasks);
+        assert_eq!(refused("mixed", 1, "bumpalo"), Unable::OutlivingTasks);
+        assert_eq!(refused("mixed", 1, "slab"), Unable::SeveralSizes);
+        assert_eq!(refused("scope", 1, "bumpalo"), Unable::FreesWithinTasks);
+        assert_eq!(refused("scope-exit", 1, "typed-arena"), Unable::AnySize);
+        assert_eq!(refused("handler", 1, "bumpalo"), Unable::Global);
+        assert_eq!(refused("handler", 1, "compact-copy"), Unable::Allocator);
         assert_eq!(refused("pair", 2, "slab"), Unable::SeveralThreads);
         assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unable::EveryLayout);
         assert_eq!(refused("tree-8", 1, "slab"), Unable::EveryLayout);
@@ -377,6 +498,11 @@ mod tests {
         );
         let refused = load("tree-8", 2).measure("sharded-slab", &Unwatched).unwrap_err();
         assert_eq!(refused.to_string(), "'tree-8' runs with 1 thread: a tree is one thread's");
+        let refused = load("mixed-remote", 1).measure("bumpalo", &Unwatched).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "'mixed-remote' runs with 2 threads or more: each hands objects to another one"
+        );
         let unknown = load("grow", 1).measure("no-such", &Unwatched).unwrap_err();
         assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
     }
@@ -396,7 +522,42 @@ mod tests {
     }
 
     #[test]
-    fn only_a_query_has_a_share() {
+    fn where_there_is_nothing_beside_the_allocator_there_is_no_share() {
         assert_eq!(load("query-small", 1).share("bumpalo"), Ok(None));
+    }
+
+    #[test]
+    fn objects_of_any_size_and_requests_are_counted() {
+        let own = peers::known()[0].name;
+        let outcome = load("mixed-remote", 2).measure(own, &Unwatched).unwrap();
+        assert_eq!((outcome.tasks, outcome.ops % 20), (None, 0));
+        assert!(outcome.live_bytes.is_some_and(|bytes| bytes > 2_000_000));
+        for name in ["scope", "scope-exit"] {
+            let outcome = load(name, 2).measure(own, &Unwatched).unwrap();
+            assert_eq!((outcome.tasks, outcome.ops), (Some(4_000), 4_000 * 2_000));
+            assert_eq!(outcome.live_bytes, Some(2 * scope::live_bytes()));
+        }
+    }
+
+    #[cfg(feature = "c-peers")]
+    #[test]
+    fn what_only_its_thread_may_free_is_no_row_where_others_free() {
+        let refused = load("mixed-remote", 2).measure("pmr-pool", &Unwatched).unwrap_err();
+        assert!(refused.to_string().contains("only the thread that allocated"), "{refused}");
+        assert!(load("mixed", 2).measure("pmr-pool", &Unwatched).is_ok());
+    }
+
+    #[test]
+    fn ordinary_code_runs_with_the_programs_own_allocator_alone() {
+        let in_use = global::in_use().expect("the tests' global allocator");
+        let outcome = load("handler", 1).measure(in_use, &Unwatched).unwrap();
+        assert_eq!((outcome.ops, outcome.tasks, outcome.live_bytes), (20_000, Some(20_000), None));
+        let share = load("handler", 1).share(in_use).unwrap();
+        assert!(share.is_none_or(|share| share > 0.0 && share < 0.9), "{share:?}");
+        for about in peers::known().iter().filter(|about| about.global && about.name != in_use) {
+            let refused = load("handler", 1).measure(about.name, &Unwatched).unwrap_err();
+            let text = refused.to_string();
+            assert!(text.contains(&format!("start it with ALLOT_GLOBAL={}", about.name)), "{text}");
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::watch::Watch;
 use nix::sys::resource::{UsageWho, getrusage};
-use peers::Allocator;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,10 +75,10 @@ fn thread_faults() -> Option<u64> {
     u64::try_from(usage.minor_page_faults()).ok()
 }
 
-/// Runs `work` on `threads` workers of allocator `A`.
+/// Runs `work` on `threads` workers, each of which has its part `A` of an allocator.
 ///
 /// Each worker first makes what it works on with `prepare` (and touches it), on its own thread;
-/// then the watch is told that all are ready; then each starts its allocator; then all begin at
+/// then the watch is told that all are ready; then each starts its allocator with `start`; then all begin at
 /// once. The workers outlive the measured part, so that it counts no thread's end.
 ///
 /// One worker is the calling thread itself, with no other beside it: a malloc that is faster in a
@@ -88,14 +87,14 @@ pub fn run<A, S, R>(
     threads: usize,
     watch: &dyn Watch,
     prepare: impl Fn(usize) -> S + Sync,
+    start: impl Fn() -> A + Sync,
     work: impl Fn(&mut A, &mut S, &mut Pace<'_>) -> R + Sync,
 ) -> Run<R>
 where
-    A: Allocator,
     R: Send,
 {
     if threads == 1 {
-        return alone(watch, prepare, work);
+        return alone(watch, prepare, start, work);
     }
     // Everyone waits at it: the workers and this thread.
     let barrier = Barrier::new(threads + 1);
@@ -104,7 +103,7 @@ where
         let mut seat = prepare(index);
         barrier.wait(); // ready
         barrier.wait(); // the watch has been told
-        let mut allocator = A::start();
+        let mut allocator = start();
         barrier.wait(); // started
         barrier.wait(); // begun
         let mut pace = Pace::new(watch);
@@ -152,14 +151,15 @@ where
     })
 }
 
-fn alone<A: Allocator, S, R>(
+fn alone<A, S, R>(
     watch: &dyn Watch,
     prepare: impl Fn(usize) -> S,
+    start: impl Fn() -> A,
     work: impl Fn(&mut A, &mut S, &mut Pace<'_>) -> R,
 ) -> Run<R> {
     let mut seat = prepare(0);
     watch.ready();
-    let mut allocator = A::start();
+    let mut allocator = start();
     let mut pace = Pace::new(watch);
     watch.begin();
     let began = Instant::now();

@@ -1,4 +1,5 @@
-//! What some workloads tell besides time: the memory after each step, the times beside the measured part.
+//! What some workloads tell besides time: the memory after each step, the times beside the measured part, the
+//! allocator's part of the time.
 
 use super::row::Row;
 use crate::table::{figure, mebibytes, time};
@@ -27,6 +28,11 @@ impl Details {
                 return Some(Self { head, cells: memory_and_walk });
             }
             Some(Self { head, cells: memory })
+        } else if workload.has_share() && !workload.has_callers() {
+            // Where there are callers, it stands in their table.
+            let beside = format!("ns/{} in it", workload.unit);
+            let head = ["allocator", "in allocator", &beside, "beside it"];
+            Some(Self { head: head.map(str::to_owned).to_vec(), cells: share })
         } else {
             None
         }
@@ -45,6 +51,16 @@ impl Details {
 fn seconds(row: &Row) -> Vec<String> {
     let boundary = row.seconds.map(|seconds| seconds * 1e3);
     [boundary, row.reserve_ms, row.second_ms_avg, row.second_ms_max].map(time).to_vec()
+}
+
+/// The allocator's part of the time, that of an operation which it is, and the rest.
+fn share(row: &Row) -> Vec<String> {
+    let ns = |part: fn(f64) -> f64| {
+        row.ns_per_op.zip(row.alloc_share).map(|(ns, share)| ns * part(share))
+    };
+    let percent =
+        row.alloc_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0));
+    vec![percent, figure(ns(|share| share)), figure(ns(|share| 1.0 - share))]
 }
 
 /// The memory held after each step, beyond the harness's own.

@@ -156,24 +156,26 @@ Figures (--json; what could not be had is null):
   ns_per_op          wall time from the common start to the last finish, by the operations of all
                      threads; median of the rounds, with _min and _max
   ratio_to_own       ns_per_op by that of the row named own: allotment-arena; allotment-slab where objects
-                     have one size; allotment-free-list or compact-copy for trees. The median of the
-                     rounds' own ratios; ratio_to_best_peer: by that of best_peer, the fastest of
-                     glibc, jemalloc, mimalloc, snmalloc and tcmalloc
+                     have one size; allotment-free-list or compact-copy for trees; allotment-pool for
+                     mixed and handler, allotment-reap for scope. The median of the rounds' own ratios;
+                     ratio_to_best_peer: by that of best_peer, the fastest of glibc, jemalloc,
+                     mimalloc, snmalloc and tcmalloc
   base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
                      include it, the tables take it off
   minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
                      after each thread's first two queries, for each query in it
   mmap_calls         mmap, munmap, mremap, madvise, mprotect and brk of a traced run of its own, which
                      does less (has traced_queries queries); mmap_calls_per_query: in its steady state
-  live_bytes         what the live objects ask for at most; in churn, while they are replaced
+  live_bytes         what the live objects ask for at most; in churn and mixed, while they are
+                     replaced; in scope, at a request's end
   rss_steps          churn: resident beyond the base after the burst, the frees, the replacements, when all
                      is freed, and after each thread has asked the allocator to give back what it
                      keeps; many-trees: when the trees are built, pruned, rebuilt, freed; tree-copy: when
                      they are built, laid out, and after asking
   walk_ns_per_node   many-trees: a walk of all trees once they are rebuilt, by their nodes
   reserve_ms         tiers: the reservation; second_ms_avg, second_ms_max: an ordinary second's buffers
-  alloc_share        the part of the time spent in the allocator, by the time stamp counter, in a run
-                     of its own
+  alloc_share        query, handler: the part of the time spent in the allocator, by the time stamp
+                     counter, in a run of its own
 ";
 
 const EXAMPLES: &str = "
@@ -183,5 +185,7 @@ Examples:
   allot bench grow --allocators glibc,mimalloc --threads 1,2 --json
   allot bench pair lifo fifo random        objects of one size, by 1, 2 and 16 threads
   allot bench burst --allocators jemalloc,slab --threads 1
+  allot bench mixed mixed-remote scope     objects of 16 to 1024 B
+  allot bench handler --quick              ordinary code, on each malloc as the global allocator
   allot bench tree-copy --html trees.html  a tree's layouts, at all sizes, with their plot
 ";

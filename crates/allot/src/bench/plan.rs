@@ -60,6 +60,13 @@ impl Case {
             pass,
         }
     }
+
+    /// What that child has to be started with. It does not inherit the name of a global allocator from us.
+    pub fn environment(&self) -> Vec<(&'static str, &'static str)> {
+        let global = self.workload.variable(self.allocator.name);
+        let global = global.unwrap_or((workloads::global::VARIABLE, ""));
+        [self.allocator.environment, &[global]].concat()
+    }
 }
 
 impl std::fmt::Display for Case {
@@ -111,15 +118,15 @@ fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -
     if threads.is_empty() {
         return workload.settings();
     }
-    let (able, unable): (Vec<usize>, Vec<usize>) = match workload.only_threads() {
-        Some((only, _)) => threads.iter().partition(|threads| **threads == only),
+    let (able, unable): (Vec<usize>, Vec<usize>) = match workload.needed_threads() {
+        Some(needed) => threads.iter().partition(|threads| needed.include(**threads)),
         None => (threads.to_vec(), Vec::new()),
     };
-    if let (Some((only, meaning)), false) = (workload.only_threads(), unable.is_empty()) {
+    if let (Some(needed), false) = (workload.needed_threads(), unable.is_empty()) {
         refused.push(format!(
-            "{} runs with {only} thread{}, {meaning}, and not with {}",
+            "{} runs with {needed}, {}, and not with {}",
             workload.name,
-            if only == 1 { "" } else { "s" },
+            needed.meaning,
             listed(&unique(unable))
         ));
     }
@@ -282,7 +289,27 @@ mod tests {
             both.refused,
             ["exchange-1 runs with 2 threads, a producer and a consumer, and not with 1 and 4"]
         );
+        let ring = plans(&wishes(&["mixed-remote"], &["glibc"], &[1, 2, 4])).unwrap();
+        assert_eq!(ring.plans[0].cases.len(), 2);
+        assert_eq!(
+            ring.refused,
+            [
+                "mixed-remote runs with 2 threads or more, each hands objects to another one, and not with 1"
+            ]
+        );
         let why = usage(&wishes(&["exchange"], &["glibc"], &[3]));
         assert!(why.starts_with("nothing to run: exchange-1000 runs with 2 threads"), "{why}");
+    }
+
+    #[test]
+    fn the_global_allocator_of_a_handlers_child_is_the_one_measured_and_elsewhere_nobody_names_one()
+    {
+        let variable = |workload| {
+            let plans = plans(&wishes(&[workload], &["glibc"], &[])).unwrap().plans;
+            let environment = plans[0].cases[0].environment();
+            let of = |name: &str| environment.iter().find(|(one, _)| *one == name).map(|one| one.1);
+            of("ALLOT_GLOBAL").unwrap()
+        };
+        assert_eq!((variable("handler"), variable("grow")), ("glibc", ""));
     }
 }

@@ -64,7 +64,7 @@ impl Runner for Children {
     fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
         spawn::ask(
             &case.arguments(self.quick, Pass::Timed).line(),
-            case.allocator.environment,
+            &case.environment(),
             None,
             LONGEST_RUN,
         )
@@ -73,7 +73,7 @@ impl Runner for Children {
     fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure> {
         let mut line = vec!["trace".to_owned(), "--".to_owned()];
         line.extend(case.arguments(self.quick, Pass::Traced).line());
-        Ok(match spawn::ask(&line, case.allocator.environment, None, LONGEST_RUN)? {
+        Ok(match spawn::ask(&line, &case.environment(), None, LONGEST_RUN)? {
             Answer::Counted(counts) => Ok(counts),
             Answer::Refused(why) => Err(why),
         })
@@ -82,7 +82,7 @@ impl Runner for Children {
     fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure> {
         spawn::ask(
             &case.arguments(self.quick, Pass::Share).line(),
-            case.allocator.environment,
+            &case.environment(),
             None,
             LONGEST_RUN,
         )
@@ -277,5 +277,6 @@ mod tests {
             found[0].share
         };
         assert_eq!((share("query"), share("query-alloc")), (Some(0.5), None));
+        assert_eq!(share("handler"), Some(0.5));
     }
 }

@@ -49,13 +49,16 @@ pub(crate) struct HeapTask {
 }
 
 impl Listed for MimallocHeap {
-    const ABOUT: About = About::peer(
-        Kind::Arena,
-        "mimalloc-heap",
-        ORIGIN,
-        "a heap is destroyed when its task ends; its pages are decommitted after a second (purge_delay \
-         1000 ms)",
-    );
+    const ABOUT: About = About {
+        frees_within_tasks: true,
+        ..About::peer(
+            Kind::Arena,
+            "mimalloc-heap",
+            ORIGIN,
+            "a heap is destroyed when its task ends; its pages are decommitted after a second (purge_delay \
+             1000 ms)",
+        )
+    };
 }
 
 impl Allocator for MimallocHeap {

@@ -4,16 +4,17 @@
 //! called through FFI, one call an object (`pmr.cpp` says how that compares with a container's).
 //!
 //! A `monotonic_buffer_resource` frees nothing before it ends; an `unsynchronized_pool_resource` takes objects
-//! back one by one as well. Neither grows in place: like a `std::pmr::vector`, `grow` allocates, copies and
+//! back one by one as well, from the thread that uses it alone: for objects that belong to no task each thread
+//! has one as long as it lives. Neither grows in place: like a `std::pmr::vector`, `grow` allocates, copies and
 //! gives the old block back.
 //!
 //! # Invariants
 //!
 //! 1. A resource lives in its thread's [`Storage`] exactly as long as its task: `begin` makes it, dropping the
-//!    task ends it. `begin` borrows the storage for as long, so that there is one at a time, and the storage is
+//!    task ends it; or, in a [`ThreadPool`], as long as that. `begin` borrows the storage for as long, so that there is one at a time, and the storage is
 //!    boxed, so that the resource never moves. A task that is forgotten leaks its memory; the next one is made
 //!    over it, and a C++ object's storage may be reused without its destructor.
-//! 2. A block comes from the task's resource, and its callers give it back to that one alone.
+//! 2. A block comes from the task's or the thread's resource, and its callers give it back to that one alone.
 
 use std::alloc::Layout;
 use std::cell::UnsafeCell;
@@ -22,7 +23,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use crate::registry::Listed;
-use crate::{About, Allocator, Kind, Task};
+use crate::{About, Allocator, AnySize, FreedBy, Kind, Task};
 
 /// As `pmr.cpp`, which does not compile if it is too small.
 #[repr(C, align(16))]
@@ -115,12 +116,16 @@ impl Resource for MonotonicBuffer {
 }
 
 impl Resource for UnsynchronizedPool {
-    const ABOUT: About = About::peer(
-        Kind::Arena,
-        "pmr-pool",
-        "std::pmr::unsynchronized_pool_resource of this system's C++ library",
-        "every chunk goes back to operator delete when its task ends",
-    );
+    const ABOUT: About = About {
+        frees_within_tasks: true,
+        lasting: Some(FreedBy::ItsThread),
+        ..About::peer(
+            Kind::Arena,
+            "pmr-pool",
+            "std::pmr::unsynchronized_pool_resource of this system's C++ library",
+            "every chunk goes back to operator delete when its task or its thread ends",
+        )
+    };
 
     #[inline]
     unsafe fn create(storage: *mut c_void) {
@@ -210,5 +215,43 @@ impl<R: Resource> Task for ResourceTask<'_, R> {
             self.free(ptr, old);
         }
         grown
+    }
+}
+
+/// One `unsynchronized_pool_resource` a thread, for objects that belong to no task.
+pub(crate) struct ThreadPool(Pool);
+
+impl AnySize for ThreadPool {
+    fn start() -> Self {
+        let pool = <Pool as Allocator>::start();
+        // SAFETY: the storage is new (invariant 1).
+        unsafe { UnsynchronizedPool::create(pool.storage()) };
+        Self(pool)
+    }
+
+    #[inline(always)]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        // SAFETY: the storage holds the resource (invariant 1), and what it allocates is not null.
+        unsafe {
+            let block = UnsynchronizedPool::allocate(self.0.storage(), layout);
+            NonNull::new_unchecked(block.cast())
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the storage holds the resource (invariant 1), the block is its (invariant 2).
+        unsafe { UnsynchronizedPool::deallocate(self.0.storage(), ptr.as_ptr().cast(), layout) }
+    }
+
+    unsafe fn free_elsewhere(&self, _: NonNull<u8>, _: Layout) {
+        panic!("another thread's pool can't be given anything back: it is not synchronised");
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        // SAFETY: `start` made the resource, and what used it is over (invariant 1).
+        unsafe { UnsynchronizedPool::destroy(self.0.storage()) }
     }
 }

@@ -48,6 +48,17 @@ impl Heap for Calls {
     }
 
     #[inline]
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        if plain(layout.size(), layout.align()) {
+            // SAFETY: calloc takes any size.
+            return unsafe { je::calloc(1, layout.size()) }.cast();
+        }
+        let flags = je::MALLOCX_ALIGN(layout.align()) | je::MALLOCX_ZERO;
+        // SAFETY: the size is not zero, the alignment a power of two.
+        unsafe { je::mallocx(layout.size(), flags) }.cast()
+    }
+
+    #[inline]
     unsafe fn free(block: *mut u8, layout: Layout) {
         // SAFETY: the block came from this heap (invariant 2) for the same size and flags.
         unsafe {
@@ -56,7 +67,7 @@ impl Heap for Calls {
     }
 
     #[inline]
-    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the block came from this heap (invariant 2), and `new_size` is not zero.
         unsafe {
             match flags(new_size, old.align()) {

@@ -9,7 +9,7 @@
 use std::alloc::Layout;
 use std::ptr;
 
-use super::{Heap, Malloc, grow_by_copy, plain};
+use super::{Heap, Malloc, plain, resize_by_copy, zeroed_by_writing};
 use crate::{About, Kind};
 
 pub(crate) type Libc = Malloc<Calls>;
@@ -51,19 +51,29 @@ impl Heap for Calls {
     }
 
     #[inline]
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        if plain(layout.size(), layout.align()) {
+            // SAFETY: calloc takes any size.
+            return unsafe { libc::calloc(1, layout.size()) }.cast();
+        }
+        // SAFETY: the same promise as the caller's.
+        unsafe { zeroed_by_writing::<Self>(layout) }
+    }
+
+    #[inline]
     unsafe fn free(block: *mut u8, _: Layout) {
         // SAFETY: the block came from this malloc (invariant 2).
         unsafe { libc::free(block.cast()) }
     }
 
     #[inline]
-    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
         if plain(new_size, old.align()) {
             // SAFETY: the block came from this malloc (invariant 2), and `new_size` is not zero.
             return unsafe { libc::realloc(block.cast(), new_size) }.cast();
         }
         // SAFETY: the same promise as the caller's.
-        unsafe { grow_by_copy::<Self>(block, old, new_size) }
+        unsafe { resize_by_copy::<Self>(block, old, new_size) }
     }
 
     #[cfg(target_env = "gnu")]

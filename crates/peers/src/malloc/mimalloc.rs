@@ -45,13 +45,23 @@ impl Heap for Calls {
     }
 
     #[inline]
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        if plain(layout.size(), layout.align()) {
+            // SAFETY: mi_zalloc takes any size.
+            return unsafe { mi::mi_zalloc(layout.size()) }.cast();
+        }
+        // SAFETY: the alignment is a power of two.
+        unsafe { mi::mi_zalloc_aligned(layout.size(), layout.align()) }.cast()
+    }
+
+    #[inline]
     unsafe fn free(block: *mut u8, _: Layout) {
         // SAFETY: the block came from this heap (invariant 2).
         unsafe { mi::mi_free(block.cast()) }
     }
 
     #[inline]
-    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the block came from this heap (invariant 2).
         unsafe {
             if plain(new_size, old.align()) {

@@ -5,13 +5,15 @@
 //! The invariants are those of [`malloc`](crate::malloc).
 
 use std::alloc::Layout;
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Once;
 
 use rpmalloc_sys as rp;
 
-use super::{Heap, Malloc, plain};
+use super::{Heap, Malloc, plain, zeroed_by_writing};
 use crate::{About, Kind};
 
 pub(crate) type Rpmalloc = Malloc<Calls>;
@@ -59,6 +61,19 @@ impl Heap for Calls {
         Entered(PhantomData)
     }
 
+    /// What rpmalloc does by itself when it is built to be preloaded, which would replace malloc. A thread's
+    /// heap is then nobody else's when it ends, as there.
+    #[inline]
+    fn enter_for_good() {
+        thread_local! {
+            static HAS_A_HEAP: Cell<bool> = const { Cell::new(false) };
+        }
+        if !HAS_A_HEAP.get() {
+            mem::forget(Self::enter());
+            HAS_A_HEAP.set(true);
+        }
+    }
+
     #[inline]
     unsafe fn alloc(layout: Layout) -> *mut u8 {
         if plain(layout.size(), layout.align()) {
@@ -73,13 +88,23 @@ impl Heap for Calls {
     }
 
     #[inline]
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        if plain(layout.size(), layout.align()) {
+            // SAFETY: the thread has a heap (invariant 3).
+            return unsafe { rp::rpcalloc(1, layout.size()) }.cast();
+        }
+        // SAFETY: the same promise as the caller's.
+        unsafe { zeroed_by_writing::<Self>(layout) }
+    }
+
+    #[inline]
     unsafe fn free(block: *mut u8, _: Layout) {
         // SAFETY: the block came from this heap (invariant 2).
         unsafe { rp::rpfree(block.cast()) }
     }
 
     #[inline]
-    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the thread has a heap (invariant 3), the block came from one (invariant 2); an alignment
         // that is not plain passed the test of `alloc`.
         unsafe {

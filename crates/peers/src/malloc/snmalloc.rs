@@ -44,13 +44,19 @@ impl Heap for Calls {
     }
 
     #[inline]
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        // SAFETY: the alignment is a power of two.
+        unsafe { sn::sn_rust_alloc_zeroed(layout.align(), layout.size()) }.cast()
+    }
+
+    #[inline]
     unsafe fn free(block: *mut u8, layout: Layout) {
         // SAFETY: the block came from this heap (invariant 2) with the same alignment and size.
         unsafe { sn::sn_rust_dealloc(block.cast(), layout.align(), layout.size()) };
     }
 
     #[inline]
-    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the block came from this heap (invariant 2) with the same alignment and size.
         unsafe { sn::sn_rust_realloc(block.cast(), old.align(), old.size(), new_size) }.cast()
     }

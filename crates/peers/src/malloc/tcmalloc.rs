@@ -22,7 +22,7 @@ use std::thread;
 
 use libtcmalloc_sys as tc;
 
-use super::{Heap, Malloc, grow_by_copy, plain};
+use super::{Heap, Malloc, plain, resize_by_copy, zeroed_by_writing};
 use crate::{About, Kind};
 
 pub(crate) type Tcmalloc = Malloc<Calls>;
@@ -31,6 +31,7 @@ pub(crate) type Tcmalloc = Malloc<Calls>;
 // `tcmalloc.h` and `internal_malloc_extension.h`.
 unsafe extern "C" {
     fn TCMallocInternalMalloc(size: usize) -> *mut c_void;
+    fn TCMallocInternalCalloc(count: usize, size: usize) -> *mut c_void;
     fn TCMallocInternalFreeSized(block: *mut c_void, size: usize);
     fn TCMallocInternalAlignedAlloc(align: usize, size: usize) -> *mut c_void;
     fn TCMallocInternalFreeAlignedSized(block: *mut c_void, align: usize, size: usize);
@@ -89,6 +90,16 @@ impl Heap for Calls {
     }
 
     #[inline]
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        if plain(layout.size(), layout.align()) {
+            // SAFETY: calloc takes any size.
+            return unsafe { TCMallocInternalCalloc(1, layout.size()) }.cast();
+        }
+        // SAFETY: the same promise as the caller's.
+        unsafe { zeroed_by_writing::<Self>(layout) }
+    }
+
+    #[inline]
     unsafe fn free(block: *mut u8, layout: Layout) {
         // SAFETY: the block came from this heap (invariant 2), and from the twin of the call that frees
         // it: both look at the layout in the same way.
@@ -102,14 +113,14 @@ impl Heap for Calls {
     }
 
     #[inline]
-    unsafe fn grow(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
-        if plain(old.size(), old.align()) {
-            // SAFETY: the block came from this heap (invariant 2), from `malloc`; the new size is no
-            // smaller, so that `free` finds its layout a plain one too.
+    unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        if plain(old.size(), old.align()) && plain(new_size, old.align()) {
+            // SAFETY: the block came from this heap (invariant 2), from `malloc`; `free` finds its new layout
+            // a plain one too.
             return unsafe { TCMallocInternalRealloc(block.cast(), new_size) }.cast();
         }
         // SAFETY: the same promise as the caller's.
-        unsafe { grow_by_copy::<Self>(block, old, new_size) }
+        unsafe { resize_by_copy::<Self>(block, old, new_size) }
     }
 
     unsafe fn trim() -> bool {

@@ -178,10 +178,11 @@ impl Queries<'_> {
             Callers::One => 1,
             Callers::Many { workers } => workers,
         };
-        team::run::<A, _, _>(
+        team::run(
             workers,
             watch,
             |_| touched(self.count),
+            A::start,
             |allocator, responses: &mut Vec<Duration>, pace: &mut Pace<'_>| {
                 let start = ticks();
                 let submitted = Instant::now();

@@ -1,8 +1,8 @@
-//! An allocator of objects of one size that looks at everything: no object is freed twice, or by an allocator of
-//! another size, and nobody writes behind its end.
+//! An allocator, of objects of one size and of any, that looks at everything: no object is freed twice, or with another
+//! layout than it has, and nobody writes behind its end.
 
 use super::checked;
-use peers::{FixedSize, FixedSizeLocal};
+use peers::{AnySize, FixedSize, FixedSizeLocal};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -103,42 +103,12 @@ impl FixedSizeLocal for &Audited {
     type Object = Block;
 
     fn alloc(&self, word: u64) -> Block {
-        let layout = self.0;
-        assert!(layout.size() >= size_of::<u64>());
-        // SAFETY: the size is not zero; word and guard fit, and the word's alignment is the layout's at least.
-        let block = unsafe {
-            let block = checked(alloc(with_guard(layout)), layout);
-            block.cast().write(word);
-            block.add(layout.size()).write(GUARD);
-            block
-        };
-        with(|audit| {
-            audit.allocated += 1;
-            audit.words_allocated.push(word);
-            audit.live_bytes += layout.size() as u64;
-            let object = Object { word, layout, by: thread::current().id() };
-            audit.live.insert(block.addr().get(), object);
-            audit.most_live = audit.most_live.max(audit.live.len() as u64);
-            audit.most_live_bytes = audit.most_live_bytes.max(audit.live_bytes);
-        });
-        Block(block)
+        Block(take(self.0, word))
     }
 
     unsafe fn free(&self, Block(block): Block) {
-        let object = with(|audit| {
-            let object = audit.live.remove(&block.addr().get()).expect("it is live");
-            audit.freed += 1;
-            audit.freed_elsewhere += u64::from(object.by != thread::current().id());
-            audit.live_bytes -= object.layout.size() as u64;
-            audit.words_freed.push(object.word);
-            object
-        });
-        assert_eq!(object.layout, self.0, "it comes from an allocator of this size");
-        // SAFETY: it was live until the lines above, with this layout and a guard.
-        unsafe {
-            assert_eq!(block.add(object.layout.size()).read(), GUARD, "written behind its end");
-            dealloc(block.as_ptr(), with_guard(object.layout));
-        }
+        // SAFETY: the caller's promise.
+        unsafe { give_back(block, self.0) };
     }
 
     unsafe fn bytes(&self, Block(block): Block) -> NonNull<u8> {
@@ -150,4 +120,70 @@ impl FixedSizeLocal for &Audited {
         with(|audit| audit.trims += 1);
         true
     }
+}
+
+/// As an allocator of objects of any size. An object's word is its size.
+impl AnySize for Audited {
+    fn start() -> Self {
+        Self(Layout::new::<()>())
+    }
+
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        take(layout, layout.size() as u64)
+    }
+
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        let by = unsafe { give_back(ptr, layout) };
+        assert_eq!(by, thread::current().id(), "it is the thread's own");
+    }
+
+    unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { give_back(ptr, layout) };
+    }
+}
+
+/// A new object with its word.
+fn take(layout: Layout, word: u64) -> NonNull<u8> {
+    assert!(layout.size() >= size_of::<u64>());
+    // SAFETY: the size is not zero; word and guard fit, and the word's alignment is the layout's at least.
+    let block = unsafe {
+        let block = checked(alloc(with_guard(layout)), layout);
+        block.cast().write(word);
+        block.add(layout.size()).write(GUARD);
+        block
+    };
+    with(|audit| {
+        audit.allocated += 1;
+        audit.words_allocated.push(word);
+        audit.live_bytes += layout.size() as u64;
+        let object = Object { word, layout, by: thread::current().id() };
+        audit.live.insert(block.addr().get(), object);
+        audit.most_live = audit.most_live.max(audit.live.len() as u64);
+        audit.most_live_bytes = audit.most_live_bytes.max(audit.live_bytes);
+    });
+    block
+}
+
+/// Frees an object and says who allocated it.
+///
+/// # Safety
+/// It is live, if its address is known, and not used after.
+unsafe fn give_back(block: NonNull<u8>, layout: Layout) -> ThreadId {
+    let object = with(|audit| {
+        let object = audit.live.remove(&block.addr().get()).expect("it is live");
+        audit.freed += 1;
+        audit.freed_elsewhere += u64::from(object.by != thread::current().id());
+        audit.live_bytes -= object.layout.size() as u64;
+        audit.words_freed.push(object.word);
+        object
+    });
+    assert_eq!(object.layout, layout, "it has this layout");
+    // SAFETY: it was live until the lines above, with this layout and a guard.
+    unsafe {
+        assert_eq!(block.add(object.layout.size()).read(), GUARD, "written behind its end");
+        dealloc(block.as_ptr(), with_guard(object.layout));
+    }
+    object.by
 }

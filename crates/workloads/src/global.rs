@@ -1,0 +1,217 @@
+//! The program's global allocator is the one that its environment names.
+//!
+//! `handler` runs ordinary code, whose memory comes from wherever its program has it from. So that one program can be
+//! measured with every malloc, [`Global`] passes each call on to the one that [`VARIABLE`] names, by a table of
+//! functions: two loads and a jump, the same for all of them.
+//!
+//! # Invariants
+//!
+//! 1. One malloc serves a process from its first allocation to its end, so that every block goes back to where it came
+//!    from. It is chosen by the first call, before which there is nothing to be freed; all threads that come first at
+//!    once choose the same, since nothing has changed the environment: whoever does so through Rust's library
+//!    allocates before.
+//! 2. `CURRENT` points to one of three tables: the one that chooses, that of the malloc which was chosen, or the one
+//!    that marks the calls of that. All three live as long as the process.
+//! 3. Nothing in this file allocates.
+
+use crate::sampled;
+use peers::GlobalCalls;
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The environment variable that names the allocator. Without it, or where it names none, it is the C library's.
+pub const VARIABLE: &str = "ALLOT_GLOBAL";
+
+/// The same, for the C library.
+const VARIABLE_IN_C: &CStr = c"ALLOT_GLOBAL";
+
+/// The global allocator of a program that runs `handler`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Global;
+
+/// The malloc that was chosen.
+static CHOSEN: OnceLock<(&'static str, &'static GlobalCalls)> = OnceLock::new();
+
+static CURRENT: AtomicPtr<GlobalCalls> = AtomicPtr::new((&raw const FIRST).cast_mut());
+
+/// The program's global allocator by name; `None` if that is not [`Global`].
+pub fn in_use() -> Option<&'static str> {
+    CHOSEN.get().map(|(name, _)| *name)
+}
+
+/// While one of these lives the calls of all threads are marked for [`sampled`].
+#[derive(Debug)]
+pub(crate) struct Marking(());
+
+/// How many there are.
+static MARKINGS: Mutex<usize> = Mutex::new(0);
+
+impl Marking {
+    pub fn begin() -> Self {
+        let mut markings = MARKINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        *markings += 1;
+        CURRENT.store((&raw const MARKED).cast_mut(), Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Marking {
+    fn drop(&mut self) {
+        let mut markings = MARKINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        *markings -= 1;
+        if *markings == 0 {
+            CURRENT.store(ptr::from_ref(chosen()).cast_mut(), Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline(always)]
+fn calls() -> &'static GlobalCalls {
+    // SAFETY: invariant 2. The tables were there before the program began: there is nothing to wait for.
+    unsafe { &*CURRENT.load(Ordering::Relaxed) }
+}
+
+// SAFETY: all calls go to one malloc (invariant 1), whose functions keep the promises of this trait: that is what
+// `GlobalCalls` asks of them.
+unsafe impl GlobalAlloc for Global {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is the callee's, here and below.
+        unsafe { (calls().alloc)(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above; the block came from the same malloc (invariant 1).
+        unsafe { (calls().dealloc)(block, layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { (calls().alloc_zeroed)(layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as above; the block came from the same malloc (invariant 1).
+        unsafe { (calls().realloc)(block, old, new_size) }
+    }
+}
+
+/// The malloc of this process, chosen now if it has not been.
+fn chosen() -> &'static GlobalCalls {
+    CHOSEN.get_or_init(named).1
+}
+
+#[cold]
+fn named() -> (&'static str, &'static GlobalCalls) {
+    // SAFETY: the name is a string; nothing changes the environment at this time (invariant 1).
+    let value = unsafe { libc::getenv(VARIABLE_IN_C.as_ptr()) };
+    let named = if value.is_null() {
+        None
+    } else {
+        // SAFETY: a string, which stays while nothing changes the environment.
+        peers::global_calls(unsafe { CStr::from_ptr(value) }.to_bytes())
+    };
+    named
+        .or_else(|| peers::global_calls(peers::known()[0].name.as_bytes()))
+        .unwrap_or_else(|| std::process::abort())
+}
+
+/// Chooses, and passes the call on.
+static FIRST: GlobalCalls = {
+    fn choose() -> &'static GlobalCalls {
+        let chosen = chosen();
+        // Unless calls are marked by now.
+        let _ = CURRENT.compare_exchange(
+            (&raw const FIRST).cast_mut(),
+            ptr::from_ref(chosen).cast_mut(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        chosen
+    }
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { (choose().alloc)(layout) }
+    }
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { (choose().alloc_zeroed)(layout) }
+    }
+    unsafe fn dealloc(block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { (choose().dealloc)(block, layout) }
+    }
+    unsafe fn realloc(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { (choose().realloc)(block, old, new_size) }
+    }
+    GlobalCalls { alloc, alloc_zeroed, dealloc, realloc }
+};
+
+/// Marks the chosen malloc's calls.
+static MARKED: GlobalCalls = {
+    #[inline(always)]
+    fn marked<R>(call: impl FnOnce() -> R) -> R {
+        sampled::enter();
+        let result = call();
+        sampled::leave();
+        result
+    }
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        let calls = chosen();
+        // SAFETY: the caller's promise, here and below.
+        marked(|| unsafe { (calls.alloc)(layout) })
+    }
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        let calls = chosen();
+        // SAFETY: as above.
+        marked(|| unsafe { (calls.alloc_zeroed)(layout) })
+    }
+    unsafe fn dealloc(block: *mut u8, layout: Layout) {
+        let calls = chosen();
+        // SAFETY: as above.
+        marked(|| unsafe { (calls.dealloc)(block, layout) });
+    }
+    unsafe fn realloc(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+        let calls = chosen();
+        // SAFETY: as above.
+        marked(|| unsafe { (calls.realloc)(block, old, new_size) })
+    }
+    GlobalCalls { alloc, alloc_zeroed, dealloc, realloc }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_variable_it_is_the_c_librarys() {
+        assert_eq!(VARIABLE.as_bytes(), VARIABLE_IN_C.to_bytes());
+        let named = std::env::var(VARIABLE).ok();
+        let known = named.as_ref().and_then(|name| peers::global_calls(name.as_bytes()));
+        let expected = known.map_or(peers::known()[0].name, |(name, _)| name);
+        assert_eq!(in_use(), Some(expected));
+    }
+
+    #[test]
+    fn blocks_move_between_marked_and_unmarked_calls() {
+        let before = vec![1u8; 100];
+        let mut grown: Vec<u8> = Vec::with_capacity(10);
+        let marking = Marking::begin();
+        assert_eq!(CURRENT.load(Ordering::Relaxed).cast_const(), &raw const MARKED);
+        grown.extend(0..10);
+        grown.reserve_exact(1000);
+        let zeroed = vec![0u64; 100];
+        drop(before);
+        drop(marking);
+        grown.reserve_exact(5000);
+        assert!(zeroed.iter().all(|word| *word == 0) && grown.iter().copied().eq(0..10));
+        drop((zeroed, grown));
+    }
+}
