@@ -2,9 +2,12 @@
 //!
 //! Run it to see that they work: `cargo run --release --example fast_paths`.
 
-use allotment::{Arena, RawFreeList, RawSlab, RawSlabHandle, SlabBox};
+use allotment::{
+    Arena, LocalPool, PoolRef, RawFreeList, RawSlab, RawSlabHandle, Reap, Routed, SlabBox,
+};
 use core::alloc::Layout;
 use core::ptr::NonNull;
+use std::alloc::GlobalAlloc;
 
 /// One `u32`, statistics included.
 #[unsafe(no_mangle)]
@@ -88,7 +91,122 @@ pub unsafe fn golden_list_free(list: &RawFreeList, object: NonNull<u8>) {
     unsafe { list.free(object) }
 }
 
+/// The common sizes: callers that know the size have less to do.
+fn small(size: usize) -> Layout {
+    // SAFETY: a power of two, and no more than an address space.
+    unsafe { Layout::from_size_align_unchecked(size, 8) }
+}
+
+/// A block of a reap, of a size known at run time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_reap_alloc(reap: &Reap, size: usize) -> NonNull<u8> {
+    reap.alloc_layout(small(size))
+}
+
+/// A block of a reap, of a size known at compile time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_reap_alloc_40(reap: &Reap) -> NonNull<u8> {
+    reap.alloc_layout(small(40))
+}
+
+/// A block of a reap.
+///
+/// # Safety
+/// As for [`Reap::free_layout`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe fn golden_reap_free(reap: &Reap, block: NonNull<u8>, size: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { reap.free_layout(block, small(size)) }
+}
+
+/// A block of a pool.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_pool_alloc(pool: &LocalPool, size: usize) -> NonNull<u8> {
+    pool.alloc_layout(small(size))
+}
+
+/// A block of a pool.
+///
+/// # Safety
+/// As for [`LocalPool::free_layout`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe fn golden_pool_free(pool: &LocalPool, block: NonNull<u8>, size: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { pool.free_layout(block, small(size)) }
+}
+
+/// A block of the pool of a reference.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_pool_ref_alloc(pool: PoolRef, size: usize) -> Option<NonNull<u8>> {
+    pool.try_alloc_layout(small(size)).ok()
+}
+
+/// A block of whatever pool.
+///
+/// # Safety
+/// As for [`PoolRef::free_anywhere`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe fn golden_pool_ref_free(block: NonNull<u8>, size: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { PoolRef::free_anywhere(block, small(size)) }
+}
+
+/// A global allocator that does next to nothing: what is left is the routing.
+struct Nothing;
+
+// SAFETY: it gives no block, which a global allocator may do at any time.
+unsafe impl GlobalAlloc for Nothing {
+    #[inline(always)]
+    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+        core::ptr::null_mut()
+    }
+
+    #[inline(always)]
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+}
+
+static ROUTED: Routed<Nothing> = Routed::new(Nothing);
+
+/// What routing adds to an allocation outside of a pool.
+///
+/// # Safety
+/// As for [`GlobalAlloc::alloc`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe fn golden_routed_alloc(size: usize) -> *mut u8 {
+    // SAFETY: passed on to the caller.
+    unsafe { ROUTED.alloc(small(size)) }
+}
+
+/// What routing adds to a free of a block that is no pool's.
+///
+/// # Safety
+/// As for [`GlobalAlloc::dealloc`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe fn golden_routed_free(block: *mut u8, size: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { ROUTED.dealloc(block, small(size)) }
+}
+
 fn main() {
+    let (reap, pool) = (Reap::new(), LocalPool::new());
+    // SAFETY: each block is freed once, where it came from.
+    unsafe {
+        golden_reap_free(&reap, golden_reap_alloc(&reap, 24), 24);
+        golden_reap_free(&reap, golden_reap_alloc_40(&reap), 40);
+        golden_pool_free(&pool, golden_pool_alloc(&pool, 24), 24);
+        let block = golden_pool_ref_alloc(pool.reference(), 24).expect("24 bytes are there");
+        golden_pool_ref_free(block, 24);
+        golden_routed_free(golden_routed_alloc(24), 24);
+    }
     let list = RawFreeList::new(Layout::new::<u64>());
     let object = golden_list_alloc(&list);
     // SAFETY: allocated above, freed once.

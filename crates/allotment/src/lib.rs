@@ -25,8 +25,24 @@
 //!
 //! # Features
 //!
-//! `allocator-api2-02`, `-03`, `-04`: the `Allocator` trait of that version of `allocator-api2` on `&Arena`
-//! (hashbrown up to 0.17 uses 0.2). `nightly-allocator-api`: the standard library's, on a nightly toolchain.
+//! `allocator-api2-02`, `-03`, `-04`: the `Allocator` trait of that version of `allocator-api2` on `&Arena`, `&Reap`,
+//! `&LocalPool` and `PoolRef` (hashbrown up to 0.17 uses 0.2). `nightly-allocator-api`: the standard library's, on a nightly
+//! toolchain.
+//!
+//! A map by default in the current pool:
+//!
+//! ```
+//! # #[cfg(feature = "allocator-api2-02")] {
+//! use allotment::{LocalPool, PoolRef};
+//!
+//! type Map<K, V> = hashbrown::HashMap<K, V, hashbrown::DefaultHashBuilder, PoolRef>;
+//!
+//! let pool = LocalPool::new();
+//! let mut words = pool.enter(Map::<&str, u32>::default);
+//! words.insert("in the pool", 1);
+//! assert_eq!(*words.allocator(), pool.reference());
+//! # }
+//! ```
 #![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -51,6 +67,8 @@ mod memory;
 mod slab;
 mod sync;
 
+#[cfg(not(loom))]
+mod allocator;
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
@@ -77,8 +95,8 @@ pub use arena::{
 pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
 #[cfg(not(loom))]
 pub use local::{
-    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolRef, Reap, ReapBuilder, Routed, current,
-    global,
+    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolBox, PoolDrain, PoolIntoIter, PoolRef,
+    PoolString, PoolVec, Reap, ReapBuilder, Routed, current, global,
 };
 #[cfg(not(loom))]
 pub use memory::{

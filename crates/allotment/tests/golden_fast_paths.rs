@@ -11,7 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// (function, most instructions)
-const GOLDEN: [(&str, usize); 10] = [
+const GOLDEN: [(&str, usize); 19] = [
     ("golden_arena_alloc_u32", 11),
     ("golden_arena1_alloc_u32", 18),
     ("golden_arena_try_alloc_u32", 13),
@@ -22,7 +22,19 @@ const GOLDEN: [(&str, usize); 10] = [
     ("golden_slab_box_drop", 20),
     ("golden_list_alloc", 6),
     ("golden_list_free", 5),
+    ("golden_reap_alloc", 16),
+    ("golden_reap_alloc_40", 6),
+    ("golden_reap_free", 13),
+    ("golden_pool_alloc", 17),
+    ("golden_pool_free", 15),
+    ("golden_pool_ref_alloc", 30),
+    ("golden_pool_ref_free", 30),
+    ("golden_routed_alloc", 18),
+    ("golden_routed_free", 30),
 ];
+
+/// (function, most instructions before the global allocator beneath gets its turn, the jump there included)
+const ROUTED: [(&str, usize); 2] = [("golden_routed_alloc", 4), ("golden_routed_free", 6)];
 
 /// Builds the library and the example in a folder of their own: the build that runs this test may hold the
 /// lock of the usual one, and the example needs none of the dev-dependencies that cargo would build for it.
@@ -59,8 +71,8 @@ fn run(command: &mut Command) {
 }
 
 /// The instructions from the function's start to its `ret`, conditional jumps not taken: how many, and
-/// how many with a lock prefix.
-fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize) {
+/// how many with a lock prefix. And how many up to the first conditional jump, with it.
+fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize, usize) {
     let symbol = file
         .symbols()
         .find(|symbol| symbol.name() == Ok(function))
@@ -69,15 +81,18 @@ fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize) {
     let code = section.data().unwrap();
     let start = (symbol.address() - section.address()) as usize;
     let mut decoder = Decoder::with_ip(64, &code[start..], symbol.address(), DecoderOptions::NONE);
-    let (mut count, mut locked) = (0, 0);
+    let (mut count, mut locked, mut first_jump) = (0, 0, 0);
     loop {
         let instruction = decoder.decode();
         match instruction.flow_control() {
-            FlowControl::Return => return (count, locked),
+            FlowControl::Return => return (count, locked, first_jump),
             FlowControl::Next | FlowControl::ConditionalBranch => {}
             other => panic!("{function}: a fast path without calls, but here is {other:?}"),
         }
         count += 1;
+        if first_jump == 0 && instruction.flow_control() == FlowControl::ConditionalBranch {
+            first_jump = count;
+        }
         // An exchange with memory locks without saying so.
         let exchanges = instruction.mnemonic() == iced_x86::Mnemonic::Xchg
             && instruction.op_kinds().any(|kind| kind == iced_x86::OpKind::Memory);
@@ -90,9 +105,14 @@ fn fast_paths_have_no_more_instructions_than_agreed_and_no_locked_one() {
     let binary = build_example();
     let file = object::File::parse(&*binary).unwrap();
     for (function, most) in GOLDEN {
-        let (count, locked) = fast_path(&file, function);
+        let (count, locked, _) = fast_path(&file, function);
         println!("{function}: {count} instructions, {locked} locked");
         assert!(count <= most, "{function}: {count} instructions instead of {most}");
         assert_eq!(locked, 0, "{function} has a locked instruction");
+    }
+    for (function, most) in ROUTED {
+        let (_, _, outside) = fast_path(&file, function);
+        println!("{function}: {outside} instructions outside of a pool");
+        assert!(outside <= most, "{function}: {outside} instructions instead of {most}");
     }
 }

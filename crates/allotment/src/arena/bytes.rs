@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 
 use super::Arena;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
+use crate::memory::home::Home;
 
 /// The alignment of memory whose caller does not say one.
 const DEFAULT_ALIGN: usize = 16;
@@ -162,5 +163,42 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: passed on to the caller.
         unsafe { self.raw.shrink::<Report, MIN_ALIGN>(object, old, new) }
+    }
+}
+
+// SAFETY: an object stays until it is freed, or the arena is reset, rewound or dropped, which a borrow of it prevents as long
+// as a collection has one. An object of size zero is dangling. Nothing unwinds.
+unsafe impl<const MIN_ALIGN: usize> Home for &Arena<MIN_ALIGN> {
+    #[inline]
+    fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.raw.alloc::<F, MIN_ALIGN>(layout)
+    }
+
+    #[inline]
+    fn alloc_zeroed(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        self.zeroed_or::<Report>(layout)
+    }
+
+    #[inline]
+    unsafe fn free(self, object: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.raw.free::<MIN_ALIGN>(object, layout) }
+    }
+
+    #[inline]
+    unsafe fn resize<F: OnFailure>(
+        self,
+        object: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if new.size() >= old.size() {
+                self.raw.grow::<F, MIN_ALIGN>(object, old, new)
+            } else {
+                self.raw.shrink::<F, MIN_ALIGN>(object, old, new)
+            }
+        }
     }
 }

@@ -19,11 +19,9 @@
 //! | `scope` | scopes, marks and positions |
 //! | `boxed`, `vec`, `string` | values that own what they hold |
 //! | `builder`, `retain` | options |
-//! | `allocator` | the `Allocator` traits of `allocator-api2` and of the standard library |
 
 #![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]
 
-mod allocator;
 mod boxed;
 mod builder;
 mod bytes;

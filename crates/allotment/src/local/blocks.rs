@@ -18,10 +18,10 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::classes::{STEP, align_of, class_of, size_of};
+use super::classes::{Class, STEP, align_of, class_of, common_class_of, size_of};
 use super::lists::Lists;
 use super::watch::Watch;
-use crate::error::{AllocError, ErrorKind, OnFailure};
+use crate::error::{AllocError, ErrorKind, OnFailure, Report};
 use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, align_up, chunk_bytes_for};
 use crate::memory::{os, tools};
 use crate::statistics::Record;
@@ -94,8 +94,9 @@ pub(super) struct Growth {
     pub increment: Option<usize>,
 }
 
-/// Blocks of any layout, one by one or all at once.
+/// Blocks of any layout, one by one or all at once. The lists come first.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Blocks<S> {
     pub lists: Lists,
     chunks: Cell<*mut Header>,
@@ -139,21 +140,22 @@ impl<S: Supply> Blocks<S> {
     /// A block for this layout.
     #[inline(always)]
     pub(super) fn alloc<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        let Some(class) = class_of(layout) else { return self.alloc_others::<F>(layout) };
-        match self.lists.take(class) {
-            Some(block) => Ok(block),
-            None => self.alloc_new::<F>(class, layout),
+        match common_class_of(layout) {
+            Some(class) => match self.lists.take(class) {
+                Some(block) => Ok(block),
+                None => self.alloc_new::<F>(class, layout),
+            },
+            None => self.alloc_others::<F>(layout),
         }
     }
 
     #[inline(never)]
     fn alloc_new<F: OnFailure>(
         &self,
-        class: usize,
+        class: Class,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
-        // Watched lists carve for the watch alone.
-        match self.watch.is_none().then(|| self.lists.carve(class)).flatten() {
+        match self.lists.carve_common(class) {
             Some(block) => Ok(block),
             None => self.alloc_others::<F>(layout),
         }
@@ -171,10 +173,13 @@ impl<S: Supply> Blocks<S> {
         }
         match class_of(layout) {
             Some(class) => {
+                if let Some(block) = self.lists.take(class).or_else(|| self.lists.carve(class)) {
+                    return Ok(block);
+                }
                 self.grow(class)?;
                 Ok(self.lists.carve(class).expect("a chunk has room for what it was taken for"))
             }
-            None => self.alloc_large(layout),
+            None => self.alloc_large(layout, layout.size()),
         }
     }
 
@@ -184,27 +189,30 @@ impl<S: Supply> Blocks<S> {
     /// It came from these blocks with a layout of this size class, was not freed since, and is not used any more.
     #[inline(always)]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
-        let Some(class) = class_of(layout) else {
+        match common_class_of(layout) {
             // SAFETY: passed on to the caller.
-            return unsafe { self.free_others(block, layout) };
-        };
-        // SAFETY: passed on to the caller.
-        if !unsafe { self.lists.put(class, block) } {
-            self.lists.unput(class);
+            Some(class) if unsafe { self.lists.put(class, block) } => {}
             // SAFETY: passed on to the caller.
-            unsafe { self.free_others(block, layout) };
+            _ => unsafe { self.free_others(block, layout) },
         }
     }
 
     /// # Safety
-    /// As for [`free`](Self::free), of a large block or one of watched lists.
-    #[cold]
+    /// As for [`free`](Self::free), where no list has taken the block.
     #[inline(never)]
     unsafe fn free_others(&self, block: NonNull<u8>, layout: Layout) {
-        match self.watch.as_deref() {
-            Some(watch) => watch.free(self, block, layout),
-            // SAFETY: passed on to the caller.
-            None => unsafe { self.free_large(block) },
+        if let Some(watch) = self.watch.as_deref() {
+            self.lists.unput(layout);
+            return watch.free(self, block, layout);
+        }
+        // SAFETY: passed on to the caller. Lists that are not watched take every block.
+        unsafe {
+            match class_of(layout) {
+                Some(class) => {
+                    self.lists.put(class, block);
+                }
+                None => self.free_large(block),
+            }
         }
     }
 
@@ -225,13 +233,22 @@ impl<S: Supply> Blocks<S> {
         }
         // SAFETY: passed on to the caller.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        let fresh = self.alloc::<crate::error::Report>(new)?;
+        let fresh = self.alloc_grown(old, new)?;
         // SAFETY: both blocks are the caller's, apart, and so long.
         unsafe {
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
             self.free(block, old);
         }
         Ok(fresh)
+    }
+
+    /// A block to copy another one to. One that grows beyond the classes gets room to grow again: it may well double
+    /// once more, and what it doesn't use is not touched.
+    pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
+        if self.watch.is_none() && new.size() > old.size() && class_of(new).is_none() {
+            return self.alloc_large(new, new.size().saturating_mul(2));
+        }
+        self.alloc::<Report>(new)
     }
 
     /// Whether a block could be given another size where it is.
@@ -264,8 +281,8 @@ impl<S: Supply> Blocks<S> {
         &self,
         block: NonNull<u8>,
         align: usize,
-        from: Option<usize>,
-        to: Option<usize>,
+        from: Option<Class>,
+        to: Option<Class>,
         new_size: usize,
     ) -> bool {
         match (from, to) {
@@ -292,7 +309,7 @@ impl<S: Supply> Blocks<S> {
     // ---- chunks ----
 
     /// Goes on carving in a chunk with room for a block of this class.
-    pub(super) fn grow(&self, class: usize) -> Result<(), AllocError> {
+    pub(super) fn grow(&self, class: Class) -> Result<(), AllocError> {
         let need = chunk_bytes_for(HEADER, size_of(class), align_of(class), self.supply.align())
             .expect("a class is small");
         let chunk = match self.take_spare(need) {
@@ -323,8 +340,12 @@ impl<S: Supply> Blocks<S> {
         // SAFETY: the chunk is held, and its blocks are nobody's; it is a multiple of a step long.
         unsafe {
             chunk.as_ref().next.set(self.chunks.replace(chunk.as_ptr()));
-            let (start, size) = (chunk.as_ptr().cast::<u8>(), chunk.as_ref().size);
-            self.lists.open(start.add(HEADER), start.add(size), self.watch.is_some());
+            let start = chunk.as_ptr().cast::<u8>();
+            let (first, end) = (start.add(HEADER), start.add(chunk.as_ref().size));
+            match self.watch.as_deref() {
+                Some(watch) => watch.open(first, end),
+                None => self.lists.open(first, end),
+            }
         }
         self.note_live();
     }
@@ -391,12 +412,21 @@ impl<S: Supply> Blocks<S> {
 
     // ---- large blocks ----
 
-    pub(super) fn alloc_large(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+    /// A large block, with room for so many bytes if that can be had.
+    pub(super) fn alloc_large(
+        &self,
+        layout: Layout,
+        room: usize,
+    ) -> Result<NonNull<u8>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let align = layout.align().max(CACHE_LINE);
         let size = layout.size().max(1);
         let need = chunk_bytes_for(HEADER, size, align, self.supply.align()).ok_or(overflow)?;
-        let piece = self.supply.take(need, 0)?;
+        let piece = match need.checked_add(room - layout.size()) {
+            Some(wanted) if wanted > need => self.supply.take(wanted, 0),
+            _ => Err(overflow),
+        };
+        let piece = piece.or_else(|_| self.supply.take(need, 0))?;
         let start = piece.start.addr().get();
         // SAFETY: the piece has so many bytes (`chunk_bytes_for`).
         let block = unsafe { piece.start.add(align_up(start + HEADER, align) - start) };

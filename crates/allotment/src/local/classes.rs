@@ -27,8 +27,36 @@ const FIRST_ALIGNED: usize = LINEAR + STEPPED;
 /// The number of classes.
 pub(crate) const CLASSES: usize = FIRST_ALIGNED + (MAX_SMALL.ilog2() - 4) as usize;
 
-/// The class of each size up to [`MAX_LOOKED_UP`], by the number of begun steps.
-static CLASS_OF: [u8; MAX_LOOKED_UP / STEP + 1] = {
+/// A size class.
+///
+/// # Invariants
+///
+/// The number is less than [`CLASSES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Class(u8);
+
+impl Class {
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..CLASSES as u8).map(Self)
+    }
+
+    /// The one of this number, if it is one's.
+    #[inline(always)]
+    pub(crate) fn of_index(index: usize) -> Option<Self> {
+        (index < CLASSES).then_some(Self(index as u8))
+    }
+
+    /// Less than [`CLASSES`].
+    #[inline(always)]
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The class of each size up to [`MAX_LOOKED_UP`], by the number of begun steps. A constant, so that a caller who knows
+/// the size has nothing to look up.
+const CLASS_OF: [u8; MAX_LOOKED_UP / STEP + 1] = {
     let mut classes = [0; MAX_LOOKED_UP / STEP + 1];
     let mut steps = 1;
     while steps < classes.len() {
@@ -73,47 +101,50 @@ const fn size_of_class(class: usize) -> usize {
 
 /// The class of a layout, or nothing if it is too large for one. The same for every size that a block of the class may be
 /// resized to in place.
-#[inline(always)]
-pub(crate) fn class_of(layout: Layout) -> Option<usize> {
-    if layout.size() <= MAX_LOOKED_UP && layout.align() <= STEP {
-        return Some(usize::from(CLASS_OF[layout.size().div_ceil(STEP)]));
-    }
-    class_of_others(layout)
+#[inline]
+pub(crate) fn class_of(layout: Layout) -> Option<Class> {
+    common_class_of(layout).or_else(|| class_of_others(layout))
 }
 
-#[inline]
-fn class_of_others(layout: Layout) -> Option<usize> {
+/// The same for the layouts of most objects, and nothing for others.
+#[inline(always)]
+pub(crate) fn common_class_of(layout: Layout) -> Option<Class> {
+    let common = layout.size() <= MAX_LOOKED_UP && layout.align() <= STEP;
+    common.then(|| Class(CLASS_OF[layout.size().div_ceil(STEP)]))
+}
+
+fn class_of_others(layout: Layout) -> Option<Class> {
     let (size, align) = (layout.size(), layout.align());
     if size > MAX_SMALL || align > MAX_SMALL {
         return None;
     }
     if align <= STEP {
-        return Some(computed(size.max(1)));
+        return Some(Class(computed(size.max(1)) as u8));
     }
     let whole = size.next_power_of_two().max(align);
-    Some(FIRST_ALIGNED + (whole.ilog2() - 5) as usize)
+    Some(Class((FIRST_ALIGNED + (whole.ilog2() - 5) as usize) as u8))
 }
 
 /// The bytes of a block of this class.
 #[inline(always)]
-pub(crate) fn size_of(class: usize) -> usize {
-    SIZES[class] as usize
+pub(crate) fn size_of(class: Class) -> usize {
+    SIZES[class.index()] as usize
 }
 
 /// The alignment of a block of this class.
 #[inline(always)]
-pub(crate) fn align_of(class: usize) -> usize {
-    if class < FIRST_ALIGNED { STEP } else { size_of(class) }
+pub(crate) fn align_of(class: Class) -> usize {
+    if class.index() < FIRST_ALIGNED { STEP } else { size_of(class) }
 }
 
 /// The largest class, of alignment [`STEP`], whose block is no larger than this: for what is left over. Nothing below
 /// one step.
-pub(crate) fn class_within(bytes: usize) -> Option<usize> {
+pub(crate) fn class_within(bytes: usize) -> Option<Class> {
     if bytes < STEP {
         return None;
     }
     let class = computed(bytes.min(MAX_SMALL));
-    Some(if size_of(class) <= bytes { class } else { class - 1 })
+    Some(Class(if size_of_class(class) <= bytes { class } else { class - 1 } as u8))
 }
 
 #[cfg(test)]
@@ -129,7 +160,8 @@ mod tests {
         for size in 0..=MAX_SMALL {
             let class = class_of(layout(size, 1)).unwrap();
             assert!(size_of(class) >= size, "{size}");
-            assert!(class == 0 || size_of(class - 1) < size, "{size}");
+            let below = class.index().checked_sub(1);
+            assert!(below.is_none_or(|below| size_of_class(below) < size), "{size}");
         }
         assert_eq!(class_of(layout(MAX_SMALL + 1, 1)), None);
     }
@@ -160,14 +192,14 @@ mod tests {
         for bytes in 16..=MAX_SMALL + 100 {
             let class = class_within(bytes).unwrap();
             assert!(size_of(class) <= bytes && align_of(class) == STEP);
-            let next = class + 1;
-            assert!(next == FIRST_ALIGNED || size_of(next) > bytes, "{bytes}");
+            let next = class.index() + 1;
+            assert!(next == FIRST_ALIGNED || size_of_class(next) > bytes, "{bytes}");
         }
     }
 
     #[test]
     fn classes_of_one_alignment_grow_and_each_is_its_own() {
-        for class in 0..CLASSES {
+        for class in Class::all() {
             assert_eq!(class_of(layout(size_of(class), align_of(class))), Some(class));
         }
     }

@@ -9,31 +9,48 @@
 //!    is the owner: it wrote it itself, and takes it back before it lets go. (A pool that was forgotten leaves its thread's
 //!    token to a thread that gets the same one later: the first has ended then, and the second has the core to itself.)
 //! 4. Every granule of the region that a core's chunks lie in notes the core as its owner.
-//! 5. `generation` changes whenever a pool ends: a reference of the one before is then one of no pool.
+//! 5. `reference` is that of the pool that owns the core, else 0: each pool has one of its own, until 2^22 others had the core.
 
 use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::blocks::{Blocks, Growth, Piece, Supply};
-use super::classes::class_of;
+use super::classes::{Class, class_of, common_class_of};
 use super::life::{Life, Remote};
+use super::pool_ref::{global_alloc, global_free, global_resize};
 use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind, OnFailure, Report};
 use crate::memory::apart::Apart;
 use crate::memory::budget::Budget;
-use crate::memory::lifo::{Lifo, Links};
-use crate::memory::{os, region};
+use crate::memory::region;
 use crate::statistics::Record;
 
+/// The lowest bits of a reference hold the pool's generation, the others the core's address without its alignment.
+const GENERATION_BITS: u32 = 22;
+const ALIGN_BITS: u32 = align_of::<Core>().ilog2();
 /// Blocks of another pool wait for so many others before they go to it together.
 const MOST_OUTGOING: usize = 32;
 /// A pool that is left with blocks in use looks for empty chunks if it holds so many times their bytes.
 const SPARSE: usize = 4;
 /// A large block on a remote list.
 const LARGE: usize = usize::MAX;
+
+/// How a pool works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// As it should.
+    Plain,
+    /// Each call takes the slow path, under the lock.
+    Watched,
+    /// Everything is the global heap's, for debugging.
+    Passthrough,
+}
+
+pub(super) const WATCHED: u8 = 1;
+pub(super) const PASSTHROUGH: u8 = 2;
 
 /// What a thread is known by: the address of this, while it lives.
 #[inline(always)]
@@ -66,18 +83,20 @@ struct Outgoing {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Core {
-    thread: AtomicUsize,
-    generation: AtomicU32,
-    watched: AtomicBool,
-    blocks: UnsafeCell<Blocks<FromRegion>>,
+    pub(super) blocks: UnsafeCell<Blocks<FromRegion>>,
+    pub(super) thread: AtomicUsize,
+    /// What a reference to the pool holds; 0 while no pool owns the core.
+    pub(super) reference: AtomicU64,
+    pub(super) generation: Cell<u64>,
+    pub(super) mode: AtomicU8,
     outgoing: Outgoing,
-    stacked: Cell<bool>,
+    pub(super) stacked: Cell<bool>,
     /// What was held after the last look for chunks that hold nothing.
-    swept: Cell<usize>,
+    pub(super) swept: Cell<usize>,
     lock: Mutex<bool>,
-    number: u32,
-    next: AtomicU32,
-    life: Apart<Life>,
+    pub(super) number: u32,
+    pub(super) next: AtomicU32,
+    pub(super) life: Apart<Life>,
 }
 
 // SAFETY: what is not atomic is touched by one thread at a time (invariant 2).
@@ -89,41 +108,36 @@ pub(super) struct Making {
     pub growth: Growth,
     pub record: &'static Record,
     pub watch: Option<Box<Watch>>,
+    pub passthrough: bool,
 }
 
 impl Core {
-    /// A core for a pool of this thread: one that an ended pool left, or a new one.
-    pub(super) fn acquire(making: Making) -> Result<&'static Self, AllocError> {
-        let Making { budget, growth, record, watch } = making;
-        // A parked core's chunks are charged to no budget, and known to no watch.
-        let plain = budget.is_none() && watch.is_none();
-        let core = match Self::pop(plain) {
-            Some((core, was_parked)) => {
-                // SAFETY: `pop` made it ours, and nobody else looks at its blocks (invariant 2).
-                let blocks = unsafe { &mut *core.blocks.get() };
-                if was_parked {
-                    blocks.record.release();
-                }
-                blocks.account_under(record);
-                if !plain {
-                    // What was kept is charged to no budget.
-                    blocks.give_spare();
-                }
-                core
-            }
-            None => Self::issue(Making { budget: None, growth, record, watch: None })?,
-        };
-        // SAFETY: ours, as above.
-        let blocks = unsafe { &mut *core.blocks.get() };
-        core.watched.store(watch.is_some(), Ordering::Relaxed);
-        blocks.supply.budget = budget;
-        blocks.growth = growth;
-        blocks.watch = watch;
-        core.stacked.set(false);
-        core.swept.set(0);
-        *core.locked() = false;
-        core.thread.store(token(), Ordering::Relaxed);
-        Ok(core)
+    pub(super) fn new(
+        at: *const Self,
+        number: u32,
+        growth: Growth,
+        record: &'static Record,
+    ) -> Self {
+        let supply = FromRegion { budget: None, core: Cell::new(at) };
+        Self {
+            blocks: UnsafeCell::new(Blocks::new(supply, growth, record, None)),
+            thread: AtomicUsize::new(0),
+            reference: AtomicU64::new(0),
+            generation: Cell::new(0),
+            mode: AtomicU8::new(0),
+            outgoing: Outgoing {
+                to: Cell::new(ptr::null()),
+                first: Cell::new(ptr::null_mut()),
+                last: Cell::new(ptr::null_mut()),
+                count: Cell::new(0),
+            },
+            stacked: Cell::new(false),
+            swept: Cell::new(0),
+            lock: Mutex::new(false),
+            number,
+            next: AtomicU32::new(0),
+            life: Apart(Life::new()),
+        }
     }
 
     /// The core at an address that was found in a reference or in the region.
@@ -136,24 +150,49 @@ impl Core {
         unsafe { &*address }
     }
 
-    /// The core that owns an address in the region.
+    /// The core that owns a block, if a pool does.
     #[inline(always)]
-    pub(super) fn of(block: NonNull<u8>) -> &'static Self {
+    pub(super) fn of(block: NonNull<u8>) -> Option<&'static Self> {
+        if !region::may_hold(block.addr().get()) {
+            return None;
+        }
         let owner = region::owner_of(block.addr().get()).cast::<Self>();
-        debug_assert!(!owner.is_null(), "a block lies in granules that are handed out");
-        // SAFETY: granules note cores (invariant 4), and the block keeps its granule from going back.
-        unsafe { Self::at(owner) }
+        // SAFETY: granules note cores or nothing (invariant 4), and cores stay; a block keeps its granule from going back.
+        unsafe { owner.as_ref() }
     }
 
+    /// What a reference to the pool that owns it holds.
     #[inline(always)]
-    pub(super) fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
+    pub(super) fn reference(&self) -> u64 {
+        self.reference.load(Ordering::Relaxed)
+    }
+
+    /// The core of a reference that is not 0.
+    #[inline(always)]
+    pub(super) fn of_reference(reference: u64) -> &'static Self {
+        let address = (reference >> GENERATION_BITS << ALIGN_BITS) as usize;
+        // SAFETY: made in `next_reference` from a core's address, which was exposed; cores stay (invariant 1).
+        unsafe { &*ptr::with_exposed_provenance(address) }
+    }
+
+    /// A reference for the next pool of this core.
+    pub(super) fn next_reference(&self) -> u64 {
+        let generation = (self.generation.get() + 1) % (1 << GENERATION_BITS);
+        self.generation.set(generation);
+        let address = ptr::from_ref(self).expose_provenance() as u64;
+        (address >> ALIGN_BITS) << GENERATION_BITS | generation
     }
 
     /// Whether the calling thread owns it.
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
         self.thread.load(Ordering::Relaxed) == token()
+    }
+
+    /// Whether the calling thread is in its pool, not in another one inside of that.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        ptr::eq(CURRENT.with(Cell::get), self)
     }
 
     /// The blocks, for the owner.
@@ -166,18 +205,26 @@ impl Core {
         unsafe { &*self.blocks.get() }
     }
 
-    fn is_watched(&self) -> bool {
+    pub(super) fn mode(&self) -> Mode {
         // Relaxed: written before the first block was handed out, by which the reader knows the core.
-        self.watched.load(Ordering::Relaxed)
+        match self.mode.load(Ordering::Relaxed) {
+            WATCHED => Mode::Watched,
+            PASSTHROUGH => Mode::Passthrough,
+            _ => Mode::Plain,
+        }
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.mode() == Mode::Watched
     }
 
     /// Of a watched core: whether its pool has ended.
-    fn locked(&self) -> MutexGuard<'_, bool> {
+    pub(super) fn locked(&self) -> MutexGuard<'_, bool> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs watched work: under the lock, and outside of every pool, since it allocates.
-    fn watched<R>(&self, work: impl FnOnce(&Blocks<FromRegion>, &mut bool) -> R) -> R {
+    pub(super) fn watched<R>(&self, work: impl FnOnce(&Blocks<FromRegion>, &mut bool) -> R) -> R {
         let _outside = Entered::new(ptr::null());
         let mut ended = self.locked();
         // SAFETY: we hold the lock (invariant 2).
@@ -185,6 +232,17 @@ impl Core {
     }
 
     // ---- the owner ----
+
+    /// A block, if one is free of a class that most objects have.
+    ///
+    /// # Safety
+    /// The calling thread owns the core.
+    #[inline(always)]
+    pub(super) unsafe fn alloc_free(&self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: passed on to the caller.
+        let lists = &unsafe { self.blocks() }.lists;
+        common_class_of(layout).and_then(|class| lists.take(class))
+    }
 
     /// A block.
     ///
@@ -195,46 +253,59 @@ impl Core {
         &self,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
-        // SAFETY: passed on to the caller.
-        let blocks = unsafe { self.blocks() };
-        if let Some(class) = class_of(layout) {
-            if let Some(block) = blocks.lists.take(class) {
-                return Ok(block);
-            }
+        match common_class_of(layout) {
+            // SAFETY: passed on to the caller.
+            Some(class) => match unsafe { self.blocks() }.lists.take(class) {
+                Some(block) => Ok(block),
+                None => self.alloc_new::<F>(class, layout),
+            },
+            None => self.alloc_others::<F>(layout),
         }
-        self.alloc_new::<F>(layout)
+    }
+
+    /// A block, or nothing: the way of a global allocator, whose caller knows no more.
+    ///
+    /// # Safety
+    /// The calling thread owns the core.
+    #[inline(never)]
+    pub(super) unsafe fn alloc_or_none(&self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.alloc::<Report>(layout) }.ok()
     }
 
     #[inline(never)]
-    fn alloc_new<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        // SAFETY: the caller is `alloc`.
-        let blocks = unsafe { self.blocks() };
-        if let Some(class) = class_of(layout) {
-            if self.life.has_remote() {
-                self.take_remote();
-                if let Some(block) = blocks.lists.take(class) {
-                    return Ok(block);
-                }
-            }
-            // A watched core carves for its watch alone, under its lock.
-            if !self.is_watched() {
-                if let Some(block) = blocks.lists.carve(class) {
-                    return Ok(block);
-                }
+    fn alloc_new<F: OnFailure>(
+        &self,
+        class: Class,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        // What other threads freed comes first.
+        if !self.life.has_remote() {
+            // SAFETY: the caller is `alloc`.
+            if let Some(block) = unsafe { self.blocks() }.lists.carve_common(class) {
+                return Ok(block);
             }
         }
-        self.alloc_slowly(layout).map_err(F::fail)
+        self.alloc_others::<F>(layout)
     }
 
     #[cold]
     #[inline(never)]
+    fn alloc_others<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.alloc_slowly(layout).map_err(F::fail)
+    }
+
     fn alloc_slowly(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        if self.is_watched() {
-            return self.watched(|blocks, _| blocks.alloc_slowly(layout));
+        match self.mode() {
+            Mode::Plain => {
+                self.take_remote();
+                self.push_outgoing();
+                // SAFETY: the caller is `alloc`.
+                unsafe { self.blocks() }.alloc_slowly(layout)
+            }
+            Mode::Watched => self.watched(|blocks, _| blocks.alloc_slowly(layout)),
+            Mode::Passthrough => global_alloc(layout),
         }
-        self.push_outgoing();
-        // SAFETY: the caller is `alloc`.
-        unsafe { self.blocks() }.alloc_slowly(layout)
     }
 
     /// Frees a block of this core.
@@ -244,28 +315,36 @@ impl Core {
     #[inline(always)]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
-        let blocks = unsafe { self.blocks() };
-        if let Some(class) = class_of(layout) {
+        let lists = &unsafe { self.blocks() }.lists;
+        match common_class_of(layout) {
             // SAFETY: passed on to the caller.
-            if unsafe { blocks.lists.put(class, block) } {
-                return;
-            }
-            blocks.lists.unput(class);
+            Some(class) if unsafe { lists.put(class, block) } => {}
+            // SAFETY: passed on to the caller.
+            _ => unsafe { Self::free_others(block, layout.size(), layout.align(), self) },
         }
-        // SAFETY: passed on to the caller.
-        unsafe { self.free_slowly(block, layout) };
     }
 
+    /// The arguments lie where a global allocator's do: whoever passes them on moves none.
+    ///
     /// # Safety
-    /// As for [`free`](Self::free), of a large block or of a watched core.
-    #[cold]
+    /// As for [`free`](Self::free), where no list has taken the block.
     #[inline(never)]
-    unsafe fn free_slowly(&self, block: NonNull<u8>, layout: Layout) {
-        if self.is_watched() {
-            return self.free_watched(block, layout);
-        }
+    unsafe fn free_others(block: NonNull<u8>, size: usize, align: usize, core: &Self) {
         // SAFETY: passed on to the caller.
-        unsafe { self.blocks().free_large(block) };
+        unsafe {
+            let layout = Layout::from_size_align_unchecked(size, align);
+            match core.mode() {
+                Mode::Plain => core.blocks().free(block, layout),
+                mode => {
+                    core.blocks().lists.unput(layout);
+                    if mode == Mode::Passthrough {
+                        global_free(block, layout);
+                    } else {
+                        core.free_watched(block, layout);
+                    }
+                }
+            }
+        }
     }
 
     /// # Safety
@@ -276,6 +355,10 @@ impl Core {
         old: Layout,
         new_size: usize,
     ) -> Result<NonNull<u8>, AllocError> {
+        if self.mode() == Mode::Passthrough {
+            // SAFETY: passed on to the caller.
+            return unsafe { global_resize(block, old, new_size) };
+        }
         // SAFETY: passed on to the caller; a watched core's blocks say no before they look at anything.
         if unsafe { self.blocks().resize_in_place(block, old, new_size) } {
             return Ok(block);
@@ -283,7 +366,10 @@ impl Core {
         // SAFETY: passed on to the caller; both blocks are the caller's, apart, and so long.
         unsafe {
             let new = Layout::from_size_align_unchecked(new_size, old.align());
-            let fresh = self.alloc::<Report>(new)?;
+            let fresh = match class_of(new) {
+                None if self.mode() == Mode::Plain => self.blocks().alloc_grown(old, new)?,
+                _ => self.alloc::<Report>(new)?,
+            };
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
             self.free(block, old);
             Ok(fresh)
@@ -300,17 +386,18 @@ impl Core {
 
     /// # Safety
     /// The caller has the core; the list holds blocks of it that were freed.
-    unsafe fn put_back(&self, mut list: *mut Remote) {
+    pub(super) unsafe fn put_back(&self, mut list: *mut Remote) {
         // SAFETY: passed on to the caller.
         unsafe {
             let blocks = self.blocks();
             while let Some(block) = NonNull::new(list) {
                 let Remote { next, class } = block.read();
                 list = next;
-                if class == LARGE {
-                    blocks.free_large(block.cast());
-                } else {
-                    blocks.lists.put(class, block.cast());
+                match Class::of_index(class) {
+                    Some(class) => {
+                        blocks.lists.put(class, block.cast());
+                    }
+                    None => blocks.free_large(block.cast()),
                 }
             }
         }
@@ -377,17 +464,39 @@ impl Core {
 
     // ---- other threads ----
 
+    /// Frees a block of this core, on whatever thread. The arguments as those of [`free_others`](Self::free_others).
+    ///
+    /// # Safety
+    /// The block is this core's, of a layout of this size class, live until now.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn free_elsewhere(
+        block: NonNull<u8>,
+        size: usize,
+        align: usize,
+        core: &Self,
+    ) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let layout = Layout::from_size_align_unchecked(size, align);
+            if core.is_mine() {
+                core.free(block, layout);
+            } else {
+                core.free_remote(block, layout);
+            }
+        }
+    }
+
     /// Frees a block of this core, on a thread that does not own it.
     ///
     /// # Safety
     /// The block is this core's, of a layout of this size class, live until now.
-    #[inline(never)]
     pub(super) unsafe fn free_remote(&self, block: NonNull<u8>, layout: Layout) {
         if self.is_watched() {
             return self.free_watched(block, layout);
         }
         let remote = block.cast::<Remote>();
-        let class = class_of(layout).unwrap_or(LARGE);
+        let class = class_of(layout).map_or(LARGE, Class::index);
         // SAFETY: the caller's block, of at least a step.
         unsafe { remote.write(Remote { next: ptr::null_mut(), class }) };
         let mine = CURRENT.with(Cell::get);
@@ -476,161 +585,6 @@ impl Core {
             self.life.end(|_| true);
             self.stack_if_empty();
         }
-    }
-
-    // ---- the pool's end, and the next one's beginning ----
-
-    /// The pool ends. Keeps so many bytes of empty chunks for the next one if nothing lives, else what lives lies in.
-    ///
-    /// # Safety
-    /// The calling thread owns the core, and doesn't use it any more.
-    pub(super) unsafe fn end(&self, keep: usize) {
-        self.push_outgoing();
-        self.thread.store(0, Ordering::Relaxed);
-        self.generation.store(self.generation().wrapping_add(1), Ordering::Relaxed);
-        if self.is_watched() {
-            let empty = self.watched(|blocks, ended| {
-                blocks.watch.as_deref().expect("watched").end_rest(blocks);
-                *ended = true;
-                let empty = blocks.live().0 == 0;
-                if empty {
-                    // SAFETY: nothing is live.
-                    unsafe { blocks.clear(None) };
-                    blocks.record.release();
-                }
-                empty
-            });
-            if empty {
-                self.life.end(|_| true);
-                self.stack_if_empty();
-            }
-            return;
-        }
-        // SAFETY: passed on to the caller.
-        let has_budget = unsafe { self.blocks() }.supply.budget.is_some();
-        // Whoever empties it later leaves it to us to stack it, unless it has a budget: then nobody may adopt it before.
-        self.stacked.set(!has_budget);
-        let mut first = true;
-        self.life.end(|list| {
-            // SAFETY: passed on to the caller; later the state of its life gives us the core.
-            unsafe {
-                self.put_back(list);
-                let blocks = self.blocks();
-                let empty = blocks.live().0 == 0;
-                if empty {
-                    blocks.clear((!has_budget).then_some(keep));
-                    blocks.unreserve();
-                    blocks.record.release();
-                } else if first {
-                    blocks.sweep();
-                }
-                first = false;
-                empty
-            }
-        });
-        if has_budget {
-            self.stack_if_empty();
-        } else {
-            STACK.push(&Cores, self.number);
-        }
-    }
-
-    /// Offers the core to the next pool, if it is empty and not offered.
-    fn stack_if_empty(&self) {
-        if self.life.adopt_empty() {
-            // Ours for the moment.
-            let stacked = self.stacked.replace(true);
-            self.life.release_empty();
-            if !stacked {
-                STACK.push(&Cores, self.number);
-            }
-        }
-    }
-
-    /// An ended pool's core, and whether it was parked; only an empty one unless `parked` will do.
-    fn pop(parked: bool) -> Option<(&'static Self, bool)> {
-        // Cores that won't do go back in the end.
-        let mut unfit: Option<&'static Self> = None;
-        let found = loop {
-            let Some(number) = STACK.pop(&Cores) else { break None };
-            let core = Cores::core(number);
-            if core.life.adopt_empty() {
-                break Some((core, false));
-            }
-            if parked && core.life.adopt_parked() {
-                break Some((core, true));
-            }
-            if let Some(other) = unfit.replace(core) {
-                STACK.push(&Cores, other.number);
-                break None;
-            }
-        };
-        if let Some(core) = unfit {
-            STACK.push(&Cores, core.number);
-        }
-        found
-    }
-
-    fn issue(making: Making) -> Result<&'static Self, AllocError> {
-        let number = ISSUED.fetch_add(1, Ordering::Relaxed);
-        let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<Self>());
-        let slot = CORES.get(number as usize).ok_or(refused)?;
-        let size = size_of::<Self>().next_multiple_of(os::page_size());
-        // The number is lost when this fails: a number, and no memory.
-        let core = os::map(size, align_of::<Self>())?.cast::<Self>();
-        let supply = FromRegion { budget: making.budget, core: Cell::new(core.as_ptr()) };
-        let blocks = Blocks::new(supply, making.growth, making.record, making.watch);
-        let outgoing = Outgoing {
-            to: Cell::new(ptr::null()),
-            first: Cell::new(ptr::null_mut()),
-            last: Cell::new(ptr::null_mut()),
-            count: Cell::new(0),
-        };
-        let fresh = Self {
-            thread: AtomicUsize::new(0),
-            generation: AtomicU32::new(1),
-            watched: AtomicBool::new(false),
-            blocks: UnsafeCell::new(blocks),
-            outgoing,
-            stacked: Cell::new(false),
-            swept: Cell::new(0),
-            lock: Mutex::new(false),
-            number,
-            next: AtomicU32::new(0),
-            life: Apart(Life::new()),
-        };
-        // SAFETY: mapped just now, large enough and aligned; it stays (invariant 1).
-        let core = unsafe {
-            core.write(fresh);
-            core.as_ref()
-        };
-        core.life.adopt_empty();
-        let _ = ptr::from_ref(core).expose_provenance();
-        // Release pairs with the Acquire in `Cores::core`.
-        slot.store(ptr::from_ref(core).cast_mut(), Ordering::Release);
-        Ok(core)
-    }
-}
-
-/// At most so many pools at a time.
-const MAX_CORES: usize = 1 << 16;
-static CORES: [AtomicPtr<Core>; MAX_CORES] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CORES];
-static ISSUED: AtomicU32 = AtomicU32::new(0);
-/// Cores that ended pools left.
-static STACK: Lifo = Lifo::new();
-
-struct Cores;
-
-impl Cores {
-    fn core(number: u32) -> &'static Core {
-        // SAFETY: a number on the stack is one of a core, which stays.
-        unsafe { &*CORES[number as usize].load(Ordering::Acquire) }
-    }
-}
-
-impl Links for Cores {
-    fn next(&self, index: u32) -> &AtomicU32 {
-        &Self::core(index).next
     }
 }
 

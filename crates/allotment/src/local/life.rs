@@ -28,6 +28,7 @@ use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence};
 #[derive(Debug)]
 pub struct Remote {
     pub next: *mut Remote,
+    /// The number of its class, or of none.
     pub class: usize,
 }
 

@@ -16,10 +16,11 @@
 //!    call takes the slow path: the free that would make it negative is refused.
 //! 4. One thread at a time has access: `Cell` is enough.
 
+use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::classes::{CLASSES, STEP, align_of, class_within, size_of};
+use super::classes::{CLASSES, Class, STEP, align_of, class_within, common_class_of, size_of};
 use crate::memory::layout::align_up;
 
 /// What a free block holds: the next one.
@@ -27,6 +28,7 @@ use crate::memory::layout::align_up;
 struct Link(Cell<*mut Link>);
 
 #[derive(Debug)]
+#[repr(C)]
 struct Bin {
     head: Cell<*mut Link>,
     live: Cell<isize>,
@@ -39,26 +41,71 @@ impl core::fmt::Debug for Link {
 }
 
 /// Free blocks by class, and a range to carve more from.
+/// The bins come first: their offset costs nothing.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Lists {
     bins: [Bin; CLASSES],
+    range: Range,
+}
+
+/// A range that blocks are carved from: `[pos, end)`.
+#[derive(Debug)]
+pub(super) struct Range {
     pos: Cell<*mut u8>,
     end: Cell<*mut u8>,
+}
+
+impl Range {
+    pub(super) const EMPTY: Self =
+        Self { pos: Cell::new(ptr::null_mut()), end: Cell::new(ptr::null_mut()) };
+
+    pub(super) fn open(&self, start: *mut u8, end: *mut u8) {
+        self.pos.set(start);
+        self.end.set(end);
+    }
+
+    /// Its next so many bytes, if it has them.
+    #[inline(always)]
+    pub(super) fn advance(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let start = self.pos.get();
+        if self.left() < bytes {
+            return None;
+        }
+        self.pos.set(start.wrapping_add(bytes));
+        NonNull::new(start)
+    }
+
+    #[inline(always)]
+    fn left(&self) -> usize {
+        self.end.get().addr() - self.pos.get().addr()
+    }
+
+    /// The bytes up to the next multiple of an alignment.
+    pub(super) fn gap(&self, align: usize) -> usize {
+        let pos = self.pos.get().addr();
+        align_up(pos, align) - pos
+    }
 }
 
 impl Lists {
     pub(super) const fn new() -> Self {
         Self {
             bins: [const { Bin { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
-            pos: Cell::new(ptr::null_mut()),
-            end: Cell::new(ptr::null_mut()),
+            range: Range::EMPTY,
         }
+    }
+
+    #[inline(always)]
+    fn bin(&self, class: Class) -> &Bin {
+        // SAFETY: a class's index is less than the number of classes, and so many bins there are.
+        unsafe { self.bins.get_unchecked(class.index()) }
     }
 
     /// The block of this class that was freed last.
     #[inline(always)]
-    pub(super) fn take(&self, class: usize) -> Option<NonNull<u8>> {
-        let bin = &self.bins[class];
+    pub(super) fn take(&self, class: Class) -> Option<NonNull<u8>> {
+        let bin = self.bin(class);
         let first = NonNull::new(bin.head.get())?;
         // SAFETY: a free block, which holds a link (invariant 1).
         bin.head.set(unsafe { first.as_ref() }.0.get());
@@ -71,8 +118,8 @@ impl Lists {
     /// # Safety
     /// The block is of this class, in the owner's memory, handed out, and nobody's from now on.
     #[inline(always)]
-    pub(super) unsafe fn put(&self, class: usize, block: NonNull<u8>) -> bool {
-        let bin = &self.bins[class];
+    pub(super) unsafe fn put(&self, class: Class, block: NonNull<u8>) -> bool {
+        let bin = self.bin(class);
         let live = bin.live.get().wrapping_sub(1);
         bin.live.set(live);
         if live < 0 {
@@ -83,52 +130,45 @@ impl Lists {
         true
     }
 
-    /// Takes the refused step of a [`put`](Self::put) back.
-    pub(super) fn unput(&self, class: usize) {
-        self.bins[class].live.set(0);
+    /// Takes the refused step of a [`put`](Self::put) back, if there was one.
+    pub(super) fn unput(&self, layout: Layout) {
+        if let Some(class) = common_class_of(layout) {
+            self.bin(class).live.set(0);
+        }
     }
 
     /// # Safety
     /// The block is of this class, in the owner's memory, nobody's and on no list.
     #[inline(always)]
-    unsafe fn push(&self, class: usize, block: NonNull<u8>) {
-        let bin = &self.bins[class];
+    unsafe fn push(&self, class: Class, block: NonNull<u8>) {
+        let bin = self.bin(class);
         let link = block.cast::<Link>();
         // SAFETY: a block is at least a step long and so aligned, and nobody else's.
         unsafe { link.write(Link(Cell::new(bin.head.get()))) };
         bin.head.set(link.as_ptr());
     }
 
-    /// A new block of this class, if the range has room.
-    #[inline]
-    pub(super) fn carve(&self, class: usize) -> Option<NonNull<u8>> {
-        let (block, gap, before) = self.advance(class)?;
-        if gap > 0 {
-            // SAFETY: the gap was the range's, and no block's.
-            unsafe { self.leave(before, gap) };
-        }
-        let bin = &self.bins[class];
+    /// A new block of a class that is aligned to a step, if the range has room.
+    #[inline(always)]
+    pub(super) fn carve_common(&self, class: Class) -> Option<NonNull<u8>> {
+        let block = self.range.advance(size_of(class))?;
+        let bin = self.bin(class);
         bin.live.set(bin.live.get() + 1);
         Some(block)
     }
 
-    /// The same for watched lists, which count nothing and leave nothing over.
-    pub(super) fn carve_watched(&self, class: usize) -> Option<NonNull<u8>> {
-        self.advance(class).map(|(block, ..)| block)
-    }
-
-    /// A block of the range, and the bytes that its alignment skips.
-    #[inline(always)]
-    fn advance(&self, class: usize) -> Option<(NonNull<u8>, usize, *mut u8)> {
-        let (pos, size) = (self.pos.get(), size_of(class));
-        let gap = align_up(pos.addr(), align_of(class)) - pos.addr();
-        if self.end.get().addr() - pos.addr() < gap + size || pos.is_null() {
+    /// A new block of this class, if the range has room.
+    pub(super) fn carve(&self, class: Class) -> Option<NonNull<u8>> {
+        let gap = self.range.gap(align_of(class));
+        if self.range.left() < gap + size_of(class) {
             return None;
         }
-        // SAFETY: the range has so many bytes (invariant 2).
-        let (block, after) = unsafe { (pos.add(gap), pos.add(gap + size)) };
-        self.pos.set(after);
-        Some((NonNull::new(block)?, gap, pos))
+        if gap > 0 {
+            let before = self.range.advance(gap)?;
+            // SAFETY: the gap was the range's, and no block's.
+            unsafe { self.leave(before.as_ptr(), gap) };
+        }
+        self.carve_common(class)
     }
 
     /// Puts bytes that are too few for what was wanted on the lists of what they are enough for.
@@ -144,35 +184,38 @@ impl Lists {
         }
     }
 
-    /// Carves from this range from now on; what is left of the one before serves smaller blocks, unless the lists are
-    /// watched.
+    /// Carves from this range from now on; what is left of the one before serves smaller blocks.
     ///
     /// # Safety
     /// The range is the owner's and nobody's; its ends are multiples of a step.
-    pub(super) unsafe fn open(&self, start: *mut u8, end: *mut u8, watched: bool) {
-        let (pos, before) = (self.pos.replace(start), self.end.replace(end));
-        if !watched && !pos.is_null() {
+    pub(super) unsafe fn open(&self, start: *mut u8, end: *mut u8) {
+        let (pos, left) = (self.range.pos.get(), self.range.left());
+        self.range.open(start, end);
+        if left > 0 {
             // SAFETY: no block's bytes until now (invariant 2).
-            unsafe { self.leave(pos, before.addr() - pos.addr()) };
+            unsafe { self.leave(pos, left) };
         }
     }
 
-    /// Makes the block that was carved last one of another class, in place, if it is that and there is room.
+    /// Makes the block that was carved last one of another class, in place, if it is that and there is room. Not if it grows
+    /// and a free block of that class waits: work that repeats itself would carve anew each time, and leave more and more of
+    /// them waiting.
     ///
     /// # Safety
     /// The block is live, of class `from`, and the owner's; both classes are of alignment [`STEP`].
-    pub(super) unsafe fn resize_last(&self, block: NonNull<u8>, from: usize, to: usize) -> bool {
-        let (start, pos) = (block.addr().get(), self.pos.get());
+    pub(super) unsafe fn resize_last(&self, block: NonNull<u8>, from: Class, to: Class) -> bool {
+        let (start, pos) = (block.addr().get(), self.range.pos.get());
         if start + size_of(from) != pos.addr()
-            || self.end.get().addr() - start < size_of(to)
-            || self.bins[from].live.get() == 0
+            || self.range.end.get().addr() - start < size_of(to)
+            || self.bin(from).live.get() == 0
+            || (to > from && !self.bin(to).head.get().is_null())
         {
             return false;
         }
         // SAFETY: within the range and the block before it.
-        self.pos.set(unsafe { block.as_ptr().add(size_of(to)) });
-        self.bins[from].live.set(self.bins[from].live.get() - 1);
-        self.bins[to].live.set(self.bins[to].live.get() + 1);
+        self.range.pos.set(unsafe { block.as_ptr().add(size_of(to)) });
+        self.bin(from).live.set(self.bin(from).live.get() - 1);
+        self.bin(to).live.set(self.bin(to).live.get() + 1);
         true
     }
 
@@ -187,28 +230,25 @@ impl Lists {
 
     /// The blocks handed out, and their bytes.
     pub(super) fn live(&self) -> (usize, usize) {
-        let bins = self.bins.iter().enumerate();
-        bins.fold((0, 0), |(blocks, bytes), (class, bin)| {
-            let live = bin.live.get() as usize;
+        Class::all().fold((0, 0), |(blocks, bytes), class| {
+            let live = self.bin(class).live.get() as usize;
             (blocks + live, bytes + live * size_of(class))
         })
     }
 
     /// Where the range begins, and how many bytes it has.
     pub(super) fn range(&self) -> (usize, usize) {
-        let pos = self.pos.get().addr();
-        (pos, self.end.get().addr() - pos)
+        (self.range.pos.get().addr(), self.range.left())
     }
 
     /// Carves nothing any more until the next range.
     pub(super) fn close(&self) {
-        self.pos.set(ptr::null_mut());
-        self.end.set(ptr::null_mut());
+        self.range.open(ptr::null_mut(), ptr::null_mut());
     }
 
     /// The free blocks of a class.
-    pub(super) fn each_free(&self, class: usize) -> impl Iterator<Item = NonNull<u8>> {
-        let mut next = self.bins[class].head.get();
+    pub(super) fn each_free(&self, class: Class) -> impl Iterator<Item = NonNull<u8>> {
+        let mut next = self.bin(class).head.get();
         core::iter::from_fn(move || {
             let link = NonNull::new(next)?;
             // SAFETY: a free block, which holds a link (invariant 1).
@@ -221,8 +261,8 @@ impl Lists {
     ///
     /// # Safety
     /// What is taken off is not handed out again.
-    pub(super) unsafe fn retain(&self, class: usize, stays: impl Fn(NonNull<u8>) -> bool) {
-        let mut last = &self.bins[class].head;
+    pub(super) unsafe fn retain(&self, class: Class, stays: impl Fn(NonNull<u8>) -> bool) {
+        let mut last = &self.bin(class).head;
         while let Some(link) = NonNull::new(last.get()) {
             // SAFETY: a free block, which holds a link (invariant 1), and is written by us alone.
             let next = unsafe { &(*link.as_ptr()).0 };

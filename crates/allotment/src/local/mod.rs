@@ -4,11 +4,19 @@
 mod blocks;
 
 #[cfg(not(loom))]
+mod boxed;
+#[cfg(not(loom))]
 mod classes;
 #[cfg(not(loom))]
 mod core;
 #[cfg(not(loom))]
+mod cores;
+#[cfg(not(loom))]
+mod drain;
+#[cfg(not(loom))]
 mod heap;
+#[cfg(not(loom))]
+mod home;
 pub mod life;
 #[cfg(not(loom))]
 mod lists;
@@ -25,10 +33,22 @@ mod reap_builder;
 #[cfg(not(loom))]
 mod routed;
 #[cfg(not(loom))]
+mod string;
+#[cfg(not(loom))]
+mod string_traits;
+#[cfg(not(loom))]
 mod sweep;
+#[cfg(not(loom))]
+mod vec;
+#[cfg(not(loom))]
+mod vec_traits;
 #[cfg(not(loom))]
 mod watch;
 
+#[cfg(not(loom))]
+pub use boxed::PoolBox;
+#[cfg(not(loom))]
+pub use drain::{PoolDrain, PoolIntoIter};
 #[cfg(not(loom))]
 pub use heap::{Heap, HeapId};
 #[cfg(not(loom))]
@@ -43,3 +63,7 @@ pub use reap::Reap;
 pub use reap_builder::ReapBuilder;
 #[cfg(not(loom))]
 pub use routed::Routed;
+#[cfg(not(loom))]
+pub use string::PoolString;
+#[cfg(not(loom))]
+pub use vec::PoolVec;

@@ -10,7 +10,7 @@ use core::task::{Context, Poll};
 use super::blocks::Growth;
 use super::core::{Core, Entered, Making};
 use super::pool_builder::{LocalPoolBuilder, Settings};
-use super::pool_ref::{PoolRef, global_alloc, global_free, global_resize};
+use super::pool_ref::PoolRef;
 use super::watch::Watch;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::layout::MAX_GROWTH;
@@ -110,7 +110,8 @@ impl LocalPool {
         };
         let record = Record::acquire(Kind::Pool, settings.name.as_deref())?;
         let growth = Growth { initial: settings.initial, increment: settings.increment };
-        let making = Making { budget: settings.budget.clone(), growth, record, watch };
+        let budget = settings.budget.clone();
+        let making = Making { budget, growth, record, watch, passthrough };
         let core = Core::acquire(making).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
         let pool = Self { core, record, settings, passthrough, thread_bound: PhantomData };
@@ -158,9 +159,6 @@ impl LocalPool {
 
     #[inline(always)]
     fn alloc_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        if self.passthrough {
-            return global_alloc(layout).map_err(F::fail);
-        }
         // SAFETY: the pool is its thread's: neither `Send` nor `Sync`.
         unsafe { self.core.alloc::<F>(layout) }
     }
@@ -171,10 +169,6 @@ impl LocalPool {
     /// The block came from this pool with this layout (or was resized to it), was not freed since, and is not used any more.
     #[inline]
     pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
-        if self.passthrough {
-            // SAFETY: passed on to the caller.
-            return unsafe { global_free(block, layout) };
-        }
         // SAFETY: as in `alloc_or`; passed on to the caller.
         unsafe { self.core.free(block, layout) }
     }
@@ -208,12 +202,7 @@ impl LocalPool {
         new_size: usize,
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: passed on to the caller; as in `alloc_or`.
-        unsafe {
-            if self.passthrough {
-                return global_resize(block, old, new_size);
-            }
-            self.core.resize(block, old, new_size)
-        }
+        unsafe { self.core.resize(block, old, new_size) }
     }
 
     // ---- the current pool ----

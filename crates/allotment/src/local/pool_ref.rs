@@ -7,11 +7,6 @@ use core::ptr::{self, NonNull};
 use super::core::{CURRENT, Core, Entered};
 use super::heap::{Heap, HeapId};
 use crate::error::{AllocError, ErrorKind, Report};
-use crate::memory::region;
-
-/// The lowest bits hold the generation, the others the core's address without its alignment.
-const GENERATION_BITS: u32 = 22;
-const ALIGN_BITS: u32 = align_of::<Core>().ilog2();
 
 /// A pool, or the global heap, as an object knows it: eight bytes, good on any thread and for ever.
 ///
@@ -50,9 +45,7 @@ impl PoolRef {
 
     #[inline]
     pub(super) fn of(core: &'static Core) -> Self {
-        let address = ptr::from_ref(core).addr() as u64;
-        let generation = u64::from(core.generation()) & ((1 << GENERATION_BITS) - 1);
-        Self((address >> ALIGN_BITS) << GENERATION_BITS | generation)
+        Self(core.reference())
     }
 
     /// The core, if its pool lives and the calling thread has it.
@@ -61,11 +54,9 @@ impl PoolRef {
         if self.0 == 0 {
             return None;
         }
-        let address = (self.0 >> GENERATION_BITS << ALIGN_BITS) as usize;
-        // SAFETY: made from a core's address, which was exposed, and cores stay.
-        let core = unsafe { Core::at(ptr::with_exposed_provenance(address)) };
-        // The thread first: if it is ours, nobody else changes the generation.
-        (core.is_mine() && Self::of(core) == self).then_some(core)
+        let core = Core::of_reference(self.0);
+        // If the thread is ours, nobody else changes the reference.
+        (core.is_mine() && core.reference() == self.0).then_some(core)
     }
 
     /// Whether allocating takes from a pool: it lives, and is the calling thread's.
@@ -81,6 +72,20 @@ impl PoolRef {
     /// When the pool's budget or the system refuses; a size beyond the address space.
     #[inline]
     pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        // SAFETY: the calling thread has it.
+        let block = self.usable().and_then(|core| unsafe { core.alloc_free(layout) });
+        match block {
+            Some(block) => Ok(block),
+            // Taken apart and put together again: a result in memory would cost the way above a detour through it.
+            None => match self.alloc_slowly(layout) {
+                Ok(block) => Ok(block),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    #[inline(never)]
+    fn alloc_slowly(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         match self.usable() {
             // SAFETY: the calling thread has it.
             Some(core) => unsafe { core.alloc::<Report>(layout) },
@@ -100,10 +105,9 @@ impl PoolRef {
     pub unsafe fn free_anywhere(block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
         unsafe {
-            if region::contains(block.addr().get()) {
-                free_in_region(block, layout);
-            } else {
-                global_free(block, layout);
+            match Core::of(block) {
+                Some(core) => free_pooled(core, block, layout),
+                None => global_free(block, layout),
             }
         }
     }
@@ -124,10 +128,9 @@ impl PoolRef {
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: passed on to the caller.
         unsafe {
-            if !region::contains(block.addr().get()) {
+            let Some(owner) = Core::of(block) else {
                 return global_resize(block, old, new_size);
-            }
-            let owner = Core::of(block);
+            };
             if owner.is_mine() {
                 return owner.resize(block, old, new_size);
             }
@@ -140,19 +143,18 @@ impl PoolRef {
     }
 }
 
-/// Frees a block that lies in the region.
+/// Frees a block of a pool.
 ///
 /// # Safety
-/// It is a pool's, of a layout of this size class, live until now.
+/// It is this core's, of a layout of this size class, live until now.
 #[inline(always)]
-pub(super) unsafe fn free_in_region(block: NonNull<u8>, layout: Layout) {
-    let core = Core::of(block);
-    // SAFETY: passed on to the caller.
+pub(super) unsafe fn free_pooled(core: &Core, block: NonNull<u8>, layout: Layout) {
+    // SAFETY: passed on to the caller. The current core is one of the thread's own.
     unsafe {
-        if core.is_mine() {
+        if core.is_current() {
             core.free(block, layout);
         } else {
-            core.free_remote(block, layout);
+            Core::free_elsewhere(block, layout.size(), layout.align(), core);
         }
     }
 }

@@ -5,9 +5,7 @@ use core::ptr::NonNull;
 use std::alloc::GlobalAlloc;
 
 use super::core::{CURRENT, Core};
-use super::pool_ref::free_in_region;
-use crate::error::Report;
-use crate::memory::region;
+use super::pool_ref::free_pooled;
 
 /// A global allocator that sends what a thread allocates inside of [`LocalPool::enter`](crate::LocalPool::enter) to the pool, and
 /// everything else to `G`. No code changes: inside, the thread's ordinary `Box`, `Vec`, `String` and `HashMap` are the pool's.
@@ -50,8 +48,12 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
         let current = CURRENT.with(core::cell::Cell::get);
         if !current.is_null() {
             // SAFETY: the current core is that of a pool of this thread.
-            if let Ok(block) = unsafe { Core::at(current).alloc::<Report>(layout) } {
-                return block.as_ptr();
+            unsafe {
+                let core = Core::at(current);
+                if let Some(block) = core.alloc_free(layout) {
+                    return block.as_ptr();
+                }
+                return Self::alloc_new(layout.size(), layout.align(), core, &self.inner);
             }
         }
         // SAFETY: passed on to the caller.
@@ -64,7 +66,9 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
         if !current.is_null() {
             // SAFETY: as in `alloc`; the block is so long.
             unsafe {
-                if let Ok(block) = Core::at(current).alloc::<Report>(layout) {
+                let core = Core::at(current);
+                let block = core.alloc_free(layout).or_else(|| core.alloc_or_none(layout));
+                if let Some(block) = block {
                     block.write_bytes(0, layout.size());
                     return block.as_ptr();
                 }
@@ -78,10 +82,10 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: passed on to the caller; a block is not null.
         unsafe {
-            if region::contains(block.addr()) {
-                free_in_region(NonNull::new_unchecked(block), layout);
-            } else {
-                self.inner.dealloc(block, layout);
+            let pointer = NonNull::new_unchecked(block);
+            match Core::of(pointer) {
+                Some(core) => free_pooled(core, pointer, layout),
+                None => self.inner.dealloc(block, layout),
             }
         }
     }
@@ -90,26 +94,42 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
     unsafe fn realloc(&self, block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: passed on to the caller.
         unsafe {
-            if region::contains(block.addr()) {
-                self.realloc_in_region(NonNull::new_unchecked(block), old, new_size)
-            } else {
-                self.inner.realloc(block, old, new_size)
+            let pointer = NonNull::new_unchecked(block);
+            match Core::of(pointer) {
+                Some(core) => self.realloc_pooled(core, pointer, old, new_size),
+                None => self.inner.realloc(block, old, new_size),
             }
         }
     }
 }
 
 impl<G: GlobalAlloc> Routed<G> {
+    /// The arguments lie where a global allocator's do: whoever passes them on moves none.
+    ///
     /// # Safety
-    /// As for `realloc`, of a block in the region.
+    /// As for `alloc`, with the core of a pool of this thread.
     #[inline(never)]
-    unsafe fn realloc_in_region(
+    unsafe fn alloc_new(size: usize, align: usize, core: &Core, inner: &G) -> *mut u8 {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let layout = Layout::from_size_align_unchecked(size, align);
+            match core.alloc_or_none(layout) {
+                Some(block) => block.as_ptr(),
+                None => inner.alloc(layout),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `realloc`, of a block of this core.
+    #[inline(never)]
+    unsafe fn realloc_pooled(
         &self,
+        owner: &Core,
         block: NonNull<u8>,
         old: Layout,
         new_size: usize,
     ) -> *mut u8 {
-        let owner = Core::of(block);
         // SAFETY: passed on to the caller.
         unsafe {
             if owner.is_mine() {
@@ -120,7 +140,7 @@ impl<G: GlobalAlloc> Routed<G> {
             let fresh = self.alloc(Layout::from_size_align_unchecked(new_size, old.align()));
             if let Some(fresh) = NonNull::new(fresh) {
                 fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
-                free_in_region(block, old);
+                free_pooled(owner, block, old);
             }
             fresh
         }

@@ -7,7 +7,7 @@
 use core::ptr::NonNull;
 
 use super::blocks::{Blocks, Supply};
-use super::classes::{CLASSES, size_of};
+use super::classes::{Class, size_of};
 use crate::memory::structures::Structures;
 
 /// A chunk as the look sees it.
@@ -55,7 +55,7 @@ impl<S: Supply> Blocks<S> {
             chunks[chunk].free += left;
         }
         let mut last = 0;
-        for class in 0..CLASSES {
+        for class in Class::all() {
             for block in self.lists.each_free(class) {
                 let address = block.addr().get();
                 // Neighbours on a list often lie in one chunk.
@@ -67,7 +67,7 @@ impl<S: Supply> Blocks<S> {
         }
         if chunks.iter().any(|chunk| chunk.is_empty()) {
             let goes = |address: usize| chunks[of(&chunks, address)].is_empty();
-            for class in 0..CLASSES {
+            for class in Class::all() {
                 // SAFETY: what is taken off lies in chunks that hold nothing, and go below.
                 unsafe { self.lists.retain(class, |block: NonNull<u8>| !goes(block.addr().get())) };
             }

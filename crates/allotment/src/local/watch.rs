@@ -23,7 +23,8 @@ use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
 
 use super::blocks::{Blocks, Supply};
-use super::classes::{CLASSES, class_of, size_of};
+use super::classes::{CLASSES, Class, align_of, class_of, size_of};
+use super::lists::Range;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::tools;
 use crate::misuse::{Misuse, stop};
@@ -51,6 +52,8 @@ pub(super) struct Watch {
     kind: &'static str,
     name: Option<Box<str>>,
     books: RefCell<Books>,
+    /// What was not carved yet.
+    range: Range,
 }
 
 impl Watch {
@@ -68,7 +71,7 @@ impl Watch {
             bytes: 0,
         };
         let name = name.map(Box::from);
-        Some(Box::new(Self { mode, kind, name, books: RefCell::new(books) }))
+        Some(Box::new(Self { mode, kind, name, books: RefCell::new(books), range: Range::EMPTY }))
     }
 
     /// Whether blocks come from malloc one by one.
@@ -92,6 +95,18 @@ impl Watch {
     fn whole(layout: Layout) -> usize {
         let place = Self::place(layout).expect("it was allocated");
         class_of(place).map_or(place.size(), size_of)
+    }
+
+    /// Carves from this range from now on.
+    pub(super) fn open(&self, start: *mut u8, end: *mut u8) {
+        self.range.open(start, end);
+    }
+
+    fn carve(&self, class: Class) -> Option<NonNull<u8>> {
+        let gap = self.range.gap(align_of(class));
+        let start = self.range.advance(gap + size_of(class))?;
+        // SAFETY: the range had so many bytes.
+        Some(unsafe { start.add(gap) })
     }
 
     /// A block.
@@ -129,23 +144,25 @@ impl Watch {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let place = Self::place(layout).ok_or(overflow)?;
         let block = match class_of(place) {
-            None => blocks.alloc_large(place)?,
+            None => blocks.alloc_large(place, place.size())?,
             Some(class) => {
                 // Room for the day when it is vacant.
                 let mut books = self.books.borrow_mut();
                 let most = books.objects.len() + 1;
                 let refused = |_| AllocError::new(ErrorKind::SourceRefused, layout.size());
-                books.vacant[class].try_reserve(most).map_err(refused)?;
-                match books.vacant[class].pop() {
+                books.vacant[class.index()].try_reserve(most).map_err(refused)?;
+                match books.vacant[class.index()].pop() {
                     Some(block) => {
                         self.check_untouched(block, layout, size_of(class));
                         block
                     }
-                    None => match blocks.lists.carve_watched(class) {
+                    None => match self.carve(class) {
                         Some(block) => block,
                         None => {
+                            // Who notes the new chunk looks into the books.
+                            drop(books);
                             blocks.grow(class)?;
-                            blocks.lists.carve_watched(class).expect("a chunk has room for it")
+                            self.carve(class).expect("a chunk has room for it")
                         }
                     },
                 }
@@ -210,7 +227,7 @@ impl Watch {
         let whole = Self::whole(object.layout);
         self.check_untouched(oldest, object.layout, whole);
         match Self::place(object.layout).and_then(class_of) {
-            Some(class) => books.vacant[class].push(oldest),
+            Some(class) => books.vacant[class.index()].push(oldest),
             None => {
                 drop(books);
                 // SAFETY: a large block of ours, which nobody has since it was freed.
@@ -242,13 +259,14 @@ impl Watch {
             }
         }
         let layout = Layout::new::<u8>();
-        for (class, vacant) in books.vacant.iter_mut().enumerate() {
-            for block in vacant.drain(..) {
+        for class in Class::all() {
+            for block in books.vacant[class.index()].drain(..) {
                 self.check_untouched(block, layout, size_of(class));
             }
         }
         books.objects.clear();
         books.bytes = 0;
+        self.range.open(core::ptr::null_mut(), core::ptr::null_mut());
     }
 
     fn check_untouched(&self, block: NonNull<u8>, layout: Layout, whole: usize) {

@@ -15,6 +15,7 @@
 //! | `region` | the range of addresses of all pools |
 //! | `segments` | the map from an address to its segment |
 //! | `budget`, `release` | limits, and when memory goes back |
+//! | `home`, `room`, `buffer` | where a value's memory comes from; memory for values; values in memory that grows |
 
 pub mod budget;
 pub mod layout;
@@ -26,9 +27,13 @@ pub mod word;
 #[cfg(not(loom))]
 pub mod apart;
 #[cfg(not(loom))]
+pub mod buffer;
+#[cfg(not(loom))]
 pub mod chunks;
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod home;
 #[cfg(not(loom))]
 pub mod hot;
 #[cfg(not(loom))]
@@ -37,6 +42,8 @@ pub mod os;
 pub mod process;
 #[cfg(not(loom))]
 pub mod region;
+#[cfg(not(loom))]
+mod room;
 #[cfg(not(loom))]
 pub mod segments;
 #[cfg(not(loom))]

@@ -1,15 +1,18 @@
-//! One range of addresses for the memory of all pools, so that a comparison tells whether an address is a pool's, and a
+//! One range of addresses for the memory of all pools, so that a comparison tells whether an address can be a pool's, and a
 //! load whose.
 //!
 //! The range is reserved when the first pool wants memory: 64 GiB of addresses without memory behind them, or half of that,
-//! and so on, where the process may not have so many (`ulimit -v`). It is handed out in *granules* of 64 KiB.
+//! and so on, where the process may not have so many (`ulimit -v`). It is a power of two, aligned to itself, so that it lies
+//! in one *window*, an aligned range of 64 GiB; where it is smaller, others' memory may lie there too. It is handed out in
+//! *granules* of 64 KiB.
 //!
 //! # Invariants
 //!
-//! 1. `LEN` is 0, or the range was reserved, stays for ever, and `BASE`, `OWNERS` and `WORDS` were written before `LEN`.
-//! 2. A bit of `WORDS` is set while its granule is handed out; who sets it has the granule, who has it may clear it.
+//! 1. `window` is [`NOWHERE`], or the range was reserved, stays for ever, and the rest of `RANGE` was written before `window`.
+//! 2. A bit of `words` is set while its granule is handed out; who sets it has the granule, who has it may clear it.
 //! 3. The memory of a word's granules, 4 MiB, is made accessible before the first of them is handed out, and stays so.
-//! 4. A granule's owner is null, or what whoever has it noted, and takes back before he gives it back.
+//! 4. A granule's owner is null, or what whoever has it noted, and takes back before he gives it back. So is that of every
+//!    granule of the window that is not the range's.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -20,39 +23,67 @@ use crate::error::{AllocError, ErrorKind};
 
 /// The unit, and the alignment, of what is handed out.
 pub(crate) const GRANULE: usize = SEGMENT_GRANULE;
-const MOST: usize = 64 << 30;
+const WINDOW_BITS: u32 = 36;
+const MOST: usize = 1 << WINDOW_BITS;
 const LEAST: usize = 64 << 20;
 /// The bytes of one word's granules.
 const WORD: usize = GRANULE * 64;
+/// No address's window.
+const NOWHERE: usize = usize::MAX;
 
-/// The beginning of the range; `LEN` says whether there is one.
-static BASE: AtomicUsize = AtomicUsize::new(0);
-static LEN: AtomicUsize = AtomicUsize::new(0);
-static OWNERS: AtomicPtr<AtomicPtr<()>> = AtomicPtr::new(ptr::null_mut());
-static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// The range, in one place: a look at an address takes one load of where that is.
+struct Range {
+    window: AtomicUsize,
+    /// The owners of the window's granules.
+    owners: AtomicPtr<AtomicPtr<()>>,
+    base: AtomicUsize,
+    len: AtomicUsize,
+    words: AtomicPtr<AtomicU64>,
+}
+
+static RANGE: Range = Range {
+    window: AtomicUsize::new(NOWHERE),
+    owners: AtomicPtr::new(ptr::null_mut()),
+    base: AtomicUsize::new(0),
+    len: AtomicUsize::new(0),
+    words: AtomicPtr::new(ptr::null_mut()),
+};
+
 /// The lowest word that may have a free granule: a hint.
 static FIRST_FREE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether an address lies in the range. Three instructions and a branch.
+/// Whether an address lies in the range's window: if not, it is no pool's. Five instructions with the branch.
 #[inline(always)]
-pub(crate) fn contains(address: usize) -> bool {
-    // Acquire pairs with the Release in `reserve`: who sees the length sees the beginning.
-    let len = LEN.load(Ordering::Acquire);
-    address.wrapping_sub(BASE.load(Ordering::Relaxed)) < len
+pub(crate) fn may_hold(address: usize) -> bool {
+    // Acquire pairs with the Release in `reserve`: who sees the window sees the rest.
+    address >> WINDOW_BITS == RANGE.window.load(Ordering::Acquire)
 }
 
-/// The owner of the granule of an address in the range.
+/// The owner of the granule of an address in the window, or null.
 #[inline(always)]
 pub(crate) fn owner_of(address: usize) -> *mut () {
-    debug_assert!(contains(address));
-    let granule = (address - BASE.load(Ordering::Relaxed)) / GRANULE;
-    // SAFETY: the range has an owner for each of its granules (invariant 1). Acquire pairs with the Release in `take`.
-    unsafe { (*OWNERS.load(Ordering::Relaxed).add(granule)).load(Ordering::Acquire) }
+    debug_assert!(may_hold(address));
+    // SAFETY: there is an owner for each granule of the window. Acquire pairs with the Release in `take`.
+    unsafe { owner(address / GRANULE).load(Ordering::Acquire) }
+}
+
+/// # Safety
+/// The range was reserved.
+#[inline(always)]
+unsafe fn owner(granule: usize) -> &'static AtomicPtr<()> {
+    let index = granule % (MOST / GRANULE);
+    // SAFETY: so many there are, for ever (invariant 1).
+    unsafe { &*RANGE.owners.load(Ordering::Relaxed).add(index) }
+}
+
+/// Whether an address lies in memory that was handed out.
+pub(crate) fn contains(address: usize) -> bool {
+    may_hold(address) && !owner_of(address).is_null()
 }
 
 /// So many granules, one behind the other, noted as this owner's; zeroed if nobody had them before. Whether they were
 /// had by somebody is not known.
-pub(crate) fn take(granules: usize, owner: NonNull<()>) -> Result<NonNull<u8>, AllocError> {
+pub(crate) fn take(granules: usize, owner_is: NonNull<()>) -> Result<NonNull<u8>, AllocError> {
     let full = AllocError::new(ErrorKind::SourceRefused, granules.saturating_mul(GRANULE));
     let len = reserve()?;
     if granules == 0 || granules > len / GRANULE {
@@ -66,12 +97,8 @@ pub(crate) fn take(granules: usize, owner: NonNull<()>) -> Result<NonNull<u8>, A
         unclaim(first, granules);
         return Err(error);
     }
-    let owners = OWNERS.load(Ordering::Relaxed);
-    for granule in first..first + granules {
-        // SAFETY: a granule of the range (invariant 1). Release: what the owner is was written before.
-        unsafe { (*owners.add(granule)).store(owner.as_ptr(), Ordering::Release) };
-    }
-    let base = NonNull::new(ptr::with_exposed_provenance_mut(BASE.load(Ordering::Relaxed)));
+    note(first, granules, owner_is.as_ptr());
+    let base = NonNull::new(ptr::with_exposed_provenance_mut(RANGE.base.load(Ordering::Relaxed)));
     // SAFETY: within the range.
     Ok(unsafe { base.expect("reserved").add(first * GRANULE) })
 }
@@ -81,20 +108,25 @@ pub(crate) fn take(granules: usize, owner: NonNull<()>) -> Result<NonNull<u8>, A
 /// # Safety
 /// They were taken together, by nobody given back, and nothing refers to their bytes.
 pub(crate) unsafe fn give(start: NonNull<u8>, granules: usize) {
-    let first = (start.addr().get() - BASE.load(Ordering::Relaxed)) / GRANULE;
+    let first = (start.addr().get() - RANGE.base.load(Ordering::Relaxed)) / GRANULE;
     // SAFETY: whole pages of ours, passed on to the caller.
     let _ = unsafe { os::discard(start, granules * GRANULE) };
-    let owners = OWNERS.load(Ordering::Relaxed);
-    for granule in first..first + granules {
-        // SAFETY: a granule of the range (invariant 1).
-        unsafe { (*owners.add(granule)).store(ptr::null_mut(), Ordering::Relaxed) };
-    }
+    note(first, granules, ptr::null_mut());
     unclaim(first, granules);
+}
+
+/// Notes the owner of granules of the range.
+fn note(first: usize, granules: usize, owner_is: *mut ()) {
+    let base = RANGE.base.load(Ordering::Relaxed) / GRANULE;
+    for granule in first..first + granules {
+        // SAFETY: the range was reserved, or nobody would have granules. Release: what the owner is was written before.
+        unsafe { owner(base + granule).store(owner_is, Ordering::Release) };
+    }
 }
 
 fn word(index: usize) -> &'static AtomicU64 {
     // SAFETY: callers ask for words of the range alone (invariant 1), which stay.
-    unsafe { &*WORDS.load(Ordering::Relaxed).add(index) }
+    unsafe { &*RANGE.words.load(Ordering::Relaxed).add(index) }
 }
 
 /// The lowest `bits` bits.
@@ -189,7 +221,7 @@ fn unclaim(first: usize, granules: usize) {
 fn open(first: usize, granules: usize) -> Result<(), AllocError> {
     /// A byte for each word: whether its memory is accessible.
     static OPEN: [AtomicU8; MOST / WORD] = [const { AtomicU8::new(0) }; MOST / WORD];
-    let base = BASE.load(Ordering::Relaxed);
+    let base = RANGE.base.load(Ordering::Relaxed);
     for index in first / 64..(first + granules).div_ceil(64) {
         // Acquire pairs with the Release below.
         if OPEN[index].load(Ordering::Acquire) == 0 {
@@ -212,9 +244,9 @@ struct Reserved {
 /// stays: nobody waits, and a fork finds nothing half done.
 fn reserve() -> Result<usize, AllocError> {
     static CHOSEN: AtomicPtr<Reserved> = AtomicPtr::new(ptr::null_mut());
-    let len = LEN.load(Ordering::Acquire);
-    if len > 0 {
-        return Ok(len);
+    // Acquire pairs with the Release below.
+    if RANGE.window.load(Ordering::Acquire) != NOWHERE {
+        return Ok(RANGE.len.load(Ordering::Relaxed));
     }
     let mut chosen = CHOSEN.load(Ordering::Acquire);
     if chosen.is_null() {
@@ -238,11 +270,12 @@ fn reserve() -> Result<usize, AllocError> {
     let Reserved { base, len } = unsafe { chosen.read() };
     // Whoever comes here writes the same.
     let owners = chosen.wrapping_add(1).cast::<AtomicPtr<()>>();
-    OWNERS.store(owners, Ordering::Relaxed);
-    WORDS.store(owners.wrapping_add(len / GRANULE).cast(), Ordering::Relaxed);
-    BASE.store(base, Ordering::Relaxed);
-    // Release: see `contains`.
-    LEN.store(len, Ordering::Release);
+    RANGE.owners.store(owners, Ordering::Relaxed);
+    RANGE.words.store(owners.wrapping_add(MOST / GRANULE).cast(), Ordering::Relaxed);
+    RANGE.base.store(base, Ordering::Relaxed);
+    RANGE.len.store(len, Ordering::Relaxed);
+    // Release: see `may_hold`.
+    RANGE.window.store(base >> WINDOW_BITS, Ordering::Release);
     Ok(len)
 }
 
@@ -250,14 +283,14 @@ fn reserve() -> Result<usize, AllocError> {
 fn make() -> Result<(NonNull<Reserved>, usize), AllocError> {
     let mut len = MOST;
     let start = loop {
-        match os::reserve_addresses(len, WORD) {
+        match os::reserve_addresses(len, len) {
             Ok(start) => break start,
             Err(error) if len <= LEAST => return Err(error),
             Err(_) => len /= 2,
         }
     };
-    let granules = len / GRANULE;
-    let bytes = size_of::<Reserved>() + granules * size_of::<AtomicPtr<()>>() + granules / 8;
+    let owners = MOST / GRANULE * size_of::<AtomicPtr<()>>();
+    let bytes = size_of::<Reserved>() + owners + len / GRANULE / 8;
     let size = bytes.next_multiple_of(os::page_size());
     let tables = os::map(size, 1).inspect_err(|_| {
         // SAFETY: reserved above, used by nobody.
@@ -296,6 +329,7 @@ mod tests {
             assert_eq!(range.start % GRANULE, 0);
             assert!(contains(range.start) && contains(range.end - 1));
             assert_eq!(owner_of(range.end - 1), owner.as_ptr());
+            assert!(!contains(range.end) || owner_of(range.end) == owner.as_ptr());
             for (other, its) in &taken {
                 let other = other.addr().get()..other.addr().get() + its * GRANULE;
                 assert!(range.end <= other.start || other.end <= range.start);

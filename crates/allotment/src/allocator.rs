@@ -1,0 +1,157 @@
+//! The `Allocator` traits on `&Arena`, `&Reap`, `&LocalPool` and `PoolRef`, so that hashbrown's maps, and the `Vec` and `Box` of
+//! `allocator-api2` and of the standard library live there.
+//!
+//! Of an allocator on its reference only: a collection that owned it could be moved with it, while what it handed out must stay
+//! where it is. A `PoolRef` owns nothing, and its blocks stay whatever becomes of it.
+
+/// One implementation for each version of the trait; they differ in nothing that matters here.
+#[cfg(any(
+    feature = "allocator-api2-02",
+    feature = "allocator-api2-03",
+    feature = "allocator-api2-04",
+    feature = "nightly-allocator-api",
+))]
+macro_rules! allocator {
+    ($allocator:path, $error:path) => {
+        allocator!($allocator, $error, [const MIN_ALIGN: usize] &crate::Arena<MIN_ALIGN>);
+        allocator!($allocator, $error, [] &crate::Reap);
+        allocator!($allocator, $error, [] &crate::LocalPool);
+        allocator!($allocator, $error, [] crate::PoolRef);
+    };
+    ($allocator:path, $error:path, [$($generics:tt)*] $home:ty) => {
+        // SAFETY: a home's blocks stay valid and where they are until they are freed here, or what it borrows ends: an arena or a
+        // reap is not reset, rewound or dropped while a collection borrows it. Copies are the same home. The calls do as
+        // their names say, and never unwind.
+        unsafe impl<$($generics)*> $allocator for $home {
+            #[inline]
+            fn allocate(
+                &self,
+                layout: ::core::alloc::Layout,
+            ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
+                let block = Home::alloc::<Report>(*self, layout).map_err(|_| $error)?;
+                Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
+            }
+
+            #[inline]
+            fn allocate_zeroed(
+                &self,
+                layout: ::core::alloc::Layout,
+            ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
+                let block = Home::alloc_zeroed(*self, layout).map_err(|_| $error)?;
+                Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
+            }
+
+            #[inline]
+            unsafe fn deallocate(
+                &self,
+                block: ::core::ptr::NonNull<u8>,
+                layout: ::core::alloc::Layout,
+            ) {
+                // SAFETY: the trait's contract is the home's.
+                unsafe { Home::free(*self, block, layout) }
+            }
+
+            #[inline]
+            unsafe fn grow(
+                &self,
+                block: ::core::ptr::NonNull<u8>,
+                old: ::core::alloc::Layout,
+                new: ::core::alloc::Layout,
+            ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
+                // SAFETY: the trait's contract is the home's.
+                let grown = unsafe { Home::resize::<Report>(*self, block, old, new) };
+                let block = grown.map_err(|_| $error)?;
+                Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
+            }
+
+            #[inline]
+            unsafe fn grow_zeroed(
+                &self,
+                block: ::core::ptr::NonNull<u8>,
+                old: ::core::alloc::Layout,
+                new: ::core::alloc::Layout,
+            ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
+                // SAFETY: the trait's contract is the home's; the added bytes are the block's.
+                unsafe {
+                    let grown = Home::resize::<Report>(*self, block, old, new);
+                    let block = grown.map_err(|_| $error)?;
+                    block.add(old.size()).write_bytes(0, new.size() - old.size());
+                    Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
+                }
+            }
+
+            #[inline]
+            unsafe fn shrink(
+                &self,
+                block: ::core::ptr::NonNull<u8>,
+                old: ::core::alloc::Layout,
+                new: ::core::alloc::Layout,
+            ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
+                // SAFETY: the trait's contract is the home's.
+                let shrunk = unsafe { Home::resize::<Report>(*self, block, old, new) };
+                let block = shrunk.map_err(|_| $error)?;
+                Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
+            }
+        }
+    };
+}
+
+#[cfg(any(
+    feature = "allocator-api2-02",
+    feature = "allocator-api2-03",
+    feature = "allocator-api2-04",
+    feature = "nightly-allocator-api",
+))]
+use crate::{error::Report, memory::home::Home};
+
+#[cfg(feature = "allocator-api2-02")]
+allocator!(allocator_api2_02::alloc::Allocator, allocator_api2_02::alloc::AllocError);
+#[cfg(feature = "allocator-api2-03")]
+allocator!(allocator_api2_03::alloc::Allocator, allocator_api2_03::alloc::AllocError);
+#[cfg(feature = "allocator-api2-04")]
+allocator!(allocator_api2_04::alloc::Allocator, allocator_api2_04::alloc::AllocError);
+#[cfg(feature = "nightly-allocator-api")]
+allocator!(std::alloc::Allocator, std::alloc::AllocError);
+
+/// A collection can't outlive what it refers to, and that is not reset under it:
+///
+/// ```compile_fail,E0597
+/// let numbers = {
+///     let reap = allotment::Reap::new();
+///     allocator_api2_02::vec::Vec::<u32, _>::new_in(&reap)
+/// };
+/// ```
+///
+/// ```compile_fail,E0502
+/// let mut reap = allotment::Reap::new();
+/// let mut numbers = allocator_api2_02::vec::Vec::new_in(&reap);
+/// reap.reset();
+/// numbers.push(1);
+/// ```
+///
+/// ```compile_fail,E0597
+/// let numbers = {
+///     let pool = allotment::LocalPool::new();
+///     allocator_api2_02::vec::Vec::<u32, _>::new_in(&pool)
+/// };
+/// ```
+///
+/// A collection on `&LocalPool` stays on its thread; one on a `PoolRef` does not:
+///
+/// ```compile_fail,E0277
+/// let pool = allotment::LocalPool::new();
+/// let numbers = allocator_api2_02::vec::Vec::<u32, _>::new_in(&pool);
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || drop(numbers));
+/// });
+/// ```
+///
+/// ```
+/// let pool = allotment::LocalPool::new();
+/// let numbers = allocator_api2_02::vec::Vec::<u32, _>::new_in(pool.reference());
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || drop(numbers));
+/// });
+/// ```
+#[cfg(all(doctest, feature = "allocator-api2-02"))]
+struct Borrows;

@@ -1,0 +1,51 @@
+//! Reaps, pools and references to them as homes of what grows.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use super::pool::LocalPool;
+use super::pool_ref::PoolRef;
+use super::reap::Reap;
+use crate::error::OnFailure;
+use crate::memory::home::Home;
+
+macro_rules! home {
+    ($home:ty, $free:expr) => {
+        // SAFETY: a reap's blocks stay until it is reset or dropped, which a borrow of it prevents; those of a pool, or of the
+        // global heap, until they are freed. Nothing unwinds.
+        unsafe impl Home for $home {
+            #[inline]
+            fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+                self.try_alloc_layout(layout).map_err(F::fail)
+            }
+
+            #[inline]
+            unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
+                // SAFETY: passed on to the caller.
+                unsafe { $free(self, block, layout) }
+            }
+
+            #[inline]
+            unsafe fn resize<F: OnFailure>(
+                self,
+                block: NonNull<u8>,
+                old: Layout,
+                new: Layout,
+            ) -> Result<NonNull<u8>, F::Error> {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    if old.align() == new.align() {
+                        self.try_resize(block, old, new.size()).map_err(F::fail)
+                    } else {
+                        self.move_to::<F>(block, old, new)
+                    }
+                }
+            }
+        }
+    };
+}
+
+home!(&Reap, Reap::free_layout);
+home!(&LocalPool, LocalPool::free_layout);
+// A reference frees whatever is a pool's or the global heap's.
+home!(PoolRef, |_, block, layout| PoolRef::free_anywhere(block, layout));
