@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn trees_are_walked_where_a_placement_has_laid_them() {
         let outcome = load("tree-copy-8", 1).measure("compact-copy", &Unwatched).unwrap();
-        assert_eq!((outcome.tasks, outcome.live_bytes), (None, Some(32 << 20)));
+        assert_eq!((outcome.tasks, outcome.live_bytes), (None, Some(8 << 20)));
         assert_eq!(outcome.ops, 4 << 20);
     }
 

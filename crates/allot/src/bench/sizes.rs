@@ -59,6 +59,13 @@ impl<'r> Sizes<'r> {
         lines
     }
 
+    /// The labels of the axis of sizes: as near to each other as the nearest two sizes.
+    fn steps(&self) -> usize {
+        let (first, last) = (self.rows[0].0, self.rows[self.rows.len() - 1].0);
+        let nearest = self.rows.windows(2).map(|pair| pair[1].0 - pair[0].0).min();
+        ((last - first) / nearest.unwrap_or(1).max(1)) as usize + 1
+    }
+
     fn plot(&self) -> Drawn<String> {
         let lines = self.lines();
         let times = || lines.iter().flat_map(|line| &line.points).map(|(_, ns)| *ns);
@@ -71,7 +78,7 @@ impl<'r> Sizes<'r> {
             (exponents().fold(f64::INFINITY, f64::min), exponents().fold(0.0, f64::max));
         let mut svg = String::new();
         {
-            let area = SVGBackend::with_string(&mut svg, (820, 480)).into_drawing_area();
+            let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
             let mut chart = ChartBuilder::on(&area)
                 .x_label_area_size(44)
                 .y_label_area_size(64)
@@ -87,8 +94,11 @@ impl<'r> Sizes<'r> {
                 .bold_line_style(LINE_COLOUR.mix(0.35))
                 .axis_style(LINE_COLOUR)
                 .label_style(("sans-serif", 13))
-                .x_labels((last - first) as usize + 1)
-                .x_label_formatter(&|exponent| power_of_two(*exponent))
+                .x_labels(self.steps())
+                .x_label_formatter(&|exponent| match exponents().any(|size| size == *exponent) {
+                    true => power_of_two(*exponent),
+                    false => String::new(),
+                })
                 .x_desc("nodes")
                 .y_labels(12)
                 .y_label_formatter(&|ns| figure(Some(*ns)))
@@ -110,8 +120,8 @@ impl<'r> Sizes<'r> {
             }
             let label =
                 ("sans-serif", 13).into_text_style(&area).pos(Pos::new(HPos::Left, VPos::Center));
-            let column = (820 - RIGHT + 14) as i32;
-            for ((end, colour, name), height) in spread(ends) {
+            let column = (WIDTH - RIGHT + 14) as i32;
+            for ((end, colour, name), height) in spread(ends, HEIGHT as i32) {
                 let to_label = [end, (column - 4, height)];
                 area.draw(&PathElement::new(to_label, colour.mix(0.5).stroke_width(1)))?;
                 area.draw(&Text::new(name, (column, height), label.clone()))?;
@@ -122,20 +132,27 @@ impl<'r> Sizes<'r> {
     }
 }
 
+const WIDTH: u32 = 820;
+const HEIGHT: u32 = 480;
 /// The margin in which the lines' names stand.
 const RIGHT: u32 = 190;
 /// The height of a name.
 const LABEL: i32 = 16;
 
-const COLOURS: [RGBColor; 8] = [
+/// As many as there are lines beside our own in the largest plot: no two of these look alike.
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0x4e, 0x79, 0xa7),
     RGBColor(0xe1, 0x57, 0x59),
     RGBColor(0xb0, 0x7a, 0xa1),
     RGBColor(0xf2, 0x8e, 0x2b),
-    RGBColor(0x76, 0xb7, 0xb2),
+    RGBColor(0x48, 0xb3, 0xc4),
     RGBColor(0x9c, 0x75, 0x5f),
     RGBColor(0xc9, 0xa2, 0x27),
     RGBColor(0x8a, 0x8a, 0x8a),
+    RGBColor(0xe3, 0x6f, 0xc0),
+    RGBColor(0x5b, 0x50, 0xd6),
+    RGBColor(0x9a, 0xb8, 0x2e),
+    RGBColor(0xa0, 0x1e, 0x3c),
 ];
 
 struct Line {
@@ -146,17 +163,29 @@ struct Line {
 
 type End = ((i32, i32), RGBColor, &'static str);
 
-/// The ends of the lines, each with the height of its name: as near as the names above leave room for.
-fn spread(mut ends: Vec<End>) -> Vec<(End, i32)> {
+/// The ends of the lines, each with the height of its name. Names that would lie upon each other stand together, around
+/// the middle of their ends.
+fn spread(mut ends: Vec<End>, bottom: i32) -> Vec<(End, i32)> {
     ends.sort_by_key(|((_, height), ..)| *height);
-    let mut free = LABEL;
-    ends.into_iter()
-        .map(|end| {
-            let height = end.0.1.max(free);
-            free = height + LABEL;
-            (end, height)
-        })
-        .collect()
+    // Names that stand together: how many, the sum of where the first one would stand for each, and where it stands.
+    let mut groups: Vec<(i32, i32, i32)> = Vec::new();
+    for ((_, height), ..) in &ends {
+        let mut group = (1, *height, *height);
+        let place = |(count, sum, _): (i32, i32, i32)| {
+            (count, sum, (sum / count).min(bottom - count * LABEL).max(LABEL))
+        };
+        group = place(group);
+        while let Some((above, sum, _)) =
+            groups.pop_if(|(above, _, first)| *first + *above * LABEL > group.2)
+        {
+            group = place((above + group.0, sum + group.1 - group.0 * above * LABEL, 0));
+        }
+        groups.push(group);
+    }
+    let heights = groups
+        .iter()
+        .flat_map(|(count, _, first)| (0..*count).map(move |index| first + index * LABEL));
+    ends.iter().copied().zip(heights).collect()
 }
 
 /// The size that a place on the axis stands for: `2¹⁴`; nothing between two of them.
@@ -231,12 +260,28 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_lie_upon_each_other() {
+    fn names_that_would_lie_upon_each_other_stand_around_their_lines() {
         let end = |height| ((0, height), OWN_COLOUR, "");
-        let heights: Vec<_> = spread(vec![end(50), end(40), end(41), end(0), end(200)])
-            .iter()
-            .map(|(_, height)| *height)
-            .collect();
-        assert_eq!(heights, [LABEL, 40, 56, 72, 200]);
+        let heights = |ends: &[i32]| -> Vec<i32> {
+            spread(ends.iter().map(|height| end(*height)).collect(), 300)
+                .iter()
+                .map(|(_, height)| *height)
+                .collect()
+        };
+        assert_eq!(heights(&[100, 60, 200]), [60, 100, 200]);
+        assert_eq!(heights(&[100, 100]), [92, 108]);
+        assert_eq!(heights(&[50, 40, 41, 0, 200]), [LABEL, 32, 48, 64, 200]);
+        assert_eq!(heights(&[0, 0, 0]), [16, 32, 48]);
+        assert_eq!(heights(&[299, 298, 297]), [252, 268, 284]);
+        assert_eq!(heights(&[100, 120, 110, 119]), [88, 104, 120, 136]);
+    }
+
+    #[test]
+    fn no_two_lines_of_a_plot_have_one_colour() {
+        let all = measured(&["tree", "tree-copy"], &[]);
+        for (workload, _) in &all {
+            let Some(sizes) = Sizes::beginning_with(workload, &all) else { continue };
+            assert!(sizes.lines().len() <= COLOURS.len(), "{}", sizes.family);
+        }
     }
 }
