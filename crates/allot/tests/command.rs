@@ -277,7 +277,7 @@ fn trees_tell_their_memory_and_their_walk() {
     assert_eq!(rows.len(), 2);
     for row in &rows {
         assert_eq!((&row["own"], &row["kind"]), (&"compact-copy".into(), &"placement".into()));
-        assert_eq!((&row["live_bytes"], &row["unit"]), (&(32 << 20).into(), &"node".into()));
+        assert_eq!((&row["live_bytes"], &row["unit"]), (&(8 << 20).into(), &"node".into()));
         assert!(row["rss_steps"]["laid_out"].as_u64() >= row["live_bytes"].as_u64(), "{row}");
         assert_eq!(row.get("walk_ns_per_node"), Some(&Value::Null), "it is what was measured");
     }

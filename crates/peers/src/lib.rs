@@ -30,6 +30,8 @@
 //! | `tcmalloc` | Google's, with its background thread | per CPU only if the process was started with [`About::environment`]; glibc only |
 //! | `rpmalloc` | its 1.4 line, which is what its crate carries, by its plain entry points | aligns to 32 KiB at most |
 //! | `allotment-arena` | ours: a new `Arena` for each task, with its defaults | |
+//! | `allotment-reap` | ours: a new `Reap` for each task, with its defaults | |
+//! | `allotment-pool` | ours: a `LocalPool` for each thread, with its defaults; as a global allocator, `Routed` with a pool that is entered for each request | |
 //! | `mmap-per-query` | the same with recycling off, as its ancestor was | |
 //! | `bumpalo` | a new `Bump` for each task | |
 //! | `bumpalo-reset` | one `Bump` a thread, reset after each task | holds the largest chunk it ever had |
@@ -69,6 +71,7 @@ use std::ptr::NonNull;
 
 mod arena;
 mod fixed_size;
+mod local;
 mod malloc;
 mod placement;
 mod registry;
@@ -123,6 +126,11 @@ pub trait AnySize: Sized + 'static {
     /// Makes the calling thread's state, of which the thread's own objects come. It lives until all of them
     /// are freed.
     fn start() -> Self;
+
+    /// Does the thread's work, in which it allocates and frees, for those who want to be told where it begins and ends.
+    fn within<R>(&self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
 
     /// Memory for one object, uninitialised. Aborts when there is none: a benchmark has no plan for it.
     fn alloc(&self, layout: Layout) -> NonNull<u8>;

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::arena::{bump_scope, bumpalo, own, typed_arena};
 use crate::fixed_size::heap::HeapObjects;
 use crate::fixed_size::{own as our_slab, own_list, sharded_slab, slab};
+use crate::local::{NewReap, Pool as OurPool};
 use crate::malloc::HeapAsGlobal;
 use crate::malloc::libc::Libc;
 use crate::placement::{self, Placement};
@@ -90,7 +91,7 @@ impl About {
     ) -> Self {
         let (tasks, fixed_size) = match kind {
             Kind::Malloc => (true, true),
-            Kind::Arena => (true, false),
+            Kind::Arena | Kind::Pool => (true, false),
             Kind::FixedSize => (false, true),
             Kind::Placement => (false, false),
         };
@@ -125,6 +126,8 @@ impl About {
 pub enum Kind {
     /// One by one, of any size.
     Malloc,
+    /// One by one, of any size, from what each thread has for itself.
+    Pool,
     /// Together, when their task ends.
     Arena,
     /// One by one, all of one size.
@@ -138,6 +141,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malloc => "malloc",
+            Self::Pool => "pool",
             Self::Arena => "arena",
             Self::FixedSize => "fixed size",
             Self::Placement => "placement",
@@ -251,6 +255,9 @@ impl fmt::Display for UnknownAllocator {
                 }
                 (Work::Tasks, _) | (Work::AnySize, Some(Kind::FixedSize)) => {
                     write!(f, "the allocator '{name}' serves objects of one size alone")?;
+                }
+                (Work::FixedSize, Some(Kind::Pool)) => {
+                    write!(f, "the allocator '{name}' is each thread's own")?;
                 }
                 (Work::FixedSize | Work::AnySize, _) => {
                     write!(f, "no object of the allocator '{name}' outlives its task")?;
@@ -440,6 +447,8 @@ registry! {
     row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::Calls>,
         any_size Rpmalloc, global HeapAsGlobal<malloc::rpmalloc::Calls>;
     row "allotment-arena" => own::New, tasks own::New;
+    row "allotment-reap" => NewReap, tasks NewReap;
+    row "allotment-pool" => OurPool, tasks OurPool, any_size OurPool, global OurPool;
     row "mmap-per-query" => own::MmapPerQuery, tasks own::MmapPerQuery;
     row "bumpalo" => bumpalo::New, tasks bumpalo::New;
     row "bumpalo-reset" => bumpalo::Reset, tasks bumpalo::Reset;
@@ -475,8 +484,8 @@ pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
     find(name, Work::Any)
 }
 
-/// Every allocator of this build, in the order of the tables: mallocs, arenas, those of objects of one size;
-/// then the placements.
+/// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, those of objects of one
+/// size; then the placements.
 pub fn known() -> &'static [About] {
     KNOWN
 }

@@ -51,8 +51,14 @@ impl PlacementVisitor for Name {
     }
 }
 
-const OURS: &[&str] =
-    &["allotment-arena", "allotment-slab", "allotment-slab-handle", "allotment-free-list"];
+const OURS: &[&str] = &[
+    "allotment-arena",
+    "allotment-reap",
+    "allotment-pool",
+    "allotment-slab",
+    "allotment-slab-handle",
+    "allotment-free-list",
+];
 const ARENAS_IN_RUST: &[&str] =
     &["mmap-per-query", "bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
 const STORES_IN_RUST: &[&str] =
@@ -105,7 +111,7 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
         let serves = (about.tasks, about.fixed_size.is_some());
         let expected = match about.kind {
             Kind::Malloc => (true, true),
-            Kind::Arena => (true, false),
+            Kind::Arena | Kind::Pool => (true, false),
             Kind::FixedSize => (false, true),
             Kind::Placement => (false, false),
         };
@@ -132,6 +138,8 @@ fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
     let text = with_fixed_size("bumpalo", Name).unwrap_err().to_string();
     assert!(text.contains("'bumpalo' outlives its task; known are "), "{text}");
     assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
+    let text = with_fixed_size("allotment-pool", Name).unwrap_err().to_string();
+    assert!(text.contains("'allotment-pool' is each thread's own; known are "), "{text}");
     let text = with_any_size("bumpalo", Name).unwrap_err().to_string();
     assert!(text.contains("no object of the allocator 'bumpalo' outlives its task"), "{text}");
     let text = with_any_size("slab", Name).unwrap_err().to_string();
@@ -221,6 +229,6 @@ fn the_origins_name_the_versions_that_are_built() {
     }
     // All but glibc, ours and their variants, the placements, the two of the C++ library and Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
-    let without = 8 + PLACEMENTS.len() + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
+    let without = 10 + PLACEMENTS.len() + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }

@@ -21,7 +21,7 @@ mod crew;
 pub mod fixed_size;
 pub mod global;
 pub mod grow;
-pub mod handler;
+mod handler;
 mod memory;
 mod mixed;
 pub mod objects;
@@ -29,7 +29,7 @@ pub mod query;
 pub mod random;
 pub mod run;
 mod sampled;
-pub mod scope;
+mod scope;
 mod sizes;
 mod team;
 #[cfg(test)]

@@ -96,7 +96,7 @@ fn rounds<A: AnySize>(remote: bool, threads: usize, rounds: usize, watch: &dyn W
         |worker: Worker<'_, '_>, mut seat| {
             let own = A::start();
             fill(&own, &mut seat.places, &seat.sizes);
-            let wall = worker.measured(|| match &mut seat.ring {
+            let work = || match &mut seat.ring {
                 None => {
                     for _ in 0..rounds {
                         // SAFETY: just filled.
@@ -109,7 +109,8 @@ fn rounds<A: AnySize>(remote: bool, threads: usize, rounds: usize, watch: &dyn W
                         replace_in_ring(&own, &mut seat.places, &seat.draws, rounds, next, last)
                     };
                 }
-            });
+            };
+            let wall = worker.measured(|| own.within(work));
             // SAFETY: the places are full, and not used after.
             (wall, unsafe { empty(&own, &seat.places) })
         },

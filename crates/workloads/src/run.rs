@@ -140,6 +140,8 @@ pub enum Unable {
     SeveralSizes,
     /// Its objects end with their task.
     OutlivingTasks,
+    /// Each thread has its own, and the workload has one for all.
+    Shared,
     /// What its tasks free one by one makes room for nothing.
     FreesWithinTasks,
     /// Only their own threads may free its objects.
@@ -171,6 +173,7 @@ impl fmt::Display for Unable {
             Self::AnySize => "it has no objects of any size",
             Self::SeveralSizes => "it serves objects of one size alone",
             Self::OutlivingTasks => "its objects end with their task",
+            Self::Shared => "each thread has its own",
             Self::FreesWithinTasks => "it takes nothing back before its task ends",
             Self::FreesElsewhere => "only the thread that allocated an object may free it",
             Self::Global => "it can't be a program's global allocator",
@@ -223,6 +226,7 @@ pub fn can_run(workload: &Workload, allocator: &About, threads: usize) -> Result
         Kind::FixedSize(shape) => shape,
     };
     match allocator.fixed_size {
+        None if allocator.lasting.is_some() => Err(Unable::Shared),
         None => Err(Unable::OutlivingTasks),
         _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
             Err(Unable::ManyStructures)
@@ -483,6 +487,7 @@ mod tests {
         assert_eq!(refused("scope-exit", 1, "typed-arena"), Unable::AnySize);
         assert_eq!(refused("handler", 1, "bumpalo"), Unable::Global);
         assert_eq!(refused("handler", 1, "compact-copy"), Unable::Allocator);
+        assert_eq!(refused("pair", 1, "allotment-pool"), Unable::Shared);
         assert_eq!(refused("pair", 2, "slab"), Unable::SeveralThreads);
         assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unable::EveryLayout);
         assert_eq!(refused("tree-8", 1, "slab"), Unable::EveryLayout);
