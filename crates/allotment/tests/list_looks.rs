@@ -211,6 +211,24 @@ fn a_list_that_has_shrunk_takes_small_slabs_again() {
 }
 
 #[test]
+fn a_list_that_has_shrunk_takes_no_more_than_it_holds() {
+    if skipped() {
+        return;
+    }
+    // The first objects first: what stays at the end is one of the later slabs.
+    for count in [10_000, 20_000, 32_000, 100_000] {
+        let list = RawFreeList::builder(layout(64, 8)).build();
+        free_all(&list, stamped(&list, count));
+        let held = list.statistics().held_bytes as usize;
+        let objects = stamped(&list, held / 64);
+        let statistics = list::assert_exact(&list, held / 64, None);
+        assert!(statistics.held_bytes as usize <= 2 * held, "{statistics:?} after {held}");
+        free_all(&list, objects);
+        list::assert_empties(&list);
+    }
+}
+
+#[test]
 fn a_list_that_grew_again_within_its_slabs_looks_again() {
     if skipped() {
         return;

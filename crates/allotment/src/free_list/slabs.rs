@@ -16,7 +16,9 @@ use super::raw::{Link, RawFreeList};
 use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunks::Chunks;
-use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, align_up, checked_align_up, chunk_bytes_for};
+use crate::memory::layout::{
+    CACHE_LINE, MAX_GROWTH, MIN_CHUNK, align_up, checked_align_up, chunk_bytes_for,
+};
 use crate::memory::release::Release;
 use crate::statistics::printable;
 
@@ -167,8 +169,7 @@ impl RawFreeList {
         let chunk_align = self.settings.source.chunk_align();
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
         let chunks = self.chunks();
-        // A list that has shrunk begins to double where it is, not where it was.
-        let grown = self.grown.get().min(self.record.held_bytes.get() as usize);
+        let grown = self.grown_to();
         let (taken, align) = match chunks.take(need, grown) {
             // What is spare may be what the budget or the source lacks.
             Err(_) if self.give_spare_back(0) > 0 => chunks.take(need, grown)?,
@@ -214,6 +215,13 @@ impl RawFreeList {
             self.taken_again();
         }
         Ok(())
+    }
+
+    /// The size that the next slab is twice of. A list that has shrunk doubles what it holds, not what it once had: slabs
+    /// that doubled from the smallest hold almost twice the last one.
+    fn grown_to(&self) -> usize {
+        let (held, grown) = (self.record.held_bytes.get() as usize, self.grown.get());
+        if held + MIN_CHUNK < 2 * grown { held / 2 } else { grown }
     }
 
     /// Goes on with a spare slab, if one has room for so many objects.
