@@ -533,14 +533,16 @@ impl<S: Supply> Blocks<S> {
         })
     }
 
-    /// What is kept was reserved for nobody any more.
+    /// What was reserved is kept for nobody any more.
     pub(super) fn unreserve(&self) {
-        let mut next = self.spare.get();
-        while let Some(chunk) = NonNull::new(next) {
-            // SAFETY: a chunk of our list (invariant 1).
-            let header = unsafe { chunk.as_ref() };
-            header.stays.set(false);
-            next = header.next.get();
+        for list in [&self.chunks, &self.spare] {
+            let mut next = list.get();
+            while let Some(chunk) = NonNull::new(next) {
+                // SAFETY: a chunk of our list (invariant 1).
+                let header = unsafe { chunk.as_ref() };
+                header.stays.set(false);
+                next = header.next.get();
+            }
         }
     }
 
@@ -641,8 +643,11 @@ impl<S: Supply> Blocks<S> {
         self.held.get()
     }
 
-    /// Accounts under another record from now on.
+    /// Accounts under another record from now on, as if nothing had been held before.
     pub(super) fn account_under(&mut self, record: &'static Record) {
+        record.held_bytes.set(0);
+        record.peak_held_bytes.set(0);
+        record.source_calls.set(0);
         record.hold(self.held.get());
         record.chunks.set(self.pieces.get() as u64);
         self.record = record;

@@ -420,8 +420,8 @@ impl Core {
         }
         let held = blocks.held();
         // SAFETY: nothing is live.
-        unsafe { blocks.clear(None) };
-        held
+        unsafe { blocks.clear(Some(0)) };
+        held - blocks.held()
     }
 
     /// The thread has left the pool: gives memory back that holds nothing, beyond so many bytes.
@@ -500,7 +500,8 @@ impl Core {
         // SAFETY: the caller's block, of at least a step.
         unsafe { remote.write(Remote { next: ptr::null_mut(), class }) };
         let mine = CURRENT.with(Cell::get);
-        if mine.is_null() {
+        // A large block waits for no others: it may be any number of bytes.
+        if mine.is_null() || class == LARGE {
             // SAFETY: as written above.
             return unsafe { self.push_remote(remote.as_ptr(), remote.as_ptr()) };
         }
@@ -569,17 +570,23 @@ impl Core {
         }
     }
 
+    /// Ends the blocks of a pool that has ended, under the lock, if nothing lives; whether that is so.
+    pub(super) fn end_watched(blocks: &Blocks<FromRegion>) -> bool {
+        let empty = blocks.live().0 == 0;
+        if empty {
+            // SAFETY: nothing is live.
+            unsafe { blocks.clear(None) };
+            blocks.watch.as_deref().expect("watched").end();
+            blocks.record.release();
+        }
+        empty
+    }
+
     fn free_watched(&self, block: NonNull<u8>, layout: Layout) {
         let last = self.watched(|blocks, ended| {
             // A pool that ended let nothing rest: what is freed now is not handed out again.
             blocks.watch.as_deref().expect("watched").free(blocks, block, layout);
-            let last = *ended && blocks.live().0 == 0;
-            if last {
-                // SAFETY: nothing is live.
-                unsafe { blocks.clear(None) };
-                blocks.record.release();
-            }
-            last
+            *ended && Self::end_watched(blocks)
         });
         if last {
             self.life.end(|_| true);

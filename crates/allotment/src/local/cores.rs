@@ -2,14 +2,14 @@
 //!
 //! The invariants are those of core.rs, and this one:
 //!
-//! 1. A core whose number is on the stack is on it once, and `stacked` says so until a pool adopts it. One that is parked under a
-//!    budget is not on it before it is empty: its chunks are charged.
+//! 1. A core whose number is on a stack is there once, on one of the two, and `stacked` says so until a pool adopts it. One that
+//!    is parked under a budget is on none before it is empty: its chunks are charged.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::blocks::Growth;
-use super::core::{Core, Making, PASSTHROUGH, WATCHED, token};
+use super::core::{CURRENT, Core, Making, PASSTHROUGH, WATCHED, token};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::lifo::{Lifo, Links};
 use crate::memory::os;
@@ -32,6 +32,7 @@ impl Core {
                 if !plain {
                     // What was kept is charged to no budget.
                     blocks.give_spare();
+                    blocks.account_under(record);
                 }
                 core
             }
@@ -62,19 +63,19 @@ impl Core {
     /// The calling thread owns the core, and doesn't use it any more.
     pub(super) unsafe fn end(&self, keep: usize) {
         self.push_outgoing();
+        // A process that exits inside of the pool may end it there; what runs after that is in none.
+        CURRENT.with(|current| {
+            if ptr::eq(current.get(), self) {
+                current.set(ptr::null());
+            }
+        });
         self.thread.store(0, Ordering::Relaxed);
         self.reference.store(0, Ordering::Relaxed);
         if self.is_watched() {
             let empty = self.watched(|blocks, ended| {
                 blocks.watch.as_deref().expect("watched").end_rest(blocks);
                 *ended = true;
-                let empty = blocks.live().0 == 0;
-                if empty {
-                    // SAFETY: nothing is live.
-                    unsafe { blocks.clear(None) };
-                    blocks.record.release();
-                }
-                empty
+                Self::end_watched(blocks)
             });
             if empty {
                 self.life.end(|_| true);
@@ -83,19 +84,20 @@ impl Core {
             return;
         }
         // SAFETY: passed on to the caller.
-        let has_budget = unsafe { self.blocks() }.supply.budget.is_some();
+        let blocks = unsafe { self.blocks() };
+        let has_budget = blocks.supply.budget.is_some();
+        blocks.unreserve();
         // Whoever empties it later leaves it to us to stack it, unless it has a budget: then nobody may adopt it before.
         self.stacked.set(!has_budget);
-        let mut first = true;
+        let (mut first, mut empty) = (true, false);
         self.life.end(|list| {
             // SAFETY: passed on to the caller; later the state of its life gives us the core.
             unsafe {
                 self.put_back(list);
                 let blocks = self.blocks();
-                let empty = blocks.live().0 == 0;
+                empty = blocks.live().0 == 0;
                 if empty {
                     blocks.clear((!has_budget).then_some(keep));
-                    blocks.unreserve();
                     blocks.record.release();
                 } else if first {
                     blocks.sweep();
@@ -107,7 +109,8 @@ impl Core {
         if has_budget {
             self.stack_if_empty();
         } else {
-            STACK.push(&Cores, self.number);
+            let stack = if empty { &EMPTY_ONES } else { &PARKED_ONES };
+            stack.push(&Cores, self.number);
         }
     }
 
@@ -118,17 +121,24 @@ impl Core {
             let stacked = self.stacked.replace(true);
             self.life.release_empty();
             if !stacked {
-                STACK.push(&Cores, self.number);
+                EMPTY_ONES.push(&Cores, self.number);
             }
         }
     }
 
-    /// An ended pool's core, and whether it was parked; only an empty one unless `parked` will do.
+    /// An ended pool's core, and whether it was parked; only an empty one unless `parked` will do. Then those in which
+    /// something lived come first, so that it gets company.
     fn pop(parked: bool) -> Option<(&'static Self, bool)> {
+        let stacks =
+            if parked { [&PARKED_ONES, &EMPTY_ONES] } else { [&EMPTY_ONES, &PARKED_ONES] };
+        stacks.into_iter().find_map(|stack| Self::pop_from(stack, parked))
+    }
+
+    fn pop_from(stack: &Lifo, parked: bool) -> Option<(&'static Self, bool)> {
         // Cores that won't do go back in the end.
         let mut unfit: Option<&'static Self> = None;
         let found = loop {
-            let Some(number) = STACK.pop(&Cores) else { break None };
+            let Some(number) = stack.pop(&Cores) else { break None };
             let core = Cores::core(number);
             if core.life.adopt_empty() {
                 break Some((core, false));
@@ -137,20 +147,22 @@ impl Core {
                 break Some((core, true));
             }
             if let Some(other) = unfit.replace(core) {
-                STACK.push(&Cores, other.number);
+                stack.push(&Cores, other.number);
                 break None;
             }
         };
         if let Some(core) = unfit {
-            STACK.push(&Cores, core.number);
+            stack.push(&Cores, core.number);
         }
         found
     }
 
     fn issue(growth: Growth, record: &'static Record) -> Result<&'static Self, AllocError> {
-        let number = ISSUED.fetch_add(1, Ordering::Relaxed);
         let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<Self>());
-        let slot = CORES.get(number as usize).ok_or(refused)?;
+        let next = |issued: u32| (issued < MAX_CORES as u32).then_some(issued + 1);
+        let number = ISSUED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let number = number.map_err(|_| refused)?;
+        let slot = &CORES[number as usize];
         let size = size_of::<Self>().next_multiple_of(os::page_size());
         // The number is lost when this fails: a number, and no memory.
         let core = os::map(size, align_of::<Self>())?.cast::<Self>();
@@ -170,8 +182,10 @@ impl Core {
 const MAX_CORES: usize = 1 << 16;
 static CORES: [AtomicPtr<Core>; MAX_CORES] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CORES];
 static ISSUED: AtomicU32 = AtomicU32::new(0);
-/// Cores that ended pools left.
-static STACK: Lifo = Lifo::new();
+/// Cores that ended pools left with nothing that lived.
+static EMPTY_ONES: Lifo = Lifo::new();
+/// Cores that ended pools left parked; some may be empty meanwhile.
+static PARKED_ONES: Lifo = Lifo::new();
 
 struct Cores;
 

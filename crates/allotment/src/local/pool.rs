@@ -4,7 +4,7 @@ use core::alloc::Layout;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::Pin;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
 use super::blocks::Growth;
@@ -102,6 +102,8 @@ impl LocalPool {
     }
 
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
+        // A pool that the thread is in may end before the new one.
+        let _outside = Entered::new(ptr::null());
         let passthrough = tools::passthrough();
         let watch = if passthrough {
             None
@@ -214,8 +216,12 @@ impl LocalPool {
         struct Leave<'p>(&'p LocalPool, Entered);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
-                if self.1.before().is_null() {
-                    self.0.left();
+                let Self(pool, entered) = self;
+                if !ptr::eq(entered.before(), pool.core) {
+                    pool.core.push_outgoing();
+                }
+                if entered.before().is_null() {
+                    pool.left();
                 }
             }
         }
@@ -242,7 +248,6 @@ impl LocalPool {
 
     /// The thread is in no pool any more.
     fn left(&self) {
-        self.core.push_outgoing();
         // SAFETY: as in `alloc_or`.
         unsafe { self.core.settle(self.kept()) };
     }

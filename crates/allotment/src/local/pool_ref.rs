@@ -10,7 +10,8 @@ use crate::error::{AllocError, ErrorKind, Report};
 
 /// A pool, or the global heap, as an object knows it: eight bytes, good on any thread and for ever.
 ///
-/// - Allocating takes from the pool on the pool's own thread while it lives, else from the global heap.
+/// - Allocating takes from the pool on the pool's own thread while it lives, else from the global heap; from there also where the
+///   range of addresses that all pools share is used up, or could not be had. What a budget refuses stays refused.
 /// - Freeing and growing find the owner by the block's address, whatever the reference says; from any thread, at any time.
 ///
 /// So what is made in a pool may be sent to other threads and outlive it; there it grows on the global heap.
@@ -88,7 +89,10 @@ impl PoolRef {
     fn alloc_slowly(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         match self.usable() {
             // SAFETY: the calling thread has it.
-            Some(core) => unsafe { core.alloc::<Report>(layout) },
+            Some(core) => match unsafe { core.alloc::<Report>(layout) } {
+                Err(error) if is_out_of_addresses(error) => global_alloc(layout),
+                done => done,
+            },
             None => global_alloc(layout),
         }
     }
@@ -132,15 +136,24 @@ impl PoolRef {
                 return global_resize(block, old, new_size);
             };
             if owner.is_mine() {
-                return owner.resize(block, old, new_size);
+                match owner.resize(block, old, new_size) {
+                    Err(error) if is_out_of_addresses(error) => {}
+                    done => return done,
+                }
             }
             let fresh =
                 self.try_alloc_layout(Layout::from_size_align_unchecked(new_size, old.align()))?;
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
-            owner.free_remote(block, old);
+            free_pooled(owner, block, old);
             Ok(fresh)
         }
     }
+}
+
+/// Whether pools have no memory, while the global heap may have some: the range of all pools is used up, or the process may
+/// have none.
+fn is_out_of_addresses(error: AllocError) -> bool {
+    matches!(error.kind(), ErrorKind::SourceRefused | ErrorKind::System(_))
 }
 
 /// Frees a block of a pool.

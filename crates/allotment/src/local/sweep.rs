@@ -37,6 +37,10 @@ impl<S: Supply> Blocks<S> {
         let held = self.held();
         self.give_spare();
         if self.watch.is_some() {
+            if self.live().0 == 0 {
+                // SAFETY: nothing is live.
+                unsafe { self.clear(Some(0)) };
+            }
             return held - self.held();
         }
         let mut each = self.each_chunk();

@@ -36,7 +36,7 @@ struct Object {
     rests: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Books {
     objects: HashMap<usize, Object>,
     resting: VecDeque<NonNull<u8>>,
@@ -120,7 +120,9 @@ impl Watch {
             // Before anything else changes: the books' own memory may be refused too.
             let mut books = self.books.borrow_mut();
             books.objects.try_reserve(1).map_err(refused)?;
-            books.resting.try_reserve(1).map_err(refused)?;
+            // A free must not ask for memory.
+            let resting = (RESTING + 1).saturating_sub(books.resting.len());
+            books.resting.try_reserve(resting).map_err(refused)?;
         }
         let block = if self.mode == Mode::Passthrough {
             self.alloc_by_malloc(blocks, layout)?
@@ -267,6 +269,11 @@ impl Watch {
         books.objects.clear();
         books.bytes = 0;
         self.range.open(core::ptr::null_mut(), core::ptr::null_mut());
+    }
+
+    /// No block comes or goes any more, and none is there: the books' memory goes.
+    pub(super) fn end(&self) {
+        *self.books.borrow_mut() = Books::default();
     }
 
     fn check_untouched(&self, block: NonNull<u8>, layout: Layout, whole: usize) {

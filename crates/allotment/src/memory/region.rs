@@ -150,7 +150,8 @@ fn gap(taken: u64, bits: usize) -> Option<u32> {
 /// Claims at most 64 granules, all of one word.
 fn claim_few(words: usize, granules: usize) -> Option<usize> {
     let from = FIRST_FREE.load(Ordering::Relaxed).min(words);
-    for index in from..words {
+    // The hint may be too high: whoever raises it may come after somebody who gave granules back below it.
+    for index in (from..words).chain(0..from) {
         let bits = word(index);
         let mut taken = bits.load(Ordering::Relaxed);
         while let Some(shift) = gap(taken, granules) {

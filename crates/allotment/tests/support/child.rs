@@ -85,6 +85,12 @@ impl Child {
         text
     }
 
+    /// How the child exits, and what it printed.
+    pub fn exits(self) -> (Option<i32>, String) {
+        let output = self.output();
+        (output.status.code(), text(&output))
+    }
+
     /// The child must end by an abort. Gives what it printed on standard error.
     pub fn aborts(self) -> String {
         let output = self.output();

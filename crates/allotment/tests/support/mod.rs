@@ -14,6 +14,8 @@ pub mod layout_checks;
 pub mod list;
 pub mod list_program;
 pub mod model;
+#[cfg(test)]
+pub mod pool_program;
 pub mod program;
 pub mod setup;
 pub mod slab;

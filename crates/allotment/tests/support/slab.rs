@@ -46,7 +46,7 @@ impl Object {
     /// Stamps a slot that was allocated just now. Numbers are the caller's to keep apart.
     pub fn stamp(start: NonNull<u8>, layout: Layout, number: u64) -> Self {
         assert_eq!(start.addr().get() % layout.align(), 0, "{start:?} is aligned");
-        let object = Self { start, size: layout.size(), number };
+        let object = Self::claim(start, layout, number);
         for index in 0..object.words() {
             // SAFETY: a word inside of a live object of this size.
             unsafe { start.cast::<u64>().add(index).write_unaligned(object.word(index)) };
@@ -56,6 +56,11 @@ impl Object {
             unsafe { start.add(index).write(object.word(index) as u8) };
         }
         object
+    }
+
+    /// What was stamped with this number before, or the beginning of it, of a multiple of eight bytes.
+    pub fn claim(start: NonNull<u8>, layout: Layout, number: u64) -> Self {
+        Self { start, size: layout.size(), number }
     }
 
     fn words(&self) -> usize {

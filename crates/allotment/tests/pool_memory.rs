@@ -1,0 +1,380 @@
+//! What a pool holds, what it gives back, what it leaves to the next one. Each claim is checked in a process of its own, in
+//! which no other test has pools.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::alloc::{GlobalAlloc, System};
+use std::collections::VecDeque;
+use std::sync::Barrier;
+
+use allotment::{Budget, ErrorKind, LocalPool, PoolRef, Release, Routed};
+use support::child::{self, Child};
+use support::list::under_a_tool;
+use support::slab::layout;
+
+/// The system's, with the bytes in use.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: passed on to the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: passed on to the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: passed on to the caller.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static GLOBAL: Routed<Counting> = Routed::new(Counting);
+
+const WORDS: Layout = Layout::new::<[u64; 8]>();
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// Runs `body` in a process of its own.
+fn alone(test: &str, body: impl FnOnce()) {
+    if child::is(test) {
+        return body();
+    }
+    if under_a_tool() {
+        return println!(
+            "skipped under a memory tool: a watched pool keeps chunks while something is live"
+        );
+    }
+    Child::new(test, test).succeeds();
+}
+
+/// A block that may go to other threads.
+struct Block(NonNull<u8>, Layout);
+
+// SAFETY: whoever has it may free it.
+unsafe impl Send for Block {}
+
+impl Block {
+    fn of(pool: &LocalPool, layout: Layout) -> Self {
+        Self(pool.alloc_layout(layout), layout)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: a pool's, freed once.
+        unsafe { PoolRef::free_anywhere(self.0, self.1) }
+    }
+}
+
+/// What the report says that the pools of this name hold.
+fn reported(name: &str) -> Vec<u64> {
+    let report = allotment::report();
+    let pools = report.allocators.iter().filter(|one| one.name == name);
+    pools.map(|one| one.statistics.held_bytes).collect()
+}
+
+#[test]
+fn what_was_reserved_stays_over_a_trim_whether_the_pool_is_empty_or_not() {
+    alone("what_was_reserved_stays_over_a_trim_whether_the_pool_is_empty_or_not", || {
+        let pool = LocalPool::with_reserved(4 * MIB);
+        let held = pool.statistics().held_bytes;
+        assert_eq!(pool.trim(), 0);
+        assert_eq!(pool.statistics().held_bytes, held);
+        let block = Block::of(&pool, layout(MIB, 8));
+        assert_eq!(pool.trim(), 0);
+        drop(block);
+        assert_eq!(pool.trim(), 0);
+        assert_eq!(pool.statistics().held_bytes, held);
+        // It is still of use.
+        let calls = pool.statistics().source_calls;
+        let blocks: Vec<_> = (0..4 * MIB / 64).map(|_| Block::of(&pool, WORDS)).collect();
+        assert_eq!(pool.statistics().source_calls, calls);
+        drop(blocks);
+    });
+}
+
+#[test]
+fn an_ended_pool_leaves_at_most_256_kib_to_the_next_one() {
+    alone("an_ended_pool_leaves_at_most_256_kib_to_the_next_one", || {
+        for reserved in [0, 100 * KIB, 16 * MIB] {
+            for release in [Release::Adaptive, Release::Keep(usize::MAX), Release::AtOnce] {
+                let builder = LocalPool::builder().release(release);
+                let pool = builder.reserved(reserved).build();
+                drop((0..20_000).map(|_| Block::of(&pool, WORDS)).collect::<Vec<_>>());
+                assert!(pool.statistics().held_bytes > MIB as u64);
+                drop(pool);
+                let most = if release == Release::AtOnce { 0 } else { 256 * KIB as u64 };
+                let next = LocalPool::new().statistics();
+                assert!(next.held_bytes <= most, "{reserved} {release:?} {next:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_pool_that_ends_keeps_no_memory_that_was_reserved_if_nothing_lives_in_it() {
+    alone("a_pool_that_ends_keeps_no_memory_that_was_reserved_if_nothing_lives_in_it", || {
+        let pool = LocalPool::builder().name("ended").reserved(16 * MIB).build();
+        let small: Vec<_> = (0..1000).map(|_| Block::of(&pool, WORDS)).collect();
+        let large = Block::of(&pool, layout(200 * KIB, 8));
+        drop(small);
+        drop(pool);
+        assert_eq!(reported("ended"), [256 * KIB as u64], "what the large block lies in");
+        drop(large);
+        assert!(reported("ended").is_empty());
+    });
+}
+
+#[test]
+fn a_pool_that_ends_while_blocks_live_keeps_their_chunks_alone() {
+    alone("a_pool_that_ends_while_blocks_live_keeps_their_chunks_alone", || {
+        let budget = Budget::new(usize::MAX);
+        for budget in [None, Some(&budget)] {
+            let mut builder = LocalPool::builder().name("ended").increment(1);
+            if let Some(budget) = budget {
+                builder = builder.budget(budget);
+            }
+            let pool = builder.build();
+            let mut blocks: Vec<_> = (0..50_000).map(|_| Block::of(&pool, WORDS)).collect();
+            let last = blocks.pop().expect("many");
+            let some = blocks.split_off(25_000);
+            drop(blocks);
+            drop(some);
+            drop(pool);
+            assert_eq!(reported("ended"), [64 * KIB as u64]);
+            assert!(budget.is_none_or(|budget| budget.used() == 64 * KIB));
+            drop(last);
+            assert!(reported("ended").is_empty());
+            assert!(budget.is_none_or(|budget| budget.used() == 0));
+        }
+    });
+}
+
+#[test]
+fn what_another_pool_left_is_in_no_figure_of_one_with_a_budget() {
+    alone("what_another_pool_left_is_in_no_figure_of_one_with_a_budget", || {
+        let pool = LocalPool::builder().initial(256 * KIB).build();
+        drop(Block::of(&pool, WORDS));
+        drop(pool);
+        let pool = LocalPool::builder().maximum(64 * KIB).build();
+        assert_eq!(pool.statistics(), allotment::Statistics::default());
+        drop(Block::of(&pool, WORDS));
+        assert_eq!(pool.statistics().peak_held_bytes, 64 * KIB as u64);
+    });
+}
+
+#[test]
+fn a_pool_that_takes_over_what_lives_of_an_ended_one_counts_it() {
+    alone("a_pool_that_takes_over_what_lives_of_an_ended_one_counts_it", || {
+        let pool = LocalPool::builder().name("first").build();
+        let block = Block::of(&pool, WORDS);
+        drop(pool);
+        let next = LocalPool::builder().name("second").build();
+        assert!(reported("first").is_empty());
+        let statistics = next.statistics();
+        assert_eq!((statistics.live_objects, statistics.live_bytes), (1, 64));
+        assert_eq!((statistics.chunks, statistics.held_bytes), (1, 64 * KIB as u64));
+        // It fills the same chunk.
+        let mine = Block::of(&next, WORDS);
+        assert_eq!(mine.0.addr().get() / (64 * KIB), block.0.addr().get() / (64 * KIB));
+        assert_eq!(next.statistics().chunks, 1);
+        drop((block, mine));
+        assert_eq!(next.trim(), 64 * KIB);
+    });
+}
+
+#[test]
+fn a_pool_with_a_budget_takes_over_nothing_that_lives() {
+    alone("a_pool_with_a_budget_takes_over_nothing_that_lives", || {
+        let mut kept = Vec::new();
+        for round in 0..20 {
+            let pool = LocalPool::builder().maximum(MIB).build();
+            assert_eq!(pool.statistics().live_objects, 0);
+            kept.push(Block::of(&pool, WORDS));
+            let plain = LocalPool::new();
+            // Of plain pools alone.
+            assert_eq!(plain.statistics().live_objects, round);
+            kept.push(Block::of(&plain, WORDS));
+        }
+    });
+}
+
+#[test]
+fn a_large_block_is_not_kept_waiting_by_a_thread_that_stays_in_its_pool() {
+    alone("a_large_block_is_not_kept_waiting_by_a_thread_that_stays_in_its_pool", || {
+        let pool = LocalPool::new();
+        let (small, large) = (Block::of(&pool, WORDS), Block::of(&pool, layout(8 * MIB, 8)));
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                LocalPool::new().enter(|| {
+                    drop(small);
+                    both.wait();
+                    both.wait();
+                    drop(large);
+                    both.wait();
+                    both.wait();
+                });
+            });
+            both.wait();
+            let first = pool.statistics().live_objects;
+            both.wait();
+            both.wait();
+            let second = pool.statistics().live_objects;
+            both.wait();
+            assert_eq!((first, second), (2, 1), "the small one waits for others");
+        });
+        assert_eq!(pool.statistics().live_objects, 0);
+    });
+}
+
+#[test]
+fn blocks_of_other_pools_wait_no_longer_than_the_inner_pool_is_entered() {
+    alone("blocks_of_other_pools_wait_no_longer_than_the_inner_pool_is_entered", || {
+        let pool = LocalPool::new();
+        let blocks: Vec<_> = (0..3).map(|_| Block::of(&pool, WORDS)).collect();
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (outer, inner) = (LocalPool::new(), LocalPool::new());
+                outer.enter(|| {
+                    inner.enter(|| drop(blocks));
+                    both.wait();
+                    both.wait();
+                });
+            });
+            both.wait();
+            let live = pool.statistics().live_objects;
+            both.wait();
+            assert_eq!(live, 0);
+        });
+    });
+}
+
+#[test]
+fn pools_of_two_kinds_in_turn_find_what_ended_ones_left() {
+    alone("pools_of_two_kinds_in_turn_find_what_ended_ones_left", || {
+        let budget = Budget::new(usize::MAX);
+        let mut escaped = VecDeque::new();
+        // More than there may be pools at a time.
+        for _ in 0..70_000 {
+            drop(LocalPool::builder().budget(&budget).build());
+            let pools = [LocalPool::new(), LocalPool::new()];
+            escaped.extend(pools.iter().map(|pool| Block::of(pool, WORDS)));
+            while escaped.len() > 20 {
+                escaped.pop_front();
+            }
+        }
+    });
+}
+
+#[test]
+fn more_than_65_536_pools_at_a_time_are_a_typed_error() {
+    alone("more_than_65_536_pools_at_a_time_are_a_typed_error", || {
+        let mut pools: Vec<_> = (0..65_536).map(|_| LocalPool::new()).collect();
+        for _ in 0..3 {
+            assert_eq!(LocalPool::try_new().unwrap_err().kind(), ErrorKind::SourceRefused);
+        }
+        let last = pools.last().expect("many");
+        drop(Block::of(last, WORDS));
+        pools.truncate(10);
+        assert!(LocalPool::try_new().is_ok());
+        drop(pools);
+        drop((0..65_536).map(|_| LocalPool::new()).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn the_books_of_a_hardened_pool_go_with_it() {
+    alone("the_books_of_a_hardened_pool_go_with_it", || {
+        let before = IN_USE.load(Ordering::Relaxed);
+        let pool = LocalPool::builder().hardened(true).build();
+        let mut blocks: Vec<_> = (0..20_000).map(|_| Block::of(&pool, WORDS)).collect();
+        let last = blocks.pop();
+        drop(blocks);
+        assert!(IN_USE.load(Ordering::Relaxed) > before + 100_000);
+        drop(pool);
+        drop(last);
+        let after = IN_USE.load(Ordering::Relaxed);
+        assert!(after < before + 10_000, "{before} {after}");
+    });
+}
+
+#[test]
+fn a_pool_that_is_made_inside_of_another_takes_no_memory_from_it() {
+    alone("a_pool_that_is_made_inside_of_another_takes_no_memory_from_it", || {
+        let outer = LocalPool::new();
+        let inner = outer.enter(|| LocalPool::builder().hardened(true).build());
+        assert_eq!(outer.statistics().live_objects, 0);
+        drop(outer);
+        drop(Block::of(&inner, WORDS));
+    });
+}
+
+#[test]
+fn a_reservation_that_is_refused_leaves_nothing() {
+    alone("a_reservation_that_is_refused_leaves_nothing", || {
+        let budget = Budget::new(MIB);
+        for bytes in [MIB, 1 << 40, isize::MAX as usize, usize::MAX] {
+            for hardened in [false, true] {
+                let builder =
+                    LocalPool::builder().name("refused").reserved(bytes).hardened(hardened);
+                let error = builder.clone().budget(&budget).try_build().unwrap_err();
+                let expected = if bytes < 1 << 62 {
+                    ErrorKind::BudgetExceeded
+                } else {
+                    ErrorKind::SizeOverflow
+                };
+                assert_eq!(error.kind(), expected, "{bytes}");
+                assert!(bytes == MIB || builder.try_build().is_err());
+                assert_eq!(budget.used(), 0);
+                assert!(reported("refused").is_empty());
+            }
+        }
+        let pool = LocalPool::builder().reserved(MIB - 64).budget(&budget).build();
+        assert_eq!(budget.used() as u64, pool.statistics().held_bytes);
+    });
+}
+
+thread_local! {
+    /// Dropped after `POOL`, before which it is made.
+    static WITNESS: Witness = const { Witness };
+    static POOL: LocalPool = LocalPool::new();
+}
+
+struct Witness;
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        // A pool that has ended is nobody's.
+        let boxed = Box::new(7);
+        eprintln!("from a pool: {}", LocalPool::any_holds(&raw const *boxed));
+    }
+}
+
+#[test]
+fn a_process_that_exits_inside_of_a_pool_is_in_none_once_that_has_ended() {
+    let test = "a_process_that_exits_inside_of_a_pool_is_in_none_once_that_has_ended";
+    if child::is(test) {
+        WITNESS.with(|_| ());
+        POOL.with(|pool| {
+            let end =
+                || std::process::exit(i32::from(LocalPool::any_holds(&raw const *Box::new(7))));
+            // The pool has a free block of this size.
+            pool.enter(|| drop(Box::new(7)));
+            pool.enter(end)
+        });
+    }
+    let (code, text) = Child::new(test, test).exits();
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("from a pool: false"), "{text}");
+}
