@@ -52,6 +52,9 @@ pub(super) trait Supply {
     /// Each came from this supply, is given back once, and nothing refers to it any more.
     unsafe fn give(&self, pieces: &mut dyn Iterator<Item = Piece>, total: usize) -> usize;
 
+    /// Whether a budget says how many bytes there are.
+    fn is_limited(&self) -> bool;
+
     /// Charges bytes that come from elsewhere.
     fn charge(&self, bytes: usize) -> Result<(), AllocError>;
 
@@ -92,6 +95,8 @@ pub(super) struct Growth {
     pub initial: usize,
     /// The bytes of each further one; if there is none, each is twice the one before, up to 1 MiB.
     pub increment: Option<usize>,
+    /// The bytes of freed large blocks that wait for the next ones, at most.
+    pub large_kept: usize,
 }
 
 /// Blocks of any layout, one by one or all at once. The lists come first.
@@ -143,20 +148,12 @@ impl<S: Supply> Blocks<S> {
         match common_class_of(layout) {
             Some(class) => match self.lists.take(class) {
                 Some(block) => Ok(block),
-                None => self.alloc_new::<F>(class, layout),
+                // Inlined too: in a piece of work's own reap half of the blocks are new.
+                None => match self.lists.carve_common(class) {
+                    Some(block) => Ok(block),
+                    None => self.alloc_others::<F>(layout),
+                },
             },
-            None => self.alloc_others::<F>(layout),
-        }
-    }
-
-    #[inline(never)]
-    fn alloc_new<F: OnFailure>(
-        &self,
-        class: Class,
-        layout: Layout,
-    ) -> Result<NonNull<u8>, F::Error> {
-        match self.lists.carve_common(class) {
-            Some(block) => Ok(block),
             None => self.alloc_others::<F>(layout),
         }
     }
@@ -245,8 +242,10 @@ impl<S: Supply> Blocks<S> {
     /// A block to copy another one to. One that grows beyond the classes gets room to grow again: it may well double
     /// once more, and what it doesn't use is not touched.
     pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
-        if self.watch.is_none() && new.size() > old.size() && class_of(new).is_none() {
-            return self.alloc_large(new, new.size().saturating_mul(2));
+        let grows = new.size() > old.size() && class_of(new).is_none();
+        if grows && self.watch.is_none() && !self.supply.is_limited() {
+            let room = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
+            return self.alloc_large(new, new.size().saturating_mul(room));
         }
         self.alloc::<Report>(new)
     }
@@ -287,9 +286,9 @@ impl<S: Supply> Blocks<S> {
     ) -> bool {
         match (from, to) {
             // SAFETY: passed on to the caller.
-            (Some(from), Some(to)) => {
-                align <= STEP && unsafe { self.lists.resize_last(block, from, to) }
-            }
+            (Some(from), Some(to)) if align <= STEP => unsafe {
+                self.lists.resize_last(block, from, to)
+            },
             (None, None) => {
                 // SAFETY: a large block has its header before it (invariant 2).
                 let header = unsafe { block.cast::<Header>().sub(1).as_ref() };
@@ -312,7 +311,7 @@ impl<S: Supply> Blocks<S> {
     pub(super) fn grow(&self, class: Class) -> Result<(), AllocError> {
         let need = chunk_bytes_for(HEADER, size_of(class), align_of(class), self.supply.align())
             .expect("a class is small");
-        let chunk = match self.take_spare(need) {
+        let chunk = match self.take_spare(need, usize::MAX) {
             Some(chunk) => chunk,
             None => {
                 let first = self.grown.get() == 0;
@@ -347,21 +346,17 @@ impl<S: Supply> Blocks<S> {
                 None => self.lists.open(first, end),
             }
         }
-        self.note_live();
+        self.note_live_if_named();
     }
 
     /// Notes a piece, with its header at this address in it.
     fn hold(&self, piece: Piece, at: NonNull<u8>) -> NonNull<Header> {
-        let Piece { start, size, align, link, recycled } = piece;
-        let (next, prev) = (Cell::new(ptr::null_mut()), Cell::new(ptr::null_mut()));
-        let (stays, asked) = (Cell::new(false), Cell::new(0));
-        let header = Header { next, prev, start, size, align, link, stays, asked };
+        let Piece { start, size, recycled, .. } = piece;
         if self.watch.is_some() {
             tools::forbid(start, size);
             tools::allow(at, HEADER);
         }
-        // SAFETY: the piece is ours, and has room for a header there, at a multiple of a cache line.
-        unsafe { at.cast::<Header>().write(header) };
+        let chunk = self.write_header(piece, at);
         self.held.set(self.held.get() + size);
         self.pieces.set(self.pieces.get() + 1);
         self.record.hold(size);
@@ -371,21 +366,54 @@ impl<S: Supply> Blocks<S> {
         } else {
             self.record.source_calls.add(1);
         }
+        chunk
+    }
+
+    fn write_header(&self, piece: Piece, at: NonNull<u8>) -> NonNull<Header> {
+        let Piece { start, size, align, link, .. } = piece;
+        let (next, prev) = (Cell::new(ptr::null_mut()), Cell::new(ptr::null_mut()));
+        let (stays, asked) = (Cell::new(false), Cell::new(0));
+        let header = Header { next, prev, start, size, align, link, stays, asked };
+        // SAFETY: the piece is ours, and has room for a header there, at a multiple of a cache line.
+        unsafe { at.cast::<Header>().write(header) };
         at.cast()
     }
 
-    fn take_spare(&self, need: usize) -> Option<NonNull<Header>> {
+    /// A spare chunk of so many bytes to so many.
+    fn take_spare(&self, least: usize, most: usize) -> Option<NonNull<Header>> {
         let mut link = &self.spare;
         while let Some(chunk) = NonNull::new(link.get()) {
             // SAFETY: a chunk of our list (invariant 1), which stays where it is while we look.
             let header = unsafe { &*chunk.as_ptr() };
-            if header.size >= need {
+            if (least..=most).contains(&header.size) {
                 link.set(header.next.get());
                 return Some(chunk);
             }
             link = &header.next;
         }
         None
+    }
+
+    /// Keeps the piece of a freed large block for the next ones, if there is room for it.
+    fn keep_large(&self, piece: Piece) -> bool {
+        if self.growth.large_kept == 0 || self.watch.is_some() {
+            return false;
+        }
+        let mut kept = piece.size;
+        let mut next = self.spare.get();
+        while let Some(chunk) = NonNull::new(next) {
+            // SAFETY: a chunk of our list (invariant 1).
+            let header = unsafe { chunk.as_ref() };
+            kept += header.size;
+            next = header.next.get();
+        }
+        if kept > self.growth.large_kept {
+            return false;
+        }
+        let chunk = self.write_header(piece, piece.start);
+        // SAFETY: the header was just written.
+        unsafe { chunk.as_ref() }.next.set(self.spare.replace(chunk.as_ptr()));
+        true
     }
 
     /// Takes a chunk of at least so many bytes for blocks, and faults its pages in.
@@ -422,16 +450,22 @@ impl<S: Supply> Blocks<S> {
         let align = layout.align().max(CACHE_LINE);
         let size = layout.size().max(1);
         let need = chunk_bytes_for(HEADER, size, align, self.supply.align()).ok_or(overflow)?;
-        let piece = match need.checked_add(room - layout.size()) {
-            Some(wanted) if wanted > need => self.supply.take(wanted, 0),
-            _ => Err(overflow),
+        let wanted = need.saturating_add(room - layout.size());
+        let spare = self.take_spare_for_large(need, wanted);
+        let piece = match spare {
+            Some(piece) => piece,
+            None if wanted > need => {
+                self.supply.take(wanted, 0).or_else(|_| self.supply.take(need, 0))?
+            }
+            None => self.supply.take(need, 0)?,
         };
-        let piece = piece.or_else(|_| self.supply.take(need, 0))?;
         let start = piece.start.addr().get();
         // SAFETY: the piece has so many bytes (`chunk_bytes_for`).
         let block = unsafe { piece.start.add(align_up(start + HEADER, align) - start) };
         // SAFETY: as above.
-        let header = self.hold(piece, unsafe { block.sub(HEADER) });
+        let at = unsafe { block.sub(HEADER) };
+        let header =
+            if spare.is_some() { self.write_header(piece, at) } else { self.hold(piece, at) };
         // SAFETY: the header was just written.
         let header = unsafe { header.as_ref() };
         header.asked.set(layout.size());
@@ -443,8 +477,23 @@ impl<S: Supply> Blocks<S> {
         }
         self.large_blocks.set(self.large_blocks.get() + 1);
         self.large_bytes.set(self.large_bytes.get() + layout.size());
-        self.note_live();
+        self.note_live_if_named();
         Ok(block)
+    }
+
+    /// The piece of a spare chunk that is not much larger than what is wanted, and was not reserved.
+    fn take_spare_for_large(&self, need: usize, wanted: usize) -> Option<Piece> {
+        if self.growth.large_kept == 0 || self.watch.is_some() {
+            return None;
+        }
+        let chunk = self.take_spare(need, wanted.saturating_mul(2))?;
+        // SAFETY: it was a chunk of our list (invariant 1).
+        let header = unsafe { chunk.as_ref() };
+        if header.stays.get() {
+            header.next.set(self.spare.replace(chunk.as_ptr()));
+            return None;
+        }
+        Some(header.piece())
     }
 
     /// # Safety
@@ -466,9 +515,11 @@ impl<S: Supply> Blocks<S> {
         self.large_blocks.set(self.large_blocks.get() - 1);
         self.large_bytes.set(self.large_bytes.get() - header.asked.get());
         let piece = header.piece();
-        // SAFETY: off the list, and its one block is nobody's.
-        unsafe { self.give([piece].into_iter(), piece.size) };
-        self.note_live();
+        if !self.keep_large(piece) {
+            // SAFETY: off the list, and its one block is nobody's.
+            unsafe { self.give([piece].into_iter(), piece.size) };
+        }
+        self.note_live_if_named();
     }
 
     // ---- the end of all blocks ----
@@ -518,7 +569,7 @@ impl<S: Supply> Blocks<S> {
         if self.spare.get().is_null() {
             self.grown.set(0);
         }
-        self.note_live();
+        self.note_live_if_named();
     }
 
     /// The start, and the bytes for blocks, of each chunk that was opened, and whether it was reserved.
@@ -629,6 +680,13 @@ impl<S: Supply> Blocks<S> {
         }
         let (blocks, bytes) = self.lists.live();
         (blocks + self.large_blocks.get(), bytes + self.large_bytes.get())
+    }
+
+    /// Lets others read what is live, if they can: a report shows those that have names.
+    fn note_live_if_named(&self) {
+        if self.record.is_named() {
+            self.note_live();
+        }
     }
 
     /// Lets others read what is live.

@@ -25,7 +25,7 @@ use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind, OnFailure, Report};
 use crate::memory::apart::Apart;
 use crate::memory::budget::Budget;
-use crate::memory::region;
+use crate::memory::{os, region};
 use crate::statistics::Record;
 
 /// The lowest bits of a reference hold the pool's generation, the others the core's address without its alignment.
@@ -93,6 +93,8 @@ pub(super) struct Core {
     pub(super) stacked: Cell<bool>,
     /// What was held after the last look for chunks that hold nothing.
     pub(super) swept: Cell<usize>,
+    /// When more was held than is kept, first of several times, or 0.
+    pub(super) over_since: Cell<u64>,
     lock: Mutex<bool>,
     pub(super) number: u32,
     pub(super) next: AtomicU32,
@@ -133,6 +135,7 @@ impl Core {
             },
             stacked: Cell::new(false),
             swept: Cell::new(0),
+            over_since: Cell::new(0),
             lock: Mutex::new(false),
             number,
             next: AtomicU32::new(0),
@@ -424,12 +427,13 @@ impl Core {
         held - blocks.held()
     }
 
-    /// The thread has left the pool: gives memory back that holds nothing, beyond so many bytes.
+    /// The thread has left the pool: gives memory back that holds nothing, beyond so many bytes, once there was too much for
+    /// so many milliseconds.
     ///
     /// # Safety
     /// The calling thread owns the core.
-    pub(super) unsafe fn settle(&self, kept: usize) {
-        if self.is_watched() {
+    pub(super) unsafe fn settle(&self, kept: usize, patience: u64) {
+        if self.mode() != Mode::Plain {
             return;
         }
         self.take_remote();
@@ -437,7 +441,15 @@ impl Core {
         let blocks = unsafe { self.blocks() };
         let held = blocks.held();
         if held <= kept {
-            return;
+            return self.over_since.set(0);
+        }
+        if patience > 0 {
+            let now = os::coarse_millis().max(1);
+            match self.over_since.get() {
+                0 => return self.over_since.set(now),
+                since if now.saturating_sub(since) < patience => return,
+                _ => self.over_since.set(0),
+            }
         }
         let (live, bytes) = blocks.live();
         if live == 0 {
@@ -643,6 +655,10 @@ impl Supply for FromRegion {
         }
         self.credit(total);
         calls
+    }
+
+    fn is_limited(&self) -> bool {
+        self.budget.is_some()
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {

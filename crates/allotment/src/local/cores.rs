@@ -51,6 +51,7 @@ impl Core {
         blocks.watch = watch;
         core.stacked.set(false);
         core.swept.set(0);
+        core.over_since.set(0);
         *core.locked() = false;
         core.reference.store(core.next_reference(), Ordering::Relaxed);
         core.thread.store(token(), Ordering::Relaxed);
@@ -129,8 +130,7 @@ impl Core {
     /// An ended pool's core, and whether it was parked; only an empty one unless `parked` will do. Then those in which
     /// something lived come first, so that it gets company.
     fn pop(parked: bool) -> Option<(&'static Self, bool)> {
-        let stacks =
-            if parked { [&PARKED_ONES, &EMPTY_ONES] } else { [&EMPTY_ONES, &PARKED_ONES] };
+        let stacks = if parked { [&PARKED_ONES, &EMPTY_ONES] } else { [&EMPTY_ONES, &PARKED_ONES] };
         stacks.into_iter().find_map(|stack| Self::pop_from(stack, parked))
     }
 

@@ -57,8 +57,10 @@ pub(super) struct Range {
 }
 
 impl Range {
-    pub(super) const EMPTY: Self =
-        Self { pos: Cell::new(ptr::null_mut()), end: Cell::new(ptr::null_mut()) };
+    /// One with nothing in it.
+    pub(super) const fn empty() -> Self {
+        Self { pos: Cell::new(ptr::null_mut()), end: Cell::new(ptr::null_mut()) }
+    }
 
     pub(super) fn open(&self, start: *mut u8, end: *mut u8) {
         self.pos.set(start);
@@ -92,7 +94,7 @@ impl Lists {
     pub(super) const fn new() -> Self {
         Self {
             bins: [const { Bin { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
-            range: Range::EMPTY,
+            range: Range::empty(),
         }
     }
 

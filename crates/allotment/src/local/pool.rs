@@ -20,6 +20,11 @@ use crate::statistics::{Kind, Record, Statistics};
 
 /// What an ended pool leaves to the next one at most, if it was not told otherwise.
 const LEFT: usize = 256 << 10;
+/// The bytes of freed large blocks that a pool keeps for the next ones, if it was not told otherwise.
+const LARGE_KEPT: usize = 4 << 20;
+/// How long a pool may have more than it keeps, in milliseconds, if it was not told otherwise: one that fills and empties
+/// takes page faults for that no more than once in so long.
+const PATIENCE: u64 = 1000;
 
 /// Memory of any size and alignment for the objects of one thread, without a lock.
 ///
@@ -111,7 +116,13 @@ impl LocalPool {
             Watch::wanted(settings.hardened, Kind::Pool.word(), settings.name.as_deref())
         };
         let record = Record::acquire(Kind::Pool, settings.name.as_deref())?;
-        let growth = Growth { initial: settings.initial, increment: settings.increment };
+        let large_kept = match settings.release {
+            Release::AtOnce => 0,
+            Release::Keep(bytes) => bytes,
+            Release::Decay(_) | Release::Adaptive => LARGE_KEPT,
+        };
+        let (initial, increment) = (settings.initial, settings.increment);
+        let growth = Growth { initial, increment, large_kept };
         let budget = settings.budget.clone();
         let making = Making { budget, growth, record, watch, passthrough };
         let core = Core::acquire(making).inspect_err(|_| record.release())?;
@@ -248,17 +259,16 @@ impl LocalPool {
 
     /// The thread is in no pool any more.
     fn left(&self) {
+        let (kept, patience) = match self.settings.release {
+            Release::AtOnce => (0, 0),
+            Release::Keep(bytes) => (bytes, 0),
+            Release::Decay(time) => {
+                (MAX_GROWTH, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+            }
+            Release::Adaptive => (MAX_GROWTH, PATIENCE),
+        };
         // SAFETY: as in `alloc_or`.
-        unsafe { self.core.settle(self.kept()) };
-    }
-
-    /// The bytes of empty memory that stay.
-    fn kept(&self) -> usize {
-        match self.settings.release {
-            Release::AtOnce => 0,
-            Release::Keep(bytes) => bytes,
-            Release::Decay(_) | Release::Adaptive => MAX_GROWTH,
-        }
+        unsafe { self.core.settle(kept, patience) };
     }
 
     // ---- memory ----

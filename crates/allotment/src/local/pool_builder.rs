@@ -58,7 +58,9 @@ impl LocalPoolBuilder {
     }
 
     /// What becomes of memory that holds nothing when the thread has left the pool: [`Release::AtOnce`] gives it back,
-    /// [`Release::Keep`] keeps so many bytes, the others 1 MiB. An ended pool leaves at most 256 KiB of it to the next one.
+    /// [`Release::Keep`] keeps so many bytes; the others keep 1 MiB, and give back what is more once it was that for the time of
+    /// [`Release::Decay`], or a second. Freed large blocks, up to 4 MiB or what `Keep` says, wait for the next ones until then. An
+    /// ended pool leaves at most 256 KiB to the next one.
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
         self
@@ -107,7 +109,7 @@ impl LocalPoolBuilder {
         self
     }
 
-    /// The reap.
+    /// The pool.
     ///
     /// # Panics
     /// Aborts where [`try_build`](Self::try_build) returns an error.
@@ -116,7 +118,7 @@ impl LocalPoolBuilder {
         always(LocalPool::make(self.settings).map_err(Abort::fail))
     }
 
-    /// The reap.
+    /// The pool.
     ///
     /// # Errors
     /// A name that is too long; a record or the reserved bytes that can't be had.

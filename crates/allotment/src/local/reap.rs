@@ -101,7 +101,9 @@ impl Reap {
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
         let watch = Watch::wanted(settings.hardened, Kind::Reap.word(), settings.name.as_deref());
         let record = Record::acquire(Kind::Reap, settings.name.as_deref())?;
-        let growth = Growth { initial: settings.initial, increment: settings.increment };
+        // What is freed goes to the source, which keeps it warm.
+        let (initial, increment) = (settings.initial, settings.increment);
+        let growth = Growth { initial, increment, large_kept: 0 };
         let reserved = settings.reserved;
         let supply = FromSource { settings, watched: watch.is_some() };
         let reap = Self { blocks: Blocks::new(supply, growth, record, watch) };
@@ -276,6 +278,10 @@ impl Supply for FromSource {
         }
         self.credit(total);
         giving.map_or(0, GivingBack::finish)
+    }
+
+    fn is_limited(&self) -> bool {
+        self.settings.budget.is_some()
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {

@@ -7,7 +7,7 @@ use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 
 /// The first chunk of a reap that was not told otherwise.
-const INITIAL: usize = 16 << 10;
+const INITIAL: usize = 64 << 10;
 
 /// What a reap was made with.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl ReapBuilder {
         self
     }
 
-    /// The bytes of the first chunk, at least; 16 KiB if this is not called. A wish: less is taken where the budget has
+    /// The bytes of the first chunk, at least; 64 KiB if this is not called. A wish: less is taken where the budget has
     /// less.
     pub fn initial(mut self, bytes: usize) -> Self {
         self.settings.initial = bytes;

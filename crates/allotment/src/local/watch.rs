@@ -71,7 +71,7 @@ impl Watch {
             bytes: 0,
         };
         let name = name.map(Box::from);
-        Some(Box::new(Self { mode, kind, name, books: RefCell::new(books), range: Range::EMPTY }))
+        Some(Box::new(Self { mode, kind, name, books: RefCell::new(books), range: Range::empty() }))
     }
 
     /// Whether blocks come from malloc one by one.

@@ -223,13 +223,14 @@ fn open(first: usize, granules: usize) -> Result<(), AllocError> {
     /// A byte for each word: whether its memory is accessible.
     static OPEN: [AtomicU8; MOST / WORD] = [const { AtomicU8::new(0) }; MOST / WORD];
     let base = RANGE.base.load(Ordering::Relaxed);
-    for index in first / 64..(first + granules).div_ceil(64) {
+    let (from, to) = (first / 64, (first + granules).div_ceil(64));
+    for (index, open) in OPEN.iter().enumerate().take(to).skip(from) {
         // Acquire pairs with the Release below.
-        if OPEN[index].load(Ordering::Acquire) == 0 {
+        if open.load(Ordering::Acquire) == 0 {
             let start = ptr::with_exposed_provenance_mut(base + index * WORD);
             // SAFETY: whole pages of the range. Twice, by two threads, does no harm.
             unsafe { os::make_accessible(NonNull::new_unchecked(start), WORD)? };
-            OPEN[index].store(1, Ordering::Release);
+            open.store(1, Ordering::Release);
         }
     }
     Ok(())

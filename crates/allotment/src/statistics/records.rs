@@ -297,6 +297,11 @@ impl Record {
         Some((name.to_owned(), kind, statistics))
     }
 
+    /// Whether its allocator has a name.
+    pub(crate) fn is_named(&self) -> bool {
+        self.name_len.load(Ordering::Relaxed) > 0
+    }
+
     /// The name as it is now, for messages of the owner.
     pub(crate) fn name(&self) -> Option<String> {
         self.snapshot().map(|(name, _, _)| name).filter(|name| !name.is_empty())
