@@ -18,6 +18,7 @@ use crate::sampled;
 use peers::GlobalCalls;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::CStr;
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -50,10 +51,16 @@ pub(crate) struct Marking(());
 static MARKINGS: Mutex<usize> = Mutex::new(0);
 
 impl Marking {
-    pub fn begin() -> Self {
+    /// Marks the calls of this malloc, which must be the one that was chosen.
+    pub fn begin<G: peers::Global>(name: &str) -> Self {
+        assert_eq!(
+            in_use(),
+            Some(name),
+            "the program's global allocator is the one that is marked"
+        );
         let mut markings = MARKINGS.lock().unwrap_or_else(PoisonError::into_inner);
         *markings += 1;
-        CURRENT.store((&raw const MARKED).cast_mut(), Ordering::Relaxed);
+        CURRENT.store(ptr::from_ref(Marked::<G>::CALLS).cast_mut(), Ordering::Relaxed);
         Self(())
     }
 }
@@ -154,8 +161,17 @@ static FIRST: GlobalCalls = {
     GlobalCalls { alloc, alloc_zeroed, dealloc, realloc }
 };
 
-/// Marks the chosen malloc's calls.
-static MARKED: GlobalCalls = {
+/// Marks the calls of a malloc: nothing but the call itself, as a program's own would be, lies between the marks.
+struct Marked<G>(PhantomData<G>);
+
+impl<G: peers::Global> Marked<G> {
+    const CALLS: &'static GlobalCalls = &GlobalCalls {
+        alloc: Self::alloc,
+        alloc_zeroed: Self::alloc_zeroed,
+        dealloc: Self::dealloc,
+        realloc: Self::realloc,
+    };
+
     #[inline(always)]
     fn marked<R>(call: impl FnOnce() -> R) -> R {
         sampled::enter();
@@ -163,32 +179,42 @@ static MARKED: GlobalCalls = {
         sampled::leave();
         result
     }
+
     unsafe fn alloc(layout: Layout) -> *mut u8 {
-        let calls = chosen();
         // SAFETY: the caller's promise, here and below.
-        marked(|| unsafe { (calls.alloc)(layout) })
+        Self::marked(|| unsafe { (G::CALLS.alloc)(layout) })
     }
+
     unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
-        let calls = chosen();
         // SAFETY: as above.
-        marked(|| unsafe { (calls.alloc_zeroed)(layout) })
+        Self::marked(|| unsafe { (G::CALLS.alloc_zeroed)(layout) })
     }
+
     unsafe fn dealloc(block: *mut u8, layout: Layout) {
-        let calls = chosen();
         // SAFETY: as above.
-        marked(|| unsafe { (calls.dealloc)(block, layout) });
+        Self::marked(|| unsafe { (G::CALLS.dealloc)(block, layout) });
     }
+
     unsafe fn realloc(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
-        let calls = chosen();
         // SAFETY: as above.
-        marked(|| unsafe { (calls.realloc)(block, old, new_size) })
+        Self::marked(|| unsafe { (G::CALLS.realloc)(block, old, new_size) })
     }
-    GlobalCalls { alloc, alloc_zeroed, dealloc, realloc }
-};
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use peers::{About, GlobalVisitor};
+
+    struct Begin;
+
+    impl GlobalVisitor for Begin {
+        type Output = Marking;
+
+        fn visit<G: peers::Global>(self, about: &'static About) -> Marking {
+            Marking::begin::<G>(about.name)
+        }
+    }
 
     #[test]
     fn without_the_variable_it_is_the_c_librarys() {
@@ -203,8 +229,8 @@ mod tests {
     fn blocks_move_between_marked_and_unmarked_calls() {
         let before = vec![1u8; 100];
         let mut grown: Vec<u8> = Vec::with_capacity(10);
-        let marking = Marking::begin();
-        assert_eq!(CURRENT.load(Ordering::Relaxed).cast_const(), &raw const MARKED);
+        let marking = peers::with_global(in_use().unwrap(), Begin).unwrap();
+        assert!(!ptr::eq(CURRENT.load(Ordering::Relaxed), chosen()));
         grown.extend(0..10);
         grown.reserve_exact(1000);
         let zeroed = vec![0u64; 100];

@@ -427,8 +427,8 @@ const SHARE_TIME: Duration = Duration::from_millis(1200);
 impl GlobalVisitor for HandlersShare {
     type Output = Option<f64>;
 
-    fn visit<G: Global>(self, _: &'static About) -> Option<f64> {
-        handler::share::<G>(self.threads, self.time)
+    fn visit<G: Global>(self, about: &'static About) -> Option<f64> {
+        handler::share::<G>(about.name, self.threads, self.time)
     }
 }
 

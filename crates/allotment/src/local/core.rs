@@ -17,12 +17,16 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::blocks::{Blocks, Growth, Piece, Supply};
+use super::blocks::Blocks;
 use super::classes::{Class, class_of, common_class_of};
-use super::life::{Life, Remote};
-use super::pool_ref::{global_alloc, global_free, global_resize};
+use super::current::{CURRENT, Entered, token};
+use super::from_region::FromRegion;
+use super::heap::{global_alloc, global_free, global_resize};
+use super::life::Life;
+use super::pieces::Growth;
+use super::remote::Outgoing;
 use super::watch::Watch;
-use crate::error::{AllocError, ErrorKind, OnFailure, Report};
+use crate::error::{AllocError, OnFailure, Report};
 use crate::memory::apart::Apart;
 use crate::memory::budget::Budget;
 use crate::memory::{os, region};
@@ -31,12 +35,8 @@ use crate::statistics::Record;
 /// The lowest bits of a reference hold the pool's generation, the others the core's address without its alignment.
 const GENERATION_BITS: u32 = 22;
 const ALIGN_BITS: u32 = align_of::<Core>().ilog2();
-/// Blocks of another pool wait for so many others before they go to it together.
-const MOST_OUTGOING: usize = 32;
 /// A pool that is left with blocks in use looks for empty chunks if it holds so many times their bytes.
 const SPARSE: usize = 4;
-/// A large block on a remote list.
-const LARGE: usize = usize::MAX;
 
 /// How a pool works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,33 +52,6 @@ pub(super) enum Mode {
 pub(super) const WATCHED: u8 = 1;
 pub(super) const PASSTHROUGH: u8 = 2;
 
-/// What a thread is known by: the address of this, while it lives.
-#[inline(always)]
-pub(super) fn token() -> usize {
-    CURRENT.with(|current| ptr::from_ref(current).addr())
-}
-
-thread_local! {
-    /// The core of the pool that this thread entered last, or null.
-    pub(super) static CURRENT: Cell<*const Core> = const { Cell::new(ptr::null()) };
-}
-
-/// A pool's supply: granules of the region, charged to a budget.
-#[derive(Debug)]
-pub(super) struct FromRegion {
-    pub budget: Option<Budget>,
-    core: Cell<*const Core>,
-}
-
-/// Blocks of another core that this one's thread freed, not pushed yet.
-#[derive(Debug)]
-struct Outgoing {
-    to: Cell<*const Core>,
-    first: Cell<*mut Remote>,
-    last: Cell<*mut Remote>,
-    count: Cell<usize>,
-}
-
 /// A pool's core.
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -89,7 +62,7 @@ pub(super) struct Core {
     pub(super) reference: AtomicU64,
     pub(super) generation: Cell<u64>,
     pub(super) mode: AtomicU8,
-    outgoing: Outgoing,
+    pub(super) outgoing: Outgoing,
     pub(super) stacked: Cell<bool>,
     /// What was held after the last look for chunks that hold nothing.
     pub(super) swept: Cell<usize>,
@@ -127,12 +100,7 @@ impl Core {
             reference: AtomicU64::new(0),
             generation: Cell::new(0),
             mode: AtomicU8::new(0),
-            outgoing: Outgoing {
-                to: Cell::new(ptr::null()),
-                first: Cell::new(ptr::null_mut()),
-                last: Cell::new(ptr::null_mut()),
-                count: Cell::new(0),
-            },
+            outgoing: Outgoing::none(),
             stacked: Cell::new(false),
             swept: Cell::new(0),
             over_since: Cell::new(0),
@@ -379,33 +347,6 @@ impl Core {
         }
     }
 
-    /// Puts back what other threads freed.
-    pub(super) fn take_remote(&self) {
-        if self.life.has_remote() {
-            // SAFETY: the caller owns the core; the list is its blocks.
-            unsafe { self.put_back(self.life.take()) };
-        }
-    }
-
-    /// # Safety
-    /// The caller has the core; the list holds blocks of it that were freed.
-    pub(super) unsafe fn put_back(&self, mut list: *mut Remote) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let blocks = self.blocks();
-            while let Some(block) = NonNull::new(list) {
-                let Remote { next, class } = block.read();
-                list = next;
-                match Class::of_index(class) {
-                    Some(class) => {
-                        blocks.lists.put(class, block.cast());
-                    }
-                    None => blocks.free_large(block.cast()),
-                }
-            }
-        }
-    }
-
     /// Gives memory back that holds nothing; how many bytes.
     ///
     /// # Safety
@@ -472,202 +413,5 @@ impl Core {
         self.take_remote();
         // SAFETY: passed on to the caller.
         unsafe { self.blocks() }.live()
-    }
-
-    // ---- other threads ----
-
-    /// Frees a block of this core, on whatever thread. The arguments as those of [`free_others`](Self::free_others).
-    ///
-    /// # Safety
-    /// The block is this core's, of a layout of this size class, live until now.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn free_elsewhere(
-        block: NonNull<u8>,
-        size: usize,
-        align: usize,
-        core: &Self,
-    ) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let layout = Layout::from_size_align_unchecked(size, align);
-            if core.is_mine() {
-                core.free(block, layout);
-            } else {
-                core.free_remote(block, layout);
-            }
-        }
-    }
-
-    /// Frees a block of this core, on a thread that does not own it.
-    ///
-    /// # Safety
-    /// The block is this core's, of a layout of this size class, live until now.
-    pub(super) unsafe fn free_remote(&self, block: NonNull<u8>, layout: Layout) {
-        if self.is_watched() {
-            return self.free_watched(block, layout);
-        }
-        let remote = block.cast::<Remote>();
-        let class = class_of(layout).map_or(LARGE, Class::index);
-        // SAFETY: the caller's block, of at least a step.
-        unsafe { remote.write(Remote { next: ptr::null_mut(), class }) };
-        let mine = CURRENT.with(Cell::get);
-        // A large block waits for no others: it may be any number of bytes.
-        if mine.is_null() || class == LARGE {
-            // SAFETY: as written above.
-            return unsafe { self.push_remote(remote.as_ptr(), remote.as_ptr()) };
-        }
-        // SAFETY: a thread that has entered a pool owns its core.
-        unsafe { Self::at(mine) }.send(self, remote.as_ptr());
-    }
-
-    /// Lets a block of another core wait for others.
-    fn send(&self, to: &Self, block: *mut Remote) {
-        let out = &self.outgoing;
-        if !ptr::eq(out.to.get(), to) {
-            self.push_outgoing();
-            out.to.set(to);
-        }
-        if out.count.get() == 0 {
-            out.last.set(block);
-        }
-        // SAFETY: the caller's block, which holds a `Remote`.
-        unsafe { (*block).next = out.first.replace(block) };
-        out.count.set(out.count.get() + 1);
-        if out.count.get() >= MOST_OUTGOING {
-            self.push_outgoing();
-        }
-    }
-
-    /// Sends what waits to other pools.
-    pub(super) fn push_outgoing(&self) {
-        let out = &self.outgoing;
-        if out.count.replace(0) > 0 {
-            let first = out.first.replace(ptr::null_mut());
-            // SAFETY: blocks of that core, which the thread freed.
-            unsafe { Self::at(out.to.replace(ptr::null())).push_remote(first, out.last.get()) };
-        }
-    }
-
-    /// # Safety
-    /// As for [`Life::push`].
-    unsafe fn push_remote(&self, first: *mut Remote, last: *mut Remote) {
-        // SAFETY: passed on to the caller.
-        if unsafe { self.life.push(first, last) } {
-            self.life.collect(|list| {
-                // SAFETY: `collect` gives us the core, and its list.
-                unsafe { self.put_back_parked(list) }
-            });
-            self.stack_if_empty();
-        }
-    }
-
-    /// Puts blocks back for a parked core; whether nothing lives any more. Then its memory has gone.
-    ///
-    /// # Safety
-    /// The caller has the core by the state of its life; the list is its.
-    unsafe fn put_back_parked(&self, list: *mut Remote) -> bool {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            self.put_back(list);
-            let blocks = self.blocks();
-            let empty = blocks.live().0 == 0;
-            if empty {
-                blocks.clear(None);
-                blocks.record.release();
-            } else {
-                blocks.note_live();
-            }
-            empty
-        }
-    }
-
-    /// Ends the blocks of a pool that has ended, under the lock, if nothing lives; whether that is so.
-    pub(super) fn end_watched(blocks: &Blocks<FromRegion>) -> bool {
-        let empty = blocks.live().0 == 0;
-        if empty {
-            // SAFETY: nothing is live.
-            unsafe { blocks.clear(None) };
-            blocks.watch.as_deref().expect("watched").end();
-            blocks.record.release();
-        }
-        empty
-    }
-
-    fn free_watched(&self, block: NonNull<u8>, layout: Layout) {
-        let last = self.watched(|blocks, ended| {
-            // A pool that ended let nothing rest: what is freed now is not handed out again.
-            blocks.watch.as_deref().expect("watched").free(blocks, block, layout);
-            *ended && Self::end_watched(blocks)
-        });
-        if last {
-            self.life.end(|_| true);
-            self.stack_if_empty();
-        }
-    }
-}
-
-/// While it lives, another pool, or none, is the current one.
-pub(super) struct Entered(*const Core);
-
-impl Entered {
-    pub(super) fn new(core: *const Core) -> Self {
-        Self(CURRENT.with(|current| current.replace(core)))
-    }
-
-    /// The pool that was current before.
-    pub(super) fn before(&self) -> *const Core {
-        self.0
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.with(|current| current.set(self.0));
-    }
-}
-
-impl Supply for FromRegion {
-    fn align(&self) -> usize {
-        region::GRANULE
-    }
-
-    fn take(&self, need: usize, grown: usize) -> Result<Piece, AllocError> {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
-        let least = need.checked_next_multiple_of(region::GRANULE).ok_or(overflow)?;
-        let wanted = least.max((grown * 2).min(crate::memory::layout::MAX_GROWTH));
-        let owner = NonNull::new(self.core.get().cast_mut().cast()).expect("a core's own supply");
-        let take = |size: usize| {
-            self.charge(size)?;
-            let start =
-                region::take(size / region::GRANULE, owner).inspect_err(|_| self.credit(size))?;
-            Ok(Piece { start, size, align: region::GRANULE, link: 0, recycled: false })
-        };
-        take(wanted).or_else(|error| if least < wanted { take(least) } else { Err(error) })
-    }
-
-    unsafe fn give(&self, pieces: &mut dyn Iterator<Item = Piece>, total: usize) -> usize {
-        let mut calls = 0;
-        for piece in pieces {
-            // SAFETY: passed on to the caller.
-            unsafe { region::give(piece.start, piece.size / region::GRANULE) };
-            calls += 1;
-        }
-        self.credit(total);
-        calls
-    }
-
-    fn is_limited(&self) -> bool {
-        self.budget.is_some()
-    }
-
-    fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
-    }
-
-    fn credit(&self, bytes: usize) {
-        if let Some(budget) = &self.budget {
-            budget.credit(bytes);
-        }
     }
 }

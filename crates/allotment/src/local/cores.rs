@@ -8,8 +8,9 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::blocks::Growth;
-use super::core::{CURRENT, Core, Making, PASSTHROUGH, WATCHED, token};
+use super::core::{Core, Making, PASSTHROUGH, WATCHED};
+use super::current::{CURRENT, token};
+use super::pieces::Growth;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::lifo::{Lifo, Links};
 use crate::memory::os;

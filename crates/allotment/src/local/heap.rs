@@ -1,8 +1,9 @@
 //! `Heap`: what malloc-like things share, and the program's own heap as one.
 
 use core::alloc::Layout;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
+use super::current::Entered;
 use crate::error::{AllocError, ErrorKind};
 
 /// What a heap is told apart by. Two heaps that live at the same time have different ones.
@@ -13,7 +14,7 @@ impl HeapId {
     /// An identifier of a user's own heap, made from its address.
     #[must_use]
     pub fn of_address<T: ?Sized>(heap: &T) -> Self {
-        Self(core::ptr::from_ref(heap).addr() as u64)
+        Self(ptr::from_ref(heap).addr() as u64)
     }
 
     /// The number.
@@ -80,7 +81,7 @@ pub unsafe trait Heap {
     /// As [`alloc`](Self::alloc).
     fn malloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         if layout.size() == 0 {
-            let dangling = core::ptr::without_provenance_mut(layout.align());
+            let dangling = ptr::without_provenance_mut(layout.align());
             return Ok(NonNull::new(dangling).expect("an alignment is not zero"));
         }
         self.alloc(layout)
@@ -123,4 +124,45 @@ pub unsafe trait Heap {
         }
         Ok(fresh)
     }
+}
+
+// ---- the global heap: the program's allocator, outside of every pool ----
+
+#[cold]
+#[inline(never)]
+pub(super) fn global_alloc(layout: Layout) -> Result<NonNull<u8>, AllocError> {
+    let _outside = Entered::new(ptr::null());
+    // SAFETY: the size is not zero.
+    let block = unsafe { std::alloc::alloc(no_zero(layout)) };
+    NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))
+}
+
+/// # Safety
+/// The block is the global heap's, with this layout, live until now.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn global_free(block: NonNull<u8>, layout: Layout) {
+    let _outside = Entered::new(ptr::null());
+    // SAFETY: passed on to the caller.
+    unsafe { std::alloc::dealloc(block.as_ptr(), no_zero(layout)) }
+}
+
+/// # Safety
+/// As for [`global_free`]; the new size is valid for the alignment.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn global_resize(
+    block: NonNull<u8>,
+    old: Layout,
+    new_size: usize,
+) -> Result<NonNull<u8>, AllocError> {
+    let _outside = Entered::new(ptr::null());
+    // SAFETY: passed on to the caller; the size is not zero.
+    let block = unsafe { std::alloc::realloc(block.as_ptr(), no_zero(old), new_size.max(1)) };
+    NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, new_size))
+}
+
+/// The global allocator takes no size of zero.
+fn no_zero(layout: Layout) -> Layout {
+    Layout::from_size_align(layout.size().max(1), layout.align()).unwrap_or(layout)
 }

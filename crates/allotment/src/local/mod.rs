@@ -6,20 +6,30 @@ mod blocks;
 #[cfg(not(loom))]
 mod boxed;
 #[cfg(not(loom))]
+mod chunks;
+#[cfg(not(loom))]
 mod classes;
 #[cfg(not(loom))]
 mod core;
 #[cfg(not(loom))]
 mod cores;
 #[cfg(not(loom))]
+mod current;
+#[cfg(not(loom))]
 mod drain;
+#[cfg(not(loom))]
+mod from_region;
 #[cfg(not(loom))]
 mod heap;
 #[cfg(not(loom))]
 mod home;
+#[cfg(not(loom))]
+mod large;
 pub mod life;
 #[cfg(not(loom))]
 mod lists;
+#[cfg(not(loom))]
+mod pieces;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
@@ -30,6 +40,8 @@ mod pool_ref;
 mod reap;
 #[cfg(not(loom))]
 mod reap_builder;
+#[cfg(not(loom))]
+mod remote;
 #[cfg(not(loom))]
 mod routed;
 #[cfg(not(loom))]

@@ -7,8 +7,9 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
-use super::blocks::Growth;
-use super::core::{Core, Entered, Making};
+use super::core::{Core, Making};
+use super::current::Entered;
+use super::pieces::Growth;
 use super::pool_builder::{LocalPoolBuilder, Settings};
 use super::pool_ref::PoolRef;
 use super::watch::Watch;

@@ -2,10 +2,11 @@
 
 use core::alloc::Layout;
 use core::fmt;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
-use super::core::{CURRENT, Core, Entered};
-use super::heap::{Heap, HeapId};
+use super::core::Core;
+use super::current::CURRENT;
+use super::heap::{Heap, HeapId, global_alloc, global_free, global_resize};
 use crate::error::{AllocError, ErrorKind, Report};
 
 /// A pool, or the global heap, as an object knows it: eight bytes, good on any thread and for ever.
@@ -218,45 +219,4 @@ unsafe impl Heap for PoolRef {
         // SAFETY: passed on to the caller.
         unsafe { self.try_resize(block, old, new_size) }
     }
-}
-
-// ---- the global heap: the program's allocator, outside of every pool ----
-
-#[cold]
-#[inline(never)]
-pub(super) fn global_alloc(layout: Layout) -> Result<NonNull<u8>, AllocError> {
-    let _outside = Entered::new(ptr::null());
-    // SAFETY: the size is not zero.
-    let block = unsafe { std::alloc::alloc(no_zero(layout)) };
-    NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))
-}
-
-/// # Safety
-/// The block is the global heap's, with this layout, live until now.
-#[cold]
-#[inline(never)]
-pub(super) unsafe fn global_free(block: NonNull<u8>, layout: Layout) {
-    let _outside = Entered::new(ptr::null());
-    // SAFETY: passed on to the caller.
-    unsafe { std::alloc::dealloc(block.as_ptr(), no_zero(layout)) }
-}
-
-/// # Safety
-/// As for [`global_free`]; the new size is valid for the alignment.
-#[cold]
-#[inline(never)]
-pub(super) unsafe fn global_resize(
-    block: NonNull<u8>,
-    old: Layout,
-    new_size: usize,
-) -> Result<NonNull<u8>, AllocError> {
-    let _outside = Entered::new(ptr::null());
-    // SAFETY: passed on to the caller; the size is not zero.
-    let block = unsafe { std::alloc::realloc(block.as_ptr(), no_zero(old), new_size.max(1)) };
-    NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, new_size))
-}
-
-/// The global allocator takes no size of zero.
-fn no_zero(layout: Layout) -> Layout {
-    Layout::from_size_align(layout.size().max(1), layout.align()).unwrap_or(layout)
 }

@@ -3,7 +3,8 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::blocks::{Blocks, Growth, Piece, Supply};
+use super::blocks::Blocks;
+use super::pieces::{Growth, Piece, Supply};
 use super::reap_builder::{ReapBuilder, Settings};
 use super::watch::Watch;
 use crate::error::{Abort, AllocError, Report, always};

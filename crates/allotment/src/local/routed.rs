@@ -4,7 +4,8 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::alloc::GlobalAlloc;
 
-use super::core::{CURRENT, Core};
+use super::core::Core;
+use super::current::CURRENT;
 use super::pool_ref::free_pooled;
 
 /// A global allocator that sends what a thread allocates inside of [`LocalPool::enter`](crate::LocalPool::enter) to the pool, and

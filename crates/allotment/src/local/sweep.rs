@@ -6,8 +6,9 @@
 
 use core::ptr::NonNull;
 
-use super::blocks::{Blocks, Supply};
+use super::blocks::Blocks;
 use super::classes::{Class, size_of};
+use super::pieces::Supply;
 use crate::memory::structures::Structures;
 
 /// A chunk as the look sees it.

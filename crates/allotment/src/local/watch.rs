@@ -22,9 +22,10 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
 
-use super::blocks::{Blocks, Supply};
+use super::blocks::Blocks;
 use super::classes::{CLASSES, Class, align_of, class_of, size_of};
 use super::lists::Range;
+use super::pieces::Supply;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::tools;
 use crate::misuse::{Misuse, stop};

@@ -62,9 +62,9 @@ pub fn run<G: Global>(threads: usize, requests: u64, watch: &dyn Watch) -> Run<(
 
 /// The part of the workers' time that is spent in the allocator, 0 to 1: in a run of its own, which takes so long and whose
 /// times say nothing else. What [`Global::request`] does around a request is the allocator's. `None` where it can't be had.
-pub fn share<G: Global>(threads: usize, time: Duration) -> Option<f64> {
+pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f64> {
     let scene = Scene::new();
-    let marking = Marking::begin();
+    let marking = Marking::begin::<G>(name);
     let run = team::run(
         threads,
         &Unwatched,
@@ -102,9 +102,9 @@ mod tests {
     impl GlobalVisitor for Serve {
         type Output = (u64, Option<f64>);
 
-        fn visit<G: Global>(self, _: &'static About) -> Self::Output {
+        fn visit<G: Global>(self, about: &'static About) -> Self::Output {
             let run = run::<G>(2, REQUESTS as u64 + 5, &Unwatched);
-            (run.steady.tasks, share::<G>(2, Duration::from_millis(200)))
+            (run.steady.tasks, share::<G>(about.name, 2, Duration::from_millis(200)))
         }
     }
 
