@@ -28,7 +28,7 @@ pub enum On {
 
 enum Subject {
     Pool(LocalPool),
-    Reap(Reap),
+    Reap(Box<Reap>),
 }
 
 /// A block's bytes in the statistics: those of its class, as the documentation has it.
@@ -138,7 +138,7 @@ fn build<'b>(on: On, hardened: bool, bytes: &'b [u8]) -> Option<Run<'b>> {
         if let Some(budget) = &budget {
             builder = builder.budget(budget);
         }
-        builder.try_build().map(Subject::Reap)
+        builder.try_build().map(|reap| Subject::Reap(Box::new(reap)))
     };
     let Ok(subject) = subject else {
         assert!(reserved > 0, "nothing is taken yet, so nothing can be refused");

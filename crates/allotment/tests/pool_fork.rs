@@ -1,0 +1,197 @@
+//! Pools in a child made by fork, while the parent's other threads were inside of theirs; and where a process may have few
+//! addresses.
+//!
+//! A hardened pool has a lock, which a thread of the parent may have held at the fork: nothing is promised for that one here.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::alloc::Layout;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::alloc::System;
+use std::sync::Mutex;
+
+use allotment::{ErrorKind, LocalPool, PoolRef, Routed};
+use support::child::{self, Child};
+use support::list::{passed_through, under_a_tool};
+use support::slab::{Random, layout};
+
+#[global_allocator]
+static GLOBAL: Routed<System> = Routed::new(System);
+
+/// Forks, runs `work` in the child, and gives the child's status once it has ended.
+///
+/// # Safety
+/// `work` may be run in a child of this process: it uses pools, and glibc's malloc, which is prepared for this.
+unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
+    // SAFETY: passed on to the caller. An alarm ends a child that hangs; `_exit` runs nothing of the parent's.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::alarm(30);
+            let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(work));
+            libc::_exit(i32::from(result.is_err()));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    }
+}
+
+/// A request: values that go, and one that stays.
+fn request(random: &mut Random) -> Vec<u8> {
+    let mut texts: Vec<_> =
+        (0..random.below(30)).map(|n| vec![n as u8; random.below(3000)]).collect();
+    texts.iter_mut().step_by(3).for_each(|text| text.resize(random.below(50_000), 7));
+    vec![9; 1 + random.below(200)]
+}
+
+#[test]
+fn a_forked_child_goes_on_with_pools_while_the_parents_threads_were_inside_of_theirs() {
+    let exchanged: Mutex<Vec<Vec<u8>>> = Mutex::default();
+    let ours = LocalPool::new();
+    let mut of_ours: Vec<Vec<u8>> = ours.enter(|| (0..1000).map(|n| vec![n as u8; 100]).collect());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (stop, exchanged) = (&stop, &exchanged);
+            scope.spawn(move || {
+                let mut random = Random::new(thread);
+                let pool = LocalPool::new();
+                let mut here = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    here.push(pool.enter(|| request(&mut random)));
+                    if random.one_in(10) {
+                        // A pool of one request, and blocks that others free.
+                        here.push(LocalPool::new().enter(|| request(&mut random)));
+                        let mut others = exchanged.lock().unwrap();
+                        core::mem::swap(&mut here, &mut others);
+                        others.truncate(500);
+                        here.clear();
+                    }
+                }
+            });
+        }
+        for round in 0..12 {
+            // Nobody holds the mutex at the fork.
+            let mut inherited = exchanged.lock().unwrap();
+            let work = || {
+                let mut random = Random::new(100 + round);
+                // Of the parent's threads, which are not here.
+                assert!(inherited.iter().flatten().all(|byte| *byte == 9));
+                inherited.clear();
+                of_ours.truncate(500);
+                let mut kept = Vec::new();
+                for _ in 0..200 {
+                    kept.push(ours.enter(|| request(&mut random)));
+                    kept.push(LocalPool::new().enter(|| request(&mut random)));
+                }
+                std::thread::scope(|scope| {
+                    for thread in 0..3 {
+                        scope.spawn(move || {
+                            let mut random = Random::new(thread);
+                            let pool = LocalPool::new();
+                            for _ in 0..100 {
+                                pool.enter(|| request(&mut random));
+                            }
+                        });
+                    }
+                });
+                assert!(of_ours.iter().zip(0..).all(|(text, n)| **text == [n as u8; 100]));
+                ours.trim();
+                drop(kept);
+                assert!(passed_through() || ours.statistics().live_objects >= 500);
+            };
+            // SAFETY: pools, threads and malloc alone.
+            assert_eq!(unsafe { forked(work) }, 0, "the child neither hung nor failed");
+            drop(inherited);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(of_ours.iter().zip(0..).all(|(text, n)| **text == [n as u8; 100]));
+}
+
+#[test]
+fn a_child_of_a_quiet_parent_goes_on_with_a_hardened_pool() {
+    let pool = LocalPool::builder().hardened(true).maximum(1 << 30).build();
+    let mut texts: Vec<Vec<u8>> = pool.enter(|| (0..1000).map(|n| vec![n as u8; 100]).collect());
+    let work = || {
+        texts.truncate(10);
+        pool.enter(|| texts.extend((0..1000).map(|n| vec![n as u8; 70])));
+        texts.clear();
+        texts.shrink_to_fit();
+        assert_eq!(pool.statistics().live_objects, 0);
+    };
+    // SAFETY: pools and malloc alone.
+    assert_eq!(unsafe { forked(work) }, 0);
+    assert_eq!(texts.len(), 1000);
+}
+
+// ---- few addresses ----
+
+fn limited(test: &str, bytes: u64, body: impl FnOnce()) {
+    if child::is(test) {
+        return body();
+    }
+    if under_a_tool() || passed_through() {
+        return println!("skipped: the tool needs addresses itself, or no pool has any");
+    }
+    Child::new(test, test).limit_addresses(bytes).succeeds();
+}
+
+#[test]
+fn under_a_limit_of_addresses_pools_have_a_smaller_range() {
+    limited("under_a_limit_of_addresses_pools_have_a_smaller_range", 1 << 30, || {
+        let pool = LocalPool::new();
+        let texts: Vec<_> = pool.enter(|| (0..1000).map(|n| n.to_string()).collect());
+        assert!(LocalPool::any_holds(texts[7].as_ptr()));
+        // What is beyond the range, or no pool's, is the global heap's.
+        assert!(!LocalPool::any_holds(Box::new(7).as_ref()));
+        let error = pool.try_alloc_layout(layout(900 << 20, 8)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::SourceRefused);
+        let mut most = Vec::new();
+        pool.enter(|| {
+            while most.len() < 400 {
+                most.push(vec![7u8; 1 << 20]);
+            }
+        });
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            most.into_iter().partition(|text| LocalPool::any_holds(text.as_ptr()));
+        assert!(inside.len() > 50 && !outside.is_empty(), "{} {}", inside.len(), outside.len());
+        drop((texts, inside, outside));
+        pool.trim();
+        assert!(pool.try_alloc_layout(layout(50 << 20, 8)).is_ok(), "all of it is free again");
+    });
+}
+
+#[test]
+fn where_no_range_can_be_had_a_pool_says_so_and_the_global_heap_serves() {
+    let test = "where_no_range_can_be_had_a_pool_says_so_and_the_global_heap_serves";
+    limited(test, 100 << 20, || {
+        let pool = LocalPool::new();
+        for size in [8, 5000, 100_000] {
+            let error = pool.try_alloc_layout(layout(size, 8)).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::System(_)), "{error}");
+        }
+        assert_eq!(pool.statistics().live_objects, 0);
+        assert!(LocalPool::try_with_reserved(100_000).is_err());
+        let hardened = LocalPool::builder().hardened(true).build();
+        assert!(hardened.try_alloc_layout(Layout::new::<u64>()).is_err());
+        for pool in [&pool, &hardened] {
+            let block = pool.reference().try_alloc_layout(Layout::new::<u64>()).unwrap();
+            assert!(!LocalPool::any_holds(block.as_ptr()));
+            // SAFETY: allocated above.
+            unsafe {
+                let block = pool.reference().try_resize(block, Layout::new::<u64>(), 80).unwrap();
+                PoolRef::free_anywhere(block, layout(80, 8));
+            }
+            pool.enter(|| {
+                let mut texts: Vec<_> = (0..1000).map(|n| n.to_string()).collect();
+                texts.iter_mut().for_each(|text| text.push_str("grows"));
+                assert!(!LocalPool::any_holds(texts[7].as_ptr()));
+                assert_eq!(texts[999], "999grows");
+            });
+        }
+    });
+}
