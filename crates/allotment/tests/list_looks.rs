@@ -156,6 +156,29 @@ fn what_is_kept_aside_goes_back_though_the_list_stays_small() {
 }
 
 #[test]
+fn a_list_that_is_filled_and_emptied_over_and_over_keeps_what_it_needs() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.build();
+    let mut most = 0;
+    let mut fill = || {
+        let objects = stamped(&list, 10_000);
+        most = most.max(source.lent_blocks());
+        // Newest first, so that slabs become empty all the way.
+        free_all(&list, objects.into_iter().rev());
+    };
+    (0..200).for_each(|_| fill());
+    let before = source.calls();
+    (0..128).for_each(|_| fill());
+    // One time in 64 it looks.
+    let calls = (source.calls() - before) as usize;
+    assert!(calls <= 3 * 2 * most, "{calls} calls for {most} slabs");
+    list::assert_empties(&list);
+}
+
+#[test]
 fn a_list_that_keeps_what_it_was_told_does_not_look_for_it() {
     if skipped() {
         return;

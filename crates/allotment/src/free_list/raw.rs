@@ -80,7 +80,11 @@ pub struct RawFreeList {
     pub(super) spare_objects: Cell<usize>,
     /// Slabs were given back, and none was taken since.
     pub(super) gave: Cell<bool>,
-    /// So many looks are left out, and so many were when slabs were last taken again soon.
+    /// Live objects have become more since the last look, as far as the slow path has seen.
+    pub(super) risen: Cell<bool>,
+    /// Whether looks are left out until they have.
+    pub(super) skips_now: Cell<bool>,
+    /// On so many ways down all looks are left out, and so many were when slabs were last taken again soon.
     pub(super) skips: Cell<u32>,
     pub(super) patience: Cell<u32>,
     /// The size of the slab that was taken last, as far as it sets the next one's.
@@ -136,6 +140,8 @@ impl RawFreeList {
             spare: Cell::new(ptr::null_mut()),
             spare_objects: Cell::new(0),
             gave: Cell::new(false),
+            risen: Cell::new(false),
+            skips_now: Cell::new(false),
             skips: Cell::new(0),
             patience: Cell::new(0),
             grown: Cell::new(0),

@@ -114,6 +114,7 @@ impl RawFreeList {
         if let Some(watch) = self.watch.as_deref() {
             return watch.alloc(self);
         }
+        self.risen.set(true);
         if let Some(first) = self.chains.pop() {
             // SAFETY: a free object, which is nobody else's and holds a link (raw.rs, invariant 2).
             self.head.set(unsafe { first.as_ref() }.0.get());
@@ -211,6 +212,7 @@ impl RawFreeList {
         }
         self.note_live();
         if self.watch.is_none() {
+            self.risen.set(true);
             self.raise_look(wanted_objects);
             self.taken_again();
         }

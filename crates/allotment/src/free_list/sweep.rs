@@ -11,9 +11,11 @@
 //!
 //! The step is what it costs to wait for memory, where a large list was freed in random order. So the free objects lie in
 //! several chains, which are followed side by side: when live objects have fallen by a sixteenth since, and a look is yet
-//! to come, what is freed next begins another one. A list that takes slabs again after it gave some back leaves looks out, up to 63 in a
-//! row: for one that is filled and emptied over and over they would be in vain. Slabs that hold nothing at such a moment
-//! are put aside as *spare*, and serve before any is taken from the source.
+//! to come, what is freed next begins another one.
+//!
+//! A list that takes slabs again after it gave some back leaves looks out: all of them on the next way down, and up to
+//! 63 ways down in a row. For one that is filled and emptied over and over they would be in vain. Slabs that hold nothing
+//! when the last object is freed are then put aside as *spare*, and serve before any is taken from the source.
 //!
 //! The invariants are those of `raw.rs`.
 
@@ -52,15 +54,20 @@ impl RawFreeList {
         let live = self.watermark.get() - 1;
         self.watermark.set(live);
         self.count.set(0);
-        if self.skips.get() > 0 {
-            self.skips.set(self.skips.get() - 1);
+        // All looks on the way down are left out, or none.
+        let first = self.risen.replace(false);
+        if first {
+            self.skips_now.set(self.skips.get() > 0);
+            self.skips.set(self.skips.get().saturating_sub(1));
+        }
+        if self.skips_now.get() {
             if live == 0 {
                 return self.all_are_free(usize::MAX);
             }
             // The next comes when most of what is live has gone.
             return self.look_below((live / SKIPPED_PART).max(1));
         }
-        if self.gave.get() {
+        if first && self.gave.get() {
             // What went last time was not missed.
             self.patience.set(0);
         }
@@ -74,8 +81,8 @@ impl RawFreeList {
         self.gave.set(self.gave.get() || self.record.held_bytes.get() < before);
     }
 
-    /// A slab was taken from the source. Where others went not long ago they would have been better kept, and the next
-    /// looks are left out: one, and twice as many and one each time that it happens again.
+    /// A slab was taken from the source. Where others went not long ago they would have been better kept, and looks
+    /// are left out on the next way down, on twice as many and one each time that it happens again.
     pub(super) fn taken_again(&self) {
         let adapts = matches!(self.settings.release, Release::Adaptive | Release::Decay(_));
         if self.gave.replace(false) && adapts {
