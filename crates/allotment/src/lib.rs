@@ -8,6 +8,8 @@
 //! | one thread makes many objects, all die together | [`Arena`] |
 //! | many threads make and free objects of one size | [`Slab`], [`RawSlab`] |
 //! | one thread makes and frees objects of one size | [`FreeList`], [`RawFreeList`] |
+//! | one thread makes and frees objects of any size, for a piece of work | [`Reap`] |
+//! | the same, in ordinary code: a thread's `Box`, `Vec` and `String` | [`LocalPool`], [`Routed`] |
 //!
 //! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
 //! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
@@ -151,4 +153,6 @@ mod pages {
     struct Slab;
     #[doc = include_str!("../../../docs/src/free-list.md")]
     struct FreeList;
+    #[doc = include_str!("../../../docs/src/pools.md")]
+    struct Pools;
 }
