@@ -1,4 +1,4 @@
-//! Sixteen threads at the recycler, the budgets and the registry at once, and then at a slab, for ThreadSanitizer.
+//! Sixteen threads at the recycler, the budgets and the registry at once, then at a slab, then with pools, for ThreadSanitizer.
 //!
 //! The program has its own `main`: the standard library is not instrumented, and the test harness's threads
 //! would drown the report in its own. `.ci/sanitizers` builds it with ThreadSanitizer; without one it is
@@ -14,7 +14,10 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use allotment::{Arena, Budget, Lifetime, Malloc, RawSlab, Release, owner_of, recycler, report};
+use allotment::{
+    Arena, Budget, Lifetime, LocalPool, Malloc, PoolRef, RawSlab, Release, owner_of, recycler,
+    report,
+};
 
 const THREADS: usize = 16;
 const ROUNDS: usize = 200;
@@ -36,7 +39,63 @@ fn main() {
     // Pages that go at once and come back: from malloc, whose calls the tool sees. Mappings stay.
     slab_stress(&RawSlab::builder(OBJECT).source(Malloc).release(Release::AtOnce).build());
     slab_stress(&RawSlab::builder(OBJECT).release(Release::Keep(1 << 30)).build());
-    println!("{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab: ok");
+    pool_stress(None);
+    pool_stress(Some(&Budget::new(usize::MAX)));
+    println!("{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab, 2 of pools: ok");
+}
+
+/// Pools that end while their blocks are with other threads, which free them in pools of their own or in none; the memory of
+/// ended pools goes from thread to thread.
+fn pool_stress(budget: Option<&Budget>) {
+    const WORDS: usize = 8;
+    let letters: Vec<AtomicPtr<usize>> =
+        (0..256).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+    let free = |block: NonNull<usize>| {
+        // SAFETY: allocated below, freed once; eight words, ours.
+        unsafe {
+            let thread = block.read();
+            assert!((0..WORDS).all(|word| block.add(word).read() == thread));
+            PoolRef::free_anywhere(block.cast(), OBJECT);
+        }
+    };
+    let request = |thread: usize, round: usize| {
+        for step in 0..200 {
+            let block = allotment::current().try_alloc_layout(OBJECT).unwrap().cast::<usize>();
+            // SAFETY: eight words, ours.
+            unsafe { (0..WORDS).for_each(|word| block.add(word).write(thread)) };
+            if step % 3 == 0 {
+                free(block);
+                continue;
+            }
+            let letter = &letters[(step * 7 + thread * 31 + round) % letters.len()];
+            if let Some(before) = NonNull::new(letter.swap(block.as_ptr(), Ordering::AcqRel)) {
+                free(before);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let request = &request;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        if thread % 4 == 3 {
+                            request(thread, round);
+                            continue;
+                        }
+                        let mut builder = LocalPool::builder();
+                        if let (Some(budget), 1) = (budget, round % 2) {
+                            builder = builder.budget(budget);
+                        }
+                        builder.build().enter(|| request(thread, round));
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    letters.iter().filter_map(|letter| NonNull::new(letter.load(Ordering::Acquire))).for_each(free);
+    assert_eq!(budget.map_or(0, Budget::used), 0);
 }
 
 const OBJECT: Layout = Layout::new::<[usize; 8]>();

@@ -149,7 +149,7 @@ impl<S: Supply> Blocks<S> {
                     left -= if reserved { 0 } else { header.size };
                     if self.watch.is_some() {
                         tools::forbid(header.start, header.size);
-                        tools::allow(chunk.cast(), HEADER);
+                        tools::allow_defined(chunk.cast(), HEADER);
                     }
                     header.next.set(kept);
                     kept = chunk.as_ptr();

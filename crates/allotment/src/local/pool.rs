@@ -56,6 +56,18 @@ const PATIENCE: u64 = 1000;
 /// });
 /// assert_eq!(allotment::current(), PoolRef::GLOBAL);
 /// ```
+///
+/// It can neither go to another thread nor be used there:
+///
+/// ```compile_fail,E0277
+/// let pool = allotment::LocalPool::new();
+/// std::thread::spawn(move || drop(pool));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let pool = allotment::LocalPool::new();
+/// std::thread::scope(|scope| drop(scope.spawn(|| pool.enter(|| ()))));
+/// ```
 #[derive(Debug)]
 pub struct LocalPool {
     core: &'static Core,
@@ -253,6 +265,12 @@ impl LocalPool {
     /// let mut context = Context::from_waker(Waker::noop());
     /// let Poll::Ready(current) = pin!(work).poll(&mut context) else { unreachable!() };
     /// assert_eq!(current, pool.reference());
+    /// ```
+    ///
+    /// ```compile_fail,E0277
+    /// fn spawn(work: impl Future + Send) {}
+    /// let pool = allotment::LocalPool::new();
+    /// spawn(pool.enter_future(async {}));
     /// ```
     pub fn enter_future<F: Future>(&self, future: F) -> InPool<'_, F> {
         InPool { pool: self, future }

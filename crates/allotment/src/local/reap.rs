@@ -49,6 +49,18 @@ use crate::statistics::{Kind, Record, Statistics};
 /// reap.reset(); // everything is free
 /// assert_eq!(reap.statistics().live_objects, 0);
 /// ```
+///
+/// One thread at a time:
+///
+/// ```
+/// let reap = allotment::Reap::new();
+/// std::thread::spawn(move || drop(reap));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let reap = allotment::Reap::new();
+/// std::thread::scope(|scope| drop(scope.spawn(|| reap.trim())));
+/// ```
 #[derive(Debug)]
 pub struct Reap {
     pub(super) blocks: Blocks<FromSource>,

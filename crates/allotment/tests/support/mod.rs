@@ -22,4 +22,6 @@ pub mod slab;
 pub mod slab_program;
 pub mod slab_sources;
 pub mod sources;
+#[cfg(test)]
+pub mod tool;
 pub mod traits;
