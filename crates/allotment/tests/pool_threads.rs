@@ -142,7 +142,7 @@ fn exchange(name: &str, budget: Option<&Budget>, hardened: bool, rounds: u64) {
     }
 }
 
-/// The tests that look whether addresses were given back: no pool of another one may take them.
+/// The tests look whether memory was given back: no pool of another one may take it over.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -247,6 +247,7 @@ fn a_pool_of_a_thread_ends_with_it_and_destructors_free_before_and_after_it() {
 
 #[test]
 fn a_reference_is_good_on_other_threads_and_after_the_pools_end() {
+    let _alone = ALONE.lock();
     let pool = LocalPool::new();
     let reference = pool.reference();
     let block = Block::of(reference, WORDS, 1);
@@ -271,6 +272,7 @@ fn a_reference_is_good_on_other_threads_and_after_the_pools_end() {
 
 #[test]
 fn a_forgotten_pool_takes_nothing_from_who_frees_its_blocks() {
+    let _alone = ALONE.lock();
     // Its thread has ended: nobody takes its remote list any more.
     let block = std::thread::spawn(|| {
         let pool = LocalPool::new();

@@ -350,6 +350,17 @@ mod tests {
     }
 
     #[test]
+    fn a_hint_that_is_too_high_refuses_nothing() {
+        reserve().unwrap();
+        for granules in [1, 64] {
+            FIRST_FREE.store(usize::MAX, Ordering::Relaxed);
+            let start = take(granules, NonNull::dangling()).unwrap();
+            // SAFETY: taken above.
+            unsafe { give(start, granules) };
+        }
+    }
+
+    #[test]
     fn more_than_the_range_has_is_refused() {
         let error = take(MOST / GRANULE + 1, NonNull::dangling()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SourceRefused);
