@@ -326,6 +326,38 @@ impl Core {
         old: Layout,
         new_size: usize,
     ) -> Result<NonNull<u8>, AllocError> {
+        // SAFETY: valid for the alignment, says the caller.
+        let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
+        if let (Some(from), Some(to)) = (common_class_of(old), common_class_of(new)) {
+            // Work that repeats itself finds a free block of the next class. What is not plain has none on its lists.
+            // SAFETY: passed on to the caller.
+            let lists = &unsafe { self.blocks() }.lists;
+            if from != to {
+                if let Some(fresh) = lists.take(to) {
+                    // SAFETY: both blocks are the caller's, apart, and so long; the old one is of that class.
+                    unsafe {
+                        fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
+                        lists.put(from, block);
+                    }
+                    return Ok(fresh);
+                }
+            } else if self.mode() == Mode::Plain {
+                return Ok(block);
+            }
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.resize_slowly(block, old, new_size) }
+    }
+
+    /// # Safety
+    /// As for [`resize`](Self::resize).
+    #[inline(never)]
+    unsafe fn resize_slowly(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new_size: usize,
+    ) -> Result<NonNull<u8>, AllocError> {
         if self.mode() == Mode::Passthrough {
             // SAFETY: passed on to the caller.
             return unsafe { global_resize(block, old, new_size) };

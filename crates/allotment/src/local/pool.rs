@@ -97,7 +97,7 @@ impl LocalPool {
     }
 
     /// A pool that holds so many bytes, with its pages faulted in: until they are used up no call goes to the system, and no
-    /// page fault happens.
+    /// page fault happens, but for blocks of more than 32 KiB, which have memory of their own.
     ///
     /// # Panics
     /// Aborts when there is no such memory.

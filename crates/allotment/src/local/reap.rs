@@ -89,7 +89,7 @@ impl Reap {
     }
 
     /// A reap that holds a chunk for so many bytes of blocks, with its pages faulted in: until they are used up no call
-    /// goes to the system, and no page fault happens. They stay over a [`reset`](Self::reset).
+    /// goes to the system, and no page fault happens, but for blocks of more than 32 KiB, which have chunks of their own. They stay over a [`reset`](Self::reset).
     ///
     /// # Panics
     /// Aborts when there is no such chunk.
