@@ -16,10 +16,8 @@ use loom_support::explore;
 trait Lives: Send + Sync + 'static {
     fn make() -> Self;
     fn push(&self, block: *mut Remote) -> bool;
-    fn take(&self) -> *mut Remote;
     fn end(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool);
     fn collect(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool);
-    fn adopt(&self) -> bool;
 }
 
 impl Lives for Life {
@@ -32,17 +30,11 @@ impl Lives for Life {
         // SAFETY: the models push each block once.
         unsafe { Life::push(self, block, block) }
     }
-    fn take(&self) -> *mut Remote {
-        Life::take(self)
-    }
     fn end(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
         Life::end(self, put_back);
     }
     fn collect(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
         Life::collect(self, put_back);
-    }
-    fn adopt(&self) -> bool {
-        self.adopt_parked() || self.adopt_empty()
     }
 }
 
@@ -152,7 +144,7 @@ fn a_parked_pool_is_adopted_or_collected_and_never_both_at_a_time() {
             let pool = pool.clone();
             thread::spawn(move || pool.free(0))
         };
-        if pool.life.adopt() {
+        if pool.life.adopt_parked() || pool.life.adopt_empty() {
             // The adopter frees one of its own, and ends.
             pool.put_back(pool.life.take());
             // SAFETY: adopted.
@@ -237,17 +229,11 @@ macro_rules! broken {
             fn push(&self, block: *mut Remote) -> bool {
                 self.0.push(block)
             }
-            fn take(&self) -> *mut Remote {
-                self.0.take()
-            }
             fn end(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
                 self.0.end(put_back);
             }
             fn collect(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
                 self.0.collect(put_back);
-            }
-            fn adopt(&self) -> bool {
-                false
             }
         }
     };

@@ -6,7 +6,7 @@
 
 use allotment::for_loom::hints::{Hints, LISTS, words_for};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 
 mod loom_support;
