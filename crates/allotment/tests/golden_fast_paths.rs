@@ -22,7 +22,7 @@ const GOLDEN: [(&str, usize); 19] = [
     ("golden_slab_box_drop", 20),
     ("golden_list_alloc", 6),
     ("golden_list_free", 5),
-    ("golden_reap_alloc", 16),
+    ("golden_reap_alloc", 15),
     ("golden_reap_alloc_40", 6),
     ("golden_reap_free", 13),
     ("golden_pool_alloc", 17),

@@ -301,7 +301,8 @@ impl LocalPool {
 
     /// What the pool holds. Exact, but for blocks that other threads have freed and not sent yet (at most 32 for each of them that
     /// is in a pool of its own); what [`report`](crate::report()) says may be older: as of the last call that took or gave
-    /// memory, or asked for this. Live bytes are those of the blocks' classes. In pass-through mode there is nothing.
+    /// memory, or asked for this. Live bytes are those of the blocks' classes. What an ended pool left in use, and this one took
+    /// over, counts here: a new pool need not begin at nothing, but with a budget it does. In pass-through mode there is nothing.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: as in `alloc_or`.
