@@ -128,8 +128,10 @@ pub(crate) fn register(
     }
     for granule in granules(start, len) {
         let leaf = leaf_of(granule).expect("mapped above");
-        // Release pairs with the Acquire in `owner_of`: what the owner wrote before it registered.
-        let before = leaf.owner[granule & (LEAF_ENTRIES - 1)].swap(owner.get(), Ordering::Release);
+        // Release pairs with the Acquire in `owner_of`: what the owner wrote before it registered. Acquire pairs with the
+        // Release in `unregister`: the former owner's last use comes before. Where the addresses went by way of the
+        // kernel that is so anyway, but a tool that watches threads can't know.
+        let before = leaf.owner[granule & (LEAF_ENTRIES - 1)].swap(owner.get(), Ordering::AcqRel);
         debug_assert_eq!(before, 0, "a granule has one owner");
     }
     Ok(())
