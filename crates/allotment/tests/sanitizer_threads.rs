@@ -39,6 +39,8 @@ fn main() {
     // Pages that go at once and come back: from malloc, whose calls the tool sees. Mappings stay.
     slab_stress(&RawSlab::builder(OBJECT).source(Malloc).release(Release::AtOnce).build());
     slab_stress(&RawSlab::builder(OBJECT).release(Release::Keep(1 << 30)).build());
+    // Threads that reserve the pools' range together each map one, and all but one of them unmap it again.
+    LocalPool::new().enter(|| drop(allotment::PoolBox::new(7)));
     pool_stress(None);
     pool_stress(Some(&Budget::new(usize::MAX)));
     println!("{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab, 2 of pools: ok");
