@@ -66,6 +66,7 @@ compile_error!("allotment supports Linux on x86-64 and aarch64");
 mod error;
 mod local;
 mod memory;
+mod sealed;
 mod slab;
 mod sync;
 
@@ -77,6 +78,8 @@ mod arena;
 mod free_list;
 #[cfg(not(loom))]
 mod misuse;
+#[cfg(not(loom))]
+pub mod phases;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]

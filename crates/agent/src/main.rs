@@ -1,0 +1,3 @@
+//! A small metrics agent.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The life cycle of a server: initialise, run workers, stop, initialise again.

@@ -1,0 +1,1 @@
+//! Read-only shared objects: `Sealed`, `Published`, `RwShared`.
