@@ -1,0 +1,6 @@
+//! A small metrics agent, in which every allocator does the work that it was made for.
+//!
+//! It collects this machine's counters every second into three tiers of buffers, and answers queries over HTTP.
+
+pub mod memory;
+pub mod store;

@@ -1,0 +1,299 @@
+//! A chart: dimensions that are collected together, behind one lock.
+
+use super::tier::{Second, Summary, Tier};
+use super::track::{Held, Track, TrackRuns};
+use crate::memory::Memory;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The names of a chart's dimensions, which charts of the same shape share.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Dimensions(Box<[Box<str>]>);
+
+impl Dimensions {
+    /// Of these names.
+    pub fn new<N: Into<Box<str>>>(names: impl IntoIterator<Item = N>) -> Self {
+        Self(names.into_iter().map(Into::into).collect())
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The name of one.
+    #[must_use]
+    pub fn name(&self, dimension: usize) -> Option<&str> {
+        self.0.get(dimension).map(|name| &**name)
+    }
+
+    /// All, in order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(|name| &**name)
+    }
+}
+
+/// How long points are kept, in seconds, by tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention(pub [u32; 3]);
+
+impl Retention {
+    /// An hour of seconds, a day of minutes, thirty days of hours.
+    pub const DEFAULT: Self = Self([3600, 86_400, 30 * 86_400]);
+
+    fn slots(self, tier: Tier) -> u32 {
+        self.0[tier as usize].div_ceil(tier.step())
+    }
+}
+
+/// A chart.
+pub struct Chart<M: Memory> {
+    name: Box<str>,
+    context: Box<str>,
+    dimensions: Arc<Dimensions>,
+    points: RwLock<Points<M>>,
+}
+
+/// What changes of a chart.
+pub(super) struct Points<M: Memory> {
+    seconds: Track<M, f32>,
+    minutes: Track<M, Summary>,
+    hours: Track<M, Summary>,
+    /// The minute that is not over, and its number.
+    minute: Box<[Summary]>,
+    this_minute: u32,
+    /// The hour that is not over, without this minute, and its number.
+    hour: Box<[Summary]>,
+    this_hour: u32,
+}
+
+impl<M: Memory> Chart<M> {
+    pub(super) fn new(
+        name: Box<str>,
+        context: Box<str>,
+        dimensions: Arc<Dimensions>,
+        memory: &Arc<M>,
+        first_metric: u64,
+        retention: Retention,
+    ) -> Self {
+        let count = dimensions.len();
+        fn track<M: Memory, P: super::track::Point>(
+            memory: &Arc<M>,
+            tier: Tier,
+            count: usize,
+            first_metric: u64,
+            retention: Retention,
+        ) -> Track<M, P> {
+            Track::new(memory.clone(), tier, count, first_metric, retention.slots(tier))
+        }
+        let points = Points {
+            seconds: track(memory, Tier::Second, count, first_metric, retention),
+            minutes: track(memory, Tier::Minute, count, first_metric, retention),
+            hours: track(memory, Tier::Hour, count, first_metric, retention),
+            minute: vec![Summary::EMPTY; count].into(),
+            this_minute: 0,
+            hour: vec![Summary::EMPTY; count].into(),
+            this_hour: 0,
+        };
+        Self { name, context, dimensions, points: RwLock::new(points) }
+    }
+
+    /// Its name, the only one of the store.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of its context.
+    #[must_use]
+    pub fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// Its dimensions.
+    #[must_use]
+    pub fn dimensions(&self) -> &Dimensions {
+        &self.dimensions
+    }
+
+    /// Locks the points for reading: other readers go on, and the collector waits, so let go of it soon.
+    #[must_use]
+    pub fn read(&self) -> ChartPoints<'_, M> {
+        ChartPoints(self.points.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Points<M>> {
+        self.points.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M: Memory> fmt::Debug for Chart<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dimensions = self.dimensions.len();
+        f.debug_struct("Chart").field("name", &self.name).field("dimensions", &dimensions).finish()
+    }
+}
+
+impl<M: Memory> Points<M> {
+    /// Takes the first buffers of values.
+    pub fn acquire(&mut self) -> Result<(), allotment::AllocError> {
+        self.seconds.acquire()
+    }
+
+    /// Takes in what was collected in this second; NaN is a gap. A second that is not after the last one does nothing. Returns
+    /// which tiers had points for the first time: minutes, hours.
+    pub fn append(&mut self, at: Second, values: &[f32]) -> [bool; 2] {
+        let mut began = [false; 2];
+        if at < self.seconds.next() {
+            return began;
+        }
+        let minute = at / 60;
+        if minute != self.this_minute {
+            if self.this_minute != 0 {
+                began = self.end_minute(minute);
+            } else {
+                self.this_hour = minute / 60;
+            }
+            self.this_minute = minute;
+        }
+        self.seconds.append(at, values);
+        for (summary, value) in self.minute.iter_mut().zip(values) {
+            summary.take(*value);
+        }
+        began
+    }
+
+    #[cold]
+    fn end_minute(&mut self, next: u32) -> [bool; 2] {
+        let first = self.minutes.next() == 0;
+        let mut first_hour = false;
+        self.minutes.append(self.this_minute, &self.minute);
+        for (hour, minute) in self.hour.iter_mut().zip(&mut self.minute) {
+            hour.merge(*minute);
+            *minute = Summary::EMPTY;
+        }
+        if next / 60 != self.this_hour {
+            first_hour = self.hours.next() == 0;
+            self.hours.append(self.this_hour, &self.hour);
+            self.hour.fill(Summary::EMPTY);
+            self.this_hour = next / 60;
+        }
+        [first, first_hour]
+    }
+
+    /// The second after the newest.
+    pub fn next(&self) -> Second {
+        self.seconds.next()
+    }
+
+    /// What each tier holds.
+    pub fn held(&self) -> [Held; 3] {
+        [self.seconds.held(), self.minutes.held(), self.hours.held()]
+    }
+
+    /// Whether minutes, and hours, have no points yet.
+    pub fn awaits(&self) -> [bool; 2] {
+        [self.minutes.next() == 0, self.hours.next() == 0]
+    }
+}
+
+/// A chart's points, locked for reading.
+pub struct ChartPoints<'c, M: Memory>(RwLockReadGuard<'c, Points<M>>);
+
+impl<M: Memory> ChartPoints<'_, M> {
+    /// From the oldest point of a tier to the end of its newest; `None` when it has none.
+    #[must_use]
+    pub fn span(&self, tier: Tier) -> Option<Range<Second>> {
+        let points = &*self.0;
+        let (oldest, next) = match tier {
+            Tier::Second => (points.seconds.oldest(), points.seconds.next()),
+            Tier::Minute => (points.minutes.oldest(), points.minutes.next()),
+            Tier::Hour => (points.hours.oldest(), points.hours.next()),
+        };
+        Some(oldest? * tier.step()..next.saturating_mul(tier.step()))
+    }
+
+    /// The points of a dimension in a tier whose first second lies in `range`: pieces in the order of time, with holes between
+    /// them where nothing was kept. A dimension that there is not has none.
+    pub fn runs(&self, dimension: usize, tier: Tier, range: Range<Second>) -> Runs<'_> {
+        let step = tier.step();
+        let (from, to) = (range.start.div_ceil(step), range.end.div_ceil(step));
+        let points = &*self.0;
+        let inner = match tier {
+            Tier::Second => RunsOf::Values(points.seconds.runs(dimension, from, to)),
+            Tier::Minute => RunsOf::Summaries(points.minutes.runs(dimension, from, to)),
+            Tier::Hour => RunsOf::Summaries(points.hours.runs(dimension, from, to)),
+        };
+        Runs { inner, step }
+    }
+
+    /// What each tier holds.
+    #[must_use]
+    pub fn held(&self) -> [Held; 3] {
+        self.0.held()
+    }
+}
+
+impl<M: Memory> fmt::Debug for ChartPoints<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ChartPoints").field(&self.held()).finish()
+    }
+}
+
+/// Points that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run<'p> {
+    /// The first point's first second.
+    pub start: Second,
+    /// Seconds from a point to the next.
+    pub step: u32,
+    /// The points.
+    pub points: RunPoints<'p>,
+}
+
+/// The points of a [`Run`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RunPoints<'p> {
+    /// Of tier [`Tier::Second`]; NaN is a gap.
+    Values(&'p [f32]),
+    /// Of the other tiers; a count of 0 is a gap.
+    Summaries(&'p [Summary]),
+}
+
+/// Iterates over the pieces that a dimension's points lie in.
+pub struct Runs<'p> {
+    inner: RunsOf<'p>,
+    step: u32,
+}
+
+enum RunsOf<'p> {
+    Values(TrackRuns<'p, f32>),
+    Summaries(TrackRuns<'p, Summary>),
+}
+
+impl<'p> Iterator for Runs<'p> {
+    type Item = Run<'p>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Run<'p>> {
+        let (slot, points) = match &mut self.inner {
+            RunsOf::Values(runs) => runs.next().map(|(s, v)| (s, RunPoints::Values(v)))?,
+            RunsOf::Summaries(runs) => runs.next().map(|(s, v)| (s, RunPoints::Summaries(v)))?,
+        };
+        Some(Run { start: slot * self.step, step: self.step, points })
+    }
+}
+
+impl fmt::Debug for Runs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runs").field("step", &self.step).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,387 @@
+//! One tier of a chart: for each of its dimensions the buffer that is being filled, and a list of full ones.
+//!
+//! # Invariants
+//!
+//! 1. A series whose `room` is not zero has a live buffer of `tier` and `room` from `memory` at `open`, of which the first
+//!    `used` points are written; `used` is at most `room`. It is its own, as are its nodes.
+//! 2. A node in a series' list is live and came from `memory`; so is the buffer that it names, of `tier` and its `room`, of
+//!    which the first `used` points are written. The list is acyclic: `oldest` to `newest`, whose `next` is `None`; both are `None`
+//!    when it is empty.
+//! 3. Buffers are aligned to 8 bytes, and a point needs no more and no destructor.
+//! 4. A buffer that is not full ends with the newest point of the chart: `start + used` is `next`, unless `used` is zero.
+
+use super::tier::{Summary, Tier};
+use crate::memory::Memory;
+use allotment::AllocError;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a tier keeps: a value, or a summary.
+pub trait Point: Copy + Send + Sync + 'static {
+    /// Nothing was collected.
+    const GAP: Self;
+}
+
+impl Point for f32 {
+    const GAP: Self = f32::NAN;
+}
+
+impl Point for Summary {
+    const GAP: Self = Self::EMPTY;
+}
+
+/// A full buffer in the list of its series. 24 bytes.
+#[derive(Debug)]
+pub struct Node {
+    next: Option<NonNull<Node>>,
+    buffer: NonNull<u8>,
+    start: u32,
+    room: u16,
+    used: u16,
+}
+
+/// One dimension's points. 32 bytes.
+struct Series {
+    open: NonNull<u8>,
+    /// The slot of the buffer's first point.
+    start: u32,
+    room: u16,
+    used: u16,
+    oldest: Option<NonNull<Node>>,
+    newest: Option<NonNull<Node>>,
+}
+
+const _: () = assert!(size_of::<Node>() == 24 && size_of::<Series>() == 32);
+
+/// What a tier holds, in points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Points that are filled.
+    pub points: u64,
+    /// Points that the buffers have room for.
+    pub room: u64,
+    /// Buffers.
+    pub buffers: u64,
+    /// Points that were collected and dropped before their time, because no memory was to be had.
+    pub lost: u64,
+}
+
+impl std::ops::AddAssign for Held {
+    fn add_assign(&mut self, other: Self) {
+        self.points += other.points;
+        self.room += other.room;
+        self.buffers += other.buffers;
+        self.lost += other.lost;
+    }
+}
+
+/// One tier of a chart. Time is counted in slots, steps of the tier since 1970.
+pub struct Track<M: Memory, P: Point> {
+    memory: Arc<M>,
+    tier: Tier,
+    series: Box<[Series]>,
+    /// The number of the first dimension among all metrics, for the sizes of first buffers.
+    first_metric: u64,
+    /// The slot after the newest point; 0 before the first.
+    next: u32,
+    /// How many slots are kept.
+    retained: u32,
+    held: Held,
+    points: PhantomData<P>,
+}
+
+// SAFETY: the buffers and nodes are the track's own (1, 2) and may be freed on any thread, as all `Memory` is `Sync`; points are
+// `Send`.
+unsafe impl<M: Memory, P: Point> Send for Track<M, P> {}
+// SAFETY: as above; behind a shared reference nothing changes.
+unsafe impl<M: Memory, P: Point> Sync for Track<M, P> {}
+
+/// The room of a metric's first buffer, drawn by lot but always the same, so that metrics that began together don't need their
+/// next buffers together.
+#[must_use]
+pub fn first_room(tier: Tier, metric: u64) -> u16 {
+    const FEWEST: u16 = 3;
+    // SplitMix64 of both.
+    let mut bits = metric.wrapping_mul(4).wrapping_add(tier as u64 + 1);
+    bits = bits.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^= bits >> 31;
+    let rooms = u64::from(tier.room() - FEWEST) + 1;
+    FEWEST + (((bits >> 32) * rooms) >> 32) as u16
+}
+
+impl<M: Memory, P: Point> Track<M, P> {
+    /// A track without a buffer yet.
+    pub fn new(
+        memory: Arc<M>,
+        tier: Tier,
+        dimensions: usize,
+        first_metric: u64,
+        retained: u32,
+    ) -> Self {
+        assert_eq!(size_of::<P>(), tier.point_bytes(), "a tier has points of one type");
+        const { assert!(align_of::<P>() <= 8 && !std::mem::needs_drop::<P>()) };
+        let none = || Series {
+            open: NonNull::dangling(),
+            start: 0,
+            room: 0,
+            used: 0,
+            oldest: None,
+            newest: None,
+        };
+        Self {
+            memory,
+            tier,
+            series: (0..dimensions).map(|_| none()).collect(),
+            first_metric,
+            next: 0,
+            retained,
+            held: Held::default(),
+            points: PhantomData,
+        }
+    }
+
+    /// The slot after the newest point; 0 before the first.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// What is held.
+    pub fn held(&self) -> Held {
+        self.held
+    }
+
+    /// The slot of the oldest point that any dimension has.
+    pub fn oldest(&self) -> Option<u32> {
+        let begins = |series: &Series| match series.oldest {
+            // SAFETY: a node in the list is live (2), and nothing changes while the track is borrowed.
+            Some(node) => Some(unsafe { node.as_ref() }.start),
+            None => (series.used > 0).then_some(series.start),
+        };
+        self.series.iter().filter_map(begins).min()
+    }
+
+    /// Takes the first buffers before they are needed, and writes to them.
+    ///
+    /// # Errors
+    /// When memory is refused; those taken stay.
+    pub fn acquire(&mut self) -> Result<(), AllocError> {
+        for index in 0..self.series.len() {
+            if self.series[index].room == 0 {
+                self.renew(index, 0)?;
+                // SAFETY: the buffer is live, aligned and has room for a point (1, 3).
+                unsafe { self.series[index].open.cast::<P>().write(P::GAP) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a point for each dimension. A slot that is not after the newest does nothing; slots in between become gaps.
+    pub fn append(&mut self, slot: u32, points: &[P]) {
+        assert_eq!(points.len(), self.series.len(), "a point for each dimension");
+        if slot < self.next {
+            return;
+        }
+        match self.next {
+            0 => self.series.iter_mut().for_each(|series| series.start = slot),
+            next if slot > next => self.fill_gap(slot - next),
+            _ => {}
+        }
+        let mut refused = 0;
+        for index in 0..self.series.len() {
+            let series = &self.series[index];
+            if series.used == series.room
+                && (refused > 0 || self.renew(index, slot).is_err())
+                && !self.begin_again(index, slot)
+            {
+                refused += 1;
+                continue;
+            }
+            let series = &mut self.series[index];
+            // SAFETY: `used` is below `room`, so the place lies in the live buffer (1), aligned (3).
+            unsafe { series.open.cast::<P>().add(usize::from(series.used)).write(points[index]) };
+            series.used += 1;
+        }
+        self.held.lost += refused;
+        self.held.points += self.series.len() as u64 - refused;
+        self.next = slot + 1;
+    }
+
+    /// Nothing was collected for so many slots: fills the buffers up that far, or until they are full.
+    #[cold]
+    fn fill_gap(&mut self, slots: u32) {
+        for series in &mut self.series {
+            let gaps = slots.min(u32::from(series.room - series.used)) as u16;
+            if series.used == 0 {
+                continue;
+            }
+            for place in series.used..series.used + gaps {
+                // SAFETY: below `room`, so the place lies in the live buffer (1), aligned (3).
+                unsafe { series.open.cast::<P>().add(usize::from(place)).write(P::GAP) };
+            }
+            series.used += gaps;
+            self.held.points += u64::from(gaps);
+        }
+    }
+
+    /// A new buffer for a series whose buffer is full, or that has none; the full one goes to the list, and what is too old goes.
+    /// Where memory is refused, the oldest buffer goes before its time.
+    #[cold]
+    fn renew(&mut self, index: usize, slot: u32) -> Result<(), AllocError> {
+        while self.oldest_ends(index).is_some_and(|end| end + self.retained <= slot) {
+            self.drop_oldest(index);
+        }
+        let first = self.series[index].room == 0;
+        let metric = self.first_metric + index as u64;
+        let room = if first { first_room(self.tier, metric) } else { self.tier.room() };
+        let buffer = match self.memory.alloc_buffer(self.tier, room) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                self.drop_oldest_early(index).then_some(()).ok_or(error)?;
+                self.memory.alloc_buffer(self.tier, room)?
+            }
+        };
+        if !first && let Err(error) = self.push_full(index) {
+            // SAFETY: allocated above, with these, and nobody has seen it.
+            unsafe { self.memory.free_buffer(self.tier, room, buffer) };
+            return Err(error);
+        }
+        let series = &mut self.series[index];
+        series.open = buffer;
+        series.room = room;
+        series.used = 0;
+        series.start = slot;
+        self.held.room += u64::from(room);
+        self.held.buffers += 1;
+        Ok(())
+    }
+
+    /// Moves the full buffer of a series to its list; its place is free then.
+    fn push_full(&mut self, index: usize) -> Result<(), AllocError> {
+        let node = self.memory.alloc_node()?;
+        let series = &mut self.series[index];
+        let Series { open, start, room, used, .. } = *series;
+        // SAFETY: the node is ours, not initialised, and of this layout; the newest node is live, if there is one (2).
+        unsafe {
+            node.write(Node { next: None, buffer: open, start, room, used });
+            match series.newest.replace(node) {
+                Some(mut newest) => newest.as_mut().next = Some(node),
+                None => series.oldest = Some(node),
+            }
+        }
+        series.room = 0;
+        series.used = 0;
+        Ok(())
+    }
+
+    /// No memory: a series that has a buffer gives its points up and fills it again. The newest points are worth most.
+    #[cold]
+    fn begin_again(&mut self, index: usize, slot: u32) -> bool {
+        let series = &mut self.series[index];
+        self.held.points -= u64::from(series.used);
+        self.held.lost += u64::from(series.used);
+        series.used = 0;
+        series.start = slot;
+        series.room > 0
+    }
+
+    /// The slot after the last point of a series' oldest full buffer.
+    fn oldest_ends(&self, index: usize) -> Option<u32> {
+        // SAFETY: a node in the list is live (2).
+        let node = unsafe { self.series[index].oldest?.as_ref() };
+        Some(node.start + u32::from(node.used))
+    }
+
+    fn drop_oldest_early(&mut self, index: usize) -> bool {
+        let before = self.held.points;
+        let dropped = self.drop_oldest(index);
+        self.held.lost += before - self.held.points;
+        dropped
+    }
+
+    /// Frees the oldest full buffer of a series, if there is one.
+    fn drop_oldest(&mut self, index: usize) -> bool {
+        let series = &mut self.series[index];
+        let Some(oldest) = series.oldest else { return false };
+        // SAFETY: the node is live (2); it is taken from the list, so that nothing names it or its buffer any more.
+        unsafe {
+            let Node { next, buffer, room, used, .. } = oldest.read();
+            series.oldest = next;
+            if next.is_none() {
+                series.newest = None;
+            }
+            self.memory.free_buffer(self.tier, room, buffer);
+            self.memory.free_node(oldest);
+            self.held.points -= u64::from(used);
+            self.held.room -= u64::from(room);
+            self.held.buffers -= 1;
+        }
+        true
+    }
+
+    /// The points of one dimension in slots from `from` up to, not including, `to`: pieces in the order of time, each with its
+    /// first slot. A dimension that there is not has none.
+    pub fn runs(&self, dimension: usize, from: u32, to: u32) -> TrackRuns<'_, P> {
+        let series = self.series.get(dimension);
+        TrackRuns {
+            full: series.and_then(|series| series.oldest),
+            open: series,
+            from,
+            to,
+            track: PhantomData,
+        }
+    }
+}
+
+impl<M: Memory, P: Point> Drop for Track<M, P> {
+    fn drop(&mut self) {
+        for index in 0..self.series.len() {
+            while self.drop_oldest(index) {}
+            let Series { open, room, .. } = self.series[index];
+            if room > 0 {
+                // SAFETY: the live buffer of a series (1), which goes with the track.
+                unsafe { self.memory.free_buffer(self.tier, room, open) };
+            }
+        }
+    }
+}
+
+/// Pieces of a dimension's points; see [`Track::runs`].
+pub struct TrackRuns<'t, P> {
+    full: Option<NonNull<Node>>,
+    open: Option<&'t Series>,
+    from: u32,
+    to: u32,
+    track: PhantomData<&'t [P]>,
+}
+
+impl<'t, P: Point> Iterator for TrackRuns<'t, P> {
+    type Item = (u32, &'t [P]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (buffer, start, used) = if let Some(node) = self.full {
+                // SAFETY: a node in the list is live (2), and nothing changes while the track is borrowed.
+                let node = unsafe { node.as_ref() };
+                self.full = node.next;
+                (node.buffer, node.start, node.used)
+            } else {
+                let series = self.open.take()?;
+                (series.open, series.start, series.used)
+            };
+            let from = self.from.max(start);
+            let to = self.to.min(start + u32::from(used));
+            if from < to {
+                // SAFETY: the buffer is live, and its first `used` points are written (1, 2) and aligned (3); `from` and `to` lie
+                // between `start` and `start + used`. Nothing changes while the track is borrowed.
+                let points = unsafe {
+                    let first = buffer.cast::<P>().add((from - start) as usize);
+                    std::slice::from_raw_parts(first.as_ptr(), (to - from) as usize)
+                };
+                return Some((from, points));
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The one that adds charts and appends points.
+
+use super::chart::{Chart, Dimensions};
+use super::tier::Second;
+use super::{Context, Store};
+use crate::memory::Memory;
+use allotment::AllocError;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The longest name of a context, a chart or a dimension.
+pub const MAX_NAME_BYTES: usize = 200;
+
+/// The most dimensions of a chart: they are read under one lock.
+pub const MAX_DIMENSIONS: usize = 10_000;
+
+/// A chart to be added.
+#[derive(Clone, Debug)]
+pub struct NewChart {
+    /// Its name, the only one of the store.
+    pub name: Box<str>,
+    /// The name of its context, which is made if there is none.
+    pub context: Box<str>,
+    /// What the context shows, in words.
+    pub title: Box<str>,
+    /// What the values are in.
+    pub units: Box<str>,
+    /// Its dimensions. Charts that share them share their names' memory.
+    pub dimensions: Arc<Dimensions>,
+}
+
+/// Why a chart can't be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// There is a chart of this name.
+    Duplicate(Box<str>),
+    /// A chart has no dimension, or more than [`MAX_DIMENSIONS`].
+    Dimensions(Box<str>, usize),
+    /// A name is empty, or longer than [`MAX_NAME_BYTES`].
+    Name(Box<str>),
+    /// No memory for the first buffers.
+    Memory(AllocError),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duplicate(name) => write!(f, "there is a chart named {name:?} already"),
+            Self::Dimensions(name, count) => write!(
+                f,
+                "chart {name:?} has {count} dimensions; give it 1 to {MAX_DIMENSIONS}, or split it"
+            ),
+            Self::Name(name) => {
+                let start: String = name.chars().take(40).collect();
+                write!(f, "{start:?} is no name: {} bytes, not 1 to {MAX_NAME_BYTES}", name.len())
+            }
+            Self::Memory(error) => {
+                write!(
+                    f,
+                    "no memory for new charts: {error}; raise the memory limit or collect less"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Memory(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// The one that adds charts and appends points.
+#[derive(Debug)]
+pub struct Writer<M: Memory> {
+    store: Arc<Store<M>>,
+    names: HashSet<Box<str>>,
+    next_metric: u64,
+}
+
+impl<M: Memory> Writer<M> {
+    pub(super) fn new(store: Arc<Store<M>>) -> Self {
+        Self { store, names: HashSet::new(), next_metric: 0 }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store<M>> {
+        &self.store
+    }
+
+    /// Adds charts, all or none, with their first buffers of values. They are in the order in which they were given.
+    ///
+    /// # Errors
+    /// A name that is taken, empty or too long; a chart without dimensions or with too many; no memory.
+    pub fn add(&mut self, charts: Vec<NewChart>) -> Result<Vec<Arc<Chart<M>>>, StoreError> {
+        self.check(&charts)?;
+        let mut made = Vec::with_capacity(charts.len());
+        let structure = self.store.structure();
+        let mut contexts = structure.contexts.clone();
+        let mut added: BTreeMap<Box<str>, Vec<Arc<Chart<M>>>> = BTreeMap::new();
+        let mut metric = self.next_metric;
+        for new in charts {
+            let count = new.dimensions.len() as u64;
+            contexts.entry(new.context.clone()).or_insert_with(|| {
+                let (name, title, units) = (new.context.clone(), new.title, new.units);
+                Arc::new(Context { name, title, units, charts: Vec::new() })
+            });
+            let (memory, retention) = (&self.store.memory, self.store.retention);
+            let chart = Chart::new(
+                new.name,
+                new.context.clone(),
+                new.dimensions,
+                memory,
+                metric,
+                retention,
+            );
+            chart.write().acquire().map_err(StoreError::Memory)?;
+            let chart = Arc::new(chart);
+            added.entry(new.context).or_default().push(chart.clone());
+            made.push(chart);
+            metric += count;
+        }
+        for (name, charts) in added {
+            let context = contexts.get_mut(&name).expect("made above");
+            let mut all = context.charts.clone();
+            all.extend(charts);
+            *context = Arc::new(Context {
+                name,
+                title: context.title.clone(),
+                units: context.units.clone(),
+                charts: all,
+            });
+        }
+        self.next_metric = metric;
+        self.names.extend(made.iter().map(|chart| Box::from(chart.name())));
+        self.store.publish(contexts);
+        Ok(made)
+    }
+
+    fn check(&self, charts: &[NewChart]) -> Result<(), StoreError> {
+        let mut new = HashSet::new();
+        for chart in charts {
+            let names = [&*chart.name, &*chart.context].into_iter().chain(chart.dimensions.names());
+            for name in names {
+                if name.is_empty() || name.len() > MAX_NAME_BYTES {
+                    return Err(StoreError::Name(name.into()));
+                }
+            }
+            if chart.dimensions.is_empty() || chart.dimensions.len() > MAX_DIMENSIONS {
+                return Err(StoreError::Dimensions(chart.name.clone(), chart.dimensions.len()));
+            }
+            if self.names.contains(&chart.name) || !new.insert(&*chart.name) {
+                return Err(StoreError::Duplicate(chart.name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what was collected in this second, a value for each dimension; NaN is a gap.
+    ///
+    /// # Panics
+    /// If there are fewer values than dimensions, or more.
+    pub fn append(&mut self, chart: &Chart<M>, at: Second, values: &[f32]) {
+        chart.write().append(at, values);
+    }
+
+    /// Says that all charts have what was collected in this second.
+    pub fn end_tick(&mut self, at: Second) {
+        self.store.newest.store(at, Ordering::Release);
+    }
+}
