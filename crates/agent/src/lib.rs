@@ -2,5 +2,9 @@
 //!
 //! It collects this machine's counters every second into three tiers of buffers, and answers queries over HTTP.
 
+pub mod load;
 pub mod memory;
+pub mod query;
+pub mod server;
+pub mod sessions;
 pub mod store;

@@ -1,0 +1,4 @@
+//! Queries: what may be asked, and how a context is answered from the store into the memory of a request.
+
+pub mod json;
+pub mod parameters;

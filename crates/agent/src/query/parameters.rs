@@ -1,0 +1,384 @@
+//! The parameters of a query: `context`, `after`, `before`, `points`, `group`, `by`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// The longest range that may be asked for, in seconds: ten years.
+pub const MAX_RANGE: i64 = 10 * 366 * 86_400;
+/// Times in seconds since 1970, to the year 9999; what is below is relative.
+pub const MAX_TIME: i64 = 253_402_300_799;
+/// The range of a query that names none, in seconds.
+pub const DEFAULT_RANGE: i64 = 600;
+/// The most points of a query that names none.
+pub const DEFAULT_POINTS: i64 = 300;
+/// The longest name of a context, in bytes.
+pub const MAX_CONTEXT: usize = 256;
+/// Names that a list may have at most.
+const MOST_PARAMETERS: usize = 16;
+const KNOWN: &str = "context, after, before, points, group, by";
+
+/// How the values of an interval become one point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Group {
+    /// Their average.
+    #[default]
+    Average,
+    /// The least of them.
+    Min,
+    /// The greatest of them.
+    Max,
+    /// Their sum.
+    Sum,
+}
+
+impl Group {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Average => "average",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Sum => "sum",
+        }
+    }
+}
+
+/// Which dimensions make one series of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// Those of one name, of all charts of the context, added up.
+    #[default]
+    Name,
+    /// Each one by itself.
+    Dimension,
+}
+
+impl By {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Dimension => "dimension",
+        }
+    }
+}
+
+/// A query whose parameters make sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question<'r> {
+    /// The context asked about.
+    pub context: Cow<'r, str>,
+    /// Seconds since 1970; the first second of the range.
+    pub after: i64,
+    /// Seconds since 1970; the second after the last one of the range.
+    pub before: i64,
+    /// Points of each series.
+    pub points: u32,
+    /// How values become points.
+    pub group: Group,
+    /// How dimensions become series.
+    pub by: By,
+}
+
+/// What is wrong with a query string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParameterError {
+    /// A parameter that must be there is not.
+    Missing(&'static str),
+    /// Nobody knows this parameter.
+    Unknown(String, &'static str),
+    /// A parameter is there twice.
+    Repeated(&'static str),
+    /// A percent sign without two hexadecimal digits, or bytes that are no UTF-8.
+    Encoding,
+    /// There are more parameters than anybody needs.
+    TooMany,
+    /// This should be a whole number.
+    NoNumber(&'static str, String),
+    /// The number is outside of what is allowed.
+    OutOfRange(&'static str, RangeInclusive<i64>),
+    /// The name is longer than any context's.
+    TooLong(&'static str, usize),
+    /// One of these words is expected.
+    NoSuchWord(&'static str, &'static str, String),
+    /// The range ends before it begins, or is empty.
+    Empty {
+        /// Its first second.
+        after: i64,
+        /// The second after its last one.
+        before: i64,
+    },
+    /// The range is too long.
+    TooLongRange(i64),
+    /// There would be more points than seconds.
+    TooManyPoints {
+        /// Points asked for.
+        points: i64,
+        /// Seconds of the range.
+        seconds: i64,
+    },
+}
+
+impl ParameterError {
+    /// What the client can do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Missing("context") => {
+                "add context=NAME with a name that /api/v1/contexts lists".to_owned()
+            }
+            Self::Missing(name) => format!("add {name}=..."),
+            Self::Unknown(_, known) => format!("the parameters are: {known}"),
+            Self::Repeated(name) => format!("give {name} once"),
+            Self::Encoding => "write each byte that is no letter or digit as % and two hexadecimal digits, in UTF-8".to_owned(),
+            Self::TooMany => format!("the parameters are: {KNOWN}, each at most once"),
+            Self::NoNumber("after" | "before", _) => {
+                "give seconds since 1970, or a number that is not positive for seconds relative to now".to_owned()
+            }
+            Self::NoNumber(name, _) => format!("give {name} as a whole number"),
+            Self::OutOfRange(name, allowed) => {
+                format!("give {name} between {} and {}", allowed.start(), allowed.end())
+            }
+            Self::TooLong(_, most) => format!("no name here has more than {most} bytes"),
+            Self::NoSuchWord(_, words, _) => format!("one of: {words}"),
+            Self::Empty { .. } => "let after be less than before; the default of before is now".to_owned(),
+            Self::TooLongRange(_) => format!("ask for at most {MAX_RANGE} seconds at a time"),
+            Self::TooManyPoints { seconds, .. } => {
+                format!("there is one value a second: ask for at most {seconds} points, or a longer range")
+            }
+        }
+    }
+}
+
+impl fmt::Display for ParameterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use crate::server::problem::short;
+        match self {
+            Self::Missing(name) => write!(f, "the parameter '{name}' is missing"),
+            Self::Unknown(name, _) => write!(f, "there is no parameter '{}'", short(name)),
+            Self::Repeated(name) => write!(f, "the parameter '{name}' is there twice"),
+            Self::Encoding => f.write_str("the query string is not percent-encoded UTF-8"),
+            Self::TooMany => write!(f, "there are more than {MOST_PARAMETERS} parameters"),
+            Self::NoNumber(name, text) => {
+                write!(f, "'{}' is no whole number for '{name}'", short(text))
+            }
+            Self::OutOfRange(name, _) => write!(f, "'{name}' is outside of what is allowed"),
+            Self::TooLong(name, most) => write!(f, "'{name}' has more than {most} bytes"),
+            Self::NoSuchWord(name, _, word) => {
+                write!(f, "'{}' is no value of '{name}'", short(word))
+            }
+            Self::Empty { after, before } => {
+                write!(f, "the range from {after} to {before} is empty")
+            }
+            Self::TooLongRange(seconds) => write!(f, "a range of {seconds} seconds is too long"),
+            Self::TooManyPoints { points, seconds } => {
+                write!(f, "{points} points of {seconds} seconds")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParameterError {}
+
+/// The decoded pairs of a query string, checked for what a decoder would forgive.
+pub fn pairs(
+    query: &str,
+) -> Result<impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)>, ParameterError> {
+    let bytes = query.as_bytes();
+    let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    let whole = (0..bytes.len()).all(|at| bytes[at] != b'%' || (is_hex(at + 1) && is_hex(at + 2)));
+    let pairs = form_urlencoded::parse(bytes);
+    // The decoder puts U+FFFD where bytes are no UTF-8. No name of ours has one.
+    let odd = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
+    if !whole || { pairs }.any(|(name, value)| odd(&name) || odd(&value)) {
+        return Err(ParameterError::Encoding);
+    }
+    if { pairs }.count() > MOST_PARAMETERS {
+        return Err(ParameterError::TooMany);
+    }
+    Ok(pairs)
+}
+
+/// Puts a value where it belongs, once.
+pub fn once<T>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), ParameterError> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(ParameterError::Repeated(name)),
+    }
+}
+
+impl<'r> Question<'r> {
+    /// Reads a query string at the time `now`, in seconds since 1970. There are at most `most_points`.
+    pub fn parse(query: &'r str, now: i64, most_points: u32) -> Result<Self, ParameterError> {
+        let (mut context, mut after, mut before) = (None, None, None);
+        let (mut points, mut group, mut by) = (None, None, None);
+        for (name, value) in pairs(query)? {
+            match &*name {
+                "context" => once(&mut context, "context", value)?,
+                "after" => once(&mut after, "after", number("after", &value)?)?,
+                "before" => once(&mut before, "before", number("before", &value)?)?,
+                "points" => once(&mut points, "points", number("points", &value)?)?,
+                "group" => once(&mut group, "group", word_of_group(&value)?)?,
+                "by" => once(&mut by, "by", word_of_by(&value)?)?,
+                _ => return Err(ParameterError::Unknown(name.into_owned(), KNOWN)),
+            }
+        }
+        let context = context.filter(|name| !name.is_empty());
+        let context = context.ok_or(ParameterError::Missing("context"))?;
+        if context.len() > MAX_CONTEXT {
+            return Err(ParameterError::TooLong("context", MAX_CONTEXT));
+        }
+        let before = absolute("before", before.unwrap_or(0), now)?;
+        let after = absolute("after", after.unwrap_or(-DEFAULT_RANGE), before)?;
+        let seconds = before - after;
+        if seconds <= 0 {
+            return Err(ParameterError::Empty { after, before });
+        }
+        if seconds > MAX_RANGE {
+            return Err(ParameterError::TooLongRange(seconds));
+        }
+        let most = i64::from(most_points);
+        let points = points.unwrap_or(seconds.min(DEFAULT_POINTS).min(most));
+        if !(1..=most).contains(&points) {
+            return Err(ParameterError::OutOfRange("points", 1..=most));
+        }
+        if points > seconds {
+            return Err(ParameterError::TooManyPoints { points, seconds });
+        }
+        let points = u32::try_from(points).expect("at most `most_points`");
+        let (group, by) = (group.unwrap_or_default(), by.unwrap_or_default());
+        Ok(Self { context, after, before, points, group, by })
+    }
+
+    /// Seconds of the range.
+    pub fn seconds(&self) -> i64 {
+        self.before - self.after
+    }
+}
+
+fn number(name: &'static str, text: &str) -> Result<i64, ParameterError> {
+    match text.parse::<i64>() {
+        Ok(number) => Ok(number),
+        Err(error) => match error.kind() {
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
+                Err(ParameterError::OutOfRange(name, -MAX_TIME..=MAX_TIME))
+            }
+            _ => Err(ParameterError::NoNumber(name, text.to_owned())),
+        },
+    }
+}
+
+/// What is not positive counts from `from`.
+fn absolute(name: &'static str, time: i64, from: i64) -> Result<i64, ParameterError> {
+    if !(-MAX_TIME..=MAX_TIME).contains(&time) {
+        return Err(ParameterError::OutOfRange(name, -MAX_TIME..=MAX_TIME));
+    }
+    Ok(if time > 0 { time } else { from + time })
+}
+
+fn word_of_group(word: &str) -> Result<Group, ParameterError> {
+    [Group::Average, Group::Min, Group::Max, Group::Sum]
+        .into_iter()
+        .find(|group| group.word() == word)
+        .ok_or_else(|| {
+            ParameterError::NoSuchWord("group", "average, min, max, sum", word.to_owned())
+        })
+}
+
+fn word_of_by(word: &str) -> Result<By, ParameterError> {
+    [By::Name, By::Dimension]
+        .into_iter()
+        .find(|by| by.word() == word)
+        .ok_or_else(|| ParameterError::NoSuchWord("by", "name, dimension", word.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000;
+
+    fn parse(query: &str) -> Result<Question<'_>, ParameterError> {
+        Question::parse(query, NOW, 10_000)
+    }
+
+    #[test]
+    fn a_query_of_a_name_alone_is_about_the_last_ten_minutes() {
+        let question = parse("context=system.cpu").unwrap();
+        assert_eq!(
+            question,
+            Question {
+                context: "system.cpu".into(),
+                after: NOW - 600,
+                before: NOW,
+                points: 300,
+                group: Group::Average,
+                by: By::Name
+            }
+        );
+    }
+
+    #[test]
+    fn times_that_are_not_positive_are_relative() {
+        let question = parse("context=a&before=-60&after=-120&points=3&group=max").unwrap();
+        assert_eq!((question.after, question.before), (NOW - 180, NOW - 60));
+        assert_eq!((question.points, question.group), (3, Group::Max));
+        let absolute = parse("context=a&after=1600000000&before=1600000060&points=60").unwrap();
+        assert_eq!((absolute.after, absolute.before), (1_600_000_000, 1_600_000_060));
+    }
+
+    #[test]
+    fn names_are_percent_encoded_utf_8() {
+        assert_eq!(parse("context=a%2Fb+%C3%A9").unwrap().context, "a/b é");
+        for bad in ["context=%", "context=%g1", "context=%f", "context=%ff", "%=1"] {
+            assert_eq!(parse(bad), Err(ParameterError::Encoding), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_bad_query_has_an_error_of_its_own() {
+        use ParameterError as E;
+        let long = format!("context={}", "x".repeat(257));
+        let many = "context=a&".repeat(17);
+        let cases: &[(&str, E)] = &[
+            ("", E::Missing("context")),
+            ("context=", E::Missing("context")),
+            ("contxt=a", E::Unknown("contxt".to_owned(), KNOWN)),
+            ("context=a&context=a", E::Repeated("context")),
+            ("context=a&points=1&points=1", E::Repeated("points")),
+            (&long, E::TooLong("context", 256)),
+            (&many, E::TooMany),
+            ("context=a&after=soon", E::NoNumber("after", "soon".to_owned())),
+            ("context=a&after=1.5", E::NoNumber("after", "1.5".to_owned())),
+            ("context=a&points=", E::NoNumber("points", String::new())),
+            ("context=a&after=99999999999999999999", E::OutOfRange("after", -MAX_TIME..=MAX_TIME)),
+            ("context=a&after=-9223372036854775808", E::OutOfRange("after", -MAX_TIME..=MAX_TIME)),
+            ("context=a&before=9223372036854775807", E::OutOfRange("before", -MAX_TIME..=MAX_TIME)),
+            ("context=a&points=0", E::OutOfRange("points", 1..=10_000)),
+            ("context=a&points=-1", E::OutOfRange("points", 1..=10_000)),
+            ("context=a&points=10001&after=-20000", E::OutOfRange("points", 1..=10_000)),
+            ("context=a&points=11&after=-10", E::TooManyPoints { points: 11, seconds: 10 }),
+            ("context=a&after=0", E::Empty { after: NOW, before: NOW }),
+            ("context=a&after=1700000001", E::Empty { after: NOW + 1, before: NOW }),
+            ("context=a&after=1", E::TooLongRange(NOW - 1)),
+            ("context=a&after=-253402300799", E::TooLongRange(MAX_TIME)),
+            (
+                "context=a&group=median",
+                E::NoSuchWord("group", "average, min, max, sum", "median".to_owned()),
+            ),
+            ("context=a&by=", E::NoSuchWord("by", "name, dimension", String::new())),
+        ];
+        for (query, expected) in cases {
+            let error = parse(query).unwrap_err();
+            assert_eq!(error, *expected, "{query}");
+            assert!(!error.to_string().is_empty() && !error.remedy().is_empty());
+        }
+    }
+
+    #[test]
+    fn the_limit_of_points_is_the_configured_one() {
+        assert!(Question::parse("context=a&points=100", NOW, 100).is_ok());
+        assert!(Question::parse("context=a&points=101", NOW, 100).is_err());
+        assert_eq!(Question::parse("context=a", NOW, 100).unwrap().points, 100);
+    }
+}

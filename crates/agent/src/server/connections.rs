@@ -1,0 +1,211 @@
+//! The open connections: how many, how long each has been silent, and which one makes room for a new one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// What the server knows of one connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// When a byte went in or out last.
+    moved: Cell<Instant>,
+    /// Requests that were read and whose replies are not written yet.
+    in_flight: Cell<u32>,
+    /// Of those: replies that wait in the connection's own buffer alone.
+    buffered: Cell<u32>,
+    evicted: Cell<bool>,
+    end: Notify,
+}
+
+impl Connection {
+    fn new(now: Instant) -> Self {
+        Self {
+            moved: Cell::new(now),
+            in_flight: Cell::new(0),
+            buffered: Cell::new(0),
+            evicted: Cell::new(false),
+            end: Notify::new(),
+        }
+    }
+
+    /// A byte went in or out.
+    pub fn touch(&self, now: Instant) {
+        self.moved.set(now);
+    }
+
+    /// A request was read.
+    pub fn begin(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    /// Its reply lies in the connection's buffer.
+    pub fn buffer(&self) {
+        self.buffered.set(self.buffered.get() + 1);
+    }
+
+    /// What lay in the buffer is the system's.
+    pub fn flush(&self) {
+        self.in_flight.set(self.in_flight.get().saturating_sub(self.buffered.take()));
+    }
+
+    /// Whether a request was read whose reply is not written yet.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight.get() > 0
+    }
+
+    /// Ends when the connection has to make room.
+    pub async fn evicted(&self) {
+        while !self.evicted.get() {
+            self.end.notified().await;
+        }
+    }
+
+    fn evict(&self) {
+        self.evicted.set(true);
+        self.end.notify_one();
+    }
+}
+
+/// All open connections of a server, on its one thread.
+#[derive(Debug)]
+pub struct Connections {
+    most: usize,
+    next: Cell<u64>,
+    open: RefCell<HashMap<u64, Rc<Connection>>>,
+    evictions: Cell<u64>,
+    accepted: Cell<u64>,
+}
+
+/// Why a connection can't be taken in: every place is taken by one with a request in flight.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// A connection's place; it is free again when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    number: u64,
+    all: Rc<Connections>,
+    /// What is known of it.
+    pub connection: Rc<Connection>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.open.borrow_mut().remove(&self.number);
+    }
+}
+
+impl Connections {
+    /// Room for `most` connections.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            next: Cell::new(0),
+            open: RefCell::new(HashMap::new()),
+            evictions: Cell::new(0),
+            accepted: Cell::new(0),
+        }
+    }
+
+    /// Takes a new connection in. When there is no room, the one that has been silent for longest, and has no
+    /// request in flight, ends.
+    pub fn enter(self: &Rc<Self>, now: Instant) -> Result<Place, Full> {
+        let full = self.open.borrow().len() >= self.most;
+        if full {
+            self.evict_one()?;
+        }
+        self.accepted.set(self.accepted.get() + 1);
+        let number = self.next.replace(self.next.get() + 1);
+        let connection = Rc::new(Connection::new(now));
+        self.open.borrow_mut().insert(number, Rc::clone(&connection));
+        Ok(Place { number, all: Rc::clone(self), connection })
+    }
+
+    /// Ends the connection that has been silent for longest and has no request in flight.
+    pub fn evict_one(&self) -> Result<(), Full> {
+        let mut open = self.open.borrow_mut();
+        let idle = open.iter().filter(|(_, connection)| !connection.is_busy());
+        let longest = idle.min_by_key(|(number, connection)| (connection.moved.get(), **number));
+        let number = *longest.ok_or(Full)?.0;
+        // Its place is free at once; its socket is when its task has run.
+        if let Some(connection) = open.remove(&number) {
+            connection.evict();
+            self.evictions.set(self.evictions.get() + 1);
+        }
+        Ok(())
+    }
+
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.open.borrow().is_empty()
+    }
+
+    /// How many have a request in flight.
+    pub fn busy(&self) -> usize {
+        self.open.borrow().values().filter(|connection| connection.is_busy()).count()
+    }
+
+    /// How many had to make room so far.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.get()
+    }
+
+    /// How many were taken in so far.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_longest_silent_one_without_a_request_makes_room() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let all = Rc::new(Connections::new(3));
+        let places: Vec<_> = (0..3).map(|second| all.enter(at(second)).unwrap()).collect();
+        places[0].connection.touch(at(10));
+        places[1].connection.begin();
+        let fourth = all.enter(at(11)).unwrap();
+        assert!(places[2].connection.evicted.get());
+        assert!(!places[0].connection.evicted.get() && !places[1].connection.evicted.get());
+        assert_eq!((all.len(), all.evictions(), all.busy(), all.accepted()), (3, 1, 1, 4));
+        drop(places);
+        assert_eq!(all.len(), 1);
+        drop(fourth);
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn a_connection_with_a_request_in_flight_never_makes_room() {
+        let all = Rc::new(Connections::new(2));
+        let places = [all.enter(Instant::now()).unwrap(), all.enter(Instant::now()).unwrap()];
+        for place in &places {
+            place.connection.begin();
+        }
+        assert_eq!(all.enter(Instant::now()).unwrap_err(), Full);
+        places[0].connection.flush();
+        assert_eq!(all.enter(Instant::now()).unwrap_err(), Full, "nothing was in the buffer");
+        places[0].connection.buffer();
+        places[0].connection.flush();
+        assert!(all.enter(Instant::now()).is_ok());
+        assert!(places[0].connection.evicted.get() && !places[1].connection.evicted.get());
+    }
+
+    #[test]
+    fn there_is_always_room_for_one() {
+        let all = Rc::new(Connections::new(0));
+        let _place = all.enter(Instant::now()).unwrap();
+        assert_eq!(all.len(), 1);
+    }
+}

@@ -1,0 +1,331 @@
+//! The front: takes connections in, reads requests within limits, hands them to the application, writes replies, and
+//! ends without losing a request that was accepted.
+//!
+//! It runs on one thread, which waits for sockets and does no work of a request itself.
+
+use super::connections::{Connection, Connections, Place};
+use super::reply::{ALWAYS, Reply};
+use super::stream::Stream;
+use crate::server::problem::Problem;
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{self, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioTimer;
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// What a client may do, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections.
+    pub connections: usize,
+    /// Bytes of a request's header.
+    pub header_bytes: usize,
+    /// Fields of a request's header.
+    pub header_fields: usize,
+    /// From the moment a connection may send a request to the end of its header; so long may one be silent, too.
+    pub header_time: Duration,
+    /// How long a client may leave its reply unread.
+    pub write_time: Duration,
+    /// When the server ends: how long idle connections may still send a request that was under way.
+    pub grace: Duration,
+    /// When the server ends: how long requests may still take.
+    pub drain: Duration,
+}
+
+/// The least that `header_bytes` may be: what the HTTP library reads at once.
+pub const LEAST_HEADER_BYTES: usize = 8192;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            header_bytes: 16 << 10,
+            header_fields: 64,
+            header_time: Duration::from_secs(20),
+            write_time: Duration::from_secs(20),
+            grace: Duration::from_millis(250),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A request without a body.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// GET, HEAD, POST...
+    pub method: Method,
+    /// What is asked for.
+    pub uri: Uri,
+    /// The cookies that the client sent.
+    pub cookies: Option<HeaderValue>,
+}
+
+/// What answers requests.
+pub trait Application: 'static {
+    /// Answers one.
+    fn answer(&self, ask: Ask) -> impl Future<Output = Reply>;
+
+    /// A look at the figures, with each connection.
+    fn observe(&self, figures: Figures);
+}
+
+/// What the front has counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Connections that are open.
+    pub open: usize,
+    /// Connections that were taken in so far.
+    pub accepted: u64,
+    /// Connections that had to make room for others.
+    pub evicted: u64,
+    /// Requests that were answered, refusals included.
+    pub answered: u64,
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// What was counted.
+    pub figures: Figures,
+    /// Connections whose requests took longer than the drain may.
+    pub abandoned: usize,
+}
+
+/// What all connections share.
+struct Front<A> {
+    application: A,
+    limits: Limits,
+    connections: Rc<Connections>,
+    /// Replies say that the connection ends.
+    closing: Cell<bool>,
+    answered: Cell<u64>,
+    /// Accepted, while every place is taken.
+    waiting: RefCell<Option<TcpStream>>,
+}
+
+impl<A> Front<A> {
+    fn figures(&self) -> Figures {
+        Figures {
+            open: self.connections.len(),
+            accepted: self.connections.accepted(),
+            evicted: self.connections.evictions(),
+            answered: self.answered.get(),
+        }
+    }
+}
+
+/// Serves until `stop` ends, then drains. To be called inside of a `LocalSet`.
+pub async fn serve<A: Application>(
+    listener: TcpListener,
+    application: A,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> Drained {
+    let connections = Rc::new(Connections::new(limits.connections));
+    let front = Rc::new(Front {
+        application,
+        limits,
+        connections,
+        closing: Cell::new(false),
+        answered: Cell::new(0),
+        waiting: RefCell::new(None),
+    });
+    let (end, ending) = watch::channel(false);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            place = accept(&listener, &front) => begin(&front, place, &ending),
+        }
+        front.application.observe(front.figures());
+    }
+    drain(listener, front, &end, &ending).await
+}
+
+/// The next connection that there is room for. Nothing is lost if it is dropped before it ends.
+async fn accept<A>(listener: &TcpListener, front: &Front<A>) -> (TcpStream, Place) {
+    const PAUSE: Duration = Duration::from_millis(5);
+    loop {
+        if front.waiting.borrow().is_none() {
+            match listener.accept().await {
+                Ok((socket, _)) => *front.waiting.borrow_mut() = Some(socket),
+                // A client that gave up before it was accepted.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // Too many open files, most likely: no reason to end.
+                Err(_) => {
+                    let _ = front.connections.evict_one();
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        if front.waiting.borrow().is_some() {
+            match front.connections.enter(Instant::now()) {
+                Ok(place) => {
+                    if let Some(socket) = front.waiting.take() {
+                        return (socket, place);
+                    }
+                }
+                // All are at work: this one waits, and those behind it in the system's queue.
+                Err(_full) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+fn begin<A: Application>(
+    front: &Rc<Front<A>>,
+    (socket, place): (TcpStream, Place),
+    ending: &watch::Receiver<bool>,
+) {
+    // Replies are written at once; there is nothing to wait for.
+    let _ = socket.set_nodelay(true);
+    let (front, ending) = (Rc::clone(front), ending.clone());
+    tokio::task::spawn_local(async move { connection(front, socket, place, ending).await });
+}
+
+/// One connection, to its end.
+async fn connection<A: Application>(
+    front: Rc<Front<A>>,
+    socket: TcpStream,
+    place: Place,
+    mut ending: watch::Receiver<bool>,
+) {
+    let known = Rc::clone(&place.connection);
+    let stream = Stream::new(socket, Rc::clone(&known), front.limits.write_time);
+    let service = service_fn(|request: Request<Incoming>| {
+        let (front, known) = (Rc::clone(&front), Rc::clone(&known));
+        known.begin();
+        async move { Ok::<_, Infallible>(answer(&front, known, request).await) }
+    });
+    let http = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(front.limits.header_time)
+        .max_buf_size(front.limits.header_bytes.max(LEAST_HEADER_BYTES))
+        .max_headers(front.limits.header_fields)
+        // A client that has nothing more to say may still want its reply.
+        .half_close(true)
+        .serve_connection(stream, service);
+    let mut http = std::pin::pin!(http);
+    // Errors are the client's: it broke off, was too slow, or sent no HTTP, and was told so where that was possible.
+    tokio::select! {
+        biased;
+        // First, so that no request is read once the place is another's.
+        () = known.evicted() => return,
+        _ = http.as_mut() => return,
+        _ = ending.wait_for(|ending| *ending) => {}
+    }
+    http.as_mut().graceful_shutdown();
+    let _ = http.await;
+}
+
+async fn answer<A: Application>(
+    front: &Front<A>,
+    known: Rc<Connection>,
+    request: Request<Incoming>,
+) -> Response<ReplyBody> {
+    let has_body = !request.body().is_end_stream();
+    let (head, _) = request.into_parts();
+    let reply = if has_body {
+        Reply::problem(&Problem::Body)
+    } else {
+        let cookies = head.headers.get(header::COOKIE).cloned();
+        let ask = Ask { method: head.method, uri: head.uri, cookies };
+        front.application.answer(ask).await
+    };
+    front.answered.set(front.answered.get() + 1);
+    let mut response = Response::new(ReplyBody { bytes: Some(reply.body), connection: known });
+    *response.status_mut() =
+        StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
+    for (name, value) in ALWAYS {
+        fields.insert(name, HeaderValue::from_static(value));
+    }
+    fields.extend(reply.fields);
+    if front.closing.get() {
+        fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Ends without losing a request that was accepted: what lies in the system's queue is taken in, connections end
+/// with their next reply, those that stay silent for the grace end then, and what is at work may take its time.
+async fn drain<A: Application>(
+    listener: TcpListener,
+    front: Rc<Front<A>>,
+    end: &watch::Sender<bool>,
+    ending: &watch::Receiver<bool>,
+) -> Drained {
+    front.closing.set(true);
+    let grace = tokio::time::sleep(front.limits.grace);
+    let mut grace = std::pin::pin!(grace);
+    // Connections that the system has accepted in our name are ours.
+    loop {
+        let nobody_came = tokio::time::sleep(Duration::from_millis(1));
+        tokio::select! {
+            biased;
+            () = &mut grace => break,
+            place = accept(&listener, &front) => begin(&front, place, ending),
+            () = nobody_came, if front.waiting.borrow().is_none() => break,
+        }
+    }
+    drop(listener);
+    while !front.connections.is_empty() && !grace.is_elapsed() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let _ = end.send(true);
+    let deadline = Instant::now() + front.limits.drain;
+    while !front.connections.is_empty() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let figures = front.figures();
+    front.application.observe(figures);
+    Drained { figures, abandoned: front.connections.len() }
+}
+
+/// A body in one piece that tells its connection when it lies in the connection's buffer.
+#[derive(Debug)]
+struct ReplyBody {
+    bytes: Option<Bytes>,
+    connection: Rc<Connection>,
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = self.bytes.take().filter(|bytes| !bytes.is_empty());
+        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.as_ref().is_none_or(Bytes::is_empty)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, Bytes::len) as u64)
+    }
+}
+
+impl Drop for ReplyBody {
+    fn drop(&mut self) {
+        self.connection.buffer();
+    }
+}

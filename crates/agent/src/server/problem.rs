@@ -1,0 +1,174 @@
+//! What can be wrong with a request, and what helps.
+
+use crate::query::parameters::ParameterError;
+use std::fmt;
+
+/// Why a request got no answer. Its `Display` is the cause; [`remedy`](Self::remedy) says what helps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// No such page.
+    UnknownPath(String),
+    /// A page that is read only, or only written to.
+    Method {
+        /// What was asked with.
+        used: String,
+        /// What may be asked with, as the `Allow` header has it.
+        allowed: &'static str,
+    },
+    /// A request with a body.
+    Body,
+    /// A parameter is missing, unknown, repeated or makes no sense.
+    Parameter(ParameterError),
+    /// No chart has this context.
+    UnknownContext(String),
+    /// The request's memory is used up.
+    Memory {
+        /// The cap of the budget that refused, in bytes.
+        limit: u64,
+    },
+    /// Every worker is busy, and the queue is full.
+    Busy {
+        /// How many requests wait at most.
+        queue: usize,
+    },
+    /// The agent is about to end.
+    Stopping,
+    /// A defect of the agent: the handler panicked.
+    Panicked,
+    /// The request could not be read as HTTP: what the parser answered.
+    Malformed(u16),
+}
+
+/// How long a refused client should wait, in seconds.
+pub const RETRY_AFTER_SECONDS: u32 = 1;
+
+impl Problem {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::UnknownPath(_) | Self::UnknownContext(_) => 404,
+            Self::Method { .. } => 405,
+            Self::Body => 413,
+            Self::Parameter(_) => 400,
+            Self::Memory { .. } | Self::Busy { .. } | Self::Stopping => 503,
+            Self::Panicked => 500,
+            Self::Malformed(status) => *status,
+        }
+    }
+
+    /// What the client can do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::UnknownPath(_) => {
+                "ask for one of: /, /metrics, /api/v1/info, /api/v1/contexts, /api/v1/query, \
+                 /api/v1/allocators, /api/v1/session"
+                    .to_owned()
+            }
+            Self::Method { allowed, .. } => format!("use one of: {allowed}"),
+            Self::Body => "put the parameters into the query string, and send no body".to_owned(),
+            Self::Parameter(error) => error.remedy(),
+            Self::UnknownContext(_) => {
+                "take one of the contexts that /api/v1/contexts lists; new ones appear there as their charts do"
+                    .to_owned()
+            }
+            Self::Memory { .. } => {
+                "ask for fewer points or a shorter range, ask again when less is going on, or start the agent with \
+                 a higher --memory-limit"
+                    .to_owned()
+            }
+            Self::Busy { .. } => {
+                "ask again in a second; if that is often so, start the agent with more --workers or a longer \
+                 --queue"
+                    .to_owned()
+            }
+            Self::Stopping => "ask again when the agent has been started again".to_owned(),
+            Self::Panicked => {
+                "this is a defect of the agent, which goes on; please report it with the line in its log".to_owned()
+            }
+            Self::Malformed(414) => "a request's address has at most 64 KiB".to_owned(),
+            Self::Malformed(431) => "send fewer or shorter header fields".to_owned(),
+            Self::Malformed(_) => "send a request of HTTP/1.1 or HTTP/1.0".to_owned(),
+        }
+    }
+
+    /// Whether the same request may be answered later.
+    pub fn is_passing(&self) -> bool {
+        self.status() == 503
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPath(path) => write!(f, "there is nothing at '{}'", short(path)),
+            Self::Method { used, .. } => write!(f, "the method {} is not for this", short(used)),
+            Self::Body => f.write_str("a request here has no body"),
+            Self::Parameter(error) => error.fmt(f),
+            Self::UnknownContext(name) => write!(f, "no chart has the context '{}'", short(name)),
+            Self::Memory { limit } => {
+                write!(f, "the request needs more memory than is left of {limit} bytes")
+            }
+            Self::Busy { queue } => {
+                write!(f, "every worker is busy and {queue} requests wait already")
+            }
+            Self::Stopping => f.write_str("the agent is about to end"),
+            Self::Panicked => f.write_str("the request could not be answered"),
+            Self::Malformed(414) => f.write_str("the request's address is too long"),
+            Self::Malformed(431) => f.write_str("the request's header is too large"),
+            Self::Malformed(_) => f.write_str("this is no request of HTTP"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<ParameterError> for Problem {
+    fn from(error: ParameterError) -> Self {
+        Self::Parameter(error)
+    }
+}
+
+/// What a client sent, cut to what is worth repeating.
+pub fn short(text: &str) -> &str {
+    const LONGEST: usize = 100;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_has_a_status_of_an_error_a_cause_and_a_remedy() {
+        let problems = [
+            Problem::UnknownPath("/a".to_owned()),
+            Problem::Method { used: "PUT".to_owned(), allowed: "GET, HEAD" },
+            Problem::Body,
+            Problem::Parameter(ParameterError::Missing("context")),
+            Problem::UnknownContext("x".to_owned()),
+            Problem::Memory { limit: 1 },
+            Problem::Busy { queue: 2 },
+            Problem::Stopping,
+            Problem::Panicked,
+            Problem::Malformed(400),
+            Problem::Malformed(414),
+            Problem::Malformed(431),
+        ];
+        for problem in problems {
+            assert!((400..600).contains(&problem.status()), "{problem:?}");
+            assert!(problem.to_string().len() > 10, "{problem:?}");
+            assert!(problem.remedy().len() > 10, "{problem:?}");
+            assert_eq!(problem.is_passing(), problem.status() == 503);
+        }
+    }
+
+    #[test]
+    fn what_a_client_sent_is_repeated_in_part_only() {
+        let long = "é".repeat(5000);
+        let problem = Problem::UnknownContext(long);
+        assert!(problem.to_string().len() < 300);
+    }
+}

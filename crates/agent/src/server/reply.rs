@@ -1,0 +1,106 @@
+//! A reply, before it is HTTP.
+
+use super::problem::{Problem, RETRY_AFTER_SECONDS};
+use crate::query::json::Writer;
+use allocator_api2::alloc::Global;
+use bytes::Bytes;
+use hyper::header::{self, HeaderName, HeaderValue};
+
+/// What a reply is made of.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The media type.
+    pub content_type: &'static str,
+    /// The body; it may carry the arena that it lies in.
+    pub body: Bytes,
+    /// Fields beyond those that every reply has.
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// JSON.
+pub const JSON: &str = "application/json; charset=utf-8";
+/// Fields of every reply: nothing guesses types, and nobody keeps what changes each second.
+pub const ALWAYS: [(HeaderName, &str); 2] =
+    [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
+
+impl Reply {
+    /// An answer.
+    pub fn new(content_type: &'static str, body: Bytes) -> Self {
+        Self { status: 200, content_type, body, fields: Vec::new() }
+    }
+
+    /// A refusal: `{"error": cause, "remedy": what helps}`.
+    pub fn problem(problem: &Problem) -> Self {
+        let body = problem_text(problem);
+        let mut fields = Vec::new();
+        if problem.is_passing() {
+            fields.push((header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS)));
+        }
+        if let Problem::Method { allowed, .. } = problem {
+            fields.push((header::ALLOW, HeaderValue::from_static(allowed)));
+        }
+        if matches!(problem, Problem::Body | Problem::Stopping) {
+            fields.push((header::CONNECTION, HeaderValue::from_static("close")));
+        }
+        Self { status: problem.status(), content_type: JSON, body, fields }
+    }
+
+    /// The whole of it as HTTP/1.1, after which the connection ends.
+    pub fn closing_text(&self) -> Vec<u8> {
+        let status = hyper::StatusCode::from_u16(self.status)
+            .unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+        let mut text = format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: close\r\n",
+            status.as_u16(),
+            status.canonical_reason().unwrap_or("Error"),
+            self.content_type,
+            self.body.len()
+        )
+        .into_bytes();
+        for (name, value) in ALWAYS {
+            text.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        text.extend_from_slice(b"\r\n");
+        text.extend_from_slice(&self.body);
+        text
+    }
+}
+
+fn problem_text(problem: &Problem) -> Bytes {
+    let write = || {
+        let mut writer = Writer::new(Global, 256)?;
+        writer.raw("{\"error\":")?;
+        writer.string(&problem.to_string())?;
+        writer.raw(",\"remedy\":")?;
+        writer.string(&problem.remedy())?;
+        writer.raw("}\n")?;
+        Ok::<_, crate::query::json::OutOfMemory>(writer.into_bytes().as_slice().to_vec())
+    };
+    write().map_or_else(|_| Bytes::from_static(b"{\"error\":\"\",\"remedy\":\"\"}\n"), Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_json_with_cause_and_remedy() {
+        let reply = Reply::problem(&Problem::UnknownContext("a\"b".to_owned()));
+        let json: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(reply.status, 404);
+        assert!(json["error"].as_str().unwrap().contains("a\"b"));
+        assert!(json["remedy"].as_str().unwrap().contains("/api/v1/contexts"));
+    }
+
+    #[test]
+    fn a_passing_refusal_says_when_to_come_back() {
+        let reply = Reply::problem(&Problem::Busy { queue: 3 });
+        assert!(reply.fields.iter().any(|(name, _)| name == header::RETRY_AFTER));
+        let reply = Reply::problem(&Problem::Method { used: "PUT".into(), allowed: "GET, HEAD" });
+        assert!(
+            reply.fields.iter().any(|(name, value)| name == header::ALLOW && value == "GET, HEAD")
+        );
+    }
+}

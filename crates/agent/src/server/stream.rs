@@ -1,0 +1,177 @@
+//! A connection's socket: notes that bytes moved, ends a client that stopped reading, and words what the HTTP
+//! parser answers by itself.
+
+use super::connections::Connection;
+use super::problem::Problem;
+use super::reply::Reply;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// A socket under hyper.
+#[derive(Debug)]
+pub struct Stream {
+    socket: TokioIo<TcpStream>,
+    connection: Rc<Connection>,
+    /// How long a client may leave its reply unread.
+    patience: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// What goes out in place of the parser's own words, and how much of it did.
+    instead: Option<(Vec<u8>, usize)>,
+}
+
+impl Stream {
+    /// Wraps a socket.
+    pub fn new(socket: TcpStream, connection: Rc<Connection>, patience: Duration) -> Self {
+        Self { socket: TokioIo::new(socket), connection, patience, stalled: None, instead: None }
+    }
+
+    /// Notes what a write came to; one that waits for too long fails.
+    fn noted(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(written) => {
+                self.stalled = None;
+                self.connection.touch(Instant::now());
+                Poll::Ready(written)
+            }
+            Poll::Pending => {
+                let patience = self.patience;
+                let stalled =
+                    self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                stalled.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
+
+    /// Writes the rest of what goes out in place of `whole`, then says that `whole` was written.
+    fn write_instead(
+        &mut self,
+        context: &mut Context<'_>,
+        whole: usize,
+    ) -> Poll<io::Result<usize>> {
+        while let Some((text, from)) = &mut self.instead {
+            if *from == text.len() {
+                break;
+            }
+            let written = Pin::new(&mut self.socket).poll_write(context, &text[*from..]);
+            match written {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => *from += count,
+                other => return self.noted(context, other),
+            }
+        }
+        self.instead = None;
+        self.noted(context, Poll::Ready(Ok(whole)))
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
+        if read.is_ready() {
+            self.connection.touch(Instant::now());
+        }
+        read
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.instead.is_none()
+            && let Some(status) = parsers_own_words(bytes)
+        {
+            let text = Reply::problem(&Problem::Malformed(status)).closing_text();
+            self.instead = Some((text, 0));
+        }
+        if self.instead.is_some() {
+            return self.write_instead(context, bytes.len());
+        }
+        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.noted(context, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.socket).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.connection.flush();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let [only] = slices {
+            return self.poll_write(context, only);
+        }
+        let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
+        self.noted(context, written)
+    }
+}
+
+/// The status of what hyper answers to a request that it can't parse: a head alone, without a body and without the
+/// fields that each reply of ours has. No handler hears of such a request.
+fn parsers_own_words(bytes: &[u8]) -> Option<u16> {
+    const LONGEST: usize = 256;
+    let head = std::str::from_utf8(bytes.get(..bytes.len().min(LONGEST))?).ok()?;
+    let status = head.strip_prefix("HTTP/1.1 4").or_else(|| head.strip_prefix("HTTP/1.0 4"))?;
+    let status: u16 = status.get(..2)?.parse().ok()?;
+    let bare = bytes.len() <= LONGEST
+        && head.find("\r\n\r\n") == Some(bytes.len() - 4)
+        && head.contains("content-length: 0\r\n")
+        && !head.contains("x-content-type-options");
+    bare.then_some(400 + status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_parsers_own_words_are_replaced() {
+        let own = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\ndate: Tue, 14 Nov 2023 22:13:20 GMT\r\n\r\n";
+        assert_eq!(parsers_own_words(own.as_bytes()), Some(400));
+        let large = own.replace("400 Bad Request", "431 Request Header Fields Too Large");
+        assert_eq!(parsers_own_words(large.as_bytes()), Some(431));
+        for other in [
+            own.replace("400", "200"),
+            own.replace("content-length: 0", "content-length: 10"),
+            own.replace("date", "x-content-type-options: nosniff\r\ndate"),
+            own.to_owned() + "x",
+            own.trim_end().to_owned(),
+            String::new(),
+            "HTTP/1.1 4".to_owned(),
+        ] {
+            assert_eq!(parsers_own_words(other.as_bytes()), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The sessions of users: what the agent remembers of each between visits.
+//!
+//! A [`SessionList`] is a shared object: whoever uses it has locked it. It knows nothing of HTTP but the cookie's text.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The name of the cookie.
+pub const COOKIE: &str = "allotment_session";
+
+/// What names a session, and nobody can guess: 128 random bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionKey(u128);
+
+impl SessionKey {
+    /// A new one; `None` where the system has no random bytes.
+    pub fn random() -> Option<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).ok()?;
+        Some(Self(u128::from_ne_bytes(bytes)))
+    }
+
+    /// The key in a `Cookie` field, if there is one that could be ours.
+    pub fn of_cookies(cookies: &str) -> Option<Self> {
+        cookies.split(';').find_map(|cookie| {
+            let (name, value) = cookie.trim().split_once('=')?;
+            (name == COOKIE).then(|| Self::parse(value)).flatten()
+        })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let plain =
+            text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        plain.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+
+    /// What to send as `Set-Cookie`.
+    pub fn set_cookie(self, expiry: Duration) -> String {
+        let seconds = expiry.as_secs();
+        format!("{COOKIE}={self}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax")
+    }
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for SessionKey {
+    /// The key is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionKey(..)")
+    }
+}
+
+/// The colours that a user wants the page in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Theme {
+    /// As the browser has it.
+    #[default]
+    Auto,
+    /// Dark on light.
+    Light,
+    /// Light on dark.
+    Dark,
+}
+
+impl Theme {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    /// The theme of this word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Auto, Self::Light, Self::Dark].into_iter().find(|theme| theme.word() == word)
+    }
+}
+
+/// What is remembered of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Requests in this session, this one included.
+    pub visits: u64,
+    /// When it began.
+    pub since: Instant,
+    /// The request before this one.
+    pub seen: Instant,
+    /// The colours that the user chose.
+    pub theme: Theme,
+}
+
+/// What the list may hold, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Sessions at a time; the one that was not seen for longest makes room.
+    pub most: usize,
+    /// How long a session lives after its last request.
+    pub expiry: Duration,
+}
+
+/// The sessions.
+#[derive(Debug, Default)]
+pub struct SessionList {
+    sessions: HashMap<SessionKey, Session>,
+    begun: u64,
+    dropped: u64,
+}
+
+impl SessionList {
+    /// Notes a request in the session of this key. `None` if there is none, or it has expired.
+    pub fn visit(
+        &mut self,
+        key: SessionKey,
+        now: Instant,
+        limits: SessionLimits,
+    ) -> Option<&mut Session> {
+        let session = self.sessions.get(&key)?;
+        if now.saturating_duration_since(session.seen) >= limits.expiry {
+            self.sessions.remove(&key);
+            return None;
+        }
+        let session = self.sessions.get_mut(&key)?;
+        session.visits += 1;
+        session.seen = now;
+        Some(session)
+    }
+
+    /// Begins a session. Expired ones go when there is no room, then the one that was not seen for longest.
+    pub fn begin(&mut self, key: SessionKey, now: Instant, limits: SessionLimits) -> &mut Session {
+        let most = limits.most.max(1);
+        if self.sessions.len() >= most {
+            self.expire(now, limits.expiry);
+        }
+        while self.sessions.len() >= most {
+            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.seen);
+            let Some((&oldest, _)) = oldest else { break };
+            self.sessions.remove(&oldest);
+            self.dropped += 1;
+        }
+        self.begun += 1;
+        let session = Session { visits: 1, since: now, seen: now, theme: Theme::default() };
+        self.sessions.entry(key).or_insert(session)
+    }
+
+    /// Removes what has expired.
+    pub fn expire(&mut self, now: Instant, expiry: Duration) {
+        self.sessions.retain(|_, session| now.saturating_duration_since(session.seen) < expiry);
+    }
+
+    /// How many there are, expired ones that nobody has looked for included.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// How many were begun so far.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// How many had to make room before they expired.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: SessionLimits = SessionLimits { most: 3, expiry: Duration::from_secs(60) };
+
+    #[test]
+    fn a_returning_user_finds_his_session() {
+        let mut list = SessionList::default();
+        let (key, start) = (SessionKey::random().unwrap(), Instant::now());
+        list.begin(key, start, LIMITS).theme = Theme::Dark;
+        let cookie = key.set_cookie(LIMITS.expiry);
+        let sent = format!("other=1; {}", cookie.split(';').next().unwrap());
+        let found = SessionKey::of_cookies(&sent).unwrap();
+        let session = list.visit(found, start + Duration::from_secs(59), LIMITS).unwrap();
+        assert_eq!((session.visits, session.theme, session.since), (2, Theme::Dark, start));
+    }
+
+    #[test]
+    fn a_session_expires_after_its_last_request() {
+        let mut list = SessionList::default();
+        let (key, start) = (SessionKey::random().unwrap(), Instant::now());
+        list.begin(key, start, LIMITS);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(list.visit(key, at(59), LIMITS).is_some());
+        assert!(list.visit(key, at(118), LIMITS).is_some());
+        assert!(list.visit(key, at(178), LIMITS).is_none());
+        assert!(list.is_empty());
+    }
+
+    #[test]
+    fn the_list_never_holds_more_than_its_limit() {
+        let mut list = SessionList::default();
+        let start = Instant::now();
+        let keys: Vec<_> = (0..5).map(|_| SessionKey::random().unwrap()).collect();
+        for (second, key) in keys.iter().enumerate() {
+            list.begin(*key, start + Duration::from_secs(second as u64), LIMITS);
+            assert!(list.len() <= 3);
+        }
+        let now = start + Duration::from_secs(10);
+        assert!(list.visit(keys[1], now, LIMITS).is_none());
+        assert!(list.visit(keys[2], now, LIMITS).is_some());
+        assert_eq!((list.begun(), list.dropped()), (5, 2));
+        // Expired ones go first.
+        list.begin(keys[0], now + Duration::from_secs(65), LIMITS);
+        assert_eq!((list.len(), list.dropped()), (1, 2));
+    }
+
+    #[test]
+    fn cookies_that_are_not_ours_are_no_key() {
+        let good = "0123456789abcdef0123456789abcdef";
+        assert!(SessionKey::of_cookies(&format!("{COOKIE}={good}")).is_some());
+        for bad in [
+            String::new(),
+            "=".to_owned(),
+            COOKIE.to_owned(),
+            format!("{COOKIE}="),
+            format!("{COOKIE}={}", &good[1..]),
+            format!("{COOKIE}=+{}", &good[1..]),
+            format!("{COOKIE}={}", good.to_uppercase()),
+            format!("x{COOKIE}={good}"),
+        ] {
+            assert_eq!(SessionKey::of_cookies(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_not_shown_where_things_are_logged() {
+        let key = SessionKey::random().unwrap();
+        assert!(!format!("{key:?}").contains(&key.to_string()));
+    }
+}
