@@ -19,6 +19,8 @@ pub enum ErrorKind {
     SourceRefused,
     /// The source belongs to the process that this one was forked from.
     ForkedChild,
+    /// Sealed memory takes nothing more: the initialiser has ended, or another thread runs it.
+    Sealed,
     /// The name has more than [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes.
     NameTooLong,
 }
@@ -76,6 +78,10 @@ impl fmt::Display for AllocError {
             ErrorKind::ForkedChild => write!(
                 f,
                 "{bytes} bytes refused: the source belongs to the process that this one was forked from; open one of its own"
+            ),
+            ErrorKind::Sealed => write!(
+                f,
+                "{bytes} bytes refused: sealed memory is given to the thread that runs the initialiser, while it does"
             ),
             ErrorKind::NameTooLong => {
                 write!(f, "a name of {bytes} bytes is longer than {}", crate::MAX_NAME_LEN)

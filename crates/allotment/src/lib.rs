@@ -112,6 +112,8 @@ pub use memory::{
 #[cfg(not(loom))]
 pub use report::{AllocatorReport, Report, owner_of, report};
 #[cfg(not(loom))]
+pub use sealed::{ReadOnly, SealString, SealVec, Sealable, Sealed, SealedBuilder, Sealer};
+#[cfg(not(loom))]
 pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
 #[cfg(not(loom))]
 pub use statistics::{MAX_NAME_LEN, Statistics};

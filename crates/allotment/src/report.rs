@@ -12,7 +12,7 @@ use crate::statistics::{Kind, Record, Statistics, printable, record_of};
 pub struct AllocatorReport {
     /// The name that it was given.
     pub name: String,
-    /// What it is: `arena`, `slab`, `free list`, `reap` or `pool`.
+    /// What it is: `arena`, `slab`, `free list`, `reap`, `pool` or `sealed`.
     pub kind: &'static str,
     /// What it holds.
     pub statistics: Statistics,
@@ -61,8 +61,8 @@ pub fn report() -> Report {
     }
 }
 
-/// The allocator that holds this address, if it registers its segments: a slab does, and a hardened arena on
-/// mappings.
+/// The allocator that holds this address, if it registers its segments: a slab and sealed memory do, and a
+/// hardened arena on mappings.
 ///
 /// The address is not touched, so it may be any at all. The answer is certain while the memory there is
 /// kept alive, and a snapshot otherwise. Two loads, then the copy of the name and figures; of a slab these cost a look

@@ -21,6 +21,7 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::thread::MembarrierCommand;
 use rustix::time::ClockId;
 
 use super::layout::{MAX_ADDRESS, checked_align_up};
@@ -61,6 +62,28 @@ pub fn on_fork(child: extern "C" fn()) {
     }
     // It fails for want of memory alone; then children are as they were before there was this call.
     let _ = pthread_atfork(None, None, Some(child));
+}
+
+/// Declares that this process will call [`fence_process`]. Refused by kernels before 4.14, and by some sandboxes.
+pub fn register_process_fences() -> Result<(), AllocError> {
+    membarrier(MembarrierCommand::RegisterPrivateExpedited)
+}
+
+/// Has every thread of this process pass a full memory fence between the call and its return, the calling one included.
+/// A child made by fork need not register again.
+pub fn fence_process() -> Result<(), AllocError> {
+    membarrier(MembarrierCommand::PrivateExpedited).or_else(|error| {
+        if error.kind() != ErrorKind::System(Errno::PERM.raw_os_error()) {
+            return Err(error);
+        }
+        // Not registered: if a kernel does not hand it on to children, they do it themselves.
+        register_process_fences()?;
+        membarrier(MembarrierCommand::PrivateExpedited)
+    })
+}
+
+fn membarrier(command: MembarrierCommand) -> Result<(), AllocError> {
+    rustix::thread::membarrier(command).map_err(|errno| refused(errno, 0))
 }
 
 /// Nanoseconds of a clock that only moves forward. Costs some 20: no kernel entry where the vDSO has it.
@@ -199,15 +222,68 @@ pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocE
     }
 }
 
-/// Makes reserved addresses readable and writable; pages get memory, zeroed, when they are touched.
+/// Makes reserved addresses, or pages that were made read-only, readable and writable; pages without memory get some,
+/// zeroed, when they are touched.
 ///
 /// # Safety
-/// The range was reserved here, whole pages of it are passed, and nobody holds it to be inaccessible.
+/// The range was reserved or mapped here, whole pages of it are passed, and nobody holds it to be inaccessible.
 pub unsafe fn make_accessible(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     let flags = MprotectFlags::READ | MprotectFlags::WRITE;
     // SAFETY: passed on to the caller.
     unsafe { rustix::mm::mprotect(start.as_ptr().cast(), len, flags) }
         .map_err(|errno| refused(errno, len))
+}
+
+/// Makes pages read-only: a write to them faults.
+///
+/// # Safety
+/// The range was mapped here, whole pages of it are passed, and nobody writes to it any more.
+pub unsafe fn make_read_only(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    debug_assert!(len % page_size() == 0);
+    // SAFETY: passed on to the caller.
+    unsafe { rustix::mm::mprotect(start.as_ptr().cast(), len, MprotectFlags::READ) }
+        .map_err(|errno| refused(errno, len))
+}
+
+/// Has the kernel refuse every later change to these mappings (`mseal`, Linux 6.10): they stay as they are until the
+/// process ends. An older kernel refuses, which changes nothing.
+///
+/// # Safety
+/// The range was mapped here, whole pages of it are passed, and it is never unmapped, discarded or made writable.
+pub unsafe fn seal_for_ever(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    /// The call's number, on every architecture.
+    const MSEAL: isize = 462;
+    let answer: isize;
+    // SAFETY: the call changes no byte and no register beyond those declared; passed on to the caller.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") MSEAL => answer,
+            in("rdi") start.as_ptr(),
+            in("rsi") len,
+            in("rdx") 0usize,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") MSEAL,
+            inlateout("x0") start.as_ptr().addr() as isize => answer,
+            in("x1") len,
+            in("x2") 0usize,
+            options(nostack),
+        );
+    }
+    match answer {
+        0 => Ok(()),
+        errno => Err(refused(Errno::from_raw_os_error((-errno) as i32), len)),
+    }
 }
 
 /// Keeps addresses that this child of a fork does not have from being given to anything else: touching them faults. Does
@@ -399,6 +475,14 @@ mod tests {
             discard(start, len).unwrap();
             assert_eq!(start.read(), 0);
             unmap(start, len).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_process_that_registered_can_have_its_threads_fenced() {
+        match register_process_fences() {
+            Ok(()) => fence_process().unwrap(),
+            Err(error) => println!("skipped: this kernel has no fences for a process: {error}"),
         }
     }
 

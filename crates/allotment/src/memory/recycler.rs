@@ -33,6 +33,8 @@ pub enum Backing {
     /// Ordinary pages.
     #[default]
     Pages,
+    /// Ordinary pages at a multiple of the segment granule, which thus can be registered.
+    Granules,
     /// Memory with huge-page advice, at a multiple of the huge page.
     HugePages,
 }
@@ -83,7 +85,7 @@ pub struct Warm {
 #[derive(Debug)]
 pub struct Cache<M> {
     mappings: M,
-    stacks: [[Lifo; CLASSES]; 2],
+    stacks: [[Lifo; CLASSES]; 3],
     spare: Lifo,
     issued: AtomicU32,
     cached: AtomicUsize,
@@ -115,7 +117,7 @@ impl<M: Mappings> Cache<M> {
     pub const fn new(mappings: M) -> Self {
         Self {
             mappings,
-            stacks: [const { [const { Lifo::new() }; CLASSES] }; 2],
+            stacks: [const { [const { Lifo::new() }; CLASSES] }; 3],
             spare: Lifo::new(),
             issued: AtomicU32::new(0),
             cached: AtomicUsize::new(0),

@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
-use super::layout::{CACHE_LINE, HUGE_PAGE, checked_align_up};
+use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::lifo::NIL;
 use super::process::{self, Table, unmap_or_discard};
 use super::recycler::{Backing, Giving, Warm};
@@ -182,7 +182,13 @@ impl Mmap {
 
 /// Chunks of one backing have one alignment, by which a chunk that goes back is told apart.
 fn backing_of(align: usize) -> Backing {
-    if align >= HUGE_PAGE { Backing::HugePages } else { Backing::Pages }
+    if align >= HUGE_PAGE {
+        Backing::HugePages
+    } else if align >= SEGMENT_GRANULE && align > os::page_size() {
+        Backing::Granules
+    } else {
+        Backing::Pages
+    }
 }
 
 // SAFETY: a fresh mapping is nobody else's until it is unmapped; `acquire` rounds up to whole pages, and
@@ -370,7 +376,8 @@ impl SharedSource {
         };
         // What is kept warm has the alignment of its backing, no more.
         let backing = backing_of(align);
-        let recycle = recycle && (align <= mmap.align() || align == HUGE_PAGE);
+        let has_backing = align <= mmap.align() || align == HUGE_PAGE || align == SEGMENT_GRANULE;
+        let recycle = recycle && has_backing;
         if recycle {
             let at_hand = match backing {
                 Backing::Pages if !exact => hot::take(size),

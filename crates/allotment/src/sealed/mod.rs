@@ -1,1 +1,35 @@
 //! Read-only shared objects: `Sealed`, `Published`, `RwShared`.
+
+#[cfg(not(loom))]
+mod builder;
+#[cfg(not(loom))]
+mod ground;
+#[cfg(not(loom))]
+mod read_only;
+#[cfg(not(loom))]
+mod region;
+#[cfg(not(loom))]
+mod sealable;
+#[cfg(not(loom))]
+mod sealer;
+#[cfg(not(loom))]
+mod string;
+#[cfg(not(loom))]
+mod typed;
+#[cfg(not(loom))]
+mod vec;
+
+#[cfg(not(loom))]
+pub use builder::SealedBuilder;
+#[cfg(not(loom))]
+pub use read_only::ReadOnly;
+#[cfg(not(loom))]
+pub use sealable::Sealable;
+#[cfg(not(loom))]
+pub use sealer::Sealer;
+#[cfg(not(loom))]
+pub use string::SealString;
+#[cfg(not(loom))]
+pub use typed::Sealed;
+#[cfg(not(loom))]
+pub use vec::SealVec;

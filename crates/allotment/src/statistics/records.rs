@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     FreeList = 3,
     Reap = 4,
     Pool = 5,
+    Sealed = 6,
 }
 
 impl Kind {
@@ -39,11 +40,13 @@ impl Kind {
             Self::FreeList => "free list",
             Self::Reap => "reap",
             Self::Pool => "pool",
+            Self::Sealed => "sealed",
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        let kinds = [Self::Arena, Self::Slab, Self::FreeList, Self::Reap, Self::Pool];
+        let kinds =
+            [Self::Arena, Self::Slab, Self::FreeList, Self::Reap, Self::Pool, Self::Sealed];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
 }

@@ -1,0 +1,240 @@
+//! `Sealer`: puts values into memory that will be sealed.
+//!
+//! # Invariants
+//!
+//! 1. `ground` was begun, and ends after `'s`.
+//! 2. A block that the ground gives is the caller's alone until it is freed, or `'s` ends.
+
+use core::alloc::Layout;
+use core::fmt::{self, Write};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::ground::Ground;
+use super::read_only::ReadOnly;
+use super::string::SealString;
+use super::vec::SealVec;
+use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::memory::home::Home;
+
+/// What an initialiser builds with: everything that it puts here is sealed with the object.
+///
+/// A copy is the same sealer. It works on the thread that runs the initialiser, while it runs: any other use is
+/// [`ErrorKind::Sealed`](crate::ErrorKind), so that what holds one (a [`SealVec`], a map) may go to other threads and
+/// stay behind. It is an allocator for the collections of other crates too, by the feature for their version of the
+/// `Allocator` trait.
+///
+/// The calls without `try_` abort the process where their twins return an error, like any Rust allocation.
+#[derive(Clone, Copy)]
+pub struct Sealer<'s> {
+    ground: NonNull<Ground>,
+    lifetime: PhantomData<&'s ()>,
+}
+
+// SAFETY: the ground's cells are touched on the builder's thread alone, which every call makes sure of (its invariant 4).
+unsafe impl Send for Sealer<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Sealer<'_> {}
+
+impl<'s> Sealer<'s> {
+    /// # Safety
+    /// The ground was begun, and does not end before `'s`.
+    pub(super) unsafe fn new(ground: NonNull<Ground>) -> Self {
+        Self { ground, lifetime: PhantomData }
+    }
+
+    fn ground(&self) -> &'s Ground {
+        // SAFETY: invariant 1.
+        unsafe { self.ground.as_ref() }
+    }
+
+    fn value_or<F: OnFailure, T>(self, value: T) -> Result<&'s mut T, F::Error> {
+        let place = Home::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
+        // SAFETY: a fresh block for one `T`, nobody else's for `'s` (invariant 2).
+        unsafe {
+            place.write(value);
+            Ok(&mut *place.as_ptr())
+        }
+    }
+
+    fn slice_or<F: OnFailure, T>(
+        self,
+        values: impl ExactSizeIterator<Item = T>,
+    ) -> Result<&'s [T], F::Error> {
+        let mut vec = SealVec::new_in(self);
+        vec.reserve_exact_or::<F>(values.len())?;
+        vec.extend_or::<F>(values)?;
+        Ok(vec.leak())
+    }
+
+    fn copy_or<F: OnFailure, T: Copy>(self, values: &[T]) -> Result<&'s [T], F::Error> {
+        let mut vec = SealVec::new_in(self);
+        vec.reserve_exact_or::<F>(values.len())?;
+        vec.extend_from_slice_or::<F>(values)?;
+        Ok(vec.leak())
+    }
+
+    /// A copy of this string.
+    ///
+    /// # Panics
+    /// Aborts where [`try_str`](Self::try_str) returns an error.
+    pub fn str(self, text: &str) -> &'s str {
+        let bytes = always(self.copy_or::<Abort, u8>(text.as_bytes()));
+        // SAFETY: a copy of a string.
+        unsafe { core::str::from_utf8_unchecked(bytes) }
+    }
+
+    /// A copy of this string, or the reason why not.
+    ///
+    /// # Errors
+    /// When a page is needed and the budget or the system refuses it; [`ErrorKind::Sealed`](crate::ErrorKind) on
+    /// another thread or at another time.
+    pub fn try_str(self, text: &str) -> Result<&'s str, AllocError> {
+        let bytes = self.copy_or::<Report, u8>(text.as_bytes())?;
+        // SAFETY: a copy of a string.
+        Ok(unsafe { core::str::from_utf8_unchecked(bytes) })
+    }
+
+    /// These values, one behind the other: of an array, a vector, or any iterator that knows how many there are.
+    ///
+    /// # Panics
+    /// Aborts where [`try_slice`](Self::try_slice) returns an error; if the iterator does.
+    pub fn slice<T: ReadOnly, I>(self, values: I) -> &'s [T]
+    where
+        I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    {
+        always(self.slice_or::<Abort, T>(values.into_iter()))
+    }
+
+    /// These values, or the reason why not.
+    ///
+    /// # Errors
+    /// As [`try_str`](Self::try_str); [`ErrorKind::SizeOverflow`](crate::ErrorKind).
+    pub fn try_slice<T: ReadOnly, I>(self, values: I) -> Result<&'s [T], AllocError>
+    where
+        I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    {
+        self.slice_or::<Report, T>(values.into_iter())
+    }
+
+    /// A copy of these values.
+    ///
+    /// # Panics
+    /// Aborts where [`try_copy`](Self::try_copy) returns an error.
+    pub fn copy<T: ReadOnly + Copy>(self, values: &[T]) -> &'s [T] {
+        always(self.copy_or::<Abort, T>(values))
+    }
+
+    /// A copy of these values, or the reason why not.
+    ///
+    /// # Errors
+    /// As [`try_str`](Self::try_str).
+    pub fn try_copy<T: ReadOnly + Copy>(self, values: &[T]) -> Result<&'s [T], AllocError> {
+        self.copy_or::<Report, T>(values)
+    }
+
+    /// Moves a value in. It may be changed as long as the initialiser runs; what is sealed holds it as a `&'s T`.
+    ///
+    /// # Panics
+    /// Aborts where [`try_value`](Self::try_value) returns an error.
+    #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
+    pub fn value<T: ReadOnly>(self, value: T) -> &'s mut T {
+        always(self.value_or::<Abort, T>(value))
+    }
+
+    /// Moves a value in, or says why not.
+    ///
+    /// # Errors
+    /// As [`try_str`](Self::try_str).
+    pub fn try_value<T: ReadOnly>(self, value: T) -> Result<&'s mut T, AllocError> {
+        self.value_or::<Report, T>(value)
+    }
+
+    /// Formats: `sealer.format(format_args!("{host}:{port}"))`.
+    ///
+    /// # Panics
+    /// When there is no memory, or a formatting implementation returns an error.
+    pub fn format(self, arguments: fmt::Arguments<'_>) -> &'s str {
+        let mut string = self.string();
+        string
+            .write_fmt(arguments)
+            .expect("no memory, or a formatting implementation returned an error");
+        string.into_str()
+    }
+
+    /// Formats, or says why not.
+    ///
+    /// # Errors
+    /// As [`try_str`](Self::try_str).
+    ///
+    /// # Panics
+    /// When a formatting implementation returns an error.
+    pub fn try_format(self, arguments: fmt::Arguments<'_>) -> Result<&'s str, AllocError> {
+        /// Remembers why there was no memory.
+        struct Writer<'s>(SealString<'s>, Result<(), AllocError>);
+        impl Write for Writer<'_> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.1 = self.0.try_push_str(text);
+                self.1.map_err(|_| fmt::Error)
+            }
+        }
+        let mut writer = Writer(self.string(), Ok(()));
+        let written = writer.write_fmt(arguments);
+        writer.1?;
+        written.expect("a formatting implementation returned an error");
+        Ok(writer.0.into_str())
+    }
+
+    /// An empty vector that grows here. One whose length is known is better made by [`slice`](Self::slice): a vector
+    /// that moves leaves its former memory behind.
+    #[must_use]
+    pub const fn vec<T>(self) -> SealVec<'s, T> {
+        SealVec::new_in(self)
+    }
+
+    /// An empty string that grows here.
+    #[must_use]
+    pub const fn string(self) -> SealString<'s> {
+        SealString::new_in(self)
+    }
+}
+
+impl fmt::Debug for Sealer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("name", &self.ground().name()).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the ground's blocks stay until they are freed, or `'s` ends (invariant 2). Nothing unwinds.
+unsafe impl Home for Sealer<'_> {
+    #[inline]
+    fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.ground().alloc(layout).map_err(F::fail)
+    }
+
+    #[inline]
+    unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.ground().free(block, layout) }
+    }
+
+    unsafe fn resize<F: OnFailure>(
+        self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        let in_place = old.align() == new.align() && old.size() > 0 && new.size() > 0;
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if in_place {
+                match self.ground().resize_in_place(block, old.size(), new.size()) {
+                    Ok(true) => return Ok(block),
+                    Ok(false) => {}
+                    Err(error) => return Err(F::fail(error)),
+                }
+            }
+            self.move_to::<F>(block, old, new)
+        }
+    }
+}
