@@ -99,17 +99,18 @@ mod address_sanitizer {
 
     pub type Mark = unsafe extern "C" fn(*const u8, usize);
 
-    // Weak references: null where AddressSanitizer is not linked in. Rust has no stable way to say so.
+    // Weak references: null where AddressSanitizer is not linked in. Rust has no stable way to say so. Our own names are weak too:
+    // a program may link two versions of this library.
     core::arch::global_asm!(
         ".weak __asan_poison_memory_region",
         ".weak __asan_unpoison_memory_region",
         ".pushsection .data.rel.ro.allotment_asan, \"aw\"",
         ".balign 8",
         ".hidden allotment_asan_poison",
-        ".globl allotment_asan_poison",
+        ".weak allotment_asan_poison",
         "allotment_asan_poison: .quad __asan_poison_memory_region",
         ".hidden allotment_asan_unpoison",
-        ".globl allotment_asan_unpoison",
+        ".weak allotment_asan_unpoison",
         "allotment_asan_unpoison: .quad __asan_unpoison_memory_region",
         ".popsection",
     );
