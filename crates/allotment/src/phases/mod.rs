@@ -1,1 +1,77 @@
-//! The life cycle of a server: initialise, run workers, stop, initialise again.
+//! The life cycle of a server with several threads: initialise, run workers, stop, initialise again.
+//!
+//! After *Locking Categories* (in *Performance Patterns*). Each object of a server is of one of three categories, and each
+//! category has its place here:
+//!
+//! | category | who touches it | here |
+//! |---|---|---|
+//! | read-only shared | all workers, no lock | [`Context::read_only`]: a type that is [`ReadOnlyShared`], as a sealed one is |
+//! | shared | all workers, one at a time | [`Context::shared`]: objects under a lock each, [`Shared`]; several at once by [`lock_all`] |
+//! | transient | one worker, for one request | the worker's pool, entered while it handles, and [`Context::arena`]; reset after each request |
+//!
+//! The phases are types, so that what a phase forbids does not compile:
+//!
+//! ```text
+//! Initialiser --objects()--> Initialised --start()--> Running --stop()--> Stopped
+//!      ^                          ^                      | publish()        |
+//!      |                          +----- unchanged(), with_read_only() -----+
+//!      +------------------------------ reinitialise() ----------------------+
+//! ```
+//!
+//! ```
+//! use allotment::phases::{Context, Initialiser, Outcome, Shared};
+//! use std::time::Duration;
+//!
+//! let visits = Shared::new(0_u32);
+//! let initialised = Initialiser::new("greeter").workers(2).objects((), visits);
+//! let running = initialised.start(|context: &mut Context<'_, _, Shared<u32>>, name: String| {
+//!     let visit = context.shared().with(|visits| {
+//!         *visits += 1;
+//!         *visits
+//!     });
+//!     let reply = allotment::ArenaString::from_str_in(&name, context.arena()); // transient
+//!     format!("{visit}: {reply}")
+//! })?;
+//! let ticket = running.submit(String::from("hello"))?;
+//! assert!(matches!(ticket.wait(), Outcome::Done(reply) if reply == "1: hello"));
+//! let stopped = running.stop(Duration::from_secs(10))?;
+//! assert_eq!(stopped.counts().done, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `initialiser`, `initialised`, `running`, `stopped` | the phases |
+//! | `queue` | requests that wait, and what each worker does |
+//! | `worker`, `context` | a worker's loop; what a handler gets |
+//! | `outcome`, `ticket` | what becomes of a request, and who hears of it |
+//! | `shared`, `held`, `lock_all` | objects under a lock, without deadlocks |
+//! | `arena_bytes` | a reply that keeps the arena that it was rendered in: the only unsafe code of the module |
+
+mod arena_bytes;
+mod context;
+mod generations;
+mod held;
+mod initialised;
+mod initialiser;
+mod lock_all;
+mod outcome;
+mod panics;
+mod queue;
+mod running;
+mod shared;
+mod stopped;
+mod ticket;
+mod worker;
+
+pub use arena_bytes::ArenaBytes;
+pub use context::{Context, ReadOnlyShared};
+pub use initialised::{Initialised, StartCause, StartError};
+pub use initialiser::{Initialiser, WhenFull};
+pub use lock_all::{LockSet, lock_all, lock_all_in_any_order, try_lock_all};
+pub use outcome::{Outcome, PanickedRequest, Refused, RefusedBecause};
+pub use queue::{Call, Counts, WorkerState};
+pub use running::{Handle, Running};
+pub use shared::{LockError, LockErrorKind, Locked, Shared};
+pub use stopped::{Stopped, Stuck};
+pub use ticket::Ticket;

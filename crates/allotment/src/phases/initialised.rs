@@ -1,0 +1,171 @@
+//! The second phase: the objects are there, the workers not yet.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::{Arc, mpsc};
+
+use super::context::{Context, ReadOnlyShared};
+use super::generations::Generations;
+use super::initialiser::Initialiser;
+use super::queue::Queue;
+use super::running::{Running, Server};
+use super::worker::{self, MakeMemory, NotReady};
+use crate::AllocError;
+
+/// What all workers call.
+pub(super) type Handler<R, S, Q, A> =
+    Arc<dyn Fn(&mut Context<'_, R, S>, Q) -> A + Send + Sync + 'static>;
+
+/// The second phase: the objects are made, by one thread; no worker runs.
+#[must_use = "`start` leads to the next phase"]
+pub struct Initialised<R, S> {
+    pub(super) options: Initialiser,
+    pub(super) generations: Arc<Generations<R>>,
+    pub(super) shared: Arc<S>,
+}
+
+impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
+    pub(super) fn new(options: Initialiser, read_only: R, shared: S) -> Self {
+        let generations = Arc::new(Generations::new(read_only));
+        Self { options, generations, shared: Arc::new(shared) }
+    }
+
+    /// The shared objects.
+    #[must_use]
+    pub fn shared(&self) -> &S {
+        &self.shared
+    }
+
+    /// The next phase: starts the workers, and returns when each has its pool and its arena.
+    ///
+    /// Each request is one call of the handler, on one of the workers. A panic of it ends that request, with
+    /// [`Outcome::Panicked`](super::Outcome), and the worker goes on with pool and arena made anew (where the program unwinds: one built with
+    /// `panic = "abort"` ends). The request is the handler's, dropped in the pool; the reply is told, or dropped, outside of it.
+    ///
+    /// # Errors
+    /// No workers asked for; a name with a NUL byte; a thread or its memory that can't be had. Those that had started are stopped
+    /// then, and everything is dropped.
+    pub fn start<Q, A, H>(self, handler: H) -> Result<Running<R, S, Q, A>, StartError>
+    where
+        Q: Send + 'static,
+        A: Send + 'static,
+        H: Fn(&mut Context<'_, R, S>, Q) -> A + Send + Sync + 'static,
+    {
+        let Self { options, generations, shared } = self;
+        let failed = |worker: Box<str>, cause| Err(StartError { worker, cause });
+        if options.workers == 0 {
+            return failed(options.name, StartCause::NoWorkers);
+        }
+        if options.name.contains('\0') {
+            return failed(options.name, StartCause::BadName);
+        }
+        let names = (0..options.workers).map(|worker| options.worker_name(worker));
+        let queue = Queue::new(next_server(), options.queue, names);
+        let server = Arc::new(Server { options: options.clone(), queue, generations, shared });
+        let mut running = Running::new(Arc::clone(&server), options.workers);
+        let handler: Handler<R, S, Q, A> = Arc::new(handler);
+        let (to_us, from_workers) = mpsc::channel();
+        for worker in 0..options.workers {
+            let make = MakeMemory::new(options.clone(), worker);
+            let to_us = to_us.clone();
+            let ready = move |ready| _ = to_us.send((worker, ready));
+            let handler = Arc::clone(&handler);
+            match worker::spawn(Arc::clone(&server), worker, make, handler, ready) {
+                Ok(thread) => running.add(thread),
+                Err(error) => {
+                    running.never_started(worker..options.workers);
+                    return failed(options.worker_name(worker), StartCause::Thread(error));
+                }
+            }
+        }
+        drop(to_us);
+        // Each says a word before it works; should one be lost, the channel ends.
+        let mut error = None;
+        for (worker, ready) in from_workers {
+            let cause = match ready {
+                Ok(()) => continue,
+                Err(NotReady::Memory(error)) => StartCause::Memory(error),
+                Err(NotReady::Panicked(message)) => StartCause::Panicked(message),
+            };
+            error.get_or_insert(StartError { worker: options.worker_name(worker), cause });
+        }
+        match error {
+            None => Ok(running),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// A number for each server of the process, from 1.
+fn next_server() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl<R, S: fmt::Debug> fmt::Debug for Initialised<R, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Initialised")
+            .field("options", &self.options)
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A server that did not start. Nothing of it is left.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StartError {
+    /// The first worker that could not start, or the server's name where none was tried.
+    pub worker: Box<str>,
+    /// Why.
+    pub cause: StartCause,
+}
+
+/// Why a worker did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartCause {
+    /// There is to be no worker.
+    NoWorkers,
+    /// The name has a NUL byte.
+    BadName,
+    /// The system has no thread.
+    Thread(io::Error),
+    /// The worker's pool or arena can't be had.
+    Memory(AllocError),
+    /// The closure that makes the worker's memory panicked.
+    Panicked(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let worker = &self.worker;
+        match &self.cause {
+            StartCause::NoWorkers => {
+                write!(f, "server '{worker}' has no workers: give it one at least")
+            }
+            StartCause::BadName => {
+                write!(f, "server name '{}' has a NUL byte: leave it out", worker.escape_default())
+            }
+            StartCause::Thread(error) => write!(
+                f,
+                "worker '{worker}' has no thread: {error}; start fewer, or raise the limit of processes or of memory"
+            ),
+            StartCause::Memory(error) => write!(f, "worker '{worker}' has no memory: {error}"),
+            StartCause::Panicked(message) => {
+                write!(f, "worker '{worker}' panicked while it made its memory: {message}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            StartCause::Thread(error) => Some(error),
+            StartCause::Memory(error) => Some(error),
+            StartCause::NoWorkers | StartCause::BadName | StartCause::Panicked(_) => None,
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Requests that wait for a worker, and what each worker does.
+//!
+//! Nobody's code but ours runs under the lock: requests and answers are dropped, and told, without it.
+
+use core::mem;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::initialiser::WhenFull;
+use super::outcome::{Refused, RefusedBecause};
+use super::panics::quietly;
+use super::ticket::Answer;
+
+/// How many requests the queue has room for from the start; a longer one grows.
+const ROOM: usize = 1024;
+
+/// What a worker is at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerState {
+    /// Its name.
+    pub name: Box<str>,
+    /// The request that it is in, if it is in one.
+    pub call: Option<Call>,
+}
+
+/// A request that a worker is in: from when it took it until the reply was told and the memory reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Call {
+    /// The request's number.
+    pub request: u64,
+    /// When the worker took it.
+    pub since: Instant,
+}
+
+/// What became of the requests so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Accepted: each of them is or will be one of `done`, `panicked` and `dropped`.
+    pub accepted: u64,
+    /// Not accepted.
+    pub refused: u64,
+    /// Handled to the end.
+    pub done: u64,
+    /// Ended by a panic of the handler.
+    pub panicked: u64,
+    /// Dropped at the stop.
+    pub dropped: u64,
+    /// Outcomes whose callback (or drop) panicked.
+    pub failed_replies: u64,
+}
+
+pub(super) struct Job<Q, A> {
+    pub number: u64,
+    pub request: Q,
+    pub answer: Answer<A>,
+}
+
+/// What a worker counts; it alone writes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct WorkerCounts {
+    pub done: Counter,
+    pub panicked: Counter,
+    pub failed_replies: Counter,
+}
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn increment(&self) {
+        self.0.store(self.get() + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct State<Q, A> {
+    jobs: VecDeque<Job<Q, A>>,
+    /// Workers that wait for a request.
+    idle: usize,
+    /// Submitters that wait for room.
+    submitters: usize,
+    stopping: bool,
+    /// Workers that take no more requests.
+    leaving: usize,
+    accepted: u64,
+    refused: u64,
+    dropped: u64,
+    failed_replies: u64,
+    workers: Box<[Slot]>,
+}
+
+struct Slot {
+    name: Box<str>,
+    call: Option<Call>,
+    ended: bool,
+}
+
+pub(super) struct Queue<Q, A> {
+    /// Of the process's servers; tickets and workers know theirs by it.
+    pub server: u64,
+    limit: usize,
+    state: Mutex<State<Q, A>>,
+    work: Condvar,
+    room: Condvar,
+    ended: Condvar,
+    counts: Box<[WorkerCounts]>,
+}
+
+impl<Q, A> Queue<Q, A> {
+    pub(super) fn new(server: u64, limit: usize, names: impl Iterator<Item = Box<str>>) -> Self {
+        let workers: Box<[Slot]> =
+            names.map(|name| Slot { name, call: None, ended: false }).collect();
+        let counts = workers.iter().map(|_| WorkerCounts::default()).collect();
+        let jobs = VecDeque::with_capacity(limit.saturating_add(workers.len()).min(ROOM));
+        let state = State {
+            jobs,
+            idle: 0,
+            submitters: 0,
+            stopping: false,
+            leaving: 0,
+            accepted: 0,
+            refused: 0,
+            dropped: 0,
+            failed_replies: 0,
+            workers,
+        };
+        Self {
+            server,
+            limit,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            ended: Condvar::new(),
+            counts,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a request in, and says its number.
+    pub(super) fn put(
+        &self,
+        request: Q,
+        answer: Answer<A>,
+        when_full: WhenFull,
+        on_worker: bool,
+    ) -> Result<u64, Refused<Q>> {
+        let mut state = self.lock();
+        let mut end = None;
+        let because = loop {
+            if state.stopping {
+                break RefusedBecause::Stopping;
+            }
+            let waiting = state.jobs.len();
+            if waiting < self.limit.saturating_add(state.idle) {
+                state.accepted += 1;
+                let number = state.accepted;
+                state.jobs.push_back(Job { number, request, answer });
+                if state.idle > 0 {
+                    self.work.notify_one();
+                }
+                return Ok(number);
+            }
+            let time = match when_full {
+                WhenFull::Refuse => break RefusedBecause::Full(waiting),
+                _ if on_worker => break RefusedBecause::FullOnWorker,
+                WhenFull::Wait => None,
+                WhenFull::WaitFor(time) => Some(time),
+            };
+            state.submitters += 1;
+            let late;
+            (state, late) = match time {
+                None => (wait(&self.room, state), false),
+                Some(time) => {
+                    let end = *end.get_or_insert_with(|| Instant::now().checked_add(time));
+                    wait_until(&self.room, state, end)
+                }
+            };
+            state.submitters -= 1;
+            // The last look comes after the time, not before it: a wake-up is never thrown away.
+            if late && !state.stopping && state.jobs.len() >= self.limit.saturating_add(state.idle)
+            {
+                break RefusedBecause::FullFor(time.unwrap_or_default());
+            }
+        };
+        state.refused += 1;
+        drop(state);
+        answer.withdraw();
+        Err(Refused { request, because })
+    }
+
+    /// The next request for this worker, which has done with its last one; `None` when it is to end.
+    pub(super) fn take(&self, worker: usize) -> Option<Job<Q, A>> {
+        let mut state = self.lock();
+        state.workers[worker].call = None;
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                state.workers[worker].call =
+                    Some(Call { request: job.number, since: Instant::now() });
+                self.wake_submitter(&state);
+                return Some(job);
+            }
+            if state.stopping {
+                return None;
+            }
+            state.idle += 1;
+            self.wake_submitter(&state);
+            state = wait(&self.work, state);
+            state.idle -= 1;
+        }
+    }
+
+    fn wake_submitter(&self, state: &State<Q, A>) {
+        if state.submitters > 0 {
+            self.room.notify_one();
+        }
+    }
+
+    /// No more requests are accepted; workers end when there is none left.
+    pub(super) fn stop(&self) {
+        let mut state = self.lock();
+        state.stopping = true;
+        self.work.notify_all();
+        self.room.notify_all();
+    }
+
+    /// Drops what waits. Each sender hears of it, on the calling thread.
+    pub(super) fn drop_waiting(&self) {
+        let jobs = mem::take(&mut self.lock().jobs);
+        let (mut dropped, mut failed) = (0, 0);
+        for Job { request, answer, .. } in jobs {
+            dropped += 1;
+            let told = answer.give(super::Outcome::Dropped);
+            let gone = quietly(|| drop(request));
+            failed += u64::from(!(told && gone));
+        }
+        let mut state = self.lock();
+        state.dropped += dropped;
+        state.failed_replies += failed;
+    }
+
+    /// The worker has ended, whatever the reason. Should the last one have gone without being told to, nobody must wait for one.
+    pub(super) fn end(&self, worker: usize) {
+        let mut state = self.lock();
+        state.leaving += 1;
+        let last = state.leaving == state.workers.len();
+        drop(state);
+        if last {
+            self.stop();
+            self.drop_waiting();
+        }
+        let mut state = self.lock();
+        state.workers[worker].call = None;
+        state.workers[worker].ended = true;
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    /// Waits until all workers but one have ended, or until then. Whether they have.
+    pub(super) fn wait_ended(&self, but: Option<usize>, end: Option<Instant>) -> bool {
+        let mut state = self.lock();
+        loop {
+            let mut others = state.workers.iter().enumerate().filter(|(at, _)| Some(*at) != but);
+            if others.all(|(_, worker)| worker.ended) {
+                return true;
+            }
+            let late;
+            (state, late) = wait_until(&self.ended, state, end);
+            if late {
+                let mut workers = state.workers.iter().enumerate();
+                return workers.all(|(at, worker)| Some(at) == but || worker.ended);
+            }
+        }
+    }
+
+    /// The workers that have not ended.
+    pub(super) fn living(&self) -> Vec<WorkerState> {
+        let state = self.lock();
+        let living = state.workers.iter().filter(|worker| !worker.ended);
+        living.map(|worker| WorkerState { name: worker.name.clone(), call: worker.call }).collect()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().jobs.len()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.lock().stopping
+    }
+
+    pub(super) fn counts_of(&self, worker: usize) -> &WorkerCounts {
+        &self.counts[worker]
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let state = self.lock();
+        let mut counts = Counts {
+            accepted: state.accepted,
+            refused: state.refused,
+            dropped: state.dropped,
+            failed_replies: state.failed_replies,
+            ..Counts::default()
+        };
+        drop(state);
+        for worker in &self.counts {
+            counts.done += worker.done.get();
+            counts.panicked += worker.panicked.get();
+            counts.failed_replies += worker.failed_replies.get();
+        }
+        counts
+    }
+}
+
+fn wait<'a, T>(on: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    on.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a wake-up, until the end if there is one. Whether the end has come.
+fn wait_until<'a, T>(
+    on: &Condvar,
+    state: MutexGuard<'a, T>,
+    end: Option<Instant>,
+) -> (MutexGuard<'a, T>, bool) {
+    let Some(end) = end else { return (wait(on, state), false) };
+    let left = end.saturating_duration_since(Instant::now());
+    if left == Duration::ZERO {
+        return (state, true);
+    }
+    let (state, waited) = on.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+    (state, waited.timed_out())
+}
