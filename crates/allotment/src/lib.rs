@@ -112,7 +112,9 @@ pub use memory::{
 #[cfg(not(loom))]
 pub use report::{AllocatorReport, Report, owner_of, report};
 #[cfg(not(loom))]
-pub use sealed::{ReadOnly, SealString, SealVec, Sealable, Sealed, SealedBuilder, Sealer};
+pub use sealed::{
+    Published, ReadOnly, Reading, SealString, SealVec, Sealable, Sealed, SealedBuilder, Sealer,
+};
 #[cfg(not(loom))]
 pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
 #[cfg(not(loom))]
@@ -134,6 +136,7 @@ pub mod layout_for_fuzzing {
 pub mod for_loom {
     pub use crate::local::life;
     pub use crate::memory::{layout, lifo, recycler};
+    pub use crate::sealed::{publication, readers};
     pub use crate::slab::{block, geometry, hints, page};
 
     /// Charges a budget as an allocator does.

@@ -1,5 +1,11 @@
 //! Read-only shared objects: `Sealed`, `Published`, `RwShared`.
 
+mod fences;
+pub mod publication;
+#[cfg(not(loom))]
+mod published;
+pub mod readers;
+
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
@@ -33,3 +39,6 @@ pub use string::SealString;
 pub use typed::Sealed;
 #[cfg(not(loom))]
 pub use vec::SealVec;
+
+#[cfg(not(loom))]
+pub use published::{Published, Reading};
