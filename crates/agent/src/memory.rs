@@ -76,11 +76,15 @@ pub trait Memory: Sized + Debug + Send + Sync + 'static {
     /// It came from `alloc_buffer` of this very memory with the same tier and points, and is not used any more.
     unsafe fn free_buffer(&self, tier: Tier, points: u16, buffer: NonNull<u8>);
 
-    /// Sees to it that so many buffers of this size can be had without a call to the system, if it can.
+    /// Sees to it that all these buffers can be had without a call to the system, if it can: so many of this tier, with so many
+    /// points. What was reserved before and not taken counts.
     ///
     /// # Errors
     /// When the limit or the system refuses; nothing is lost but the time that is saved later.
-    fn reserve_buffers(&self, tier: Tier, points: u16, count: usize) -> Result<(), AllocError>;
+    fn reserve_buffers(
+        &self,
+        buffers: impl Iterator<Item = (Tier, u16, usize)>,
+    ) -> Result<(), AllocError>;
 
     /// Room for the node of a list of full buffers, not initialised.
     ///
@@ -237,6 +241,28 @@ unsafe impl Allocator for Malloc {
         let grown = NonNull::new(grown).ok_or(Refused)?;
         Ok(NonNull::slice_from_raw_parts(grown, new.size()))
     }
+
+    #[inline]
+    unsafe fn shrink(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, Refused> {
+        if new.size() == 0 || old.align() != new.align() {
+            let shrunk = self.allocate(new)?;
+            // SAFETY: the new block has room for its size, and is another one.
+            unsafe {
+                block.copy_to_nonoverlapping(shrunk.cast(), new.size());
+                self.deallocate(block, old);
+            }
+            return Ok(shrunk);
+        }
+        // SAFETY: the block came from `System` with this layout (2), which is not empty, being larger; nor is the new one.
+        let shrunk = unsafe { System.realloc(block.as_ptr(), old, new.size()) };
+        let shrunk = NonNull::new(shrunk).ok_or(Refused)?;
+        Ok(NonNull::slice_from_raw_parts(shrunk, new.size()))
+    }
 }
 
 impl RequestMemory for Malloc {
@@ -318,7 +344,10 @@ impl Memory for Malloc {
         unsafe { self.deallocate(buffer, buffer_layout(tier, points)) }
     }
 
-    fn reserve_buffers(&self, _: Tier, _: u16, _: usize) -> Result<(), AllocError> {
+    fn reserve_buffers(
+        &self,
+        _: impl Iterator<Item = (Tier, u16, usize)>,
+    ) -> Result<(), AllocError> {
         Ok(())
     }
 

@@ -114,8 +114,22 @@ impl Memory for Slabs {
         unsafe { self.of(tier, points).free(buffer) }
     }
 
-    fn reserve_buffers(&self, tier: Tier, points: u16, count: usize) -> Result<(), AllocError> {
-        self.of(tier, points).try_reserve(count)
+    fn reserve_buffers(
+        &self,
+        buffers: impl Iterator<Item = (Tier, u16, usize)>,
+    ) -> Result<(), AllocError> {
+        // Tiers share the slabs of first buffers, so what each slab needs is summed.
+        let mut full = [0; 3];
+        let mut first = vec![0; self.first.len()];
+        for (tier, points, count) in buffers {
+            *if points == tier.room() {
+                &mut full[tier as usize]
+            } else {
+                &mut first[class(usize::from(points) * tier.point_bytes())]
+            } += count;
+        }
+        let slabs = self.full.iter().zip(full).chain(self.first.iter().zip(first));
+        slabs.filter(|(_, count)| *count > 0).try_for_each(|(slab, count)| slab.try_reserve(count))
     }
 
     fn alloc_node(&self) -> Result<NonNull<Node>, AllocError> {

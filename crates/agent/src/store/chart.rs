@@ -59,6 +59,7 @@ pub struct Chart<M: Memory> {
     name: Box<str>,
     context: Box<str>,
     dimensions: Arc<Dimensions>,
+    first_metric: u64,
     points: RwLock<Points<M>>,
 }
 
@@ -103,7 +104,7 @@ impl<M: Memory> Chart<M> {
             hour: vec![Summary::EMPTY; count].into(),
             this_hour: 0,
         };
-        Self { name, context, dimensions, points: RwLock::new(points) }
+        Self { name, context, dimensions, first_metric, points: RwLock::new(points) }
     }
 
     /// Its name, the only one of the store.
@@ -122,6 +123,11 @@ impl<M: Memory> Chart<M> {
     #[must_use]
     pub fn dimensions(&self) -> &Dimensions {
         &self.dimensions
+    }
+
+    /// The numbers of its dimensions among all metrics.
+    pub(super) fn metrics(&self) -> Range<u64> {
+        self.first_metric..self.first_metric + self.dimensions.len() as u64
     }
 
     /// Locks the points for reading: other readers go on, and the collector waits, so let go of it soon.
@@ -187,11 +193,6 @@ impl<M: Memory> Points<M> {
             self.this_hour = next / 60;
         }
         [first, first_hour]
-    }
-
-    /// The second after the newest.
-    pub fn next(&self) -> Second {
-        self.seconds.next()
     }
 
     /// What each tier holds.

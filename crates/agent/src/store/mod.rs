@@ -3,6 +3,7 @@
 //! One [`Writer`] adds charts and appends points; any number of readers look at a [`Structure`], which never changes, and lock one
 //! chart at a time.
 
+mod ahead;
 mod chart;
 mod tier;
 mod track;

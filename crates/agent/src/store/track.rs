@@ -190,7 +190,7 @@ impl<M: Memory, P: Point> Track<M, P> {
             _ => {}
         }
         let mut refused = 0;
-        for index in 0..self.series.len() {
+        for (index, point) in points.iter().enumerate() {
             let series = &self.series[index];
             if series.used == series.room
                 && (refused > 0 || self.renew(index, slot).is_err())
@@ -201,7 +201,7 @@ impl<M: Memory, P: Point> Track<M, P> {
             }
             let series = &mut self.series[index];
             // SAFETY: `used` is below `room`, so the place lies in the live buffer (1), aligned (3).
-            unsafe { series.open.cast::<P>().add(usize::from(series.used)).write(points[index]) };
+            unsafe { series.open.cast::<P>().add(usize::from(series.used)).write(*point) };
             series.used += 1;
         }
         self.held.lost += refused;

@@ -1,5 +1,6 @@
 //! The one that adds charts and appends points.
 
+use super::ahead::{Ahead, LATER};
 use super::chart::{Chart, Dimensions};
 use super::tier::Second;
 use super::{Context, Store};
@@ -81,11 +82,12 @@ pub struct Writer<M: Memory> {
     store: Arc<Store<M>>,
     names: HashSet<Box<str>>,
     next_metric: u64,
+    ahead: Ahead,
 }
 
 impl<M: Memory> Writer<M> {
     pub(super) fn new(store: Arc<Store<M>>) -> Self {
-        Self { store, names: HashSet::new(), next_metric: 0 }
+        Self { store, names: HashSet::new(), next_metric: 0, ahead: Ahead::default() }
     }
 
     /// The store.
@@ -138,6 +140,8 @@ impl<M: Memory> Writer<M> {
             });
         }
         self.next_metric = metric;
+        made.iter()
+            .for_each(|chart| LATER.iter().for_each(|tier| self.ahead.will_begin(*tier, chart)));
         self.names.extend(made.iter().map(|chart| Box::from(chart.name())));
         self.store.publish(contexts);
         Ok(made)
@@ -162,16 +166,48 @@ impl<M: Memory> Writer<M> {
         Ok(())
     }
 
-    /// Appends what was collected in this second, a value for each dimension; NaN is a gap.
+    /// Removes charts, whose points go with their last reader. Names that no chart has are left out.
+    pub fn remove(&mut self, names: &[&str]) {
+        let structure = self.store.structure();
+        let mut contexts = structure.contexts.clone();
+        contexts.retain(|_, context| {
+            let stays = |chart: &&Arc<Chart<M>>| !names.contains(&chart.name());
+            if context.charts().iter().all(|chart| stays(&chart)) {
+                return true;
+            }
+            let charts: Vec<_> = context.charts().iter().filter(stays).cloned().collect();
+            let left = !charts.is_empty();
+            let Context { name, title, units, .. } = &**context;
+            let (name, title, units) = (name.clone(), title.clone(), units.clone());
+            *context = Arc::new(Context { name, title, units, charts });
+            left
+        });
+        for chart in structure.charts().filter(|chart| names.contains(&chart.name())) {
+            self.names.remove(chart.name());
+            let awaits = chart.write().awaits();
+            for (tier, _) in LATER.into_iter().zip(awaits).filter(|(_, awaits)| *awaits) {
+                self.ahead.has_begun(tier, chart);
+            }
+        }
+        self.store.publish(contexts);
+    }
+
+    /// Appends what was collected in this second, a value for each dimension; NaN is a gap. A second that is not after the
+    /// chart's last one does nothing.
     ///
     /// # Panics
     /// If there are fewer values than dimensions, or more.
     pub fn append(&mut self, chart: &Chart<M>, at: Second, values: &[f32]) {
-        chart.write().append(at, values);
+        let began = chart.write().append(at, values);
+        for (tier, _) in LATER.into_iter().zip(began).filter(|(_, began)| *began) {
+            self.ahead.has_begun(tier, chart);
+        }
     }
 
-    /// Says that all charts have what was collected in this second.
+    /// Says that all charts have what was collected in this second, and uses the quiet time after it to see to it that the
+    /// buffers for the end of the minute and of the hour are there when all charts ask for them at once.
     pub fn end_tick(&mut self, at: Second) {
         self.store.newest.store(at, Ordering::Release);
+        self.ahead.reserve(self.store.memory(), at);
     }
 }

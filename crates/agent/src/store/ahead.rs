@@ -1,0 +1,82 @@
+//! Buffers that will be needed all at once: those of the first minute and the first hour of every metric.
+//!
+//! Later ones are spread, because first buffers differ in size. What the first need is known from the moment when a chart is
+//! added, so it is taken from the system in the seconds before, a part in each.
+
+use super::chart::Chart;
+use super::tier::{Second, Tier};
+use super::track::first_room;
+use crate::memory::Memory;
+
+/// The tiers whose first points come at once.
+pub(super) const LATER: [Tier; 2] = [Tier::Minute, Tier::Hour];
+
+/// How many seconds before a boundary reserving begins, and ends, by tier.
+const SPREAD: [(u32, u32); 2] = [(55, 5), (600, 65)];
+
+/// How many buffers are reserved in a second at most: where charts were added just before the boundary, the boundary itself takes
+/// the rest, from cold memory.
+const MOST_A_SECOND: u64 = 50_000;
+
+/// First buffers that no metric has yet, by tier and room.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    due: [Vec<u32>; 2],
+    all: [u64; 2],
+    reserved: [u64; 2],
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        let due = LATER.map(|tier| vec![0; usize::from(tier.room()) + 1]);
+        Self { due, all: [0; 2], reserved: [0; 2] }
+    }
+}
+
+impl Ahead {
+    pub fn will_begin<M: Memory>(&mut self, tier: Tier, chart: &Chart<M>) {
+        let index = tier as usize - 1;
+        for metric in chart.metrics() {
+            self.due[index][usize::from(first_room(tier, metric))] += 1;
+            self.all[index] += 1;
+        }
+    }
+
+    pub fn has_begun<M: Memory>(&mut self, tier: Tier, chart: &Chart<M>) {
+        let index = tier as usize - 1;
+        for metric in chart.metrics() {
+            self.due[index][usize::from(first_room(tier, metric))] -= 1;
+            self.all[index] -= 1;
+        }
+        self.reserved[index] = self.reserved[index].min(self.all[index]);
+    }
+
+    /// Reserves what is due by this second.
+    pub fn reserve<M: Memory>(&mut self, memory: &M, now: Second) {
+        let mut left = MOST_A_SECOND;
+        let before = self.reserved;
+        for (index, tier) in LATER.into_iter().enumerate() {
+            let to_boundary = tier.step() - now % tier.step();
+            let (from, until) = SPREAD[index];
+            if to_boundary > from {
+                continue;
+            }
+            let part = u64::from((from - to_boundary + 1).min(from - until));
+            let due = self.all[index] * part / u64::from(from - until);
+            let more = due.saturating_sub(self.reserved[index]).min(left);
+            left -= more;
+            self.reserved[index] += more;
+        }
+        if self.reserved == before {
+            return;
+        }
+        let buffers = (0..LATER.len()).flat_map(|index| {
+            let (reserved, all) = (self.reserved[index], self.all[index]);
+            self.due[index].iter().zip(0..).filter(|(due, _)| **due > 0).map(move |(due, room)| {
+                (LATER[index], room, (u64::from(*due) * reserved).div_ceil(all) as usize)
+            })
+        });
+        // Refused, the boundary finds out itself what there is.
+        let _ = memory.reserve_buffers(buffers);
+    }
+}
