@@ -1,8 +1,8 @@
-//! The `Allocator` traits on `&Arena`, `&Reap`, `&LocalPool` and `PoolRef`, so that hashbrown's maps, and the `Vec` and `Box` of
+//! The `Allocator` traits on `&Arena`, `&Reap`, `&LocalPool`, `PoolRef` and `Sealer`, so that hashbrown's maps, and the `Vec` and `Box` of
 //! `allocator-api2` and of the standard library live there.
 //!
 //! Of an allocator on its reference only: a collection that owned it could be moved with it, while what it handed out must stay
-//! where it is. A `PoolRef` owns nothing, and its blocks stay whatever becomes of it.
+//! where it is. A `PoolRef` and a `Sealer` own nothing, and their blocks stay whatever becomes of them.
 
 /// One implementation for each version of the trait; they differ in nothing that matters here.
 #[cfg(any(
@@ -17,6 +17,7 @@ macro_rules! allocator {
         allocator!($allocator, $error, [] &crate::Reap);
         allocator!($allocator, $error, [] &crate::LocalPool);
         allocator!($allocator, $error, [] crate::PoolRef);
+        allocator!($allocator, $error, [] crate::Sealer<'_>);
     };
     ($allocator:path, $error:path, [$($generics:tt)*] $home:ty) => {
         // SAFETY: a home's blocks stay valid and where they are until they are freed here, or what it borrows ends: an arena or a

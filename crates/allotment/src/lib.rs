@@ -113,8 +113,14 @@ pub use memory::{
 pub use report::{AllocatorReport, Report, owner_of, report};
 #[cfg(not(loom))]
 pub use sealed::{
-    Published, ReadOnly, Reading, SealString, SealVec, Sealable, Sealed, SealedBuilder, Sealer,
+    Published, ReadOnly, Reading, RwShared, RwSharedGuard, SealString, SealVec, Sealable, Sealed,
+    SealedBuilder, Sealer,
 };
+#[cfg(all(not(loom), feature = "hashbrown-017"))]
+pub use sealed::{SealMap, SealSet};
+#[cfg(all(not(loom), feature = "derive"))]
+#[doc(inline)]
+pub use allotment_derive::ReadOnly;
 #[cfg(not(loom))]
 pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
 #[cfg(not(loom))]

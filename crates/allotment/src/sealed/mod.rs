@@ -10,10 +10,14 @@ pub mod readers;
 mod builder;
 #[cfg(not(loom))]
 mod ground;
+#[cfg(all(not(loom), feature = "hashbrown-017"))]
+mod map;
 #[cfg(not(loom))]
 mod read_only;
 #[cfg(not(loom))]
 mod region;
+#[cfg(not(loom))]
+mod rw_shared;
 #[cfg(not(loom))]
 mod sealable;
 #[cfg(not(loom))]
@@ -27,8 +31,12 @@ mod vec;
 
 #[cfg(not(loom))]
 pub use builder::SealedBuilder;
+#[cfg(all(not(loom), feature = "hashbrown-017"))]
+pub use map::{SealMap, SealSet};
 #[cfg(not(loom))]
 pub use read_only::ReadOnly;
+#[cfg(not(loom))]
+pub use rw_shared::{RwShared, RwSharedGuard};
 #[cfg(not(loom))]
 pub use sealable::Sealable;
 #[cfg(not(loom))]

@@ -1,0 +1,51 @@
+//! Hash maps and sets in sealed memory: hashbrown's, on a [`Sealer`].
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
+
+use super::read_only::ReadOnly;
+use super::sealable::Sealable;
+use super::sealer::Sealer;
+
+/// A hash map in sealed memory: `SealMap::with_capacity_in(n, sealer)`, then insert.
+///
+/// A map that grows leaves its former table behind (a large one goes back): give it its capacity. A clone would be in
+/// sealed memory too, and aborts.
+///
+/// ```
+/// use allotment::{SealMap, Sealed};
+///
+/// let routes = Sealed::<SealMap<'static, &'static str, u32>>::new(|sealer| {
+///     let mut routes = SealMap::with_capacity_in(2, sealer);
+///     routes.insert(sealer.str("/"), 1);
+///     routes.insert(sealer.str("/metrics"), 2);
+///     routes
+/// });
+/// assert_eq!(routes.get().get("/metrics"), Some(&2));
+/// ```
+pub type SealMap<'s, K, V, S = DefaultHashBuilder> = HashMap<K, V, S, Sealer<'s>>;
+
+/// A hash set in sealed memory; see [`SealMap`].
+pub type SealSet<'s, T, S = DefaultHashBuilder> = HashSet<T, S, Sealer<'s>>;
+
+// SAFETY: two words that seed a hasher.
+unsafe impl ReadOnly for DefaultHashBuilder {}
+// SAFETY: its table is the sealer's, sealed with it, and shared references to it write nothing.
+unsafe impl<K: ReadOnly, V: ReadOnly, S: ReadOnly> ReadOnly for HashMap<K, V, S, Sealer<'_>> {}
+// SAFETY: as above.
+unsafe impl<T: ReadOnly, S: ReadOnly> ReadOnly for HashSet<T, S, Sealer<'_>> {}
+// SAFETY: as above.
+unsafe impl<T: ReadOnly> ReadOnly for HashTable<T, Sealer<'_>> {}
+
+impl<K: Sealable, V: Sealable, S: ReadOnly + 'static> Sealable
+    for HashMap<K, V, S, Sealer<'static>>
+{
+    type In<'s> = HashMap<K::In<'s>, V::In<'s>, S, Sealer<'s>>;
+}
+
+impl<T: Sealable, S: ReadOnly + 'static> Sealable for HashSet<T, S, Sealer<'static>> {
+    type In<'s> = HashSet<T::In<'s>, S, Sealer<'s>>;
+}
+
+impl<T: Sealable> Sealable for HashTable<T, Sealer<'static>> {
+    type In<'s> = HashTable<T::In<'s>, Sealer<'s>>;
+}
