@@ -178,10 +178,11 @@ impl<M: Memory, P: Point> Track<M, P> {
         Ok(())
     }
 
-    /// Appends a point for each dimension. A slot that is not after the newest does nothing; slots in between become gaps.
+    /// Appends a point for each dimension. A slot that is not after the newest does nothing, nor does the last that there can be;
+    /// slots in between become gaps.
     pub fn append(&mut self, slot: u32, points: &[P]) {
         assert_eq!(points.len(), self.series.len(), "a point for each dimension");
-        if slot < self.next {
+        if slot < self.next || slot == u32::MAX {
             return;
         }
         match self.next {
@@ -230,7 +231,7 @@ impl<M: Memory, P: Point> Track<M, P> {
     /// Where memory is refused, the oldest buffer goes before its time.
     #[cold]
     fn renew(&mut self, index: usize, slot: u32) -> Result<(), AllocError> {
-        while self.oldest_ends(index).is_some_and(|end| end + self.retained <= slot) {
+        while self.oldest_ends(index).is_some_and(|end| end.saturating_add(self.retained) <= slot) {
             self.drop_oldest(index);
         }
         let first = self.series[index].room == 0;

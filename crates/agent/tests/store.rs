@@ -1,0 +1,420 @@
+//! The store: what was appended is what is read, in every tier, for as long as it is kept, in the memory that it may take.
+
+use allotment::Budget;
+use allotment_agent::collect::synthetic::{Shape, Synthetic, value};
+use allotment_agent::memory::{Malloc, Memory, Slabs};
+use allotment_agent::store::{
+    Chart, Dimensions, MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, Retention, RunPoints, Second,
+    Store, StoreError, Summary, Tier, Writer,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An hour begins.
+const HOUR: Second = 1_700_000_000 / 3600 * 3600;
+
+fn store<M: Memory>(retention: Retention) -> (Arc<Store<M>>, Writer<M>) {
+    Store::new(Arc::new(M::new(None).unwrap()), retention)
+}
+
+fn new_chart(name: &str, context: &str, dimensions: usize) -> NewChart {
+    NewChart {
+        name: name.into(),
+        context: context.into(),
+        title: "A title".into(),
+        units: "units".into(),
+        dimensions: Arc::new(Dimensions::new((0..dimensions).map(|n| format!("dimension {n}")))),
+    }
+}
+
+fn one_chart<M: Memory>(writer: &mut Writer<M>, dimensions: usize) -> Arc<Chart<M>> {
+    writer.add(vec![new_chart("chart", "context", dimensions)]).unwrap().remove(0)
+}
+
+/// The points of a tier by their seconds; pieces must not overlap.
+fn values<M: Memory>(
+    chart: &Chart<M>,
+    dimension: usize,
+    range: std::ops::Range<Second>,
+) -> Vec<(Second, f32)> {
+    let points = chart.read();
+    let mut all = Vec::new();
+    for run in points.runs(dimension, Tier::Second, range) {
+        let RunPoints::Values(values) = run.points else { panic!("seconds have values") };
+        assert_eq!(run.step, 1);
+        all.extend((run.start..).zip(values.iter().copied()));
+    }
+    assert!(all.is_sorted_by(|a, b| a.0 < b.0));
+    all
+}
+
+fn summaries<M: Memory>(chart: &Chart<M>, dimension: usize, tier: Tier) -> Vec<(Second, Summary)> {
+    let points = chart.read();
+    let mut all = Vec::new();
+    for run in points.runs(dimension, tier, 0..Second::MAX) {
+        let RunPoints::Summaries(summaries) = run.points else { panic!("no summaries") };
+        let seconds = (0..).map(|point| run.start + point * run.step);
+        all.extend(seconds.zip(summaries.iter().copied()));
+    }
+    assert!(all.is_sorted_by(|a, b| a.0 < b.0));
+    all
+}
+
+/// Any function of dimension and second that f32 holds exactly.
+fn sample(dimension: usize, at: Second) -> f32 {
+    ((at % 10_000 * 7 + dimension as u32 * 13) % 1000) as f32
+}
+
+fn samples(dimensions: usize, at: Second) -> Vec<f32> {
+    (0..dimensions).map(|dimension| sample(dimension, at)).collect()
+}
+
+fn expected(dimension: usize, range: std::ops::Range<Second>) -> Summary {
+    let mut summary = Summary::EMPTY;
+    range.for_each(|at| summary.take(sample(dimension, at)));
+    summary
+}
+
+fn what_was_appended_is_read_in_all_tiers<M: Memory>() {
+    let (_, mut writer) = store::<M>(Retention::DEFAULT);
+    let chart = one_chart(&mut writer, 5);
+    // From the middle of an hour over two boundaries.
+    let (from, to) = (HOUR - 1000, HOUR + 3600 + 130);
+    for at in from..to {
+        writer.append(&chart, at, &samples(5, at));
+        writer.end_tick(at);
+    }
+    for dimension in 0..5 {
+        let seconds = values(&chart, dimension, from..to);
+        // Retention is a bound from below: none of the last hour is missing.
+        assert_eq!(seconds.last().unwrap().0, to - 1);
+        assert!(seconds.len() >= 3600 && seconds.windows(2).all(|w| w[1].0 == w[0].0 + 1));
+        assert!(seconds.iter().all(|(at, value)| *value == sample(dimension, *at)));
+
+        let minutes = summaries(&chart, dimension, Tier::Minute);
+        let first = from / 60 * 60;
+        assert_eq!(minutes.len() as u32, (to / 60 * 60 - first) / 60);
+        assert_eq!(minutes[0], (first, expected(dimension, from..first + 60)));
+        for (start, minute) in &minutes[1..] {
+            assert_eq!(*minute, expected(dimension, *start..start + 60));
+        }
+
+        let hours = summaries(&chart, dimension, Tier::Hour);
+        let starts: Vec<_> = hours.iter().map(|(start, _)| *start).collect();
+        assert_eq!(starts, [HOUR - 3600, HOUR]);
+        // The sums of integers are exact in f32 this far.
+        assert_eq!(hours[0].1, expected(dimension, from..HOUR));
+        assert_eq!(hours[1].1, expected(dimension, HOUR..HOUR + 3600));
+    }
+    let points = chart.read();
+    assert_eq!(points.span(Tier::Minute), Some(from / 60 * 60..to / 60 * 60));
+    assert_eq!(points.span(Tier::Hour), Some(HOUR - 3600..HOUR + 3600));
+    assert_eq!(points.span(Tier::Second).unwrap().end, to);
+    assert_eq!(points.runs(5, Tier::Second, 0..Second::MAX).count(), 0, "there is no sixth");
+}
+
+#[test]
+fn what_was_appended_is_read_in_all_tiers_from_slabs() {
+    what_was_appended_is_read_in_all_tiers::<Slabs>();
+}
+
+#[test]
+fn what_was_appended_is_read_in_all_tiers_from_malloc() {
+    what_was_appended_is_read_in_all_tiers::<Malloc>();
+}
+
+#[test]
+fn a_range_cuts_where_it_says() {
+    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let chart = one_chart(&mut writer, 3);
+    for at in HOUR..HOUR + 3000 {
+        writer.append(&chart, at, &samples(3, at));
+    }
+    for (from, to) in [(0, 1), (5, 5), (9, 2), (0, 3000), (1234, 1300), (2999, 3000), (2500, 9000)]
+    {
+        let seconds = values(&chart, 1, HOUR + from..HOUR + to);
+        let expected: Vec<_> =
+            (HOUR + from..HOUR + to.min(3000)).map(|at| (at, sample(1, at))).collect();
+        assert_eq!(seconds, expected);
+    }
+    assert_eq!(values(&chart, 1, 0..Second::MAX).len(), 3000);
+}
+
+#[test]
+fn what_is_too_old_goes_and_what_is_young_enough_stays() {
+    let retention = Retention([2000, 3 * 3600, 48 * 3600]);
+    let (store, mut writer) = store::<Slabs>(retention);
+    let chart = one_chart(&mut writer, 4);
+    let end = HOUR + 4 * 86_400;
+    for at in HOUR..end {
+        writer.append(&chart, at, &samples(4, at));
+    }
+    let points = chart.read();
+    for tier in Tier::ALL {
+        let kept = end - points.span(tier).unwrap().start;
+        let retained = retention.0[tier as usize];
+        // A buffer goes whole, and only when another one is full.
+        let buffer = u32::from(tier.room()) * tier.step();
+        assert!(
+            kept >= retained && kept <= retained + 2 * buffer + tier.step(),
+            "{tier:?}: {kept}"
+        );
+    }
+    drop(points);
+    let live: u64 = store.memory().buffer_figures().iter().map(|one| one.live).sum();
+    let buffers: u64 = store.figures().tiers.iter().map(|held| held.buffers).sum();
+    // Each full one has a node, and each series one that is not yet full.
+    assert_eq!(live, buffers + (buffers - 3 * 4));
+}
+
+#[test]
+fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
+    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let chart = one_chart(&mut writer, 2);
+    let at = |second: u32| HOUR + second;
+    for second in [0, 1, 2, 5, 6] {
+        writer.append(&chart, at(second), &samples(2, at(second)));
+    }
+    writer.append(&chart, at(6), &[9.0, 9.0]);
+    writer.append(&chart, at(3), &[9.0, 9.0]);
+    let seconds = values(&chart, 0, at(0)..at(10));
+    let known: Vec<_> =
+        seconds.iter().filter(|(_, value)| !value.is_nan()).map(|one| one.0 - HOUR).collect();
+    assert_eq!(known, [0, 1, 2, 5, 6]);
+    // A value that is missing is a gap in the second, and left out of the minute.
+    writer.append(&chart, at(7), &[f32::NAN, 1.0]);
+    // Nothing for two hours and more: longer than a buffer.
+    writer.append(&chart, at(9000), &samples(2, at(9000)));
+    writer.append(&chart, at(9060), &samples(2, at(9060)));
+    let minutes = summaries(&chart, 0, Tier::Minute);
+    assert_eq!(minutes[0].1.count, 5);
+    assert!(minutes[1..].iter().rev().skip(1).all(|(_, minute)| minute.count == 0));
+    assert_eq!(minutes.last().unwrap(), &(at(9000), expected(0, at(9000)..at(9001))));
+    assert_eq!(summaries(&chart, 0, Tier::Hour)[0].1.count, 5);
+    assert_eq!(values(&chart, 0, at(9000)..at(9001)), [(at(9000), sample(0, at(9000)))]);
+}
+
+#[test]
+fn charts_are_found_by_context_and_each_change_has_a_number() {
+    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    assert_eq!((store.generation(), store.structure().contexts().len()), (0, 0));
+    writer.add(vec![new_chart("b", "net", 2), new_chart("a", "net", 1)]).unwrap();
+    let before = store.structure();
+    writer.add(vec![new_chart("c", "net", 1), new_chart("d", "cpu", 1)]).unwrap();
+    let after = store.structure();
+    assert_eq!((before.generation(), after.generation(), store.generation()), (1, 2, 2));
+    assert_eq!(before.context("net").unwrap().charts().len(), 2, "it stays as it was");
+    let names: Vec<_> = after.contexts().map(|context| context.name()).collect();
+    assert_eq!(names, ["cpu", "net"]);
+    let names = |context: &str| -> Vec<_> {
+        let structure = store.structure();
+        let charts = structure.context(context).into_iter().flat_map(|one| one.charts());
+        charts.map(|chart| chart.name().to_owned()).collect()
+    };
+    assert_eq!(names("net"), ["b", "a", "c"]);
+    assert!(after.context("disk").is_none());
+
+    writer.remove(&["a", "d", "never was"]);
+    assert_eq!((names("net"), names("cpu").len()), (vec!["b".to_owned(), "c".to_owned()], 0));
+    assert_eq!(store.structure().contexts().len(), 1, "a context without charts goes");
+    assert_eq!(store.generation(), 3);
+    writer.add(vec![new_chart("a", "net", 1)]).unwrap();
+}
+
+#[test]
+fn charts_that_are_removed_give_all_their_memory_back() {
+    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let charts =
+        writer.add((0..20).map(|n| new_chart(&n.to_string(), "context", 9)).collect()).unwrap();
+    for at in HOUR..HOUR + 4000 {
+        charts.iter().for_each(|chart| writer.append(chart, at, &samples(9, at)));
+        writer.end_tick(at);
+    }
+    let reading = store.structure();
+    drop(charts);
+    let names: Vec<_> = (0..20).map(|n| n.to_string()).collect();
+    writer.remove(&names.iter().map(|name| &**name).collect::<Vec<_>>());
+    let live = || store.memory().buffer_figures().iter().map(|one| one.live).sum::<u64>();
+    assert!(live() > 0, "a reader may still look");
+    drop(reading);
+    assert_eq!(live(), 0);
+    store.memory().trim();
+    let pages = |one: &allotment_agent::memory::BufferFigures| one.held_bytes - one.live_bytes;
+    // What is left are the slabs' own structures.
+    assert!(store.memory().buffer_figures().iter().map(pages).sum::<u64>() < 1 << 20);
+}
+
+#[test]
+fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
+    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    writer.add(vec![new_chart("a", "context", 1)]).unwrap();
+    let long = "n".repeat(MAX_NAME_BYTES + 1);
+    let refused = [
+        (new_chart("a", "context", 1), StoreError::Duplicate("a".into())),
+        (new_chart("", "context", 1), StoreError::Name("".into())),
+        (new_chart("b", "", 1), StoreError::Name("".into())),
+        (new_chart(&long, "context", 1), StoreError::Name(long.as_str().into())),
+        (new_chart("b", "context", 0), StoreError::Dimensions("b".into(), 0)),
+        (
+            new_chart("b", "context", MAX_DIMENSIONS + 1),
+            StoreError::Dimensions("b".into(), MAX_DIMENSIONS + 1),
+        ),
+        (new_chart("fine", "context", 1), StoreError::Duplicate("fine".into())),
+    ];
+    for (chart, error) in refused {
+        let all = vec![new_chart("fine", "context", 1), chart];
+        assert_eq!(writer.add(all).unwrap_err(), error);
+        assert!(!error.to_string().is_empty());
+    }
+    assert_eq!(store.figures().charts, 1);
+    let most = [new_chart(&"n".repeat(MAX_NAME_BYTES), "context", MAX_DIMENSIONS)];
+    writer.add(most.into()).unwrap();
+}
+
+/// 20,000 metrics, across the end of an hour, as a million would be.
+#[test]
+fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_and_tier() {
+    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let shape = Shape::new(20_000, None, None).unwrap();
+    let mut synthetic = Synthetic::new(&mut writer, shape).unwrap();
+    let start = HOUR + 3600 - 400;
+    for at in start..start + 2300 {
+        synthetic.collect(&mut writer, at);
+        writer.end_tick(at);
+        if at % 100 != 0 {
+            continue;
+        }
+        let figures = store.figures();
+        let mut allowed = 0;
+        for tier in Tier::ALL {
+            let held = figures.tiers[tier as usize];
+            assert_eq!(held.lost, 0);
+            let bytes = tier.point_bytes() as u64;
+            // Only buffers that are being filled have room left: one for each metric and tier.
+            allowed += held.points * bytes * 115 / 100 + (held.room - held.points) * bytes;
+        }
+        // What is taken ahead will be those of the next tiers.
+        let ahead: u64 = 20_000 * (2048 + 384);
+        let ahead = if figures.tiers[2].buffers == 0 { ahead } else { 0 };
+        // The slabs' structures and their last pages are there whatever they hold.
+        let few: u64 = 8 << 20;
+        let buffers = store.memory().buffer_figures();
+        let held: u64 = buffers.iter().map(|one| one.held_bytes).sum();
+        assert!(held <= allowed + ahead + few, "second {}: {held} of {allowed}", at - start);
+    }
+    let figures = store.figures();
+    assert_eq!(figures.metrics, 20_000);
+    assert_eq!(figures.tiers[0].points, 20_000 * 2300);
+    assert_eq!(figures.tiers[2].points, 20_000);
+}
+
+#[test]
+fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
+    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let mut synthetic =
+        Synthetic::new(&mut writer, Shape::new(30_000, None, None).unwrap()).unwrap();
+    let boundary = HOUR + 3600;
+    let calls =
+        || -> u64 { store.memory().buffer_figures().iter().map(|one| one.system_calls).sum() };
+    for at in boundary - 61..boundary {
+        synthetic.collect(&mut writer, at);
+        writer.end_tick(at);
+    }
+    let before = calls();
+    synthetic.collect(&mut writer, boundary);
+    // Thirty first buffers of seconds are full in any second, too.
+    assert!(calls() - before < 30, "{} calls for 60,000 buffers", calls() - before);
+    assert_eq!(store.figures().tiers[1].buffers, 30_000);
+    assert_eq!(store.figures().tiers[2].buffers, 30_000);
+}
+
+#[test]
+fn without_memory_the_oldest_points_go_and_the_newest_stay() {
+    let budget = Budget::new(6 << 20);
+    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let (store, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
+    let chart = one_chart(&mut writer, 300);
+    let end = HOUR + 8000;
+    for at in HOUR..end {
+        writer.append(&chart, at, &samples(300, at));
+        writer.end_tick(at);
+    }
+    assert!(budget.used() <= budget.cap());
+    let held = store.figures().tiers[0];
+    assert!(held.lost > 0);
+    for dimension in 0..300 {
+        let last = values(&chart, dimension, end - 1..end);
+        assert_eq!(last, [(end - 1, sample(dimension, end - 1))]);
+        assert!(
+            values(&chart, dimension, 0..Second::MAX)
+                .iter()
+                .all(|(at, value)| *value == sample(dimension, *at))
+        );
+    }
+    // Refused charts are an error, and what is there goes on.
+    let many = (0..1000).map(|n| new_chart(&format!("more {n}"), "more", 1000)).collect();
+    assert!(matches!(writer.add(many), Err(StoreError::Memory(_))));
+    writer.append(&chart, end, &samples(300, end));
+    assert_eq!(values(&chart, 7, end..end + 1), [(end, sample(7, end))]);
+}
+
+#[test]
+fn readers_see_whole_seconds_while_the_collector_goes_on() {
+    let (store, mut writer) = store::<Slabs>(Retention([1500, 7200, 86_400]));
+    let mut synthetic =
+        Synthetic::new(&mut writer, Shape::new(2_000, None, None).unwrap()).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..3_usize {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                let mut reads = 0_u64;
+                while !stop.load(Ordering::Relaxed) || reads == 0 {
+                    for (number, chart) in (0..).zip(store.structure().charts()) {
+                        let points = chart.read();
+                        let dimension = (reads as usize + reader) % 100;
+                        let metric = number * 100 + dimension as u32;
+                        for run in points.runs(dimension, Tier::Second, 0..Second::MAX) {
+                            let RunPoints::Values(values) = run.points else { panic!() };
+                            for (at, found) in (run.start..).zip(values) {
+                                assert_eq!(*found, value(metric, at));
+                            }
+                        }
+                        reads += 1;
+                    }
+                }
+            });
+        }
+        for at in HOUR..HOUR + 4000 {
+            synthetic.collect(&mut writer, at);
+            writer.end_tick(at);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(store.newest(), HOUR + 3999);
+}
+
+#[test]
+fn a_synthetic_shape_is_what_was_asked_for_or_refused() {
+    for (metrics, charts, contexts) in [
+        (0, None, None),
+        (20_000_001, None, None),
+        (5, Some(6), None),
+        (5, Some(0), None),
+        (50_000, Some(2), None),
+        (5, Some(5), Some(6)),
+        (5, Some(5), Some(0)),
+    ] {
+        let error = Shape::new(metrics, charts, contexts).unwrap_err();
+        assert!(error.to_string().contains(&metrics.to_string()) || contexts.is_some());
+    }
+    let (store, mut writer) = store::<Malloc>(Retention::DEFAULT);
+    Synthetic::new(&mut writer, Shape::new(1003, Some(10), Some(3)).unwrap()).unwrap();
+    let figures = store.figures();
+    assert_eq!((figures.metrics, figures.charts, figures.contexts), (1003, 10, 3));
+    let structure = store.structure();
+    let sizes: Vec<_> = structure.charts().map(|chart| chart.dimensions().len()).collect();
+    assert!(
+        sizes.iter().all(|size| (100..=101).contains(size)) && sizes.iter().sum::<usize>() == 1003
+    );
+}
