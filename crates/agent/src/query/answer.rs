@@ -1,0 +1,394 @@
+//! Answers a question from the store.
+
+use super::buckets::Buckets;
+use super::json::{OutOfMemory, Writer};
+use super::parameters::{By, Question};
+use super::view::{Series, View};
+use crate::memory::Memory;
+use crate::store::{Chart, ChartPoints, Context, Second, Tier};
+use allocator_api2::alloc::Allocator;
+use allocator_api2::vec::Vec;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+
+/// Dimensions that are read before a chart's lock is let go, so that the collector need not wait for long.
+const DIMENSIONS_A_LOCK: usize = 256;
+const FIRST_REPLY_BYTES: usize = 4096;
+
+/// The newest point of a store that began to collect, and the range of a question in the store's seconds.
+fn range_of(question: &Question<'_>, newest: Second) -> Range<Second> {
+    let clamp = |time: i64| time.clamp(0, i64::from(Second::MAX)) as Second;
+    // What some charts have, and others not yet, is left to the next query.
+    let end = clamp(question.before).min(newest.saturating_add(1));
+    let start = clamp(question.after);
+    start..end.max(start)
+}
+
+/// From the oldest point of each tier on; `None` where no chart has any.
+fn oldest_points<M: Memory>(context: &Context<M>) -> [Option<Second>; 3] {
+    let mut oldest = [None; 3];
+    for chart in context.charts() {
+        let points = chart.read();
+        for (oldest, tier) in oldest.iter_mut().zip(Tier::ALL) {
+            let start = points.span(tier).map(|span| span.start);
+            *oldest = match (*oldest, start) {
+                (Some(one), Some(other)) => Some(Second::min(one, other)),
+                (one, other) => one.or(other),
+            };
+        }
+    }
+    oldest
+}
+
+/// The tier whose points are as far apart as those of the reply at most, if it reaches back as far as any; else a
+/// finer one, as of an agent that began lately; else a coarser one, as of what was long ago.
+fn choose_tier(oldest: [Option<Second>; 3], range: &Range<Second>, points: u32) -> Tier {
+    let apart = f64::from(range.end - range.start) / f64::from(points);
+    let preferred = Tier::ALL.iter().rposition(|tier| f64::from(tier.step()) <= apart).unwrap_or(0);
+    let Some(first) = oldest.iter().flatten().min() else { return Tier::Second };
+    let wanted = range.start.max(*first);
+    let reaches = |tier: &usize| {
+        let slack = Tier::ALL[*tier].step();
+        oldest[*tier].is_some_and(|start| start <= wanted.saturating_add(slack))
+    };
+    let order = (0..=preferred).rev().chain(preferred + 1..Tier::ALL.len());
+    order.clone().find(reaches).map_or(Tier::Second, |tier| Tier::ALL[tier])
+}
+
+/// The pieces of a range: the tier, and what is too new for it from finer ones.
+fn pieces<M: Memory>(
+    points: &ChartPoints<'_, M>,
+    tier: Tier,
+    range: &Range<Second>,
+) -> impl Iterator<Item = (Tier, Range<Second>)> + use<M> {
+    let mut from = range.start;
+    let end = range.end;
+    let mut pieces = [const { None }; 3];
+    let finer = Tier::ALL[..=tier as usize].iter().rev();
+    for (piece, tier) in pieces.iter_mut().zip(finer) {
+        if let Some(span) = points.span(*tier) {
+            let to = span.end.min(end);
+            if to > from {
+                *piece = Some((*tier, from..to));
+                from = to;
+            }
+        }
+    }
+    pieces.into_iter().flatten()
+}
+
+/// Answers a question about a context, as JSON in the request's memory.
+///
+/// `FREED_TOGETHER` says that what is left there needs no freeing one by one.
+pub fn answer<M: Memory, A: Allocator + Copy, const FREED_TOGETHER: bool>(
+    context: &Context<M>,
+    question: &Question<'_>,
+    newest: Second,
+    memory: A,
+) -> Result<Vec<u8, A>, OutOfMemory> {
+    let range = range_of(question, newest);
+    let tier = choose_tier(oldest_points(context), &range, question.points);
+    let whole = range_of(question, Second::MAX);
+    let mut work = ManuallyDrop::new(Work {
+        buckets: Buckets::new(whole, question.points, memory)?,
+        view: View::new(memory, question.group, question.by),
+    });
+    let mut filled = context.charts().iter().try_for_each(|chart| work.take(chart, tier, &range));
+    let mut reply = Err(OutOfMemory);
+    if filled.is_ok() {
+        work.view.sum_up();
+        reply = render(context, question, tier, &work.view, memory);
+        filled = reply.as_ref().map(drop).map_err(|error| *error);
+    }
+    debug_assert_eq!(filled.is_ok(), reply.is_ok());
+    if !FREED_TOGETHER {
+        drop(ManuallyDrop::into_inner(work));
+    }
+    reply
+}
+
+/// What a query makes on the way to its reply.
+struct Work<'s, A: Allocator + Copy> {
+    buckets: Buckets<A>,
+    view: View<'s, A>,
+}
+
+impl<'s, A: Allocator + Copy> Work<'s, A> {
+    fn take<M: Memory>(
+        &mut self,
+        chart: &'s Chart<M>,
+        tier: Tier,
+        range: &Range<Second>,
+    ) -> Result<(), OutOfMemory> {
+        let mut points = chart.read();
+        for (index, name) in chart.dimensions().names().enumerate() {
+            if index > 0 && index % DIMENSIONS_A_LOCK == 0 {
+                drop(points);
+                points = chart.read();
+            }
+            self.buckets.clear();
+            for (tier, piece) in pieces(&points, tier, range) {
+                for run in points.runs(index, tier, piece) {
+                    self.buckets.take(run);
+                }
+            }
+            self.view.add(chart.name(), name, self.buckets.cells())?;
+        }
+        Ok(())
+    }
+}
+
+fn render<M: Memory, A: Allocator + Copy>(
+    context: &Context<M>,
+    question: &Question<'_>,
+    tier: Tier,
+    view: &View<'_, A>,
+    memory: A,
+) -> Result<Vec<u8, A>, OutOfMemory> {
+    let mut json = Writer::new(memory, FIRST_REPLY_BYTES)?;
+    json.raw("{\"context\":")?;
+    json.string(context.name())?;
+    json.raw(",\"title\":")?;
+    json.string(context.title())?;
+    json.raw(",\"units\":")?;
+    json.string(context.units())?;
+    json.raw(",\"after\":")?;
+    json.whole(question.after)?;
+    json.raw(",\"before\":")?;
+    json.whole(question.before)?;
+    json.raw(",\"points\":")?;
+    json.whole(question.points)?;
+    json.raw(",\"group\":")?;
+    json.string(question.group.word())?;
+    json.raw(",\"by\":")?;
+    json.string(question.by.word())?;
+    json.raw(",\"resolution\":")?;
+    json.whole(tier.step())?;
+    json.raw(",\"charts\":")?;
+    json.whole(context.charts().len() as u64)?;
+    json.raw(",\"dimensions\":")?;
+    json.whole(view.dimensions().len() as u64)?;
+    json.raw(",\"series\":[")?;
+    for (index, series) in view.series().iter().enumerate() {
+        json.raw(if index == 0 { "\n" } else { ",\n" })?;
+        one_series(&mut json, question.by, view, series)?;
+    }
+    json.raw("\n]}\n")?;
+    Ok(json.into_bytes())
+}
+
+fn one_series<A: Allocator + Copy>(
+    json: &mut Writer<A>,
+    by: By,
+    view: &View<'_, A>,
+    series: &Series<A>,
+) -> Result<(), OutOfMemory> {
+    let first = series.members.first().map(|place| &view.dimensions()[*place as usize]);
+    let Some(first) = first else { return Ok(()) };
+    // Copies of text.
+    let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+    json.raw("{\"name\":")?;
+    json.string(text(&first.name))?;
+    if by == By::Dimension {
+        json.raw(",\"id\":")?;
+        json.string(text(&first.id))?;
+    }
+    json.raw(",\"dimensions\":")?;
+    json.whole(series.members.len() as u64)?;
+    let summary = series.summary;
+    let known = |value: f64| if summary.count == 0 { f64::NAN } else { value };
+    json.raw(",\"min\":")?;
+    json.value(known(summary.min))?;
+    json.raw(",\"max\":")?;
+    json.value(known(summary.max))?;
+    json.raw(",\"average\":")?;
+    json.value(known(summary.sum / summary.count as f64))?;
+    json.raw(",\"values\":[")?;
+    for (index, value) in series.points.iter().enumerate() {
+        if index > 0 {
+            json.raw(",")?;
+        }
+        json.value(*value)?;
+    }
+    json.raw("]}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Malloc, Slabs};
+    use crate::store::{Dimensions, NewChart, Retention, Store, Writer as StoreWriter};
+    use std::sync::Arc;
+
+    const START: Second = 1_700_000_000;
+
+    fn value(chart: usize, dimension: usize, second: Second) -> f32 {
+        match (second - START) % 97 {
+            96 => f32::NAN,
+            step => (chart * 1000 + dimension * 100) as f32 + step as f32,
+        }
+    }
+
+    /// Two charts of two dimensions each.
+    fn store<M: Memory>(seconds: u32, retention: Retention) -> (Arc<Store<M>>, StoreWriter<M>) {
+        let (store, mut writer) = Store::new(Arc::new(M::new(None).unwrap()), retention);
+        let dimensions = Arc::new(Dimensions::new(["in", "out"]));
+        let chart = |name: &str| NewChart {
+            name: name.into(),
+            context: "net".into(),
+            title: "Traffic".into(),
+            units: "kB/s".into(),
+            dimensions: Arc::clone(&dimensions),
+        };
+        let charts = writer.add(vec![chart("net.a"), chart("net.b")]).unwrap();
+        for second in START..START + seconds {
+            for (index, chart) in charts.iter().enumerate() {
+                writer.append(chart, second, &[value(index, 0, second), value(index, 1, second)]);
+            }
+            writer.end_tick(second);
+        }
+        (store, writer)
+    }
+
+    fn ask<M: Memory>(store: &Store<M>, query: &str) -> serde_json::Value {
+        let newest = store.newest();
+        let question = Question::parse(query, i64::from(newest) + 1, 10_000).unwrap();
+        let structure = store.structure();
+        let context = structure.context(&question.context).unwrap();
+        let arena = allotment::Arena::new();
+        let together = answer::<_, _, true>(context, &question, newest, &arena).unwrap();
+        let one_by_one = answer::<_, _, false>(context, &question, newest, Malloc).unwrap();
+        assert_eq!(together.as_slice(), one_by_one.as_slice(), "{query}");
+        serde_json::from_slice(&together).unwrap()
+    }
+
+    /// The first series' values.
+    fn values(reply: &serde_json::Value) -> std::vec::Vec<f64> {
+        let values = reply["series"][0]["values"].as_array().unwrap();
+        values.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()
+    }
+
+    #[test]
+    fn seconds_are_answered_as_they_were_collected() {
+        let (store, _writer) = store::<Slabs>(2000, Retention::DEFAULT);
+        for (group, by_hand) in [
+            (
+                "average",
+                (|all: &[f64]| all.iter().sum::<f64>() / all.len() as f64) as fn(&[f64]) -> f64,
+            ),
+            ("sum", |all| all.iter().sum()),
+            ("min", |all| all.iter().copied().fold(f64::INFINITY, f64::min)),
+            ("max", |all| all.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+        ] {
+            let reply = ask(
+                &store,
+                &format!("context=net&after=-1000&points=40&group={group}&by=dimension"),
+            );
+            assert_eq!((&reply["resolution"], &reply["dimensions"]), (&1.into(), &4.into()));
+            assert_eq!(reply["series"][3]["id"], "net.b.out");
+            let asked = values(&reply);
+            assert_eq!(asked.len(), 40);
+            for (point, asked) in asked.iter().enumerate() {
+                let first = START + 1000 + point as u32 * 25;
+                let known: std::vec::Vec<f64> = (first..first + 25)
+                    .map(|second| f64::from(value(0, 0, second)))
+                    .filter(|value| !value.is_nan())
+                    .collect();
+                assert!((asked - by_hand(&known)).abs() < 0.001, "{group} {point}: {asked}");
+            }
+        }
+    }
+
+    #[test]
+    fn dimensions_of_one_name_are_added_up() {
+        let (store, _writer) = store::<Malloc>(100, Retention::DEFAULT);
+        let reply = ask(&store, "context=net&after=-10&points=10");
+        assert_eq!(reply["series"].as_array().unwrap().len(), 2);
+        assert_eq!(reply["series"][0]["name"], "in");
+        let expected: std::vec::Vec<f64> = (90..100)
+            .map(|second| f64::from(value(0, 0, START + second) + value(1, 0, START + second)))
+            .collect();
+        let both: std::vec::Vec<_> = values(&reply).into_iter().zip(expected).collect();
+        assert!(
+            both.iter().all(|(is, should)| is == should || (is.is_nan() && should.is_nan())),
+            "{both:?}"
+        );
+    }
+
+    #[test]
+    fn a_long_range_is_answered_from_coarse_points_and_ends_with_fine_ones() {
+        let (store, _writer) = store::<Slabs>(3 * 3600, Retention::DEFAULT);
+        let reply = ask(&store, "context=net&after=-7200&points=60&group=sum&by=dimension");
+        assert_eq!(reply["resolution"], 60);
+        let asked = values(&reply);
+        let whole: f64 = (START + 3600..START + 3 * 3600)
+            .map(|second| f64::from(value(0, 0, second)))
+            .filter(|value| !value.is_nan())
+            .sum();
+        // The range may begin within a minute, whose points belong to an interval before.
+        let sum: f64 = asked.iter().sum();
+        assert!(
+            (sum - whole).abs() < 60.0 * 100.0 && asked.iter().all(|value| *value > 0.0),
+            "{sum} {whole}"
+        );
+        // What the seconds have forgotten, the minutes still know.
+        let old = ask(&store, "context=net&after=-1000&before=-9000&points=100&by=dimension");
+        assert_eq!(old["resolution"], 60);
+        assert!(old["series"][0]["max"].as_f64().unwrap() > 0.0);
+        // Hours, as far as they are over; the hour that is not, by its minutes and seconds.
+        let hours = ask(&store, "context=net&after=-10800&points=3&by=dimension");
+        assert_eq!(hours["resolution"], 3600);
+        assert!(values(&hours)[2] > 0.0);
+    }
+
+    #[test]
+    fn an_agent_that_began_lately_answers_long_ranges_from_what_it_has() {
+        let (store, _writer) = store::<Slabs>(30, Retention::DEFAULT);
+        let reply = ask(&store, "context=net&after=-86400&points=24&by=dimension");
+        assert_eq!(reply["resolution"], 1);
+        assert!(values(&reply)[23] > 0.0 && values(&reply)[22].is_nan());
+    }
+
+    #[test]
+    fn a_range_without_points_is_answered_with_gaps() {
+        let (store, _writer) = store::<Slabs>(90, Retention::DEFAULT);
+        for query in
+            ["after=-1000&before=-900", "after=4102444800&before=4102444900", "after=1&before=2"]
+        {
+            let reply = ask(&store, &format!("context=net&points=1&{query}"));
+            assert!(values(&reply)[0].is_nan() && reply["series"][0]["min"].is_null(), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_request_whose_memory_is_used_up_says_so() {
+        let (store, _writer) = store::<Slabs>(3000, Retention::DEFAULT);
+        let structure = store.structure();
+        let question = Question::parse(
+            "context=net&after=-2000&points=1000",
+            i64::from(store.newest()),
+            10_000,
+        )
+        .unwrap();
+        let budget = allotment::Budget::new(32 << 10);
+        let arena = allotment::Arena::builder().budget(&budget).build();
+        let context = structure.context("net").unwrap();
+        let refused = answer::<_, _, true>(context, &question, store.newest(), &arena);
+        assert_eq!(refused.unwrap_err(), OutOfMemory);
+    }
+
+    #[test]
+    fn the_tier_follows_resolution_then_reach() {
+        let all = [Some(10_000), Some(5_000), Some(1_000)];
+        assert_eq!(choose_tier(all, &(12_000..13_000), 100), Tier::Second);
+        assert_eq!(choose_tier(all, &(12_000..18_000), 100), Tier::Minute);
+        assert_eq!(choose_tier(all, &(8_000..9_000), 100), Tier::Minute);
+        assert_eq!(choose_tier(all, &(2_000..3_000), 100), Tier::Hour);
+        assert_eq!(choose_tier(all, &(0..3_600_000), 100), Tier::Hour);
+        assert_eq!(
+            choose_tier([Some(10_000), Some(10_020), None], &(0..360_000), 10),
+            Tier::Minute
+        );
+        assert_eq!(choose_tier([None; 3], &(0..10), 10), Tier::Second);
+    }
+}

@@ -1,0 +1,207 @@
+//! A range cut into intervals, and what the values of each come to.
+
+use super::json::OutOfMemory;
+use super::parameters::Group;
+use crate::store::{Run, RunPoints, Second};
+use allocator_api2::alloc::Allocator;
+use allocator_api2::vec::Vec;
+use std::ops::Range;
+
+/// What the values of an interval came to. NaN is no value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Their sum.
+    pub sum: f64,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl Cell {
+    /// Of no values.
+    pub const EMPTY: Self = Self { min: f64::INFINITY, max: f64::NEG_INFINITY, sum: 0.0, count: 0 };
+
+    #[inline]
+    fn take(&mut self, value: f32) {
+        let known = !value.is_nan();
+        let value = f64::from(value);
+        // A comparison with NaN is false.
+        self.min = if value < self.min { value } else { self.min };
+        self.max = if value > self.max { value } else { self.max };
+        self.sum += if known { value } else { 0.0 };
+        self.count += u64::from(known);
+    }
+
+    /// Takes in what another one saw.
+    #[inline]
+    pub fn merge(&mut self, other: Self) {
+        self.min = if other.min < self.min { other.min } else { self.min };
+        self.max = if other.max > self.max { other.max } else { self.max };
+        self.sum += other.sum;
+        self.count += other.count;
+    }
+
+    /// The one value that is asked for; NaN of no values.
+    #[inline]
+    pub fn value(self, group: Group) -> f64 {
+        if self.count == 0 {
+            return f64::NAN;
+        }
+        match group {
+            Group::Average => self.sum / self.count as f64,
+            Group::Min => self.min,
+            Group::Max => self.max,
+            Group::Sum => self.sum,
+        }
+    }
+}
+
+/// A range cut into as many intervals as points are asked for, and a cell for each, used for one dimension after the other.
+#[derive(Debug)]
+pub struct Buckets<A: Allocator> {
+    /// The first second of each interval, and at last the end of the range.
+    bounds: Vec<Second, A>,
+    cells: Vec<Cell, A>,
+}
+
+impl<A: Allocator + Copy> Buckets<A> {
+    /// Cuts a range that has as many seconds as points at least.
+    pub fn new(range: Range<Second>, points: u32, memory: A) -> Result<Self, OutOfMemory> {
+        let seconds = u64::from(range.end - range.start);
+        let mut bounds = Vec::new_in(memory);
+        bounds.try_reserve_exact(points as usize + 1)?;
+        // At most `seconds`, which fits.
+        let offset = |point: u32| (u64::from(point) * seconds / u64::from(points)) as Second;
+        bounds.extend((0..=points).map(|point| range.start + offset(point)));
+        let mut cells = Vec::new_in(memory);
+        cells.try_reserve_exact(points as usize)?;
+        cells.resize(points as usize, Cell::EMPTY);
+        Ok(Self { bounds, cells })
+    }
+
+    /// The cells.
+    pub fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// Empties the cells.
+    pub fn clear(&mut self) {
+        self.cells.fill(Cell::EMPTY);
+    }
+
+    /// Takes points in. A point belongs to the interval that its first second lies in.
+    #[inline]
+    pub fn take(&mut self, run: Run<'_>) {
+        match run.points {
+            RunPoints::Values(values) => self.spread(run, values, |cell, value| cell.take(*value)),
+            RunPoints::Summaries(summaries) => self.spread(run, summaries, |cell, summary| {
+                if summary.count > 0 {
+                    cell.merge(Cell {
+                        min: f64::from(summary.min),
+                        max: f64::from(summary.max),
+                        sum: f64::from(summary.sum),
+                        count: u64::from(summary.count),
+                    });
+                }
+            }),
+        }
+    }
+
+    #[inline]
+    fn spread<P>(&mut self, run: Run<'_>, points: &[P], take: impl Fn(&mut Cell, &P)) {
+        let first = self.bounds.partition_point(|bound| *bound <= run.start);
+        let Some(first) = first.checked_sub(1) else { return };
+        let (mut rest, mut start) = (points, run.start);
+        let Some(cells) = self.cells.get_mut(first..) else { return };
+        for (cell, end) in cells.iter_mut().zip(&self.bounds[first + 1..]) {
+            // Points whose first second is before the interval's end; none, where one has leapt over it.
+            let count = end.saturating_sub(start).div_ceil(run.step) as usize;
+            let (these, others) = rest.split_at(count.min(rest.len()));
+            for point in these {
+                take(cell, point);
+            }
+            if others.is_empty() {
+                return;
+            }
+            rest = others;
+            start += count as u32 * run.step;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Summary;
+    use allocator_api2::alloc::Global;
+
+    fn values(start: Second, points: &[f32]) -> Run<'_> {
+        Run { start, step: 1, points: RunPoints::Values(points) }
+    }
+
+    fn sums(buckets: &Buckets<Global>) -> std::vec::Vec<f64> {
+        buckets.cells().iter().map(|cell| cell.value(Group::Sum)).collect()
+    }
+
+    #[test]
+    fn every_second_falls_into_one_interval() {
+        for (seconds, points) in [(10, 10), (10, 3), (7, 2), (3600, 7), (1, 1)] {
+            let mut buckets = Buckets::new(100..100 + seconds, points, Global).unwrap();
+            let ones = vec![1.0; seconds as usize];
+            buckets.take(values(100, &ones));
+            let sums = sums(&buckets);
+            assert_eq!(sums.iter().sum::<f64>(), f64::from(seconds));
+            let (least, most) = (seconds / points, seconds.div_ceil(points));
+            assert!(sums.iter().all(|sum| (f64::from(least)..=f64::from(most)).contains(sum)));
+        }
+    }
+
+    #[test]
+    fn pieces_come_to_what_the_whole_does() {
+        let all: std::vec::Vec<f32> = (0..600u16).map(f32::from).collect();
+        let mut whole = Buckets::new(1000..1600, 17, Global).unwrap();
+        whole.take(values(1000, &all));
+        for cut in [0, 1, 35, 36, 37, 300, 599, 600] {
+            let mut pieces = Buckets::new(1000..1600, 17, Global).unwrap();
+            pieces.take(values(1000, &all[..cut]));
+            pieces.take(values(1000 + cut as u32, &all[cut..]));
+            assert_eq!(pieces.cells(), whole.cells(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_left_out() {
+        let mut buckets = Buckets::new(10..14, 2, Global).unwrap();
+        buckets.take(values(10, &[1.0, f32::NAN, f32::NAN, f32::NAN]));
+        assert_eq!(buckets.cells()[0].value(Group::Average), 1.0);
+        assert!(buckets.cells()[1].value(Group::Average).is_nan());
+        buckets.clear();
+        assert!(buckets.cells().iter().all(|cell| cell.count == 0));
+    }
+
+    #[test]
+    fn minutes_fall_where_they_begin() {
+        let minute =
+            |value: f32| Summary { min: value, max: value + 1.0, sum: value * 60.0, count: 60 };
+        let points = [minute(1.0), Summary::EMPTY, minute(3.0), minute(4.0)];
+        let mut buckets = Buckets::new(600..900, 2, Global).unwrap();
+        buckets.take(Run { start: 660, step: 60, points: RunPoints::Summaries(&points) });
+        // 600..750 has the minutes at 660 and 720, 750..900 those at 780 and 840.
+        assert_eq!(buckets.cells()[0], Cell { min: 1.0, max: 2.0, sum: 60.0, count: 60 });
+        assert_eq!(buckets.cells()[1], Cell { min: 3.0, max: 5.0, sum: 420.0, count: 120 });
+        assert_eq!(buckets.cells()[1].value(Group::Average), 3.5);
+    }
+
+    #[test]
+    fn a_run_outside_of_the_range_does_no_harm() {
+        let mut buckets = Buckets::new(10..20, 2, Global).unwrap();
+        buckets.take(values(20, &[1.0]));
+        buckets.take(values(5, &[1.0]));
+        buckets.take(values(19, &[1.0, 1.0, 1.0]));
+        buckets.take(values(15, &[]));
+        assert_eq!(buckets.cells()[1].count, 1);
+    }
+}

@@ -1,0 +1,210 @@
+//! The virtual chart of a query, in the memory of its request: a structure for each dimension with two strings and an
+//! array of points, and a map of groups.
+
+use super::buckets::Cell;
+use super::json::OutOfMemory;
+use super::parameters::{By, Group};
+use allocator_api2::alloc::Allocator;
+use allocator_api2::boxed::Box;
+use allocator_api2::vec::Vec;
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+/// A dimension of the virtual chart.
+#[derive(Debug)]
+pub struct DimensionView<A: Allocator> {
+    /// The chart's name and its own.
+    pub id: Vec<u8, A>,
+    /// Its own name.
+    pub name: Vec<u8, A>,
+    /// A value for each interval; NaN where there is none.
+    pub points: Vec<f64, A>,
+    /// What its values come to.
+    pub summary: Cell,
+    /// The last value that there is.
+    pub last: f64,
+}
+
+/// A series of the reply.
+#[derive(Debug)]
+pub struct Series<A: Allocator> {
+    /// Its members, by their place among the dimensions.
+    pub members: Vec<u32, A>,
+    /// A value for each interval; NaN where no member has one.
+    pub points: Vec<f64, A>,
+    /// What the members' values come to.
+    pub summary: Cell,
+}
+
+/// The virtual chart.
+#[derive(Debug)]
+pub struct View<'s, A: Allocator + Copy> {
+    memory: A,
+    group: Group,
+    by: By,
+    dimensions: Vec<Box<DimensionView<A>, A>, A>,
+    series: Vec<Series<A>, A>,
+    names: HashMap<&'s str, u32, DefaultHashBuilder, A>,
+}
+
+impl<'s, A: Allocator + Copy> View<'s, A> {
+    /// An empty one.
+    pub fn new(memory: A, group: Group, by: By) -> Self {
+        Self {
+            memory,
+            group,
+            by,
+            dimensions: Vec::new_in(memory),
+            series: Vec::new_in(memory),
+            names: HashMap::with_hasher_in(DefaultHashBuilder::default(), memory),
+        }
+    }
+
+    /// Takes in a dimension of a chart, whose values in each interval came to `cells`.
+    pub fn add(&mut self, chart: &str, name: &'s str, cells: &[Cell]) -> Result<(), OutOfMemory> {
+        let (memory, group) = (self.memory, self.group);
+        let mut id = Vec::new_in(memory);
+        id.try_reserve_exact(chart.len() + 1 + name.len())?;
+        id.extend_from_slice(chart.as_bytes());
+        id.push(b'.');
+        id.extend_from_slice(name.as_bytes());
+        let mut own_name = Vec::new_in(memory);
+        own_name.try_reserve_exact(name.len())?;
+        own_name.extend_from_slice(name.as_bytes());
+        let mut points = Vec::new_in(memory);
+        points.try_reserve_exact(cells.len())?;
+        let (mut summary, mut last) = (Cell::EMPTY, f64::NAN);
+        for cell in cells {
+            let value = cell.value(group);
+            points.push(value);
+            summary.merge(*cell);
+            last = if value.is_nan() { last } else { value };
+        }
+        let dimension = DimensionView { id, name: own_name, points, summary, last };
+        let dimension = Box::try_new_in(dimension, memory)?;
+        let place = u32::try_from(self.dimensions.len()).map_err(|_| OutOfMemory)?;
+        self.dimensions.try_reserve(1)?;
+        self.dimensions.push(dimension);
+        let series = self.series_of(name, cells.len())?;
+        series.members.try_reserve(1)?;
+        series.members.push(place);
+        Ok(())
+    }
+
+    /// The series that a dimension of this name belongs to; a new one has nothing but gaps.
+    fn series_of(&mut self, name: &'s str, points: usize) -> Result<&mut Series<A>, OutOfMemory> {
+        let found = match self.by {
+            By::Name => self.names.get(name).copied(),
+            By::Dimension => None,
+        };
+        let place = match found {
+            Some(place) => place,
+            None => {
+                let place = u32::try_from(self.series.len()).map_err(|_| OutOfMemory)?;
+                let mut gaps = Vec::new_in(self.memory);
+                gaps.try_reserve_exact(points)?;
+                gaps.resize(points, f64::NAN);
+                self.series.try_reserve(1)?;
+                if self.by == By::Name {
+                    self.names.try_reserve(1).map_err(|_| OutOfMemory)?;
+                    self.names.insert(name, place);
+                }
+                let members = Vec::new_in(self.memory);
+                self.series.push(Series { members, points: gaps, summary: Cell::EMPTY });
+                place
+            }
+        };
+        Ok(&mut self.series[place as usize])
+    }
+
+    /// Adds up the members of each series; of least and greatest values it takes the least and the greatest.
+    pub fn sum_up(&mut self) {
+        let add = match self.group {
+            Group::Average | Group::Sum => |sum: f64, value: f64| sum + value,
+            Group::Min => f64::min,
+            Group::Max => f64::max,
+        };
+        for series in &mut self.series {
+            for member in &series.members {
+                let dimension = &self.dimensions[*member as usize];
+                series.summary.merge(dimension.summary);
+                for (sum, value) in series.points.iter_mut().zip(&dimension.points) {
+                    // A gap of one member is none of the others.
+                    if !value.is_nan() {
+                        *sum = if sum.is_nan() { *value } else { add(*sum, *value) };
+                    }
+                }
+            }
+        }
+    }
+
+    /// The dimensions, in the order in which they came.
+    pub fn dimensions(&self) -> &[Box<DimensionView<A>, A>] {
+        &self.dimensions
+    }
+
+    /// The series, in the order in which they appeared.
+    pub fn series(&self) -> &[Series<A>] {
+        &self.series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use allocator_api2::alloc::Global;
+
+    fn cells(values: &[f64]) -> std::vec::Vec<Cell> {
+        let cell = |value: f64| {
+            if value.is_nan() {
+                Cell::EMPTY
+            } else {
+                Cell { min: value, max: value, sum: value, count: 1 }
+            }
+        };
+        values.iter().copied().map(cell).collect()
+    }
+
+    fn points(group: Group, by: By) -> std::vec::Vec<std::vec::Vec<f64>> {
+        let mut view = View::new(Global, group, by);
+        view.add("a", "x", &cells(&[1.0, f64::NAN, f64::NAN])).unwrap();
+        view.add("a", "y", &cells(&[5.0, 5.0, 5.0])).unwrap();
+        view.add("b", "x", &cells(&[2.0, 3.0, f64::NAN])).unwrap();
+        view.sum_up();
+        assert_eq!(view.dimensions()[2].id, b"b.x");
+        assert_eq!(view.dimensions()[2].last, 3.0);
+        view.series().iter().map(|series| series.points.to_vec()).collect()
+    }
+
+    #[test]
+    fn dimensions_of_one_name_are_one_series() {
+        let sums = points(Group::Average, By::Name);
+        assert_eq!(sums[0][..2], [3.0, 3.0]);
+        assert!(sums[0][2].is_nan());
+        assert_eq!(sums[1], [5.0, 5.0, 5.0]);
+        assert_eq!(points(Group::Min, By::Name)[0][..2], [1.0, 3.0]);
+        assert_eq!(points(Group::Max, By::Name)[0][..2], [2.0, 3.0]);
+    }
+
+    #[test]
+    fn or_each_dimension_is_one() {
+        let all = points(Group::Average, By::Dimension);
+        assert_eq!(all.len(), 3);
+        assert_eq!(all[2][..2], [2.0, 3.0]);
+    }
+
+    #[test]
+    fn memory_that_is_used_up_is_said_wherever_it_happens() {
+        let mut refused = 0;
+        for limit in (0..64).map(|step| step * 4096) {
+            let budget = allotment::Budget::new(limit);
+            let arena = allotment::Arena::builder().budget(&budget).build();
+            let names: std::vec::Vec<_> = (0..100).map(|n| format!("name {n}")).collect();
+            let mut view = View::new(&arena, Group::Average, By::Name);
+            let cells = cells(&[1.0; 100]);
+            let fill = names.iter().try_for_each(|name| view.add("chart", name, &cells));
+            refused += u32::from(fill == Err(OutOfMemory));
+            view.sum_up();
+        }
+        assert!((10..64).contains(&refused), "{refused}");
+    }
+}
