@@ -4,6 +4,7 @@ use core::cell::OnceCell;
 use core::fmt;
 
 use super::worker::MakeMemory;
+use crate::sealed::{RwShared, Sealable, Sealed};
 use crate::{Arena, PoolRef};
 
 /// What all workers read without a lock: the category *read-only shared*.
@@ -20,6 +21,8 @@ use crate::{Arena, PoolRef};
 pub trait ReadOnlyShared: Send + Sync + 'static {}
 
 impl ReadOnlyShared for () {}
+impl<T: Sealable> ReadOnlyShared for Sealed<T> {}
+impl<T: Sealable> ReadOnlyShared for RwShared<T> {}
 
 /// What a handler gets besides the request: the server's objects, and memory for this request.
 ///
@@ -32,6 +35,7 @@ pub struct Context<'w, R, S> {
     pub(super) make: &'w MakeMemory,
     pub(super) worker: usize,
     pub(super) request: u64,
+    pub(super) generation: u64,
     pub(super) stopping: &'w dyn Fn() -> bool,
 }
 
@@ -41,6 +45,12 @@ impl<'w, R, S> Context<'w, R, S> {
     #[must_use]
     pub fn read_only(&self) -> &'w R {
         self.read_only
+    }
+
+    /// The number of that generation; the first one has 1.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The shared objects.

@@ -6,12 +6,12 @@ use std::io;
 use std::sync::{Arc, mpsc};
 
 use super::context::{Context, ReadOnlyShared};
-use super::generations::Generations;
 use super::initialiser::Initialiser;
 use super::queue::Queue;
 use super::running::{Running, Server};
 use super::worker::{self, MakeMemory, NotReady};
 use crate::AllocError;
+use crate::sealed::{Published, Reading};
 
 /// What all workers call.
 pub(super) type Handler<R, S, Q, A> =
@@ -19,16 +19,21 @@ pub(super) type Handler<R, S, Q, A> =
 
 /// The second phase: the objects are made, by one thread; no worker runs.
 #[must_use = "`start` leads to the next phase"]
-pub struct Initialised<R, S> {
+pub struct Initialised<R: ReadOnlyShared, S> {
     pub(super) options: Initialiser,
-    pub(super) generations: Arc<Generations<R>>,
+    pub(super) generations: Arc<Published<R>>,
     pub(super) shared: Arc<S>,
 }
 
 impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
     pub(super) fn new(options: Initialiser, read_only: R, shared: S) -> Self {
-        let generations = Arc::new(Generations::new(read_only));
+        let generations = Arc::new(Published::new(read_only));
         Self { options, generations, shared: Arc::new(shared) }
+    }
+
+    /// The read-only objects.
+    pub fn read_only(&self) -> Reading<'_, R> {
+        self.generations.read()
     }
 
     /// The shared objects.
@@ -103,7 +108,7 @@ fn next_server() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-impl<R, S: fmt::Debug> fmt::Debug for Initialised<R, S> {
+impl<R: ReadOnlyShared, S: fmt::Debug> fmt::Debug for Initialised<R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Initialised")
             .field("options", &self.options)

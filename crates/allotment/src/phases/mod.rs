@@ -45,16 +45,19 @@
 //! | `queue` | requests that wait, and what each worker does |
 //! | `worker`, `context` | a worker's loop; what a handler gets |
 //! | `outcome`, `ticket` | what becomes of a request, and who hears of it |
+//! | `configuration`, `makers`, `objects` | data that tells which objects to make, who makes them, and where they are found |
 //! | `shared`, `held`, `lock_all` | objects under a lock, without deadlocks |
-//! | `arena_bytes` | a reply that keeps the arena that it was rendered in: the only unsafe code of the module |
+//! | `arena_bytes` | a reply that keeps the arena that it was rendered in; its unsafe code and that of `objects` is all that there is here |
 
 mod arena_bytes;
+mod configuration;
 mod context;
-mod generations;
 mod held;
 mod initialised;
 mod initialiser;
 mod lock_all;
+mod makers;
+mod objects;
 mod outcome;
 mod panics;
 mod queue;
@@ -65,10 +68,15 @@ mod ticket;
 mod worker;
 
 pub use arena_bytes::ArenaBytes;
+pub use configuration::{
+    Configuration, ConfigurationError, ConfigurationProblem, FromValue, Section, Value, WrongValue,
+};
 pub use context::{Context, ReadOnlyShared};
 pub use initialised::{Initialised, StartCause, StartError};
 pub use initialiser::{Initialiser, WhenFull};
 pub use lock_all::{LockSet, lock_all, lock_all_in_any_order, try_lock_all};
+pub use makers::{MakeError, Makers};
+pub use objects::{NotFound, ReadOnlyObjects, SharedObjects};
 pub use outcome::{Outcome, PanickedRequest, Refused, RefusedBecause};
 pub use queue::{Call, Counts, WorkerState};
 pub use running::{Handle, Running};

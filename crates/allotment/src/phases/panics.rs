@@ -28,7 +28,7 @@ pub(super) fn quietly(run: impl FnOnce()) -> bool {
 }
 
 /// Drops a payload. One whose own drop panics leaves another payload, which could go on for ever: that one is leaked.
-fn forget_panic(payload: Box<dyn Any + Send>) {
+pub(super) fn forget_panic(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }

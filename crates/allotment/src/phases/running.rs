@@ -6,35 +6,36 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::generations::Generations;
+use super::context::ReadOnlyShared;
 use super::initialiser::Initialiser;
 use super::outcome::{Outcome, Refused};
 use super::queue::{Counts, Queue, WorkerState};
 use super::stopped::{Stopped, Stuck};
 use super::ticket::{Answer, Place, Ticket};
 use super::worker;
+use crate::sealed::{Published, Reading};
 
 /// What workers, handles and the owner have in common.
-pub(super) struct Server<R, S, Q, A> {
+pub(super) struct Server<R: ReadOnlyShared, S, Q, A> {
     pub options: Initialiser,
     pub queue: Queue<Q, A>,
-    pub generations: Arc<Generations<R>>,
+    pub generations: Arc<Published<R>>,
     pub shared: Arc<S>,
 }
 
 /// Submits requests to a running server, from any thread; as many of them as wanted. One may outlive the server: requests are refused
 /// then.
-pub struct Handle<R, S, Q, A> {
+pub struct Handle<R: ReadOnlyShared, S, Q, A> {
     server: Arc<Server<R, S, Q, A>>,
 }
 
-impl<R, S, Q, A> Clone for Handle<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Clone for Handle<R, S, Q, A> {
     fn clone(&self) -> Self {
         Self { server: Arc::clone(&self.server) }
     }
 }
 
-impl<R, S, Q, A> Handle<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Handle<R, S, Q, A> {
     /// Submits a request, and gives a ticket for the reply.
     ///
     /// # Errors
@@ -68,15 +69,20 @@ impl<R, S, Q, A> Handle<R, S, Q, A> {
     }
 
     /// Publishes new read-only objects: each worker gets them with its next request, a request that runs keeps those that it began
-    /// with. The old ones are dropped when the last such request ends. Returns the generation's number; the first one has 1.
+    /// with. The old ones are dropped when the last such request ends (see [`Published`](crate::Published)). Returns the generation's number; the first one has 1.
     pub fn publish(&self, read_only: R) -> u64 {
         self.server.generations.publish(read_only)
+    }
+
+    /// The read-only objects that were published last.
+    pub fn read_only(&self) -> Reading<'_, R> {
+        self.server.generations.read()
     }
 
     /// The number of the generation that was published last.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.server.generations.number()
+        self.server.generations.generation()
     }
 
     /// The shared objects.
@@ -116,7 +122,7 @@ impl<R, S, Q, A> Handle<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> fmt::Debug for Handle<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for Handle<R, S, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("server", &self.server.options.name)
@@ -131,13 +137,13 @@ impl<R, S, Q, A> fmt::Debug for Handle<R, S, Q, A> {
 /// Dropping it refuses more requests, drops those that wait, and waits for those that run: however long they take, unless the thread
 /// unwinds. [`stop`](Self::stop) has a deadline.
 #[must_use = "dropping it stops the server"]
-pub struct Running<R, S, Q, A> {
+pub struct Running<R: ReadOnlyShared, S, Q, A> {
     handle: Handle<R, S, Q, A>,
     /// By the worker's number.
     threads: Vec<JoinHandle<()>>,
 }
 
-impl<R, S, Q, A> Deref for Running<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Deref for Running<R, S, Q, A> {
     type Target = Handle<R, S, Q, A>;
 
     fn deref(&self) -> &Self::Target {
@@ -145,7 +151,7 @@ impl<R, S, Q, A> Deref for Running<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> Running<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
     pub(super) fn new(server: Arc<Server<R, S, Q, A>>, workers: usize) -> Self {
         Self { handle: Handle { server }, threads: Vec::with_capacity(workers) }
     }
@@ -227,7 +233,7 @@ impl<R, S, Q, A> Running<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> Drop for Running<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Drop for Running<R, S, Q, A> {
     fn drop(&mut self) {
         if self.threads.is_empty() {
             return;
@@ -240,7 +246,7 @@ impl<R, S, Q, A> Drop for Running<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> fmt::Debug for Running<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for Running<R, S, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("handle", &self.handle).finish_non_exhaustive()
     }

@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::ReadOnlyShared;
-use super::generations::Generations;
 use super::initialised::Initialised;
 use super::initialiser::Initialiser;
 use super::queue::{Counts, WorkerState};
 use super::running::{Running, Server};
+use crate::sealed::{Published, Reading};
 
 /// The last phase: no worker runs, but for those that were abandoned. The objects are there still.
 #[must_use = "a stopped server may be initialised again"]
-pub struct Stopped<R, S> {
+pub struct Stopped<R: ReadOnlyShared, S> {
     options: Initialiser,
-    generations: Arc<Generations<R>>,
+    generations: Arc<Published<R>>,
     shared: Arc<S>,
     counts: Counts,
     abandoned: Vec<WorkerState>,
 }
 
-impl<R, S> Stopped<R, S> {
+impl<R: ReadOnlyShared, S> Stopped<R, S> {
     pub(super) fn new<Q, A>(server: &Server<R, S, Q, A>, abandoned: Vec<WorkerState>) -> Self {
         Self {
             options: server.options.clone(),
@@ -42,6 +42,11 @@ impl<R, S> Stopped<R, S> {
     #[must_use]
     pub fn abandoned(&self) -> &[WorkerState] {
         &self.abandoned
+    }
+
+    /// The read-only objects that were published last.
+    pub fn read_only(&self) -> Reading<'_, R> {
+        self.generations.read()
     }
 
     /// The shared objects.
@@ -65,7 +70,7 @@ impl<R: ReadOnlyShared, S: Send + Sync + 'static> Stopped<R, S> {
 
     /// The second phase again, with other read-only objects and the same shared ones: users keep their sessions.
     pub fn with_read_only<R2: ReadOnlyShared>(self, read_only: R2) -> Initialised<R2, S> {
-        let generations = Arc::new(Generations::new(read_only));
+        let generations = Arc::new(Published::new(read_only));
         Initialised { options: self.options, generations, shared: self.shared }
     }
 
@@ -76,7 +81,7 @@ impl<R: ReadOnlyShared, S: Send + Sync + 'static> Stopped<R, S> {
     }
 }
 
-impl<R, S> fmt::Debug for Stopped<R, S> {
+impl<R: ReadOnlyShared, S> fmt::Debug for Stopped<R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stopped")
             .field("server", &self.options.name)
@@ -90,7 +95,7 @@ impl<R, S> fmt::Debug for Stopped<R, S> {
 ///
 /// Dropping it abandons them.
 #[must_use = "dropping it abandons the workers"]
-pub struct Stuck<R, S, Q, A> {
+pub struct Stuck<R: ReadOnlyShared, S, Q, A> {
     /// Always there, but in `drop` after one of the calls that take it.
     running: Option<Running<R, S, Q, A>>,
     within: Duration,
@@ -99,7 +104,7 @@ pub struct Stuck<R, S, Q, A> {
     waiting: usize,
 }
 
-impl<R, S, Q, A> Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Stuck<R, S, Q, A> {
     pub(super) fn new(running: Running<R, S, Q, A>, within: Duration) -> Self {
         let (workers, waiting) = (running.workers(), running.waiting());
         Self { running: Some(running), within, seen: Instant::now(), workers, waiting }
@@ -147,7 +152,7 @@ impl<R, S, Q, A> Stuck<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> Drop for Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Drop for Stuck<R, S, Q, A> {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             drop(running.abandon());
@@ -155,7 +160,7 @@ impl<R, S, Q, A> Drop for Stuck<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} workers had not ended after {:?}", self.workers.len(), self.within)?;
         for (at, WorkerState { name, call, .. }) in self.workers.iter().enumerate() {
@@ -172,7 +177,7 @@ impl<R, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> fmt::Debug for Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for Stuck<R, S, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stuck")
             .field("workers", &self.workers)
@@ -181,4 +186,4 @@ impl<R, S, Q, A> fmt::Debug for Stuck<R, S, Q, A> {
     }
 }
 
-impl<R, S, Q, A> std::error::Error for Stuck<R, S, Q, A> {}
+impl<R: ReadOnlyShared, S, Q, A> std::error::Error for Stuck<R, S, Q, A> {}

@@ -4,12 +4,13 @@ use core::cell::{Cell, OnceCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::context::Context;
+use super::context::{Context, ReadOnlyShared};
 use super::initialiser::Initialiser;
 use super::outcome::{Outcome, PanickedRequest};
-use super::panics::{message, quietly};
+use super::panics::{forget_panic, message, quietly};
 use super::queue::Job;
 use super::running::Server;
+use crate::sealed::{Published, Reading};
 use crate::{AllocError, Arena, LocalPool};
 
 thread_local! {
@@ -79,9 +80,9 @@ impl Memory {
 }
 
 /// Says that the worker has ended, however it did.
-struct Ended<'w, R, S, Q, A>(&'w Server<R, S, Q, A>, usize);
+struct Ended<'w, R: ReadOnlyShared, S, Q, A>(&'w Server<R, S, Q, A>, usize);
 
-impl<R, S, Q, A> Drop for Ended<'_, R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Drop for Ended<'_, R, S, Q, A> {
     fn drop(&mut self) {
         self.0.queue.end(self.1);
     }
@@ -96,7 +97,7 @@ pub(super) enum NotReady {
 }
 
 /// A worker's life.
-pub(super) fn work<R, S, Q, A>(
+pub(super) fn work<R: ReadOnlyShared, S, Q, A>(
     server: &Server<R, S, Q, A>,
     worker: usize,
     make: MakeMemory,
@@ -119,7 +120,7 @@ pub(super) fn work<R, S, Q, A>(
     }
 }
 
-fn serve<R, S, Q, A>(
+fn serve<R: ReadOnlyShared, S, Q, A>(
     server: &Server<R, S, Q, A>,
     worker: usize,
     memory: &mut Memory,
@@ -128,7 +129,7 @@ fn serve<R, S, Q, A>(
 ) {
     let Job { number, request, answer } = job;
     let counts = server.queue.counts_of(worker);
-    let generation = server.generations.read();
+    let generation = read(&server.generations);
     let stopping = || server.queue.is_stopping();
     let handled = catch_unwind(AssertUnwindSafe(|| {
         let mut context = Context {
@@ -138,6 +139,7 @@ fn serve<R, S, Q, A>(
             make: &memory.make,
             worker,
             request: number,
+            generation: Reading::generation(&generation),
             stopping: &stopping,
         };
         memory.pool.enter(|| handler(&mut context, request))
@@ -164,6 +166,16 @@ fn serve<R, S, Q, A>(
     }
 }
 
+/// Reads, although that may drop an old generation, whose destructor may panic: each of them once.
+fn read<R: ReadOnlyShared>(generations: &Published<R>) -> Reading<'_, R> {
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| generations.read())) {
+            Ok(reading) => return reading,
+            Err(payload) => forget_panic(payload),
+        }
+    }
+}
+
 /// A worker's thread.
 pub(super) fn spawn<R, S, Q, A>(
     server: Arc<Server<R, S, Q, A>>,
@@ -173,7 +185,7 @@ pub(super) fn spawn<R, S, Q, A>(
     ready: impl FnOnce(Ready) + Send + 'static,
 ) -> std::io::Result<std::thread::JoinHandle<()>>
 where
-    R: Send + Sync + 'static,
+    R: ReadOnlyShared,
     S: Send + Sync + 'static,
     Q: Send + 'static,
     A: Send + 'static,

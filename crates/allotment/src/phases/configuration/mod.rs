@@ -1,0 +1,113 @@
+//! Data that tells which objects to make.
+
+mod error;
+mod section;
+#[cfg(feature = "toml")]
+mod toml;
+mod value;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+pub use error::{ConfigurationError, ConfigurationProblem};
+pub use section::Section;
+pub use value::{FromValue, Value, WrongValue};
+
+/// What a server is made of, as data: sections in order, each of a kind and a name, with keys and values.
+///
+/// From code, or with the feature `toml` from a TOML text:
+///
+/// ```
+/// # #[cfg(feature = "toml")] {
+/// use allotment::phases::Configuration;
+///
+/// let configuration = Configuration::from_toml("server.toml", r#"
+///     [server]            # kind "server", no name
+///     url = "http://example.org"
+///
+///     [route.home]        # kind "route", name "home"
+///     path = "/"
+///
+///     [[user]]            # in a list, the key "name" names each
+///     name = "ada"
+///
+///     [[user]]
+///     name = "grace"
+/// "#)?;
+/// let names: Vec<_> = configuration.of_kind("user").map(|section| section.name()).collect();
+/// assert_eq!(names, ["ada", "grace"]);
+/// assert_eq!(configuration.section("server", "").unwrap().get::<&str>("url")?, "http://example.org");
+/// # }
+/// # Ok::<(), allotment::phases::ConfigurationError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    origin: Arc<str>,
+    sections: Vec<Section>,
+}
+
+impl Configuration {
+    /// One without sections. The origin is what errors call it: a file's name, or what else it came from.
+    #[must_use]
+    pub fn new(origin: &str) -> Self {
+        Self { origin: origin.into(), sections: Vec::new() }
+    }
+
+    /// Adds a section.
+    ///
+    /// ```
+    /// use allotment::phases::{Configuration, Section};
+    ///
+    /// let configuration = Configuration::new("built in")
+    ///     .with(Section::new("route", "home").with("path", "/").with("ttl", 30));
+    /// assert_eq!(configuration.sections().len(), 1);
+    /// ```
+    #[must_use]
+    pub fn with(mut self, section: Section) -> Self {
+        self.add(section);
+        self
+    }
+
+    /// Adds a section.
+    pub fn add(&mut self, mut section: Section) {
+        section.origin = Arc::clone(&self.origin);
+        self.sections.push(section);
+    }
+
+    /// What it came from.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// All sections, in order.
+    #[must_use]
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The sections of this kind, in order.
+    pub fn of_kind<'c>(&'c self, kind: &'c str) -> impl Iterator<Item = &'c Section> {
+        self.sections.iter().filter(move |section| section.kind() == kind)
+    }
+
+    /// The section of this kind and name.
+    #[must_use]
+    pub fn section(&self, kind: &str, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| (section.kind(), section.name()) == (kind, name))
+    }
+
+    /// An error about the whole.
+    pub(super) fn error(&self, problem: ConfigurationProblem) -> ConfigurationError {
+        ConfigurationError::new(&self.origin, problem)
+    }
+
+    /// That no two sections have the same kind and name.
+    pub(super) fn check_names(&self) -> Result<(), ConfigurationError> {
+        let mut seen = HashSet::new();
+        match self.sections.iter().find(|section| !seen.insert((section.kind(), section.name()))) {
+            None => Ok(()),
+            Some(section) => Err(section.error(ConfigurationProblem::Duplicate)),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The registry of named makers: configuration data tells what objects to make.
+
+use std::collections::HashMap;
+use std::error::Error;
+
+use super::configuration::{Configuration, ConfigurationError, ConfigurationProblem, Section};
+use super::initialised::Initialised;
+use super::initialiser::Initialiser;
+use super::objects::{Entry, Object, ReadOnlyObjects, SharedObjects};
+use crate::AllocError;
+use crate::sealed::{Sealable, Sealed, Sealer};
+
+/// What a maker fails with: anything. A [`ConfigurationError`] stays what it is.
+pub type MakeError = Box<dyn Error + Send + Sync>;
+
+type ReadOnlyMaker =
+    Box<dyn for<'s> Fn(Sealer<'s>, &Section) -> Result<Entry<'s>, MakeError> + Send + Sync>;
+type SharedMaker = Box<dyn Fn(&Section) -> Result<Object, MakeError> + Send + Sync>;
+
+/// Who makes objects of which kind. The configuration's sections say which ones there are to be.
+///
+/// ```
+/// use allotment::phases::{Configuration, Initialiser, Makers, Section};
+/// use allotment::{ReadOnly, Sealable};
+///
+/// struct Route<'s> { path: &'s str, ttl: u32 }
+/// // SAFETY: a shared reference to text, and a number. `#[derive(ReadOnly)]` (feature `derive`) says both for you.
+/// unsafe impl ReadOnly for Route<'_> {}
+/// impl Sealable for Route<'static> { type In<'s> = Route<'s>; }
+///
+/// let makers = Makers::new()
+///     .read_only::<Route<'static>>("route", |sealer, section| {
+///         Ok(Route { path: sealer.try_str(section.get("path")?)?, ttl: section.get_or("ttl", 60)? })
+///     })
+///     .shared("counter", |section| Ok(section.get_or("start", 0_u64)?));
+/// let configuration = Configuration::new("in code")
+///     .with(Section::new("route", "home").with("path", "/"))
+///     .with(Section::new("counter", "visits"));
+///
+/// let initialised = Initialiser::new("server").from_configuration(&makers, &configuration)?;
+/// let objects = initialised.read_only();
+/// let route = objects.get().find::<Route<'static>>("route", "home")?;
+/// assert_eq!((route.path, route.ttl), ("/", 60));
+/// initialised.shared().find::<u64>("counter", "visits")?.with(|visits| *visits += 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Default)]
+pub struct Makers {
+    makers: HashMap<Box<str>, Maker>,
+}
+
+enum Maker {
+    ReadOnly(ReadOnlyMaker),
+    Shared(SharedMaker),
+}
+
+/// An error on its way through the sealed region's builder.
+enum Failure {
+    Configuration(ConfigurationError),
+    Memory(AllocError),
+}
+
+impl From<AllocError> for Failure {
+    fn from(error: AllocError) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl Makers {
+    /// A registry without makers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Who makes read-only shared objects of this kind; in place of the maker that the kind had. All of them come to lie in one sealed region.
+    #[must_use]
+    pub fn read_only<T: Sealable>(
+        mut self,
+        kind: &str,
+        make: impl for<'s> Fn(Sealer<'s>, &Section) -> Result<T::In<'s>, MakeError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let make: ReadOnlyMaker = Box::new(move |sealer, section| {
+            let object = make(sealer, section)?;
+            Ok(Entry::new::<T>(sealer, (section.kind(), section.name()), object)?)
+        });
+        self.makers.insert(kind.into(), Maker::ReadOnly(make));
+        self
+    }
+
+    /// Who makes shared objects of this kind; in place of the maker that the kind had. Each comes under a lock, [`Shared`](super::Shared),
+    /// and in the order of locks they stand as in the configuration.
+    #[must_use]
+    pub fn shared<T: Send + 'static>(
+        mut self,
+        kind: &str,
+        make: impl Fn(&Section) -> Result<T, MakeError> + Send + Sync + 'static,
+    ) -> Self {
+        let make = move |section: &Section| make(section).map(Object::new);
+        self.makers.insert(kind.into(), Maker::Shared(Box::new(make)));
+        self
+    }
+
+    /// Makes all read-only objects. The other sections are left alone: so a configuration that was read again can be
+    /// [published](super::Handle::publish).
+    ///
+    /// # Errors
+    /// A kind without a maker, two sections of one kind and name, a maker that fails, keys that it did not ask for, no memory. What was
+    /// made is gone then.
+    pub fn make_read_only(
+        &self,
+        configuration: &Configuration,
+    ) -> Result<Sealed<ReadOnlyObjects<'static>>, ConfigurationError> {
+        self.check(configuration)?;
+        let builder = Sealed::<ReadOnlyObjects<'static>>::builder().name("read-only objects");
+        let sealed = builder.try_build(|sealer| {
+            let mut entries = Vec::new();
+            for section in configuration.sections() {
+                if let Some(Maker::ReadOnly(make)) = self.makers.get(section.kind()) {
+                    let made = finish(section, make(sealer, section));
+                    entries.push(made.map_err(Failure::Configuration)?);
+                }
+            }
+            Ok(ReadOnlyObjects::new(sealer, entries)?)
+        });
+        sealed.map_err(|failure| match failure {
+            Failure::Configuration(error) => error,
+            Failure::Memory(error) => configuration.error(ConfigurationProblem::Memory(error)),
+        })
+    }
+
+    /// Makes all shared objects. The other sections are left alone.
+    ///
+    /// # Errors
+    /// As [`make_read_only`](Self::make_read_only).
+    pub fn make_shared(
+        &self,
+        configuration: &Configuration,
+    ) -> Result<SharedObjects, ConfigurationError> {
+        self.check(configuration)?;
+        let mut objects = SharedObjects::default();
+        for section in configuration.sections() {
+            if let Some(Maker::Shared(make)) = self.makers.get(section.kind()) {
+                let object = finish(section, make(section))?;
+                objects.add(section.kind(), section.name(), object);
+            }
+        }
+        Ok(objects)
+    }
+
+    /// That each section has a maker, and a name of its own.
+    fn check(&self, configuration: &Configuration) -> Result<(), ConfigurationError> {
+        let known = |section: &&Section| !self.makers.contains_key(section.kind());
+        if let Some(section) = configuration.sections().iter().find(known) {
+            let mut known: Vec<_> = self.makers.keys().map(|kind| kind.to_string()).collect();
+            known.sort_unstable();
+            return Err(section.error(ConfigurationProblem::UnknownKind { known }));
+        }
+        configuration.check_names()
+    }
+}
+
+/// What a maker made, if it knew all of the section's keys.
+fn finish<T>(section: &Section, made: Result<T, MakeError>) -> Result<T, ConfigurationError> {
+    let made = made.map_err(|error| match error.downcast::<ConfigurationError>() {
+        Ok(error) => *error,
+        Err(error) => section.error(ConfigurationProblem::Maker(error)),
+    })?;
+    section.check_keys()?;
+    Ok(made)
+}
+
+impl Initialiser {
+    /// The next phase, with the objects that the configuration tells to make. The read-only ones are made first.
+    ///
+    /// # Errors
+    /// As [`Makers::make_read_only`]. Nothing is left then, nor after a panic of a maker, which goes on to the caller.
+    pub fn from_configuration(
+        self,
+        makers: &Makers,
+        configuration: &Configuration,
+    ) -> Result<Initialised<Sealed<ReadOnlyObjects<'static>>, SharedObjects>, ConfigurationError>
+    {
+        let read_only = makers.make_read_only(configuration)?;
+        let shared = makers.make_shared(configuration)?;
+        Ok(self.objects(read_only, shared))
+    }
+}
+
+impl std::fmt::Debug for Makers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kinds = self.makers.iter().map(|(kind, maker)| match maker {
+            Maker::ReadOnly(_) => (kind, "read-only"),
+            Maker::Shared(_) => (kind, "shared"),
+        });
+        f.debug_map().entries(kinds).finish()
+    }
+}
