@@ -378,7 +378,7 @@ impl Ground {
         }
     }
 
-    /// Gives a chunk back that holds nothing, and is neither the current one nor the ground's.
+    /// Gives a chunk back that holds nothing, unless it is the ground's. Nothing is placed in it any more.
     fn drop_empty(&self, empty: NonNull<Chunk>) {
         // SAFETY: chunks that the ground holds (invariants 1 and 4); no reference to a header outlives its statement.
         unsafe {
@@ -440,7 +440,17 @@ impl Ground {
     pub(super) unsafe fn seal(ground: NonNull<Self>) -> Result<(), AllocError> {
         // SAFETY: the ground was begun, and this thread builds (invariant 4).
         let this = unsafe { ground.as_ref() };
-        let (record, newest) = (this.record, this.newest.get());
+        let record = this.record;
+        let mut next = Some(this.newest.get());
+        while let Some(chunk) = next {
+            // SAFETY: a chunk that the ground holds (invariant 1).
+            let header = unsafe { chunk.as_ref() };
+            next = header.older;
+            if header.used.get() == FIRST {
+                this.drop_empty(chunk);
+            }
+        }
+        let newest = this.newest.get();
         let mut structures = size_of::<Self>() + this.name().map_or(0, str::len);
         let mut stale = 0;
         let mut next = Some(newest);

@@ -1,6 +1,6 @@
 //! Read-only shared objects: `Sealed`, `Published`, `RwShared`.
 
-mod fences;
+pub mod fences;
 pub mod publication;
 #[cfg(not(loom))]
 mod published;
@@ -8,6 +8,8 @@ pub mod readers;
 
 #[cfg(not(loom))]
 mod builder;
+#[cfg(all(doctest, feature = "derive"))]
+mod contracts;
 #[cfg(not(loom))]
 mod ground;
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
