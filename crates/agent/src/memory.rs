@@ -107,6 +107,9 @@ pub trait Memory: Sized + Debug + Send + Sync + 'static {
 
 /// The memory of one request: freed together, or one by one.
 pub trait RequestMemory: Sized + Send + 'static {
+    /// Whether what is left in it needs no freeing one by one.
+    const FREED_TOGETHER: bool;
+
     /// What its collections are made with.
     type Handle<'r>: Allocator + Copy
     where
@@ -176,6 +179,8 @@ impl AsRef<[u8]> for ArenaReply {
 }
 
 impl RequestMemory for ArenaRequest {
+    const FREED_TOGETHER: bool = true;
+
     type Handle<'r> = &'r Arena;
     type Reply = ArenaReply;
 
@@ -266,6 +271,8 @@ unsafe impl Allocator for Malloc {
 }
 
 impl RequestMemory for Malloc {
+    const FREED_TOGETHER: bool = false;
+
     type Handle<'r> = Self;
     type Reply = MallocReply;
 
