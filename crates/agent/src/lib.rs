@@ -2,7 +2,10 @@
 //!
 //! It collects this machine's counters every second into three tiers of buffers, and answers queries over HTTP.
 
+pub mod clock;
+pub mod collect;
 pub mod load;
+pub mod log;
 pub mod memory;
 pub mod query;
 pub mod server;

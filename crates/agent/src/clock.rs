@@ -1,0 +1,252 @@
+//! The time that the agent lives in: the machine's, or one that is simulated.
+
+use crate::store::Second;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How fast simulated time goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// So many seconds in a second.
+    Times(f64),
+    /// The next second comes when the one before was collected.
+    Max,
+}
+
+/// The greatest factor of [`Speed::Times`].
+const FASTEST: f64 = 1_000_000.0;
+
+/// Not a speed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSpeed(String);
+
+impl fmt::Display for NoSpeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no speed: say a number above 0 and up to {FASTEST}, or max", self.0)
+    }
+}
+
+impl std::error::Error for NoSpeed {}
+
+impl FromStr for Speed {
+    type Err = NoSpeed;
+
+    fn from_str(text: &str) -> Result<Self, NoSpeed> {
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        match text.parse() {
+            Ok(times) if times > 0.0 && times <= FASTEST => Ok(Self::Times(times)),
+            _ => Err(NoSpeed(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Times(times) => times.fmt(f),
+            Self::Max => f.write_str("max"),
+        }
+    }
+}
+
+/// A moment that the clock can't start at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoMoment(String, String);
+
+impl fmt::Display for NoMoment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text, cause) = self;
+        write!(f, "{text:?} is no moment to start at: {cause}; write it like 2026-02-01T09:59:30Z")
+    }
+}
+
+impl std::error::Error for NoMoment {}
+
+/// Reads a moment of RFC 3339, in UTC, from 1970 to 2105.
+///
+/// # Errors
+/// When it is none.
+pub fn moment(text: &str) -> Result<Second, NoMoment> {
+    let refuse = |cause: &str| NoMoment(text.to_owned(), cause.to_owned());
+    let time = humantime::parse_rfc3339(text).map_err(|error| refuse(&error.to_string()))?;
+    let since = time.duration_since(UNIX_EPOCH).map_err(|_| refuse("it lies before 1970"))?;
+    // A year is left to run.
+    match Second::try_from(since.as_secs()) {
+        Ok(second) if second < Second::MAX - 366 * 86_400 => Ok(second),
+        _ => Err(refuse("it lies after 2105")),
+    }
+}
+
+/// The time that the agent lives in.
+#[derive(Debug)]
+pub struct Clock {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Real,
+    Simulated {
+        start: Second,
+        began: Instant,
+        times: f64,
+    },
+    /// The second that is being collected.
+    Stepped(AtomicU32),
+}
+
+impl Clock {
+    /// The machine's.
+    #[must_use]
+    pub fn real() -> Self {
+        Self { kind: Kind::Real }
+    }
+
+    /// One that starts at this second, now.
+    #[must_use]
+    pub fn simulated(start: Second, speed: Speed) -> Self {
+        let kind = match speed {
+            Speed::Times(times) => Kind::Simulated { start, began: Instant::now(), times },
+            Speed::Max => Kind::Stepped(AtomicU32::new(start)),
+        };
+        Self { kind }
+    }
+
+    /// Whether it is simulated.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        !matches!(self.kind, Kind::Real)
+    }
+
+    /// The second that it is.
+    #[must_use]
+    pub fn now(&self) -> Second {
+        self.since_epoch().as_secs().try_into().unwrap_or(Second::MAX)
+    }
+
+    fn since_epoch(&self) -> Duration {
+        match &self.kind {
+            Kind::Real => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Kind::Simulated { start, began, times } => {
+                Duration::from_secs((*start).into()) + began.elapsed().mul_f64(*times)
+            }
+            Kind::Stepped(now) => Duration::from_secs(now.load(Ordering::Acquire).into()),
+        }
+    }
+
+    /// Waits for the next second after `last`, or for the end. Returns the second that it is then: later than the next if that was
+    /// missed.
+    #[must_use]
+    pub fn next_tick(&self, last: Second, stop: &Stop) -> Option<Second> {
+        let next = last.saturating_add(1);
+        if let Kind::Stepped(now) = &self.kind {
+            now.store(next, Ordering::Release);
+            return (!stop.is_set() && next < Second::MAX).then_some(next);
+        }
+        let due = Duration::from_secs(next.into());
+        loop {
+            if stop.is_set() {
+                return None;
+            }
+            let now = self.since_epoch();
+            if now >= due {
+                return Some(now.as_secs().try_into().unwrap_or(Second::MAX));
+            }
+            let rest = match self.kind {
+                Kind::Simulated { times, .. } => (due - now).div_f64(times),
+                _ => due - now,
+            };
+            // A clock that is set while we sleep is seen soon.
+            stop.wait(rest.min(Duration::from_secs(1)));
+        }
+    }
+}
+
+/// Ends what waits.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
+
+impl Stop {
+    /// From now on, and for all who have a copy.
+    pub fn set(&self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+
+    /// Whether it is set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is set, at most so long.
+    pub fn wait(&self, at_most: Duration) {
+        let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.0.1.wait_timeout_while(set, at_most, |set| !*set));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_and_moments_are_read_or_refused_with_a_remedy() {
+        assert_eq!("max".parse(), Ok(Speed::Max));
+        assert_eq!("2.5".parse(), Ok(Speed::Times(2.5)));
+        for text in ["", "0", "-1", "inf", "NaN", "1e7", "fast"] {
+            assert!(text.parse::<Speed>().unwrap_err().to_string().contains("or max"), "{text}");
+        }
+        assert_eq!(moment("1970-01-02T00:00:01Z"), Ok(86_401));
+        assert_eq!(moment("2026-02-01T09:59:30Z"), Ok(1_769_939_970));
+        for text in [
+            "",
+            "yesterday",
+            "1969-12-31T23:59:59Z",
+            "2105-12-31T00:00:00Z",
+            "9999-01-01T00:00:00Z",
+        ] {
+            assert!(moment(text).unwrap_err().to_string().contains("write it like"), "{text}");
+        }
+    }
+
+    #[test]
+    fn at_the_highest_speed_each_second_comes_once() {
+        let clock = Clock::simulated(1000, Speed::Max);
+        let stop = Stop::default();
+        assert_eq!(clock.now(), 1000);
+        let mut last = 1000;
+        for second in 1001..2000 {
+            last = clock.next_tick(last, &stop).unwrap();
+            assert_eq!((last, clock.now()), (second, second));
+        }
+        stop.set();
+        assert_eq!(clock.next_tick(last, &stop), None);
+    }
+
+    #[test]
+    fn simulated_time_goes_on_from_its_start_and_the_last_second_counts() {
+        let clock = Clock::simulated(1000, Speed::Times(1000.0));
+        let stop = Stop::default();
+        let next = clock.next_tick(1000, &stop).unwrap();
+        assert!(next > 1000);
+        let later = clock.next_tick(next, &stop).unwrap();
+        assert!(later > next && clock.now() >= later);
+    }
+
+    #[test]
+    fn who_waits_for_a_second_is_woken_by_the_end() {
+        let clock = Clock::simulated(1000, Speed::Times(0.000_001));
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| clock.next_tick(1000, &stop));
+            stop.set();
+            assert_eq!(waits.join().unwrap(), None);
+        });
+    }
+}

@@ -1,0 +1,299 @@
+//! The agent's log: buffered, and yet whole after a crash.
+//!
+//! A program that collects its log in a buffer of its own and writes it now and then loses the end of it when it crashes, just the
+//! part that would have told why. One that writes each line makes a system call for each. Here lines are copied into a file mapping
+//! that is shared with the kernel: a system call is made once for each [`STEP`], and what was copied is in the file whatever
+//! becomes of the process. (A crash of the whole machine may take what the kernel has not yet written.)
+//!
+//! A file that has [`LIMIT`] bytes is renamed to end with `.1`, in place of the one before, and a new one is begun. Other programs may
+//! rename the file (and have it begun anew with [`Log::reopen`]), but must not make it shorter while the agent runs: touching a page
+//! that is no more in the file would kill it.
+
+mod mapping;
+
+pub use mapping::{LIMIT, STEP};
+
+use mapping::Mapping;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The longest line; what is longer is cut.
+pub const MAX_LINE_BYTES: usize = 16 << 10;
+
+/// After a refusal the disk is left alone for so long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// What happened.
+    Info,
+    /// What should be looked at.
+    Warning,
+    /// What went wrong.
+    Error,
+}
+
+/// A log that can't be opened.
+#[derive(Debug)]
+pub struct LogError {
+    path: PathBuf,
+    cause: io::Error,
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        if self.cause.kind() == io::ErrorKind::WouldBlock {
+            return write!(
+                f,
+                "the log {path} is another agent's; end that one, or name another file"
+            );
+        }
+        write!(f, "the log {path} can't be opened: {}; name a file that can be written", self.cause)
+    }
+}
+
+impl std::error::Error for LogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// The agent's log.
+pub struct Log {
+    inner: Mutex<Inner>,
+}
+
+enum Inner {
+    Stderr,
+    File(Lines),
+}
+
+struct Lines {
+    path: PathBuf,
+    /// `None` while no file is to be had.
+    file: Option<Mapping>,
+    lost: u64,
+    /// Those that no line has told of yet.
+    untold: u64,
+    pause_until: Option<Instant>,
+}
+
+impl Log {
+    /// Lines go to standard error.
+    #[must_use]
+    pub fn stderr() -> Self {
+        Self { inner: Mutex::new(Inner::Stderr) }
+    }
+
+    /// Lines go to the end of this file, which is made if there is none. What a killed agent left after its last whole line is
+    /// taken away.
+    ///
+    /// # Errors
+    /// When it can't be opened, is no regular file, or is another agent's.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, LogError> {
+        let path = path.into();
+        match open_with_room(&path) {
+            Ok(file) => {
+                let lines = Lines { path, file: Some(file), lost: 0, untold: 0, pause_until: None };
+                Ok(Self { inner: Mutex::new(Inner::File(lines)) })
+            }
+            Err(cause) => Err(LogError { path, cause }),
+        }
+    }
+
+    /// Appends a line. Returns whether it is in the file: if so, it stays there even if the process is killed at once.
+    pub fn line(&self, level: Level, message: fmt::Arguments<'_>) -> bool {
+        let line = line(SystemTime::now(), level, message);
+        match &mut *self.lock() {
+            // Nothing can be said of a standard error that is closed.
+            Inner::Stderr => io::stderr().write_all(line.as_bytes()).is_ok(),
+            Inner::File(lines) => lines.append(line.as_bytes()),
+        }
+    }
+
+    /// Appends a line of [`Level::Info`].
+    pub fn info(&self, message: fmt::Arguments<'_>) -> bool {
+        self.line(Level::Info, message)
+    }
+
+    /// Appends a line of [`Level::Warning`].
+    pub fn warning(&self, message: fmt::Arguments<'_>) -> bool {
+        self.line(Level::Warning, message)
+    }
+
+    /// Appends a line of [`Level::Error`].
+    pub fn error(&self, message: fmt::Arguments<'_>) -> bool {
+        self.line(Level::Error, message)
+    }
+
+    /// How many lines were lost because the disk had no room for them.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        match &*self.lock() {
+            Inner::Stderr => 0,
+            Inner::File(lines) => lines.lost,
+        }
+    }
+
+    /// Ends the file, and begins or goes on with the one that has its name now: after it was renamed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). The log goes on with the file that it has.
+    pub fn reopen(&self) -> Result<(), LogError> {
+        let mut inner = self.lock();
+        let Inner::File(lines) = &mut *inner else { return Ok(()) };
+        match lines.is_the_named_file() {
+            true => Ok(()),
+            false => match open_with_room(&lines.path) {
+                Ok(file) => {
+                    lines.file = Some(file);
+                    Ok(())
+                }
+                Err(cause) => Err(LogError { path: lines.path.clone(), cause }),
+            },
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.lock() {
+            Inner::Stderr => f.write_str("Log(standard error)"),
+            Inner::File(lines) => {
+                f.debug_struct("Log").field("path", &lines.path).field("lost", &lines.lost).finish()
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn append(&mut self, line: &[u8]) -> bool {
+        let appended = self.pause_until.is_none_or(|until| Instant::now() >= until)
+            && match self.try_append(line) {
+                Ok(()) => true,
+                Err(_) => {
+                    self.pause_until = Some(Instant::now() + PAUSE);
+                    false
+                }
+            };
+        if !appended {
+            self.lost += 1;
+            self.untold += 1;
+        }
+        appended
+    }
+
+    fn try_append(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.untold > 0 {
+            let lost = self.untold;
+            let told = format_args!(
+                "{lost} lines before this one are lost: the disk had no room for them"
+            );
+            let told = self::line(SystemTime::now(), Level::Error, told);
+            self.put(told.as_bytes())?;
+            self.untold = 0;
+            self.pause_until = None;
+        }
+        self.put(line)
+    }
+
+    fn put(&mut self, line: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) if file.has_room_for(line.len()) => file,
+            full_or_none => {
+                if let Some(mut full) = full_or_none.take() {
+                    full.trim()?;
+                }
+                full_or_none.insert(open_with_room(&self.path)?)
+            }
+        };
+        file.append(line)
+    }
+
+    fn is_the_named_file(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_at(&self.path))
+    }
+}
+
+/// Opens the file; one that is full is renamed first.
+fn open_with_room(path: &Path) -> io::Result<Mapping> {
+    if let Some(file) = Mapping::open(path)?
+        && file.has_room_for(2 * MAX_LINE_BYTES)
+    {
+        return Ok(file);
+    }
+    let mut old = path.as_os_str().to_owned();
+    old.push(".1");
+    std::fs::rename(path, old)?;
+    Mapping::open(path)?.ok_or_else(|| io::Error::other("the new file has no room"))
+}
+
+/// One line: the time, the level, the message without control characters.
+fn line(now: SystemTime, level: Level, message: fmt::Arguments<'_>) -> String {
+    use fmt::Write;
+    let level = match level {
+        Level::Info => "info",
+        Level::Warning => "warning",
+        Level::Error => "error",
+    };
+    let mut line = OneLine(format!("{} {level} ", humantime::format_rfc3339_millis(now)));
+    // An error is the message's own, and what it wrote before is worth having.
+    let _ = write!(line, "{message}");
+    let mut line = line.0;
+    if line.len() >= MAX_LINE_BYTES {
+        const CUT: &str = "…";
+        let mut end = MAX_LINE_BYTES - CUT.len() - 1;
+        while !line.is_char_boundary(end) {
+            end -= 1;
+        }
+        line.truncate(end);
+        line.push_str(CUT);
+    }
+    line.push('\n');
+    line
+}
+
+/// Escapes control characters, and takes no more than a line may have.
+struct OneLine(String);
+
+impl fmt::Write for OneLine {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            if self.0.len() >= MAX_LINE_BYTES {
+                return Err(fmt::Error);
+            }
+            if character.is_control() {
+                self.0.extend(character.escape_default());
+            } else {
+                self.0.push(character);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_whatever_the_message_has() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_769_939_970_007);
+        assert_eq!(
+            line(time, Level::Warning, format_args!("a\nb\0{}", "é")),
+            "2026-02-01T09:59:30.007Z warning a\\nb\\u{0}é\n"
+        );
+        let long = line(time, Level::Info, format_args!("{}", "é".repeat(MAX_LINE_BYTES)));
+        assert!(long.len() <= MAX_LINE_BYTES && long.ends_with("…\n"));
+        assert_eq!(long.matches('\n').count(), 1);
+    }
+}
