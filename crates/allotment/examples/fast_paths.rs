@@ -3,7 +3,7 @@
 //! Run it to see that they work: `cargo run --release --example fast_paths`.
 
 use allotment::{
-    Arena, LocalPool, PoolRef, RawFreeList, RawSlab, RawSlabHandle, Reap, Routed, SlabBox,
+    Arena, LocalPool, PoolRef, RawFreeList, RawSlab, RawSlabHandle, Reap, Routed, Sealed, SlabBox,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -196,7 +196,24 @@ pub unsafe fn golden_routed_free(block: *mut u8, size: usize) {
     unsafe { ROUTED.dealloc(block, small(size)) }
 }
 
+/// A part of a sealed value.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_sealed_number(limits: &Sealed<[u64; 4]>) -> u64 {
+    limits.get()[2]
+}
+
+/// A string that a sealed value refers to.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_sealed_text<'a>(text: &'a Sealed<&'static str>) -> &'a str {
+    text.get()
+}
+
 fn main() {
+    let limits = Sealed::<[u64; 4]>::new(|_| [1, 2, 3, 4]);
+    let text = Sealed::<&'static str>::new(|sealer| sealer.str("sealed"));
+    println!("{} {}", golden_sealed_number(&limits), golden_sealed_text(&text));
     let (reap, pool) = (Reap::new(), LocalPool::new());
     // SAFETY: each block is freed once, where it came from.
     unsafe {
