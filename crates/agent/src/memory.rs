@@ -49,6 +49,9 @@ pub trait Memory: Sized + Debug + Send + Sync + 'static {
     /// Objects of one kind that one thread makes and frees.
     type List<T>: ObjectList<T>;
 
+    /// What a thread's passing work takes its memory from, in ordinary code.
+    type Pool;
+
     /// Under this limit, where there is one and it can be kept: malloc knows none.
     ///
     /// # Errors
@@ -57,6 +60,15 @@ pub trait Memory: Sized + Debug + Send + Sync + 'static {
 
     /// The memory of a request, which the worker's arena is taken for if arenas serve.
     fn request(arena: impl FnOnce() -> Arena) -> Self::Request;
+
+    /// A pool of this name, for the calling thread.
+    ///
+    /// # Errors
+    /// When its first memory is not to be had.
+    fn pool(&self, name: &str) -> Result<Self::Pool, AllocError>;
+
+    /// Runs work whose ordinary `Box`, `Vec` and `String` are the pool's.
+    fn enter<R>(pool: &Self::Pool, work: impl FnOnce() -> R) -> R;
 
     /// A list of this name.
     ///
@@ -329,6 +341,7 @@ impl Memory for Malloc {
 
     type Request = Self;
     type List<T> = Boxes;
+    type Pool = ();
 
     fn new(_: Option<&Budget>) -> Result<Self, AllocError> {
         Ok(Self)
@@ -336,6 +349,14 @@ impl Memory for Malloc {
 
     fn request(_: impl FnOnce() -> Arena) -> Self {
         Self
+    }
+
+    fn pool(&self, _: &str) -> Result<(), AllocError> {
+        Ok(())
+    }
+
+    fn enter<R>((): &(), work: impl FnOnce() -> R) -> R {
+        work()
     }
 
     fn list<T>(&self, _: &str) -> Result<Boxes, AllocError> {

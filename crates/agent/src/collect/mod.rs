@@ -1,3 +1,266 @@
 //! What is collected each second, and the thread that does it.
+//!
+//! The thread makes all its passing objects by itself: samples are of one kind and come from a free list, and what reading `/proc`
+//! takes beside them lies in a pool that the thread enters. Neither takes a lock.
 
+mod kind;
+mod machine;
+mod readings;
 pub mod synthetic;
+
+pub use machine::{FORGET_AFTER, MAX_CHARTS};
+pub use readings::MAX_INSTANCE_BYTES;
+
+use crate::clock::{Clock, Stop};
+use crate::log::Log;
+use crate::memory::{Memory, ObjectList};
+use crate::store::{Second, StoreError, Writer};
+use allotment::AllocError;
+use machine::Machine;
+use readings::{Instance, Sample};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use synthetic::{Shape, Synthetic};
+
+/// What is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sources {
+    /// This machine's counters.
+    pub machine: bool,
+    /// Computed metrics.
+    pub synthetic: Option<Shape>,
+}
+
+/// How collection goes.
+#[derive(Debug, Default)]
+pub struct CollectorFigures {
+    ticks: AtomicU64,
+    missed: AtomicU64,
+    last_micros: AtomicU64,
+    longest_micros: AtomicU64,
+    all_micros: AtomicU64,
+}
+
+impl CollectorFigures {
+    /// Seconds that were collected.
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+
+    /// Seconds that were not, because the one before took too long or the clock was set forward.
+    #[must_use]
+    pub fn ticks_missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    /// How long the last tick took.
+    #[must_use]
+    pub fn last(&self) -> Duration {
+        Duration::from_micros(self.last_micros.load(Ordering::Relaxed))
+    }
+
+    /// How long the longest tick took.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        Duration::from_micros(self.longest_micros.load(Ordering::Relaxed))
+    }
+
+    /// How long all ticks took together.
+    #[must_use]
+    pub fn all(&self) -> Duration {
+        Duration::from_micros(self.all_micros.load(Ordering::Relaxed))
+    }
+
+    /// Only the collector's thread writes.
+    fn tick(&self, missed: u64, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let add = |to: &AtomicU64, more| {
+            to.store(to.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
+        };
+        add(&self.ticks, 1);
+        add(&self.missed, missed);
+        add(&self.all_micros, micros);
+        self.last_micros.store(micros, Ordering::Relaxed);
+        let longest = self.longest_micros.load(Ordering::Relaxed).max(micros);
+        self.longest_micros.store(longest, Ordering::Relaxed);
+    }
+}
+
+/// Why collection can't begin.
+#[derive(Debug)]
+pub enum CollectError {
+    /// The synthetic charts can't be added.
+    Store(StoreError),
+    /// No memory for what the collector needs itself.
+    Memory(AllocError),
+    /// No thread.
+    Thread(io::Error),
+}
+
+impl fmt::Display for CollectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Memory(error) => {
+                write!(f, "no memory for the collector: {error}; raise the memory limit")
+            }
+            Self::Thread(error) => write!(
+                f,
+                "no thread for the collector: {error}; end other processes, or raise the limit of processes"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CollectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Memory(error) => Some(error),
+            Self::Thread(error) => Some(error),
+        }
+    }
+}
+
+/// A collector at work. Dropped, it is stopped first.
+#[derive(Debug)]
+pub struct Collecting {
+    figures: Arc<CollectorFigures>,
+    stop: Stop,
+    thread: Option<JoinHandle<Result<(), CollectError>>>,
+}
+
+impl Collecting {
+    /// How it goes.
+    #[must_use]
+    pub fn figures(&self) -> &Arc<CollectorFigures> {
+        &self.figures
+    }
+
+    /// Whether it goes on: false after a panic, which is a defect, or where it found no memory at its start.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it after the tick that it is at.
+    ///
+    /// # Errors
+    /// What ended it before.
+    pub fn stop(mut self) -> Result<(), CollectError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), CollectError> {
+        self.stop.set();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => ended,
+            // Its message is on standard error.
+            Some(Err(_)) => Err(CollectError::Thread(io::Error::other("the collector panicked"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Adds the synthetic charts, and begins to collect on a thread of its own.
+///
+/// # Errors
+/// When there is no memory for the charts, or no thread.
+pub fn start<M: Memory>(
+    mut writer: Writer<M>,
+    sources: Sources,
+    clock: Arc<Clock>,
+    log: Arc<Log>,
+) -> Result<Collecting, CollectError> {
+    let synthetic = sources.synthetic.map(|shape| Synthetic::new(&mut writer, shape));
+    let synthetic = synthetic.transpose().map_err(CollectError::Store)?;
+    let figures = Arc::new(CollectorFigures::default());
+    let stop = Stop::default();
+    let collector = Collector {
+        machine: sources.machine.then(Machine::default),
+        synthetic,
+        writer,
+        clock,
+        log,
+        figures: figures.clone(),
+        stop: stop.clone(),
+        failed: [false; readings::ALL.len()],
+    };
+    let thread = std::thread::Builder::new().name("collector".into());
+    let thread = thread.spawn(move || collector.run()).map_err(CollectError::Thread)?;
+    Ok(Collecting { figures, stop, thread: Some(thread) })
+}
+
+struct Collector<M: Memory> {
+    writer: Writer<M>,
+    machine: Option<Machine<M>>,
+    synthetic: Option<Synthetic<M>>,
+    clock: Arc<Clock>,
+    log: Arc<Log>,
+    figures: Arc<CollectorFigures>,
+    stop: Stop,
+    /// Which readings failed the last time.
+    failed: [bool; readings::ALL.len()],
+}
+
+impl<M: Memory> Collector<M> {
+    fn run(mut self) -> Result<(), CollectError> {
+        let store = self.writer.store().clone();
+        let samples = store.memory().list("samples of a second").map_err(CollectError::Memory)?;
+        let pool = store.memory().pool("collector").map_err(CollectError::Memory)?;
+        let mut last = self.clock.now();
+        while let Some(now) = self.clock.next_tick(last, &self.stop) {
+            let began = Instant::now();
+            self.collect(now, &samples, &pool);
+            let missed = u64::from(now - last - 1);
+            self.figures.tick(missed, began.elapsed());
+            if missed > 0 {
+                self.log.warning(format_args!("missed {missed} ticks before second {now}"));
+            }
+            last = now;
+            // The time until the next second is quiet.
+            self.writer.end_tick(now);
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, now: Second, samples: &M::List<Sample>, pool: &M::Pool) {
+        if let Some(synthetic) = &mut self.synthetic {
+            synthetic.collect(&mut self.writer, now);
+        }
+        let Some(machine) = &mut self.machine else { return };
+        let (failed, log) = (&mut self.failed, &self.log);
+        let read = Instant::now();
+        let mut taken = M::enter(pool, || {
+            let mut taken = Vec::new();
+            for (reading, failed) in readings::ALL.iter().zip(failed) {
+                let result = (reading.read)(&mut |sample| taken.extend(samples.put(sample)));
+                let fails = result.is_err();
+                if let Err(error) = result
+                    && !*failed
+                {
+                    log.warning(format_args!("{} is left out: {error}", reading.name));
+                }
+                *failed = fails;
+            }
+            taken
+        });
+        let collect = self.figures.last().as_secs_f64() * 1000.0;
+        taken.extend(samples.put(Sample::new(&kind::AGENT, Instance::ONLY, &[collect])));
+        for sample in &taken {
+            machine.take(&mut self.writer, &self.log, now, read, sample);
+        }
+        machine.forget(&mut self.writer, &self.log, now);
+    }
+}

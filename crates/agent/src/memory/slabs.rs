@@ -3,7 +3,7 @@
 
 use super::{ArenaRequest, BufferFigures, Memory};
 use crate::store::{Node, Tier};
-use allotment::{AllocError, Arena, Budget, FreeList, RawSlab, Statistics};
+use allotment::{AllocError, Arena, Budget, FreeList, LocalPool, RawSlab, Statistics};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
@@ -74,6 +74,7 @@ impl Memory for Slabs {
 
     type Request = ArenaRequest;
     type List<T> = FreeList<T>;
+    type Pool = LocalPool;
 
     fn new(limit: Option<&Budget>) -> Result<Self, AllocError> {
         let sized = |bytes, name| {
@@ -95,6 +96,18 @@ impl Memory for Slabs {
 
     fn request(arena: impl FnOnce() -> Arena) -> ArenaRequest {
         ArenaRequest(arena())
+    }
+
+    fn pool(&self, name: &str) -> Result<LocalPool, AllocError> {
+        let builder = LocalPool::builder().name(name);
+        match &self.limit {
+            Some(limit) => builder.budget(limit).try_build(),
+            None => builder.try_build(),
+        }
+    }
+
+    fn enter<R>(pool: &LocalPool, work: impl FnOnce() -> R) -> R {
+        pool.enter(work)
     }
 
     fn list<T>(&self, name: &str) -> Result<FreeList<T>, AllocError> {

@@ -1,0 +1,169 @@
+//! What is collected of a machine: for each kind of chart its context, its dimensions, and how raw numbers become values.
+
+/// How a raw number becomes a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// The number, times this.
+    Level(f64),
+    /// What a counter grew by in a second, times this.
+    Rate(f64),
+    /// What a counter grew by, as percentage of what all of the kind grew by.
+    Share,
+}
+
+/// A kind of chart.
+#[derive(Debug)]
+pub struct Kind {
+    /// The context, and the beginning of the charts' names.
+    pub context: &'static str,
+    /// What it shows, in words.
+    pub title: &'static str,
+    /// What the values are in.
+    pub units: &'static str,
+    /// Names and rules.
+    pub dimensions: &'static [(&'static str, Rule)],
+}
+
+/// The most dimensions of a kind.
+pub const MOST: usize = 8;
+
+const MIB_OF_BYTES: f64 = 1.0 / (1 << 20) as f64;
+const KIB_OF_BYTES: f64 = 1.0 / 1024.0;
+
+/// A sector of `/proc/diskstats`, whatever the disk's are.
+const KIB_OF_SECTORS: f64 = 0.5;
+
+const CPU: &[(&str, Rule)] = &[
+    ("user", Rule::Share),
+    ("nice", Rule::Share),
+    ("system", Rule::Share),
+    ("idle", Rule::Share),
+    ("iowait", Rule::Share),
+    ("irq", Rule::Share),
+    ("softirq", Rule::Share),
+    ("steal", Rule::Share),
+];
+
+/// Time that work waited, in percent: of microseconds a second.
+const PRESSURE: &[(&str, Rule)] = &[("some", Rule::Rate(1e-4)), ("full", Rule::Rate(1e-4))];
+
+macro_rules! kinds {
+    ($($name:ident: $context:literal, $title:literal, $units:literal, $dimensions:expr;)*) => {
+        $(
+            #[doc = $title]
+            pub static $name: Kind =
+                Kind { context: $context, title: $title, units: $units, dimensions: $dimensions };
+            const _: () = assert!($name.dimensions.len() <= MOST);
+        )*
+        /// All of them.
+        #[cfg(test)]
+        pub static ALL: &[&Kind] = &[$(&$name),*];
+    };
+}
+
+kinds! {
+    ALL_CPUS: "system.cpu", "Where the processors' time goes", "percent", CPU;
+    ONE_CPU: "cpu.cpu", "Where one processor's time goes", "percent", CPU;
+    LOAD: "system.load", "Load averages", "tasks", &[
+        ("load1", Rule::Level(1.0)), ("load5", Rule::Level(1.0)), ("load15", Rule::Level(1.0)),
+    ];
+    TASKS: "system.tasks", "Tasks by state", "tasks", &[
+        ("all", Rule::Level(1.0)), ("running", Rule::Level(1.0)), ("blocked", Rule::Level(1.0)),
+    ];
+    SWITCHES: "system.switches", "Context switches and new tasks", "events/s", &[
+        ("switches", Rule::Rate(1.0)), ("forks", Rule::Rate(1.0)),
+    ];
+    MEMORY: "system.memory", "Memory by use", "MiB", &[
+        ("used", Rule::Level(MIB_OF_BYTES)), ("free", Rule::Level(MIB_OF_BYTES)),
+        ("cached", Rule::Level(MIB_OF_BYTES)), ("buffers", Rule::Level(MIB_OF_BYTES)),
+    ];
+    SWAP: "system.swap", "Swap space by use", "MiB", &[
+        ("used", Rule::Level(MIB_OF_BYTES)), ("free", Rule::Level(MIB_OF_BYTES)),
+    ];
+    DIRTY: "system.dirty", "Memory that must be written", "MiB", &[
+        ("dirty", Rule::Level(MIB_OF_BYTES)), ("writeback", Rule::Level(MIB_OF_BYTES)),
+    ];
+    CPU_PRESSURE: "pressure.cpu", "Time in which tasks waited for a processor", "percent", PRESSURE;
+    MEMORY_PRESSURE: "pressure.memory", "Time in which tasks waited for memory", "percent", PRESSURE;
+    IO_PRESSURE: "pressure.io", "Time in which tasks waited for disks", "percent", PRESSURE;
+    NETWORK: "net.traffic", "Traffic of a network device", "KiB/s", &[
+        ("received", Rule::Rate(KIB_OF_BYTES)), ("sent", Rule::Rate(KIB_OF_BYTES)),
+    ];
+    PACKETS: "net.packets", "Packets of a network device", "packets/s", &[
+        ("received", Rule::Rate(1.0)), ("sent", Rule::Rate(1.0)),
+        ("dropped", Rule::Rate(1.0)), ("errors", Rule::Rate(1.0)),
+    ];
+    DISK: "disk.traffic", "Traffic of a disk", "KiB/s", &[
+        ("read", Rule::Rate(KIB_OF_SECTORS)), ("written", Rule::Rate(KIB_OF_SECTORS)),
+    ];
+    DISK_CALLS: "disk.calls", "Reads and writes of a disk", "calls/s", &[
+        ("reads", Rule::Rate(1.0)), ("writes", Rule::Rate(1.0)),
+    ];
+    AGENT: "agent.ticks", "How long the agent's collection takes", "ms", &[
+        ("collect", Rule::Level(1.0)),
+    ];
+}
+
+impl Kind {
+    /// The values of a sample, from raw numbers, those before and the seconds between. What can't be known is NaN: rates of a
+    /// first sample, and of a counter that began anew.
+    pub fn values(&self, now: &[f64], before: Option<&[f64]>, seconds: f64, values: &mut Vec<f32>) {
+        let grown = |index: usize| {
+            let grown = before.map_or(f64::NAN, |before| now[index] - before[index]);
+            if grown < 0.0 { f64::NAN } else { grown }
+        };
+        // A processor's idle time may go back a little: that is nothing, and the others still have their shares.
+        let known = |index: usize| Some(grown(index)).filter(|grown| !grown.is_nan());
+        let whole: f64 = (0..self.dimensions.len()).filter_map(known).sum();
+        values.extend((0..self.dimensions.len()).map(|index| {
+            let value = match self.dimensions[index].1 {
+                Rule::Level(scale) => now[index] * scale,
+                Rule::Rate(scale) => grown(index) * scale / seconds,
+                Rule::Share => grown(index) * 100.0 / whole,
+            };
+            value as f32
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(kind: &Kind, now: &[f64], before: Option<&[f64]>, seconds: f64) -> Vec<f32> {
+        let mut values = Vec::new();
+        kind.values(now, before, seconds, &mut values);
+        values
+    }
+
+    #[test]
+    fn contexts_differ() {
+        let names: std::collections::BTreeSet<_> = ALL.iter().map(|kind| kind.context).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
+
+    #[test]
+    fn levels_are_scaled_rates_are_by_second_and_shares_are_percent() {
+        let mib = (1 << 20) as f64;
+        assert_eq!(values(&SWAP, &[3.0 * mib, mib], None, 1.0), [3.0, 1.0]);
+        assert_eq!(values(&NETWORK, &[4096.0, 1024.0], Some(&[0.0, 1024.0]), 2.0), [2.0, 0.0]);
+        let before = [10.0; 8];
+        let now = [11.0, 10.0, 12.0, 15.0, 10.0, 10.0, 10.0, 12.0];
+        assert_eq!(
+            values(&ALL_CPUS, &now, Some(&before), 1.0),
+            [10.0, 0.0, 20.0, 50.0, 0.0, 0.0, 0.0, 20.0]
+        );
+    }
+
+    #[test]
+    fn a_first_sample_and_a_counter_that_began_anew_have_no_rate() {
+        assert!(values(&NETWORK, &[1.0, 2.0], None, 1.0).iter().all(|value| value.is_nan()));
+        let one_anew = values(&NETWORK, &[1.0, 2048.0], Some(&[5.0, 1024.0]), 1.0);
+        assert!(one_anew[0].is_nan() && one_anew[1] == 1.0);
+        let mut idle_goes_back = [10.0; 8];
+        idle_goes_back[3] = 9.0;
+        idle_goes_back[0] = 14.0;
+        let values = values(&ONE_CPU, &idle_goes_back, Some(&[10.0; 8]), 1.0);
+        assert!(values[3].is_nan() && values[0] == 100.0);
+    }
+}

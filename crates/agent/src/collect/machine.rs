@@ -1,0 +1,197 @@
+//! The machine's charts: they appear with their devices, and go when those have been away for long.
+
+use super::kind::{Kind, MOST};
+use super::readings::{Instance, Sample};
+use crate::log::Log;
+use crate::memory::Memory;
+use crate::store::{Chart, Dimensions, NewChart, Second, Writer};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The most charts of devices: a machine that makes and drops devices without end does not fill the memory.
+pub const MAX_CHARTS: usize = 10_000;
+
+/// The chart of a device that was not seen for so long is forgotten, in seconds.
+pub const FORGET_AFTER: Second = 3600;
+
+/// A kind's context, and a device.
+type Key = (&'static str, Instance);
+
+/// The charts of a machine.
+pub struct Machine<M: Memory> {
+    known: HashMap<Key, Known<M>>,
+    dimensions: HashMap<&'static str, Arc<Dimensions>>,
+    values: Vec<f32>,
+    too_many_said: bool,
+}
+
+struct Known<M: Memory> {
+    chart: Arc<Chart<M>>,
+    before: [f64; MOST],
+    read: Instant,
+    seen: Second,
+}
+
+impl<M: Memory> Default for Machine<M> {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            dimensions: HashMap::new(),
+            values: Vec::with_capacity(MOST),
+            too_many_said: false,
+        }
+    }
+}
+
+impl<M: Memory> Machine<M> {
+    /// Takes in what was read.
+    pub fn take(
+        &mut self,
+        writer: &mut Writer<M>,
+        log: &Log,
+        at: Second,
+        read: Instant,
+        sample: &Sample,
+    ) {
+        self.values.clear();
+        let key = (sample.kind.context, sample.instance);
+        let numbers = sample.numbers();
+        if let Some(known) = self.known.get_mut(&key) {
+            // The machine's own time: simulated seconds say nothing of its counters.
+            let seconds = read.duration_since(known.read).as_secs_f64();
+            let before = Some(&known.before[..numbers.len()]);
+            sample.kind.values(numbers, before, seconds, &mut self.values);
+            writer.append(&known.chart, at, &self.values);
+            known.before[..numbers.len()].copy_from_slice(numbers);
+            (known.read, known.seen) = (read, at);
+            return;
+        }
+        let Some(chart) = self.add(writer, log, sample) else { return };
+        sample.kind.values(numbers, None, f64::NAN, &mut self.values);
+        writer.append(&chart, at, &self.values);
+        let mut before = [0.0; MOST];
+        before[..numbers.len()].copy_from_slice(numbers);
+        self.known.insert(key, Known { chart, before, read, seen: at });
+    }
+
+    fn add(&mut self, writer: &mut Writer<M>, log: &Log, sample: &Sample) -> Option<Arc<Chart<M>>> {
+        if self.known.len() >= MAX_CHARTS {
+            if !std::mem::replace(&mut self.too_many_said, true) {
+                log.warning(format_args!(
+                    "more than {MAX_CHARTS} charts: new devices are left out"
+                ));
+            }
+            return None;
+        }
+        let kind = sample.kind;
+        let dimensions = self.dimensions.entry(kind.context).or_insert_with(|| {
+            Arc::new(Dimensions::new(kind.dimensions.iter().map(|(name, _)| *name)))
+        });
+        let new = NewChart {
+            name: name_of(kind, &sample.instance).into(),
+            context: kind.context.into(),
+            title: kind.title.into(),
+            units: kind.units.into(),
+            dimensions: dimensions.clone(),
+        };
+        match writer.add(vec![new]) {
+            Ok(mut charts) => {
+                let chart = charts.pop()?;
+                log.info(format_args!("collects {}", chart.name()));
+                Some(chart)
+            }
+            // It is tried again in the next second; what it says would fill the log.
+            Err(_) => None,
+        }
+    }
+
+    /// Forgets devices that were not seen for long.
+    pub fn forget(&mut self, writer: &mut Writer<M>, log: &Log, at: Second) {
+        let gone = |known: &Known<M>| at.saturating_sub(known.seen) > FORGET_AFTER;
+        if !self.known.values().any(gone) {
+            return;
+        }
+        let charts = self.known.extract_if(|_, known| gone(known));
+        let charts: Vec<_> = charts.map(|(_, known)| known.chart).collect();
+        let names: Vec<_> = charts.iter().map(|chart| chart.name()).collect();
+        for name in &names {
+            log.info(format_args!("forgets {name}, which is gone"));
+        }
+        writer.remove(&names);
+    }
+}
+
+/// The name of a device's chart.
+fn name_of(kind: &Kind, instance: &Instance) -> String {
+    match instance.name() {
+        "" => kind.context.to_owned(),
+        name => format!("{}.{name}", kind.context),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind;
+    use super::*;
+    use crate::memory::Slabs;
+    use crate::store::{Retention, RunPoints, Store, Tier};
+    use std::time::Duration;
+
+    fn traffic(device: &str, received: f64) -> Sample {
+        Sample::new(&kind::NETWORK, Instance::new(device).unwrap(), &[received, 0.0])
+    }
+
+    #[test]
+    fn a_device_appears_with_its_first_sample_and_is_forgotten_long_after_its_last() {
+        let memory = Arc::new(Slabs::new(None).unwrap());
+        let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
+        let (mut machine, log) = (Machine::default(), Log::stderr());
+        let began = Instant::now();
+        let take = |machine: &mut Machine<_>, writer: &mut _, at: u32, sample: &Sample| {
+            let read = began + Duration::from_secs(at.into());
+            machine.take(writer, &log, 1_000_000 + at, read, sample);
+            machine.forget(writer, &log, 1_000_000 + at);
+        };
+        for at in 0..3 {
+            take(&mut machine, &mut writer, at, &traffic("eth0", f64::from(at) * 2048.0));
+        }
+        take(&mut machine, &mut writer, 2, &traffic("veth", 1.0));
+        assert_eq!(store.generation(), 2);
+        let structure = store.structure();
+        let chart = structure.context("net.traffic").unwrap().charts()[0].clone();
+        assert_eq!(chart.name(), "net.traffic.eth0");
+        let points = chart.read();
+        let run = points.runs(0, Tier::Second, 0..u32::MAX).next().unwrap();
+        let RunPoints::Values(values) = run.points else { panic!() };
+        assert!(values[0].is_nan() && values[1..] == [2.0, 2.0]);
+        drop(points);
+
+        take(&mut machine, &mut writer, 2 + FORGET_AFTER, &traffic("eth0", 1e9));
+        assert_eq!(store.figures().charts, 2);
+        take(&mut machine, &mut writer, 3 + FORGET_AFTER, &traffic("eth0", 2e9));
+        assert_eq!(store.figures().charts, 1);
+        // It may come back.
+        take(&mut machine, &mut writer, 4 + FORGET_AFTER, &traffic("veth", 1.0));
+        assert_eq!((store.figures().charts, store.generation()), (2, 4));
+    }
+
+    #[test]
+    fn devices_without_end_do_not_fill_the_memory() {
+        let memory = Arc::new(Slabs::new(None).unwrap());
+        let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
+        let (mut machine, log) = (Machine::default(), Log::stderr());
+        machine.too_many_said = true;
+        // Adding one by one is slow, so only the last ones are added here.
+        let read = Instant::now();
+        machine.take(&mut writer, &log, 9, read, &traffic("first", 0.0));
+        let chart = machine.known.values().next().unwrap().chart.clone();
+        for number in 1..MAX_CHARTS {
+            let instance = Instance::new(&format!("device {number}")).unwrap();
+            let known = Known { chart: chart.clone(), before: [0.0; MOST], read, seen: 9 };
+            machine.known.insert((kind::NETWORK.context, instance), known);
+        }
+        machine.take(&mut writer, &log, 9, read, &traffic("one more", 0.0));
+        assert_eq!((machine.known.len(), store.figures().charts), (MAX_CHARTS, 1));
+    }
+}

@@ -1,0 +1,129 @@
+//! The collector's thread: what it collects is in the store, second by second, until it is stopped.
+
+use allotment::{Budget, Routed};
+use allotment_agent::clock::{Clock, Speed};
+use allotment_agent::collect::synthetic::{Shape, chart_name, context_name, value};
+use allotment_agent::collect::{CollectError, Sources, start};
+use allotment_agent::log::Log;
+use allotment_agent::memory::{Malloc, Memory, Slabs};
+use allotment_agent::store::{Retention, RunPoints, Second, Store, Tier};
+use std::alloc::System;
+use std::sync::Arc;
+
+#[global_allocator]
+static GLOBAL: Routed<System> = Routed::new(System);
+
+const START: Second = 1_700_000_000;
+
+fn store<M: Memory>() -> (Arc<Store<M>>, allotment_agent::store::Writer<M>) {
+    Store::new(Arc::new(M::new(None).unwrap()), Retention::DEFAULT)
+}
+
+fn wait_for<M: Memory>(store: &Store<M>, second: Second) {
+    while store.newest() < second {
+        std::thread::yield_now();
+    }
+}
+
+fn synthetic_metrics_are_collected_each_second_until_the_end<M: Memory>() {
+    let (store, writer) = store::<M>();
+    let sources =
+        Sources { machine: false, synthetic: Some(Shape::new(250, Some(5), Some(2)).unwrap()) };
+    let clock = Arc::new(Clock::simulated(START, Speed::Max));
+    let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
+    let figures = collecting.figures().clone();
+    wait_for(&store, START + 500);
+    assert!(collecting.is_alive());
+    collecting.stop().unwrap();
+    let newest = store.newest();
+    assert_eq!(figures.ticks(), u64::from(newest - START));
+    assert_eq!(figures.ticks_missed(), 0);
+    assert!(figures.longest() >= figures.last() && figures.all() >= figures.longest());
+    let structure = store.structure();
+    let charts = structure.context(&context_name(0)).unwrap().charts();
+    assert_eq!(charts[1].name(), chart_name(1));
+    let points = charts[1].read();
+    let mut seconds = 0;
+    for run in points.runs(3, Tier::Second, START..newest + 1) {
+        let RunPoints::Values(values) = run.points else { panic!() };
+        for (at, found) in (run.start..).zip(values) {
+            assert_eq!(*found, value(53, at));
+            seconds += 1;
+        }
+    }
+    assert_eq!(seconds, newest - START);
+    drop(points);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(store.newest(), newest, "it has ended");
+}
+
+#[test]
+fn synthetic_metrics_are_collected_each_second_until_the_end_in_slabs() {
+    synthetic_metrics_are_collected_each_second_until_the_end::<Slabs>();
+}
+
+#[test]
+fn synthetic_metrics_are_collected_each_second_until_the_end_in_malloc() {
+    synthetic_metrics_are_collected_each_second_until_the_end::<Malloc>();
+}
+
+fn this_machine_has_charts_with_values<M: Memory>() {
+    let (store, writer) = store::<M>();
+    let sources = Sources { machine: true, synthetic: None };
+    let clock = Arc::new(Clock::simulated(START, Speed::Times(50.0)));
+    let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
+    wait_for(&store, START + 20);
+    collecting.stop().unwrap();
+    let structure = store.structure();
+    for context in ["system.cpu", "cpu.cpu", "system.memory", "system.load", "agent.ticks"] {
+        let context = structure.context(context).unwrap_or_else(|| panic!("no {context}"));
+        for chart in context.charts() {
+            let points = chart.read();
+            let known = |dimension| {
+                points.runs(dimension, Tier::Second, 0..Second::MAX).any(|run| match run.points {
+                    RunPoints::Values(values) => values.iter().any(|value| !value.is_nan()),
+                    RunPoints::Summaries(_) => false,
+                })
+            };
+            assert!((0..chart.dimensions().len()).any(known), "{}", chart.name());
+        }
+    }
+}
+
+#[test]
+fn this_machine_has_charts_with_values_in_slabs() {
+    this_machine_has_charts_with_values::<Slabs>();
+}
+
+#[test]
+fn this_machine_has_charts_with_values_in_malloc() {
+    this_machine_has_charts_with_values::<Malloc>();
+}
+
+#[test]
+fn ticks_that_come_too_late_are_counted_as_missed_and_are_gaps() {
+    let (store, writer) = store::<Slabs>();
+    // Far more seconds in a second than it can collect.
+    let clock = Arc::new(Clock::simulated(START, Speed::Times(1_000_000.0)));
+    let sources =
+        Sources { machine: false, synthetic: Some(Shape::new(5000, None, None).unwrap()) };
+    let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
+    wait_for(&store, START + 10_000);
+    let figures = collecting.figures().clone();
+    collecting.stop().unwrap();
+    assert!(figures.ticks_missed() > 0);
+    assert_eq!(figures.ticks() + figures.ticks_missed(), u64::from(store.newest() - START));
+}
+
+#[test]
+fn metrics_beyond_the_memory_limit_are_refused_at_the_start() {
+    let budget = Budget::new(4 << 20);
+    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let (_, writer) = Store::new(memory, Retention::DEFAULT);
+    let sources =
+        Sources { machine: false, synthetic: Some(Shape::new(100_000, None, None).unwrap()) };
+    let clock = Arc::new(Clock::real());
+    let error = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap_err();
+    assert!(matches!(error, CollectError::Store(_)));
+    assert!(error.to_string().contains("raise the memory limit"));
+}
