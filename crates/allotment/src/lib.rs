@@ -10,6 +10,7 @@
 //! | one thread makes and frees objects of one size | [`FreeList`], [`RawFreeList`] |
 //! | one thread makes and frees objects of any size, for a piece of work | [`Reap`] |
 //! | the same, in ordinary code: a thread's `Box`, `Vec` and `String` | [`LocalPool`], [`Routed`] |
+//! | many threads read objects that never change once they are built | [`Sealed`], [`RwShared`] |
 //!
 //! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
 //! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
@@ -28,8 +29,9 @@
 //! # Features
 //!
 //! `allocator-api2-02`, `-03`, `-04`: the `Allocator` trait of that version of `allocator-api2` on `&Arena`, `&Reap`,
-//! `&LocalPool` and `PoolRef` (hashbrown up to 0.17 uses 0.2). `nightly-allocator-api`: the standard library's, on a nightly
-//! toolchain.
+//! `&LocalPool`, `PoolRef` and `Sealer` (hashbrown up to 0.17 uses 0.2). `nightly-allocator-api`: the standard library's, on a
+//! nightly toolchain. `derive`: `#[derive(ReadOnly)]`, for types that are to be sealed. `hashbrown-017`: its maps and sets as types
+//! that may be sealed.
 //!
 //! A map by default in the current pool:
 //!
@@ -142,7 +144,7 @@ pub mod layout_for_fuzzing {
 pub mod for_loom {
     pub use crate::local::life;
     pub use crate::memory::{layout, lifo, recycler};
-    pub use crate::sealed::{publication, readers};
+    pub use crate::sealed::{fences, publication, readers};
     pub use crate::slab::{block, geometry, hints, page};
 
     /// Charges a budget as an allocator does.
@@ -169,4 +171,6 @@ mod pages {
     struct FreeList;
     #[doc = include_str!("../../../docs/src/pools.md")]
     struct Pools;
+    #[doc = include_str!("../../../docs/src/sealed.md")]
+    struct Sealed;
 }
