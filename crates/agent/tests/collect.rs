@@ -101,18 +101,22 @@ fn this_machine_has_charts_with_values_in_malloc() {
 }
 
 #[test]
-fn ticks_that_come_too_late_are_counted_as_missed_and_are_gaps() {
+fn ticks_that_come_too_late_are_counted_as_missed() {
     let (store, writer) = store::<Slabs>();
     // Far more seconds in a second than it can collect.
-    let clock = Arc::new(Clock::simulated(START, Speed::Times(1_000_000.0)));
-    let sources =
-        Sources { machine: false, synthetic: Some(Shape::new(5000, None, None).unwrap()) };
+    let clock = Arc::new(Clock::simulated(START, Speed::Times(100_000.0)));
+    let shape = Shape::new(5000, None, None).unwrap();
+    let sources = Sources { machine: false, synthetic: Some(shape) };
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
-    wait_for(&store, START + 10_000);
     let figures = collecting.figures().clone();
+    while figures.ticks() < 10 {
+        std::thread::yield_now();
+    }
     collecting.stop().unwrap();
     assert!(figures.ticks_missed() > 0);
-    assert_eq!(figures.ticks() + figures.ticks_missed(), u64::from(store.newest() - START));
+    let passed = u64::from(store.newest() - START);
+    // The seconds before the thread's first tick are no misses.
+    assert!(figures.ticks() + figures.ticks_missed() <= passed);
 }
 
 #[test]
