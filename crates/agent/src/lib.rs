@@ -2,11 +2,14 @@
 //!
 //! It collects this machine's counters every second into three tiers of buffers, and answers queries over HTTP.
 
+pub mod cli;
 pub mod clock;
 pub mod collect;
+pub mod configuration;
 pub mod load;
 pub mod log;
 pub mod memory;
+pub mod page;
 pub mod query;
 pub mod server;
 pub mod sessions;

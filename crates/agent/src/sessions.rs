@@ -149,6 +149,13 @@ impl SessionList {
         self.sessions.entry(key).or_insert(session)
     }
 
+    /// Remembers the colours that a user chose, if there is such a session.
+    pub fn set_theme(&mut self, key: SessionKey, theme: Theme) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.theme = theme;
+        }
+    }
+
     /// Removes what has expired.
     pub fn expire(&mut self, now: Instant, expiry: Duration) {
         self.sessions.retain(|_, session| now.saturating_duration_since(session.seen) < expiry);

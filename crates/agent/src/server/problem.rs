@@ -23,8 +23,10 @@ pub enum Problem {
     UnknownContext(String),
     /// The request's memory is used up.
     Memory {
-        /// The cap of the budget that refused, in bytes.
-        limit: u64,
+        /// The most bytes that one may have.
+        request: u64,
+        /// The most bytes of all together.
+        all: Option<u64>,
     },
     /// Every worker is busy, and the queue is full.
     Busy {
@@ -73,7 +75,7 @@ impl Problem {
             }
             Self::Memory { .. } => {
                 "ask for fewer points or a shorter range, ask again when less is going on, or start the agent with \
-                 a higher --memory-limit"
+                 a higher --request-memory or --memory-limit"
                     .to_owned()
             }
             Self::Busy { .. } => {
@@ -105,9 +107,13 @@ impl fmt::Display for Problem {
             Self::Body => f.write_str("a request here has no body"),
             Self::Parameter(error) => error.fmt(f),
             Self::UnknownContext(name) => write!(f, "no chart has the context '{}'", short(name)),
-            Self::Memory { limit } => {
-                write!(f, "the request needs more memory than is left of {limit} bytes")
+            Self::Memory { request, all: None } => {
+                write!(f, "the request needs more than {request} bytes of memory")
             }
+            Self::Memory { request, all: Some(all) } => write!(
+                f,
+                "the request needs more memory than {request} bytes, or than is left of {all} bytes for all"
+            ),
             Self::Busy { queue } => {
                 write!(f, "every worker is busy and {queue} requests wait already")
             }
@@ -149,7 +155,8 @@ mod tests {
             Problem::Body,
             Problem::Parameter(ParameterError::Missing("context")),
             Problem::UnknownContext("x".to_owned()),
-            Problem::Memory { limit: 1 },
+            Problem::Memory { request: 1, all: None },
+            Problem::Memory { request: 1, all: Some(2) },
             Problem::Busy { queue: 2 },
             Problem::Stopping,
             Problem::Panicked,

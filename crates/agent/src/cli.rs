@@ -1,0 +1,391 @@
+//! The command line, and the file that may say the same.
+//!
+//! Each option of the agent is also a key of the file. What the file says is put in front of what the command line says, so
+//! that both are checked by one set of rules, and the command line wins.
+
+mod file;
+mod values;
+
+pub use file::FileError;
+pub use values::{AllocatorChoice, Bytes, Keep};
+
+use crate::clock::Speed;
+use crate::store::Second;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A small metrics agent, in which every allocator does the work that it was made for.
+///
+/// It collects this machine's counters every second, keeps them by the second, the minute and the hour, answers
+/// queries over HTTP and draws them on one page: http://127.0.0.1:19990/
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "allotment-agent",
+    version,
+    args_conflicts_with_subcommands = true,
+    args_override_self = true,
+    after_help = "\
+Signals: SIGHUP reads the file of --config again (a broken one changes nothing, and is logged); SIGTERM and SIGINT answer what
+was accepted, and end.
+
+Examples:
+  allotment-agent --listen 127.0.0.1:19990 --memory-limit 256MiB
+  allotment-agent --synthetic 100000 --charts 1000
+  allotment-agent load 'http://127.0.0.1:19990/api/v1/query?context=synthetic.0' --connections 256"
+)]
+pub struct CommandLine {
+    /// What to do besides serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The agent's options.
+    #[command(flatten)]
+    pub serve: ServeArguments,
+}
+
+/// What the program can do besides serving.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Ask a running agent as fast as it answers, and say how fast that was
+    ///
+    /// Each connection asks again as soon as its reply has come. Several addresses are asked in turn.
+    Load(LoadArguments),
+}
+
+/// Options of the load generator.
+#[derive(Debug, Clone, Args)]
+pub struct LoadArguments {
+    /// What to ask for, as http://127.0.0.1:19990/api/v1/contexts
+    #[arg(required = true, value_name = "URL")]
+    pub addresses: Vec<hyper::Uri>,
+    /// Connections at a time
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub connections: u32,
+    /// For so many seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: u32,
+    /// The result as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The agent's options.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct ServeArguments {
+    /// A TOML file with these options as keys: `max-points = 1000`
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The address and port to listen on; port 0 takes a free one, and says which
+    #[arg(long, default_value = "127.0.0.1:19990", value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+    /// What the page is called
+    #[arg(long, default_value = "allotment-agent", value_name = "TEXT")]
+    pub title: String,
+    /// Collect so many computed metrics besides this machine's
+    #[arg(long, value_name = "METRICS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub synthetic: Option<u32>,
+    /// Charts that the computed metrics are spread over [default: one for each 100]
+    #[arg(long, value_name = "CHARTS", requires = "synthetic", value_parser = clap::value_parser!(u32).range(1..))]
+    pub charts: Option<u32>,
+    /// Contexts that the charts are spread over [default: one for each 1000]
+    #[arg(long, value_name = "CONTEXTS", requires = "synthetic", value_parser = clap::value_parser!(u32).range(1..))]
+    pub contexts: Option<u32>,
+    /// Begin at this time instead of now, as 2026-01-31T23:59:00Z: on a simulated clock, and with computed metrics alone
+    #[arg(long, requires = "synthetic", value_name = "TIME", value_parser = crate::clock::moment)]
+    pub start_at: Option<Second>,
+    /// How fast the simulated clock runs: 60 is a minute a second, 'max' is without waiting
+    #[arg(long, requires = "synthetic", value_name = "FACTOR")]
+    pub speed: Option<Speed>,
+    /// Where memory comes from; 'malloc' is for comparison
+    #[arg(long, value_enum, default_value_t = AllocatorChoice::Allotment)]
+    pub allocator: AllocatorChoice,
+    /// The most memory of metrics and requests together, as 512MiB; what is refused gets a 503 [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub memory_limit: Option<Bytes>,
+    /// The most memory of one request
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub request_memory: Bytes,
+    /// How many seconds the points of seconds, minutes and hours are kept
+    #[arg(long, value_name = "S,M,H", default_value = "3600,86400,2592000")]
+    pub keep: Keep,
+    /// Threads that answer requests [default: one for each processor]
+    #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub workers: Option<u32>,
+    /// Requests that may wait for a worker; more get a 503
+    #[arg(long, default_value_t = 1024, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub queue: u32,
+    /// Where to log; without it, to standard error
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Log each request before it is answered
+    #[arg(long)]
+    pub log_requests: bool,
+    /// Open connections; when there are more, the one that has been silent for longest ends
+    #[arg(long, default_value_t = 4096, value_name = "CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections: u32,
+    /// Bytes of a request's header
+    #[arg(long, default_value = "16KiB", value_name = "SIZE")]
+    pub max_header: Bytes,
+    /// Seconds until a request's header must be there, and that a connection may be silent
+    #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub header_seconds: u32,
+    /// Seconds that a client may leave its reply unread
+    #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub write_seconds: u32,
+    /// Seconds that requests may still take when the agent ends
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub drain_seconds: u32,
+    /// Points of a query
+    #[arg(long, default_value_t = 10_000, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_points: u32,
+    /// Sessions at a time; the one that was not seen for longest makes room
+    #[arg(long, default_value_t = 10_000, value_name = "SESSIONS", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub max_sessions: u32,
+    /// Minutes that a session lives after its last request
+    #[arg(long, default_value_t = 60, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub session_minutes: u32,
+    /// Pages that panic and sleep, for tests.
+    #[arg(long, hide = true)]
+    pub test_pages: bool,
+}
+
+impl ServeArguments {
+    /// How many threads answer requests.
+    pub fn workers(&self) -> u32 {
+        let processors =
+            || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        self.workers.unwrap_or_else(processors)
+    }
+
+    /// The options of `self` that a running agent can't take over from `new`.
+    pub fn kept_in_spite_of(&self, new: &Self) -> Vec<&'static str> {
+        let mut kept = Vec::new();
+        macro_rules! stays {
+            ($($field:ident)*) => {
+                $(if self.$field != new.$field { kept.push(stringify!($field)); })*
+            };
+        }
+        stays!(listen synthetic charts contexts start_at speed allocator memory_limit keep workers);
+        stays!(queue log max_connections max_header header_seconds write_seconds drain_seconds);
+        stays!(request_memory log_requests);
+        kept
+    }
+
+    /// `self`, with what a running agent can take over from `new`.
+    #[must_use]
+    pub fn taking_over(&self, new: &Self) -> Self {
+        Self {
+            title: new.title.clone(),
+            max_points: new.max_points,
+            max_sessions: new.max_sessions,
+            session_minutes: new.session_minutes,
+            ..self.clone()
+        }
+    }
+}
+
+/// Why there is nothing to do, or not what was asked for.
+#[derive(Debug)]
+pub enum ReadError {
+    /// Help or the version was asked for: this is it.
+    Asked(String),
+    /// The command line makes no sense.
+    Usage(String),
+    /// The file can't be read, or makes no sense.
+    File(FileError),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(text) => f.write_str(text),
+            Self::Usage(line) => f.write_str(line),
+            Self::File(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<FileError> for ReadError {
+    fn from(error: FileError) -> Self {
+        Self::File(error)
+    }
+}
+
+/// Reads the command line, and the file that it names.
+///
+/// # Errors
+/// What is wrong, in one line with its remedy.
+pub fn read(line: &[OsString]) -> Result<CommandLine, ReadError> {
+    let alone = parse(line).map_err(usage)?;
+    let Some(path) = alone.serve.config.as_ref().filter(|_| alone.command.is_none()) else {
+        return check(alone);
+    };
+    let from_file = file::options(path)?;
+    let program = line.first().cloned().unwrap_or_else(|| "allotment-agent".into());
+    let with = |rest: &[OsString]| {
+        let both: Vec<_> = [program.clone()]
+            .into_iter()
+            .chain(from_file.clone())
+            .chain(rest.iter().cloned())
+            .collect();
+        parse(&both)
+    };
+    // First alone, so that what the file has wrong is said to be the file's.
+    with(&[]).map_err(|error| FileError::value(path, in_one_line(&error.render().to_string())))?;
+    check(with(line.get(1..).unwrap_or_default()).map_err(usage)?)
+}
+
+/// What no single option can say.
+fn check(line: CommandLine) -> Result<CommandLine, ReadError> {
+    let serve = &line.serve;
+    if serve.allocator == AllocatorChoice::Malloc && serve.memory_limit.is_some() {
+        return Err(ReadError::Usage(
+            "malloc knows no limit: leave --memory-limit out, or --allocator malloc".to_owned(),
+        ));
+    }
+    if let Some(limit) = serve.memory_limit
+        && limit.0 < LEAST_MEMORY
+    {
+        return Err(ReadError::Usage(format!(
+            "a --memory-limit of {} bytes leaves no room for anything: give 4MiB at least",
+            limit.0
+        )));
+    }
+    Ok(line)
+}
+
+/// The least that `--memory-limit` may be.
+const LEAST_MEMORY: u64 = 4 << 20;
+
+fn parse(line: &[OsString]) -> Result<CommandLine, clap::Error> {
+    let matches = CommandLine::command().try_get_matches_from(line)?;
+    CommandLine::from_arg_matches(&matches)
+}
+
+fn usage(error: clap::Error) -> ReadError {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            ReadError::Asked(error.render().to_string())
+        }
+        _ => ReadError::Usage(
+            in_one_line(&error.render().to_string()) + "; see 'allotment-agent --help'",
+        ),
+    }
+}
+
+/// The first paragraph of clap's error, and a tip if there is one.
+fn in_one_line(error: &str) -> String {
+    let mut paragraphs = error.split("\n\n");
+    let first = paragraphs.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let mut line = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    for tip in paragraphs.filter_map(|paragraph| paragraph.trim().strip_prefix("tip: ")) {
+        line += "; ";
+        line += tip.lines().next().unwrap_or_default();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(arguments: &[&str]) -> Result<CommandLine, ReadError> {
+        let line: Vec<OsString> =
+            ["allotment-agent"].iter().chain(arguments).map(OsString::from).collect();
+        read(&line)
+    }
+
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("allotment-agent-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn the_file_says_what_options_say_and_the_command_line_wins() {
+        let path = file(
+            "both.toml",
+            "max-points = 77\nsynthetic = 1000\ntitle = 'from the file'\nmemory-limit = '64MiB'\n",
+        );
+        let path_text = path.to_str().unwrap();
+        let both = line(&["--config", path_text, "--title", "from the line"]).unwrap().serve;
+        assert_eq!((both.max_points, both.synthetic), (77, Some(1000)));
+        assert_eq!(both.title, "from the line");
+        assert_eq!(both.memory_limit, Some(Bytes(64 << 20)));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_the_file_has_wrong_names_the_file_and_the_key() {
+        for (text, expected) in [
+            ("max-pints = 3\n", "max-pints"),
+            ("max-points = 'many'\n", "max-points"),
+            ("max-points = 0\n", "max-points"),
+            ("max-points = [1]\n", "max-points"),
+            ("[section]\nx = 1\n", "section"),
+            ("config = 'other.toml'\n", "config"),
+            ("max-points = \n", "line 1"),
+            ("test-pages = 1\n", "test-pages"),
+            ("no-such-thing = false\n", "no-such-thing"),
+        ] {
+            let path = file("wrong.toml", text);
+            let error = line(&["--config", path.to_str().unwrap()]).unwrap_err();
+            let message = error.to_string();
+            assert!(matches!(error, ReadError::File(_)), "{text}: {message}");
+            assert!(message.contains("wrong.toml") && message.contains(expected), "{message}");
+            assert!(!message.trim_end().contains('\n'), "{message}");
+            std::fs::remove_file(path).unwrap();
+        }
+        let message = line(&["--config", "/no/such/file"]).unwrap_err().to_string();
+        assert!(message.contains("/no/such/file"), "{message}");
+    }
+
+    #[test]
+    fn what_the_line_has_wrong_fits_in_one_line() {
+        for bad in [
+            &["--listen", "nowhere"][..],
+            &["--workers", "0"],
+            &["--memory-limit", "12XB"],
+            &["--memory-limit", "1KiB"],
+            &["--memory-limit", "1GiB", "--allocator", "malloc"],
+            &["--allocator", "jemalloc"],
+            &["--charts", "3"],
+            &["--keep", "1,2"],
+            &["--start-at", "yesterday"],
+            &["--speed", "fast"],
+            &["--max-points", "0"],
+            &["load"],
+            &["load", "not a url"],
+            &["--listen", "127.0.0.1:1", "load", "http://a/"],
+        ] {
+            let error = line(bad).unwrap_err();
+            let message = error.to_string();
+            assert!(matches!(error, ReadError::Usage(_)), "{bad:?}: {message}");
+            assert!(!message.contains('\n') && message.len() > 10, "{message}");
+        }
+        assert!(matches!(line(&["--help"]), Err(ReadError::Asked(_))));
+    }
+
+    #[test]
+    fn what_a_running_agent_can_take_over_is_known() {
+        let old = line(&[]).unwrap().serve;
+        let new = line(&["--max-points", "5", "--workers", "7", "--title", "x"]).unwrap().serve;
+        assert_eq!(old.kept_in_spite_of(&new), ["workers"]);
+        let taken = old.taking_over(&new);
+        assert_eq!((taken.max_points, taken.workers, &*taken.title), (5, None, "x"));
+    }
+}

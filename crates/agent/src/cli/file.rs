@@ -1,0 +1,109 @@
+//! The file of `--config`: its keys as options.
+
+use clap::CommandFactory;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+use toml::{Table, Value};
+
+/// The most bytes of a file: nobody writes more options.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Why a file can't be used.
+#[derive(Debug)]
+pub struct FileError {
+    path: PathBuf,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Read(io::Error),
+    TooLong,
+    Syntax(String),
+    Shape(String),
+    Config,
+    Value(String),
+}
+
+impl FileError {
+    /// A value that an option does not take.
+    pub(super) fn value(path: &Path, message: String) -> Self {
+        Self { path: path.to_owned(), cause: Cause::Value(message) }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.cause {
+            Cause::Read(error) => {
+                write!(f, "{error}; give the path of a readable file to --config")
+            }
+            Cause::TooLong => {
+                write!(f, "longer than {MOST_BYTES} bytes: this is no file of options")
+            }
+            Cause::Syntax(error) => {
+                write!(f, "{error}; write one option a line, as max-points = 1000")
+            }
+            Cause::Shape(key) => {
+                write!(f, "'{key}' is a list or a section: give a text, a number, or true")
+            }
+            Cause::Config => f.write_str("'config' is for the command line alone"),
+            Cause::Value(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// The file's keys, as options of a command line.
+pub(super) fn options(path: &Path) -> Result<Vec<OsString>, FileError> {
+    let failed = |cause| FileError { path: path.to_owned(), cause };
+    let text = read(path).map_err(failed)?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        failed(Cause::Syntax(format!("line {line}: {}", error.message().replace('\n', ", "))))
+    })?;
+    let mut options = Vec::new();
+    for (key, value) in table {
+        if key == "config" {
+            return Err(failed(Cause::Config));
+        }
+        let value = match value {
+            Value::String(text) => text,
+            Value::Integer(number) => number.to_string(),
+            Value::Float(number) => number.to_string(),
+            Value::Datetime(time) => time.to_string(),
+            Value::Boolean(true) => {
+                options.push(format!("--{key}").into());
+                continue;
+            }
+            // What is not wanted must be known, too.
+            Value::Boolean(false) if is_option(&key) => continue,
+            Value::Boolean(false) => {
+                return Err(failed(Cause::Value(format!("there is no option '{key}'"))));
+            }
+            Value::Array(_) | Value::Table(_) => return Err(failed(Cause::Shape(key))),
+        };
+        options.push(format!("--{key}={value}").into());
+    }
+    Ok(options)
+}
+
+fn is_option(key: &str) -> bool {
+    let command = super::CommandLine::command();
+    command.get_arguments().any(|argument| argument.get_long() == Some(key))
+}
+
+fn read(path: &Path) -> Result<String, Cause> {
+    let about = std::fs::metadata(path).map_err(Cause::Read)?;
+    if !about.is_file() {
+        // A pipe could keep us waiting for ever.
+        return Err(Cause::Read(io::Error::other("this is no file")));
+    }
+    if about.len() > MOST_BYTES {
+        return Err(Cause::TooLong);
+    }
+    std::fs::read_to_string(path).map_err(Cause::Read)
+}

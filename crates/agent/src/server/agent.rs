@@ -1,0 +1,276 @@
+//! The agent's life: initialise, serve, read the configuration again when told to, drain, end.
+
+use super::application::{ToWorkers, Workers};
+use super::files;
+use super::front::{self, Ask, Limits};
+use super::handler::handle;
+use super::objects::{Counts, Objects};
+use super::reply::Reply;
+use crate::cli::{self, AllocatorChoice, ServeArguments};
+use crate::clock::{Clock, Speed};
+use crate::collect::synthetic::Shape;
+use crate::collect::{self, Collecting, Sources};
+use crate::configuration::{Generation, seal};
+use crate::log::Log;
+use crate::memory::{Malloc, Memory, Slabs};
+use crate::store::{Retention, Store, Writer};
+use allotment::phases::{Initialiser, Running, Shared, WhenFull};
+use allotment::{Arena, Budget, LocalPool};
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::LocalSet;
+
+/// Why the agent could not begin, or did not end well.
+#[derive(Debug)]
+pub enum Failure {
+    /// It can't listen there.
+    Listen(SocketAddr, io::Error),
+    /// Workers were still in a call when the time to drain was over.
+    Stuck(String),
+    /// Anything else that it needs, and what that is.
+    Begin(&'static str, Box<dyn Error + Send + Sync>),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => write!(
+                f,
+                "can't listen on {address}: {error}; give --listen an address of this machine and a free port"
+            ),
+            Self::Stuck(workers) => write!(f, "ended with requests unanswered: {workers}"),
+            Self::Begin(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl Error for Failure {}
+
+fn begin<E: Into<Box<dyn Error + Send + Sync>>>(what: &'static str) -> impl Fn(E) -> Failure {
+    move |error| Failure::Begin(what, error.into())
+}
+
+/// Serves until a signal ends it. `line` is the command line, which is read again with the file.
+///
+/// # Errors
+/// When it can't begin, or when requests were left unanswered at its end.
+pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), Failure> {
+    match arguments.allocator {
+        AllocatorChoice::Allotment => serve_with::<Slabs>(arguments, line),
+        AllocatorChoice::Malloc => serve_with::<Malloc>(arguments, line),
+    }
+}
+
+fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Result<(), Failure> {
+    let log = Arc::new(match &arguments.log {
+        None => Log::stderr(),
+        Some(path) => Log::open(path).map_err(begin("no log"))?,
+    });
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let limit = arguments.memory_limit.map(|limit| Budget::new(bytes(limit.0)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(begin("no event loop"))?;
+    let listener = runtime
+        .block_on(TcpListener::bind(arguments.listen))
+        .map_err(|error| Failure::Listen(arguments.listen, error))?;
+    let address = listener.local_addr().map_err(begin("no address"))?;
+
+    let memory = Arc::new(M::new(limit.as_ref()).map_err(begin("no memory"))?);
+    let (store, writer) = Store::new(memory, Retention(arguments.keep.0));
+    let collector = collector(writer, arguments, &log)?;
+    let objects = Objects {
+        store,
+        sessions: Shared::default(),
+        contexts: Shared::default(),
+        counts: Arc::new(Counts::default()),
+        collecting: Arc::clone(collector.figures()),
+        log: Arc::clone(&log),
+        limit: limit.clone(),
+        began: Instant::now(),
+    };
+    let running = workers::<M>(arguments, objects, limit)?;
+    running.shared().counts.configurations.set(running.generation());
+
+    log.info(format_args!(
+        "listening on http://{address}/ with {} workers on {}",
+        arguments.workers(),
+        M::NAME
+    ));
+    // Whoever started us may wait for this line; nobody need read it.
+    let _ = writeln!(io::stdout(), "listening on http://{address}/")
+        .and_then(|()| io::stdout().flush());
+
+    let limits = limits(arguments, files::raise_limit());
+    let drained = LocalSet::new()
+        .block_on(&runtime, serve_signalled(listener, running.handle(), limits, arguments, line))?;
+    let unanswered = drained.abandoned;
+    if let Err(error) = collector.stop() {
+        log.error(format_args!("{error}"));
+    }
+    end(running, arguments, &log)?;
+    log.info(format_args!("ended after {} requests", drained.figures.answered));
+    match unanswered {
+        0 => Ok(()),
+        connections => Err(Failure::Stuck(format!("{connections} connections were still open"))),
+    }
+}
+
+/// Collects this machine's counters, and what is computed; of simulated time, that alone.
+fn collector<M: Memory>(
+    writer: Writer<M>,
+    arguments: &ServeArguments,
+    log: &Arc<Log>,
+) -> Result<Collecting, Failure> {
+    let ServeArguments { start_at, speed, synthetic, charts, contexts, .. } = arguments;
+    let clock = match (start_at, speed) {
+        (None, None) => Clock::real(),
+        (start, speed) => Clock::simulated(
+            start.unwrap_or_else(|| Clock::real().now()),
+            speed.unwrap_or(Speed::Times(1.0)),
+        ),
+    };
+    let synthetic = synthetic.map(|metrics| Shape::new(metrics, *charts, *contexts)).transpose();
+    let synthetic = synthetic.map_err(begin("no such metrics"))?;
+    let sources = Sources { machine: !clock.is_simulated(), synthetic };
+    collect::start(writer, sources, Arc::new(clock), Arc::clone(log)).map_err(begin("no metrics"))
+}
+
+fn limits(arguments: &ServeArguments, files: u64) -> Limits {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    Limits {
+        connections: files::connections_within(files, arguments.max_connections as usize),
+        header_bytes: usize::try_from(arguments.max_header.0).unwrap_or(usize::MAX),
+        header_time: seconds(arguments.header_seconds),
+        write_time: seconds(arguments.write_seconds),
+        drain: seconds(arguments.drain_seconds),
+        ..Limits::default()
+    }
+}
+
+/// The workers, each with its pool and arena before the first request.
+fn workers<M: Memory>(
+    arguments: &ServeArguments,
+    objects: Objects<M>,
+    limit: Option<Budget>,
+) -> Result<Running<Generation, Objects<M>, Ask, Reply>, Failure> {
+    const RESERVED: usize = 256 << 10;
+    let generation = seal(arguments).map_err(begin("no memory for the configuration"))?;
+    let plain = arguments.allocator == AllocatorChoice::Malloc;
+    let most = usize::try_from(arguments.request_memory.0).unwrap_or(usize::MAX);
+    let of_pools = limit.clone();
+    Initialiser::new("agent")
+        .workers(arguments.workers() as usize)
+        .queue(arguments.queue as usize)
+        .when_full(WhenFull::Refuse)
+        .pool(move |worker| {
+            let pool = LocalPool::builder().name(worker);
+            match &of_pools {
+                // A pool that holds nothing leaves all to malloc.
+                _ if plain => pool.maximum(0),
+                None => pool.reserved(RESERVED),
+                Some(limit) => pool.reserved(RESERVED).budget(limit),
+            }
+        })
+        .arena(move |worker| {
+            let request = match &limit {
+                None => Budget::new(most),
+                Some(all) => all.child(most),
+            };
+            let arena = Arena::builder().name(worker).budget(&request);
+            if plain { arena } else { arena.hint(RESERVED) }
+        })
+        .objects(generation, objects)
+        .start(handle::<M>)
+        .map_err(begin("no workers"))
+}
+
+/// Serves until SIGTERM or SIGINT, and reads the configuration again at SIGHUP.
+async fn serve_signalled<M: Memory>(
+    listener: TcpListener,
+    workers: Workers<M>,
+    limits: Limits,
+    arguments: &ServeArguments,
+    line: &[OsString],
+) -> Result<front::Drained, Failure> {
+    let on = |kind| signal(kind).map_err(begin("no signals"));
+    let (mut terminate, mut interrupt) =
+        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    let hangup = on(SignalKind::hangup())?;
+    let log = Arc::clone(&workers.shared().log);
+    let stop = async {
+        let which = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        log.info(format_args!("{which}: answering what was accepted"));
+    };
+    let application = ToWorkers::new(workers.clone(), arguments.queue as usize);
+    tokio::select! {
+        drained = front::serve(listener, application, limits, stop) => Ok(drained),
+        () = reconfigure(hangup, workers, arguments.clone(), line) => unreachable!("it never ends"),
+    }
+}
+
+/// Publishes the file's new content at each SIGHUP. A file that is broken changes nothing.
+async fn reconfigure<M: Memory>(
+    mut hangup: Signal,
+    workers: Workers<M>,
+    mut arguments: ServeArguments,
+    line: &[OsString],
+) {
+    let Objects { log, counts, .. } = workers.shared();
+    while hangup.recv().await.is_some() {
+        if let Err(error) = log.reopen() {
+            log.error(format_args!("SIGHUP: {error}"));
+        }
+        let read = cli::read(line).map_err(|error| error.to_string());
+        let sealed = read.and_then(|read| {
+            let kept = arguments.kept_in_spite_of(&read.serve);
+            let taken = arguments.taking_over(&read.serve);
+            seal(&taken).map(|sealed| (kept, taken, sealed)).map_err(|error| error.to_string())
+        });
+        match sealed {
+            Ok((kept, taken, sealed)) => {
+                let generation = workers.publish(sealed);
+                arguments = taken;
+                counts.configurations.set(generation);
+                log.info(format_args!("SIGHUP: configuration {generation} is in force"));
+                if !kept.is_empty() {
+                    let kept = kept.join(", ").replace('_', "-");
+                    log.warning(format_args!("SIGHUP: these need a new start: {kept}"));
+                }
+            }
+            Err(error) => {
+                counts.broken_configurations.add();
+                log.error(format_args!("SIGHUP: the configuration stays as it is: {error}"));
+            }
+        }
+    }
+    // Without more signals of this kind, nothing is left to do here.
+    std::future::pending::<()>().await;
+}
+
+fn end<M: Memory>(
+    running: Running<Generation, Objects<M>, Ask, Reply>,
+    arguments: &ServeArguments,
+    log: &Log,
+) -> Result<(), Failure> {
+    match running.stop(Duration::from_secs(arguments.drain_seconds.into())) {
+        Ok(_stopped) => Ok(()),
+        Err(stuck) => {
+            let message = stuck.to_string();
+            log.error(format_args!("{message}"));
+            drop(stuck.abandon());
+            Err(Failure::Stuck(message))
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! What a worker does with a request.
+
+use super::allocators;
+use super::front::Ask;
+use super::objects::Objects;
+use super::problem::Problem;
+use super::prometheus;
+use super::reply::{JSON, Reply};
+use crate::configuration::{Configuration, Generation};
+use crate::memory::{Memory, RequestMemory};
+use crate::page;
+use crate::query::answer::answer;
+use crate::query::json::{OutOfMemory, Writer};
+use crate::query::parameters::{ParameterError, Question, once, pairs};
+use crate::sessions::{Session, SessionKey, Theme};
+use allocator_api2::alloc::Allocator;
+use allocator_api2::vec::Vec as VecIn;
+use allotment::phases::Context;
+use bytes::Bytes;
+use hyper::Method;
+use hyper::header::{self, HeaderName, HeaderValue};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What a worker has for a request.
+pub type Worker<'w, M> = Context<'w, Generation, Objects<M>>;
+
+const READ: &str = "GET, HEAD";
+const READ_AND_WRITE: &str = "GET, HEAD, POST";
+const FIRST_BYTES: usize = 2048;
+
+/// Answers a request, whatever it is.
+pub fn handle<M: Memory>(worker: &mut Worker<'_, M>, ask: Ask) -> Reply {
+    let Objects { counts, log, .. } = worker.shared();
+    if configuration(worker).log_requests {
+        log.info(format_args!("{} {}", ask.method, ask.uri));
+    }
+    match route(worker, &ask) {
+        Ok(reply) => {
+            counts.answered.add();
+            reply
+        }
+        Err(problem) => {
+            match problem {
+                Problem::Memory { .. } => counts.out_of_memory.add(),
+                _ => counts.refused.add(),
+            }
+            Reply::problem(&problem)
+        }
+    }
+}
+
+fn route<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
+    let path = ask.uri.path();
+    let query = ask.uri.query().unwrap_or_default();
+    let read = || method(ask, &[Method::GET, Method::HEAD], READ);
+    match path {
+        "/" => read().and_then(|()| page(worker, ask)),
+        "/metrics" => {
+            read().and_then(|()| without_parameters(query)).and_then(|()| metrics(worker))
+        }
+        "/api/v1/info" => {
+            read().and_then(|()| without_parameters(query)).and_then(|()| info(worker))
+        }
+        "/api/v1/contexts" => {
+            read().and_then(|()| without_parameters(query)).and_then(|()| contexts(worker, ask))
+        }
+        "/api/v1/query" => read().and_then(|()| points(worker, ask, query)),
+        "/api/v1/allocators" => {
+            read().and_then(|()| without_parameters(query)).and_then(|()| allocators_page(worker))
+        }
+        "/api/v1/session" => {
+            method(ask, &[Method::GET, Method::HEAD, Method::POST], READ_AND_WRITE)
+                .and_then(|()| session(worker, ask, query))
+        }
+        "/test/panic" if configuration(worker).test_pages => panic!("asked for by a test"),
+        "/test/sleep" if configuration(worker).test_pages => {
+            let milliseconds = query.parse().unwrap_or(100);
+            std::thread::sleep(Duration::from_millis(milliseconds));
+            Ok(Reply::new(JSON, Bytes::from_static(b"{}\n")))
+        }
+        _ => Err(Problem::UnknownPath(path.to_owned())),
+    }
+}
+
+fn configuration<'w, M: Memory>(worker: &Worker<'w, M>) -> &'w Configuration<'w> {
+    worker.read_only().get()
+}
+
+fn method(ask: &Ask, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
+    if allowed.contains(&ask.method) {
+        return Ok(());
+    }
+    Err(Problem::Method { used: ask.method.to_string(), allowed: named })
+}
+
+fn without_parameters(query: &str) -> Result<(), Problem> {
+    match pairs(query)?.next() {
+        None => Ok(()),
+        Some((name, _)) => Err(ParameterError::Unknown(name.into_owned(), "none").into()),
+    }
+}
+
+/// Renders in the request's memory, which the reply takes away with it.
+fn rendered<M: Memory>(
+    worker: &mut Worker<'_, M>,
+    content_type: &'static str,
+    render: impl for<'r> FnOnce(
+        &'r M::Request,
+    ) -> Result<
+        VecIn<u8, <M::Request as RequestMemory>::Handle<'r>>,
+        OutOfMemory,
+    >,
+) -> Result<Reply, Problem> {
+    let configuration = configuration(worker);
+    let limits = (configuration.request_memory, configuration.memory_limit);
+    let memory = M::request(|| worker.take_arena());
+    let reply = memory
+        .render(render)
+        .map_err(|OutOfMemory| Problem::Memory { request: limits.0, all: limits.1 })?;
+    Ok(Reply::new(content_type, Bytes::from_owner(reply)))
+}
+
+/// The moment that a query calls now: that of the newest second that all charts have.
+fn now<M: Memory>(worker: &Worker<'_, M>) -> i64 {
+    match worker.shared().store.newest() {
+        0 => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX / 2)
+        }
+        newest => i64::from(newest) + 1,
+    }
+}
+
+fn points<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask, query: &str) -> Result<Reply, Problem> {
+    let question = Question::parse(query, now(worker), configuration(worker).most_points)?;
+    note_visit(worker, ask);
+    let store = &worker.shared().store;
+    let newest = store.newest();
+    let structure = store.structure();
+    let context = structure
+        .context(&question.context)
+        .ok_or_else(|| Problem::UnknownContext(question.context.clone().into_owned()))?;
+    rendered(worker, JSON, |request| {
+        if <M::Request as RequestMemory>::FREED_TOGETHER {
+            answer::<M, _, true>(context, &question, newest, request.handle())
+        } else {
+            answer::<M, _, false>(context, &question, newest, request.handle())
+        }
+    })
+}
+
+/// The list is rendered once, and again when a chart has appeared or gone.
+fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
+    note_visit(worker, ask);
+    let shared = worker.shared();
+    let generation = shared.store.generation();
+    let known = shared.contexts.with(|list| {
+        (list.generation.is_some_and(|listed| listed >= generation)).then(|| list.reply.clone())
+    });
+    if let Some(reply) = known {
+        return Ok(Reply::new(JSON, reply));
+    }
+    let structure = shared.store.structure();
+    let reply = rendered(worker, JSON, |request| {
+        let mut json = Writer::new(request.handle(), FIRST_BYTES)?;
+        json.raw("{\"generation\":")?;
+        json.whole(structure.generation())?;
+        json.raw(",\"contexts\":[")?;
+        for (index, context) in structure.contexts().enumerate() {
+            json.raw(if index == 0 { "\n" } else { ",\n" })?;
+            json.raw("{\"name\":")?;
+            json.string(context.name())?;
+            json.raw(",\"title\":")?;
+            json.string(context.title())?;
+            json.raw(",\"units\":")?;
+            json.string(context.units())?;
+            json.raw(",\"charts\":")?;
+            json.whole(context.charts().len() as u64)?;
+            let dimensions: usize =
+                context.charts().iter().map(|chart| chart.dimensions().len()).sum();
+            json.raw(",\"dimensions\":")?;
+            json.whole(dimensions as u64)?;
+            json.raw("}")?;
+        }
+        json.raw("\n]}\n")?;
+        Ok(json.into_bytes())
+    })?;
+    shared.counts.contexts_listed.add();
+    shared.contexts.with(|list| {
+        if list.generation.is_none_or(|listed| listed < structure.generation()) {
+            // A copy, as the reply's memory goes with the reply.
+            let reply = Bytes::copy_from_slice(&reply.body);
+            (list.generation, list.reply) = (Some(structure.generation()), reply);
+        }
+    });
+    Ok(reply)
+}
+
+fn info<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+    let (shared, configuration) = (worker.shared(), configuration(worker));
+    let structure = shared.store.structure();
+    let (mut charts, mut metrics) = (0u64, 0u64);
+    for chart in structure.charts() {
+        charts += 1;
+        metrics += chart.dimensions().len() as u64;
+    }
+    let sessions = shared.sessions.with(|list| (list.len(), list.begun(), list.dropped()));
+    let collecting = &shared.collecting;
+    let micros =
+        |time: Duration| Member::Whole(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    let counts = &shared.counts;
+    let mut members: Vec<(&str, Member<'_>)> = vec![
+        ("name", Member::Text("allotment-agent")),
+        ("version", Member::Text(env!("CARGO_PKG_VERSION"))),
+        ("title", Member::Text(configuration.title)),
+        ("allocator", Member::Text(configuration.allocator)),
+        ("running_seconds", Member::Whole(shared.began.elapsed().as_secs())),
+        ("newest_second", Member::Whole(u64::from(shared.store.newest()))),
+        ("contexts", Member::Whole(structure.contexts().len() as u64)),
+        ("charts", Member::Whole(charts)),
+        ("metrics", Member::Whole(metrics)),
+        ("structure_generation", Member::Whole(structure.generation())),
+        ("configuration_generation", Member::Whole(counts.configurations.get())),
+        ("broken_configurations", Member::Whole(counts.broken_configurations.get())),
+        ("workers", Member::Whole(u64::from(configuration.workers))),
+        ("queue", Member::Whole(u64::from(configuration.queue))),
+        ("max_points", Member::Whole(u64::from(configuration.most_points))),
+        ("ticks", Member::Whole(collecting.ticks())),
+        ("ticks_missed", Member::Whole(collecting.ticks_missed())),
+        ("last_tick_us", micros(collecting.last())),
+        ("longest_tick_us", micros(collecting.longest())),
+        ("answered", Member::Whole(counts.answered.get())),
+        ("refused", Member::Whole(counts.refused.get())),
+        ("busy", Member::Whole(counts.busy.get())),
+        ("out_of_memory", Member::Whole(counts.out_of_memory.get())),
+        ("panicked", Member::Whole(counts.panicked.get())),
+        ("contexts_listed", Member::Whole(counts.contexts_listed.get())),
+        ("connections", Member::Whole(counts.connections.get())),
+        ("connections_accepted", Member::Whole(counts.accepted.get())),
+        ("connections_evicted", Member::Whole(counts.evicted.get())),
+        ("sessions", Member::Whole(sessions.0 as u64)),
+        ("sessions_begun", Member::Whole(sessions.1)),
+        ("sessions_dropped", Member::Whole(sessions.2)),
+        ("request_memory", Member::Whole(configuration.request_memory)),
+    ];
+    if let Some(limit) = &shared.limit {
+        members.push(("memory_limit", Member::Whole(limit.cap() as u64)));
+        members.push(("memory_used", Member::Whole(limit.used() as u64)));
+    }
+    object(worker, &members)
+}
+
+/// A member of a flat JSON object.
+#[derive(Clone, Copy)]
+enum Member<'t> {
+    Text(&'t str),
+    Whole(u64),
+}
+
+fn object<M: Memory>(
+    worker: &mut Worker<'_, M>,
+    members: &[(&str, Member<'_>)],
+) -> Result<Reply, Problem> {
+    rendered(worker, JSON, |request| {
+        let mut json = Writer::new(request.handle(), FIRST_BYTES)?;
+        for (index, (name, member)) in members.iter().enumerate() {
+            json.raw(if index == 0 { "{" } else { "," })?;
+            json.key(name)?;
+            match member {
+                Member::Text(text) => json.string(text)?,
+                Member::Whole(number) => json.whole(*number)?,
+            }
+        }
+        json.raw("}\n")?;
+        Ok(json.into_bytes())
+    })
+}
+
+fn metrics<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+    let shared = worker.shared();
+    rendered(worker, prometheus::CONTENT_TYPE, |request| {
+        in_memory(prometheus::render, shared, request.handle())
+    })
+}
+
+fn allocators_page<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+    let shared = worker.shared();
+    rendered(worker, JSON, |request| in_memory(allocators::render, shared, request.handle()))
+}
+
+fn in_memory<M: Memory, A: Allocator + Copy>(
+    render: impl FnOnce(&mut Writer<A>, &Objects<M>) -> Result<(), OutOfMemory>,
+    shared: &Objects<M>,
+    memory: A,
+) -> Result<VecIn<u8, A>, OutOfMemory> {
+    let mut text = Writer::new(memory, FIRST_BYTES)?;
+    render(&mut text, shared)?;
+    Ok(text.into_bytes())
+}
+
+fn page<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
+    let visit = find_or_begin_session(worker, ask);
+    let mut reply = Reply::new(page::CONTENT_TYPE, Bytes::from_static(page::PAGE.as_bytes()));
+    reply.fields.extend(page::FIELDS.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    reply.fields.extend(visit.and_then(|visit| visit.cookie));
+    Ok(reply)
+}
+
+fn key_of(ask: &Ask) -> Option<SessionKey> {
+    SessionKey::of_cookies(ask.cookies.as_ref()?.to_str().ok()?)
+}
+
+/// A request of a known user.
+fn note_visit<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) {
+    if let Some(key) = key_of(ask) {
+        let limits = configuration(worker).sessions();
+        worker.shared().sessions.with(|list| {
+            let _ = list.visit(key, Instant::now(), limits);
+        });
+    }
+}
+
+/// A user's session.
+struct Visit {
+    key: SessionKey,
+    session: Session,
+    /// The field that tells his browser of it.
+    cookie: Option<(HeaderName, HeaderValue)>,
+}
+
+/// The user's session, or a new one. Without random bytes there are no new sessions, and everything else goes on.
+fn find_or_begin_session<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) -> Option<Visit> {
+    let limits = configuration(worker).sessions();
+    let now = Instant::now();
+    let sessions = &worker.shared().sessions;
+    let found = key_of(ask).and_then(|key| {
+        sessions.with(|list| list.visit(key, now, limits).map(|session| (key, *session)))
+    });
+    let (key, session) = found.or_else(|| {
+        let key = SessionKey::random()?;
+        Some((key, sessions.with(|list| *list.begin(key, now, limits))))
+    })?;
+    // Also for one that was found: the browser's expiry moves as ours does.
+    let cookie = HeaderValue::from_str(&key.set_cookie(limits.expiry)).ok();
+    Some(Visit { key, session, cookie: cookie.map(|value| (header::SET_COOKIE, value)) })
+}
+
+fn session<M: Memory>(
+    worker: &mut Worker<'_, M>,
+    ask: &Ask,
+    query: &str,
+) -> Result<Reply, Problem> {
+    let mut theme = None;
+    for (name, value) in pairs(query)? {
+        if ask.method != Method::POST || name != "theme" {
+            return Err(ParameterError::Unknown(name.into_owned(), "theme, with POST").into());
+        }
+        let chosen = Theme::of_word(&value).ok_or_else(|| {
+            ParameterError::NoSuchWord("theme", "auto, light, dark", value.into_owned())
+        })?;
+        once(&mut theme, "theme", chosen)?;
+    }
+    if ask.method == Method::POST && theme.is_none() {
+        return Err(ParameterError::Missing("theme").into());
+    }
+    let Some(Visit { key, mut session, cookie }) = find_or_begin_session(worker, ask) else {
+        return object(worker, &[("theme", Member::Text(Theme::default().word()))]);
+    };
+    if let Some(theme) = theme {
+        session.theme = theme;
+        worker.shared().sessions.with(|list| list.set_theme(key, theme));
+    }
+    let mut reply = object(
+        worker,
+        &[
+            ("theme", Member::Text(session.theme.word())),
+            ("visits", Member::Whole(session.visits)),
+            ("since_seconds", Member::Whole(session.since.elapsed().as_secs())),
+        ],
+    )?;
+    reply.fields.extend(cookie);
+    Ok(reply)
+}

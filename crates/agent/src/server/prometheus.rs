@@ -1,0 +1,169 @@
+//! `/metrics`: the allocators' statistics by name, and the agent's own counters, as Prometheus reads them.
+
+use super::allocators::{Row, rows};
+use super::objects::Objects;
+use crate::memory::Memory;
+use crate::query::json::{OutOfMemory, Writer};
+use allocator_api2::alloc::Allocator;
+use std::time::Duration;
+
+/// The text format.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+type Column = (&'static str, &'static str, fn(&Row) -> u64);
+
+const COLUMNS: [Column; 5] = [
+    ("allotment_allocators", "Living allocators of this name.", |row| row.allocators),
+    ("allotment_live_objects", "Objects in use.", |row| row.live_objects),
+    ("allotment_live_bytes", "Bytes of objects in use.", |row| row.live_bytes),
+    ("allotment_held_bytes", "Bytes that the allocators hold.", |row| row.held_bytes),
+    // Of living allocators, so it may fall when one ends.
+    ("allotment_source_calls", "Calls to the system for memory, of living allocators.", |row| {
+        row.source_calls
+    }),
+];
+
+/// Writes everything.
+pub fn render<M: Memory, A: Allocator + Copy>(
+    text: &mut Writer<A>,
+    objects: &Objects<M>,
+) -> Result<(), OutOfMemory> {
+    let (rows, report) = rows(objects);
+    for (name, help, figure) in COLUMNS {
+        head(text, name, help, "gauge")?;
+        for ((allocator, kind), row) in &rows {
+            text.raw(name)?;
+            text.raw("{name=\"")?;
+            label(text, allocator)?;
+            text.raw("\",kind=\"")?;
+            label(text, kind)?;
+            text.raw("\"} ")?;
+            text.whole(figure(row))?;
+            text.raw("\n")?;
+        }
+    }
+    let (counts, collecting) = (&objects.counts, &objects.collecting);
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let gauges = [
+        (
+            "allotment_recycler_cached_bytes",
+            "Bytes that the recycler keeps warm.",
+            report.recycler_cached_bytes,
+        ),
+        ("allotment_recycler_limit_bytes", "The bound on them.", report.recycler_limit_bytes),
+        ("agent_connections", "Open connections.", counts.connections.get()),
+        ("agent_sessions", "Sessions of users.", objects.sessions.with(|list| list.len() as u64)),
+        ("agent_contexts", "Contexts.", objects.store.structure().contexts().len() as u64),
+        (
+            "agent_newest_second",
+            "The last second that all charts have.",
+            u64::from(objects.store.newest()),
+        ),
+        ("agent_tick_longest_microseconds", "The longest tick.", micros(collecting.longest())),
+        ("agent_tick_last_microseconds", "The last tick.", micros(collecting.last())),
+    ];
+    for (name, help, value) in gauges {
+        one(text, name, help, "gauge", value)?;
+    }
+    let counters = [
+        ("agent_ticks_total", "Seconds collected.", collecting.ticks()),
+        ("agent_ticks_missed_total", "Seconds that were not collected.", collecting.ticks_missed()),
+        ("agent_requests_answered_total", "Requests answered.", counts.answered.get()),
+        (
+            "agent_requests_refused_total",
+            "Requests refused with a status from 400 to 499.",
+            counts.refused.get(),
+        ),
+        (
+            "agent_requests_busy_total",
+            "Requests refused, as the queue was full.",
+            counts.busy.get(),
+        ),
+        (
+            "agent_requests_out_of_memory_total",
+            "Requests refused, as memory was used up.",
+            counts.out_of_memory.get(),
+        ),
+        ("agent_requests_panicked_total", "Requests ended by a defect.", counts.panicked.get()),
+        ("agent_contexts_listed_total", "Contexts were listed anew.", counts.contexts_listed.get()),
+        (
+            "agent_configurations_total",
+            "Generations of the configuration.",
+            counts.configurations.get(),
+        ),
+        ("agent_connections_accepted_total", "Connections taken in.", counts.accepted.get()),
+        (
+            "agent_connections_evicted_total",
+            "Connections that had to make room.",
+            counts.evicted.get(),
+        ),
+    ];
+    for (name, help, value) in counters {
+        one(text, name, help, "counter", value)?;
+    }
+    if let Some(limit) = &objects.limit {
+        one(
+            text,
+            "agent_memory_limit_bytes",
+            "The limit of all memory.",
+            "gauge",
+            limit.cap() as u64,
+        )?;
+        one(text, "agent_memory_used_bytes", "What is used of it.", "gauge", limit.used() as u64)?;
+    }
+    Ok(())
+}
+
+fn head<A: Allocator>(
+    text: &mut Writer<A>,
+    name: &str,
+    help: &str,
+    kind: &str,
+) -> Result<(), OutOfMemory> {
+    for piece in ["# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"] {
+        text.raw(piece)?;
+    }
+    Ok(())
+}
+
+fn one<A: Allocator>(
+    text: &mut Writer<A>,
+    name: &str,
+    help: &str,
+    kind: &str,
+    value: u64,
+) -> Result<(), OutOfMemory> {
+    head(text, name, help, kind)?;
+    text.raw(name)?;
+    text.raw(" ")?;
+    text.whole(value)?;
+    text.raw("\n")
+}
+
+/// A label's value: backslash, quote and line feed are escaped.
+fn label<A: Allocator>(text: &mut Writer<A>, value: &str) -> Result<(), OutOfMemory> {
+    let mut rest = value;
+    while let Some(at) = rest.find(['\\', '"', '\n']) {
+        text.raw(&rest[..at])?;
+        text.raw(match rest.as_bytes()[at] {
+            b'\\' => "\\\\",
+            b'"' => "\\\"",
+            _ => "\\n",
+        })?;
+        rest = &rest[at + 1..];
+    }
+    text.raw(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use allocator_api2::alloc::Global;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut text = Writer::new(Global, 16).unwrap();
+        label(&mut text, "a\"b\\c\nd é").unwrap();
+        assert_eq!(&text.into_bytes()[..], "a\\\"b\\\\c\\nd é".as_bytes());
+    }
+}
