@@ -12,7 +12,6 @@ use super::running::{Running, Server};
 use crate::sealed::{Published, Reading};
 
 /// The last phase: no worker runs, but for those that were abandoned. The objects are there still.
-#[must_use = "a stopped server may be initialised again"]
 pub struct Stopped<R: ReadOnlyShared, S> {
     options: Initialiser,
     generations: Arc<Published<R>>,
