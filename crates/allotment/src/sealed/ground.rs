@@ -14,7 +14,7 @@
 //!    multiple of the segment granule, begins with its `Chunk`, and is registered under the record. The ground lies in
 //!    the oldest; `current` is one of them.
 //! 2. Bytes in `[used, size)` of a chunk belong to no block. Every block lies in `[FIRST, used)` of one chunk, and no
-//!    two overlap.
+//!    two overlap. A chunk whose `used` is `FIRST` has none; in any other none lies below `lowest`.
 //! 3. `charged` is a whole number of pages, at least up to `used`. The sum over the chunks is the record's held bytes,
 //!    and what the budget was charged. Nobody has written behind it since the chunk was taken.
 //! 4. `builder` is the token of a living thread, or 0. While it is a token, that thread alone touches the cells of the
@@ -46,6 +46,8 @@ struct Chunk {
     link: u32,
     /// Its pages may have memory, whether they were touched here or not.
     recycled: bool,
+    /// Where its lowest block begins, if it has one.
+    lowest: Cell<usize>,
     used: Cell<usize>,
     charged: Cell<usize>,
 }
@@ -130,6 +132,7 @@ fn take_chunk(
             align,
             link: taken.link,
             recycled: taken.recycled,
+            lowest: Cell::new(FIRST),
             used: Cell::new(FIRST),
             charged: Cell::new(charged),
         });
@@ -287,6 +290,9 @@ impl Ground {
             return Ok(None);
         }
         self.charge_up_to(header, end)?;
+        if header.used.get() == FIRST {
+            header.lowest.set(start);
+        }
         header.used.set(end);
         // SAFETY: inside the chunk.
         Ok(Some(unsafe { chunk.cast::<u8>().add(start) }))
@@ -371,8 +377,10 @@ impl Ground {
         if let Some(chunk) = self.chunk_that_ends_with(block, size) {
             let start = block.addr().get() - chunk.addr().get();
             // SAFETY: a chunk that the ground holds (invariants 1 and 4).
-            unsafe { chunk.as_ref() }.used.set(start);
-            if start == align_up(FIRST, layout.align()) && chunk != self.current.get() {
+            let header = unsafe { chunk.as_ref() };
+            let is_empty = start == header.lowest.get();
+            header.used.set(if is_empty { FIRST } else { start });
+            if is_empty && chunk != self.current.get() {
                 self.drop_empty(chunk);
             }
         }
