@@ -314,16 +314,22 @@ fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
     let mut synthetic =
         Synthetic::new(&mut writer, Shape::new(30_000, None, None).unwrap()).unwrap();
     let boundary = HOUR + 3600;
-    let calls =
-        || -> u64 { store.memory().buffer_figures().iter().map(|one| one.system_calls).sum() };
-    for at in boundary - 61..boundary {
+    let buffers = || store.memory().buffer_figures();
+    let held = || buffers().iter().map(|one| one.held_bytes).sum::<u64>();
+    let live = || buffers().iter().map(|one| one.live_bytes).sum::<u64>();
+    for at in boundary - 59..boundary {
         synthetic.collect(&mut writer, at);
         writer.end_tick(at);
     }
-    let before = calls();
+    let (held_before, live_before) = (held(), live());
     synthetic.collect(&mut writer, boundary);
-    // Thirty first buffers of seconds are full in any second, too.
-    assert!(calls() - before < 30, "{} calls for 60,000 buffers", calls() - before);
+    let (held_more, live_more) = (held() - held_before, live() - live_before);
+    assert!(live_more > 30_000 * 1024, "60,000 buffers are {live_more} bytes");
+    // Thirty first buffers of seconds are full in any second, too: that is what is taken then.
+    assert!(
+        held_more < live_more / 20,
+        "{held_more} of {live_more} bytes were taken at the boundary"
+    );
     assert_eq!(store.figures().tiers[1].buffers, 30_000);
     assert_eq!(store.figures().tiers[2].buffers, 30_000);
 }
