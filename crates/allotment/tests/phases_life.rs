@@ -86,7 +86,10 @@ fn each_worker_has_its_pool_and_its_arena_before_the_first_request() {
     let expected = ["eager-0", "eager-1", "eager-2"];
     assert_eq!(names, expected.map(|name| [(name, "arena"), (name, "pool")]).concat());
     for (name, kind, held) in held {
-        assert!(held >= if kind == "pool" { 300 << 10 } else { 200 << 10 }, "{name} {kind}: {held}");
+        assert!(
+            held >= if kind == "pool" { 300 << 10 } else { 200 << 10 },
+            "{name} {kind}: {held}"
+        );
     }
     running.stop(FOR_EVER).unwrap();
     assert_eq!(allocators_named("eager"), []);
@@ -268,8 +271,7 @@ fn a_stopped_server_is_initialised_again_with_the_same_or_other_objects_or_all_a
 
     let running = running.stop(FOR_EVER).unwrap().unchanged().start(number).unwrap();
     assert_eq!(ask(&running), Outcome::Done((5, 2)));
-    let running =
-        running.stop(FOR_EVER).unwrap().with_read_only(sealed(7)).start(number).unwrap();
+    let running = running.stop(FOR_EVER).unwrap().with_read_only(sealed(7)).start(number).unwrap();
     assert_eq!(ask(&running), Outcome::Done((7, 3)));
     let again = running.stop(FOR_EVER).unwrap().reinitialise();
     let running = again.objects(sealed(9), Shared::new(0)).start(number).unwrap();

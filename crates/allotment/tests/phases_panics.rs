@@ -99,6 +99,16 @@ fn after_a_panic_pool_and_arena_are_others() {
     assert_eq!((first, before), ((before, 1), first.0), "one pool until the panic");
     assert_ne!(after.0, before);
     assert_eq!(after.1, 1);
+    for _ in 0..50 {
+        let (tell, _told) = mpsc::channel();
+        assert!(matches!(running.submit(Some(tell)).unwrap().wait(), Outcome::Panicked(_)));
+    }
+    running.submit(None).unwrap().wait().done().unwrap();
+    let allocators = allotment::report().allocators.into_iter();
+    let mut kinds: Vec<_> =
+        allocators.filter(|one| one.name == "anew-0").map(|one| one.kind).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["arena", "pool"], "the ones before are gone");
 }
 
 #[test]

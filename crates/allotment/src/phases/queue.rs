@@ -3,7 +3,7 @@
 //! Nobody's code but ours runs under the lock: requests and answers are dropped, and told, without it.
 
 use core::mem;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,7 +89,6 @@ struct State<Q, A> {
     idle: usize,
     /// Submitters that wait for room.
     submitters: usize,
-    stopping: bool,
     /// Workers that take no more requests.
     leaving: usize,
     accepted: u64,
@@ -109,6 +108,8 @@ pub(super) struct Queue<Q, A> {
     /// Of the process's servers; tickets and workers know theirs by it.
     pub server: u64,
     limit: usize,
+    /// Set under the lock, and read there but by those who only want to know.
+    stopping: AtomicBool,
     state: Mutex<State<Q, A>>,
     work: Condvar,
     room: Condvar,
@@ -126,7 +127,6 @@ impl<Q, A> Queue<Q, A> {
             jobs,
             idle: 0,
             submitters: 0,
-            stopping: false,
             leaving: 0,
             accepted: 0,
             refused: 0,
@@ -137,6 +137,7 @@ impl<Q, A> Queue<Q, A> {
         Self {
             server,
             limit,
+            stopping: AtomicBool::new(false),
             state: Mutex::new(state),
             work: Condvar::new(),
             room: Condvar::new(),
@@ -160,7 +161,7 @@ impl<Q, A> Queue<Q, A> {
         let mut state = self.lock();
         let mut end = None;
         let because = loop {
-            if state.stopping {
+            if self.is_stopping() {
                 break RefusedBecause::Stopping;
             }
             let waiting = state.jobs.len();
@@ -190,7 +191,9 @@ impl<Q, A> Queue<Q, A> {
             };
             state.submitters -= 1;
             // The last look comes after the time, not before it: a wake-up is never thrown away.
-            if late && !state.stopping && state.jobs.len() >= self.limit.saturating_add(state.idle)
+            if late
+                && !self.is_stopping()
+                && state.jobs.len() >= self.limit.saturating_add(state.idle)
             {
                 break RefusedBecause::FullFor(time.unwrap_or_default());
             }
@@ -212,7 +215,7 @@ impl<Q, A> Queue<Q, A> {
                 self.wake_submitter(&state);
                 return Some(job);
             }
-            if state.stopping {
+            if self.is_stopping() {
                 return None;
             }
             state.idle += 1;
@@ -230,8 +233,8 @@ impl<Q, A> Queue<Q, A> {
 
     /// No more requests are accepted; workers end when there is none left.
     pub(super) fn stop(&self) {
-        let mut state = self.lock();
-        state.stopping = true;
+        let _state = self.lock();
+        self.stopping.store(true, Ordering::Relaxed);
         self.work.notify_all();
         self.room.notify_all();
     }
@@ -297,7 +300,7 @@ impl<Q, A> Queue<Q, A> {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.lock().stopping
+        self.stopping.load(Ordering::Relaxed)
     }
 
     pub(super) fn counts_of(&self, worker: usize) -> &WorkerCounts {
