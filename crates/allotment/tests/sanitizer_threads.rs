@@ -1,4 +1,5 @@
-//! Sixteen threads at the recycler, the budgets and the registry at once, then at a slab, then with pools, for ThreadSanitizer.
+//! Sixteen threads at the recycler, the budgets and the registry at once, then at a slab, then with pools and sealed values, for
+//! ThreadSanitizer.
 //!
 //! The program has its own `main`: the standard library is not instrumented, and the test harness's threads
 //! would drown the report in its own. `.ci/sanitizers` builds it with ThreadSanitizer; without one it is
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use allotment::{
-    Arena, Budget, Lifetime, LocalPool, Malloc, PoolRef, RawSlab, Release, owner_of, recycler,
-    report,
+    Arena, Budget, Lifetime, LocalPool, Malloc, PoolRef, RawSlab, Release, Sealed, owner_of,
+    recycler, report,
 };
 
 const THREADS: usize = 16;
@@ -43,7 +44,47 @@ fn main() {
     LocalPool::new().enter(|| drop(allotment::PoolBox::new(7)));
     pool_stress(None);
     pool_stress(Some(&Budget::new(usize::MAX)));
-    println!("{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab, 2 of pools: ok");
+    recycler().set_policy(Release::Keep(keep));
+    sealed_stress();
+    println!(
+        "{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab, 2 of pools, 1 of sealed values: ok"
+    );
+}
+
+/// Values that are built on one thread, and read and dropped on another, whose chunks serve a third.
+fn sealed_stress() {
+    type Value = Sealed<&'static [usize]>;
+    let letters: Vec<AtomicPtr<Value>> = (0..64).map(|_| AtomicPtr::default()).collect();
+    let read_and_drop = |letter: *mut Value| {
+        if !letter.is_null() {
+            // SAFETY: made by `Box::into_raw` below, and taken out once.
+            let sealed = unsafe { Box::from_raw(letter) };
+            let values = *sealed.get();
+            assert!(values.iter().all(|&value| value == values.len()));
+            assert_eq!(owner_of(values.as_ptr()).unwrap().name, sealed.name().unwrap());
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let letters = &letters;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let length = 1 + (thread * 7919 + round * 613) % 20_000;
+                        let builder = Value::builder().name(format!("of thread {thread}"));
+                        let sealed = builder.build(|sealer| sealer.slice(vec![length; length]));
+                        let letter = &letters[(thread + round * 5) % letters.len()];
+                        let new = Box::into_raw(Box::new(sealed));
+                        read_and_drop(letter.swap(new, Ordering::AcqRel));
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+    letters.into_iter().for_each(|letter| read_and_drop(letter.into_inner()));
 }
 
 /// Pools that end while their blocks are with other threads, which free them in pools of their own or in none; the memory of
