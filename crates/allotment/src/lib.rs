@@ -12,6 +12,8 @@
 //! | the same, in ordinary code: a thread's `Box`, `Vec` and `String` | [`LocalPool`], [`Routed`] |
 //! | many threads read objects that never change once they are built | [`Sealed`], [`RwShared`] |
 //!
+//! [`phases`] is the life cycle of a server whose threads use them: who may touch which object, when.
+//!
 //! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
 //! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
 //! [`File`], a [`Source`] of your own) and when it goes back ([`Release`], [`recycler()`]), and a hardened mode.
@@ -31,7 +33,7 @@
 //! `allocator-api2-02`, `-03`, `-04`: the `Allocator` trait of that version of `allocator-api2` on `&Arena`, `&Reap`,
 //! `&LocalPool`, `PoolRef` and `Sealer` (hashbrown up to 0.17 uses 0.2). `nightly-allocator-api`: the standard library's, on a
 //! nightly toolchain. `derive`: `#[derive(ReadOnly)]`, for types that are to be sealed. `hashbrown-017`: its maps and sets as types
-//! that may be sealed.
+//! that may be sealed. `toml`: [`phases::Configuration`] from TOML.
 //!
 //! A map by default in the current pool:
 //!
@@ -171,6 +173,8 @@ mod pages {
     struct FreeList;
     #[doc = include_str!("../../../docs/src/pools.md")]
     struct Pools;
+    #[doc = include_str!("../../../docs/src/phases.md")]
+    struct Phases;
     #[doc = include_str!("../../../docs/src/sealed.md")]
     struct Sealed;
 }

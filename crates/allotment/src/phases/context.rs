@@ -13,6 +13,12 @@ use crate::{Arena, PoolRef};
 /// type; so the types that may stand here say so: sealed objects, where it is so by construction, an almost read-only object under a
 /// read-write lock, and `()` where there is none. A type of your own joins them by an `impl`, which is its author's word that its
 /// operations on `&self` change nothing (or are locked well).
+///
+/// ```compile_fail,E0277
+/// # use allotment::phases::{Context, Initialiser};
+/// let counter = std::sync::Mutex::new(0); // not read-only: it belongs among the shared objects
+/// let server = Initialiser::new("server").objects(counter, ());
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not said to be read-only",
     label = "workers read this without a lock",
@@ -28,6 +34,14 @@ impl<T: Sealable> ReadOnlyShared for RwShared<T> {}
 ///
 /// While the handler runs, the worker's pool is entered: it is [`current`](crate::current()), and with [`Routed`](crate::Routed) every
 /// `Box`, `Vec` and `String` comes from it. What is made there may go anywhere, also with the reply.
+///
+/// What was made in the arena may not: it is gone when the next request begins.
+///
+/// ```compile_fail
+/// # use allotment::phases::{Context, Initialiser};
+/// let server = Initialiser::new("server").objects((), ());
+/// let running = server.start(|context: &mut Context<'_, (), ()>, ()| &*context.arena().alloc_str("gone"));
+/// ```
 pub struct Context<'w, R, S> {
     pub(super) read_only: &'w R,
     pub(super) shared: &'w S,

@@ -18,6 +18,22 @@ pub(super) type Handler<R, S, Q, A> =
     Arc<dyn Fn(&mut Context<'_, R, S>, Q) -> A + Send + Sync + 'static>;
 
 /// The second phase: the objects are made, by one thread; no worker runs.
+///
+/// Shared objects are used by all workers; the compiler refuses what can't be:
+///
+/// ```compile_fail,E0277
+/// # use allotment::phases::Initialiser;
+/// let sessions = std::cell::RefCell::new(vec!["ada"]); // `Shared::new(…)` is right
+/// let server = Initialiser::new("server").objects((), sessions);
+/// ```
+///
+/// There is nobody yet to submit a request to:
+///
+/// ```compile_fail,E0599
+/// # use allotment::phases::Initialiser;
+/// let server = Initialiser::new("server").objects((), ());
+/// server.submit(());
+/// ```
 #[must_use = "`start` leads to the next phase"]
 pub struct Initialised<R: ReadOnlyShared, S> {
     pub(super) options: Initialiser,
