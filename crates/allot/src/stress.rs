@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use workloads::catalogue::MOST_THREADS;
 use workloads::fixed_size::stress::{self, Count};
-use workloads::{Unwatched, Workload, can_run};
+use workloads::{Contender, Unwatched, Workload, can_run};
 
 /// The arguments of `allot stress`.
 #[derive(Debug, Args)]
@@ -177,7 +177,7 @@ fn check(arguments: &StressArguments) -> Result<&'static peers::About, Failure> 
         .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
     let workload =
         Workload::named("stress").map_err(|unknown| Failure::Failed(unknown.to_string()))?;
-    match can_run(workload, about, threads) {
+    match can_run(workload, Contender::Allocator(about), threads) {
         Ok(()) => Ok(about),
         Err(lacks) => {
             let threads = counted(threads as u64, "thread");

@@ -52,6 +52,11 @@ fn bad_arguments_are_told_in_one_line_with_exit_code_2() {
         &["bench", "mixed", "--allocators", "bumpalo"],
         &["bench", "scope", "--allocators", "allotment-arena"],
         &["bench", "handler", "--allocators", "bumpalo"],
+        &["bench", "published", "--allocators", "mutx"],
+        &["bench", "published", "--allocators", "glibc"],
+        &["bench", "grow", "--allocators", "mutex"],
+        &["bench", "letters", "--threads", "2"],
+        &["bench", "letters-read", "--allocators", "mapped"],
         &["bench", "tree-copy-8", "--allocators", "glibc"],
         &["bench", "tree-8", "--allocators", "compact-copy,allotment-free-list-a-tree"],
         &["--json", "bench"],
@@ -87,6 +92,12 @@ fn an_unknown_name_lists_the_known_ones() {
     for about in peers::known() {
         assert!(errors.contains(about.name), "{errors}");
     }
+    let errors = text(&run(&["bench", "published", "--allocators", "mutex,mutx"]).stderr);
+    assert_eq!(
+        errors,
+        "allot: unknown row 'mutx'; published has allotment-published, allotment-sealed, mutex, rwlock and \
+         arc-swap\n"
+    );
 }
 
 #[test]
@@ -94,6 +105,9 @@ fn help_names_every_workload_and_allocator() {
     let help = text(&run(&["bench", "--help"]).stdout);
     for workload in workloads::catalogue() {
         assert!(help.contains(workload.name) && help.contains(workload.meaning), "{help}");
+        for way in workload.ways() {
+            assert!(help.contains(way.name) && help.contains(way.meaning), "{help}");
+        }
     }
     for about in peers::known() {
         assert!(help.contains(about.name), "{help}");
@@ -338,6 +352,91 @@ fn a_handler_runs_with_the_global_allocator_that_its_row_names() {
     ]);
     let printed = text(&output.stdout);
     assert!(printed.contains("in allocator") && printed.contains("ns/request in it"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+}
+
+#[test]
+fn the_papers_programs_make_the_papers_calls() {
+    let output = run(&["bench", "letters", "--quick", "--rounds", "1", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    let names: Vec<_> = rows.iter().map(|row| row["workload"].as_str().unwrap()).collect();
+    assert_eq!(names, ["letters-read", "letters-buffered", "letters-mapped"]);
+    // Open and close; between them one call a byte, or a block of 4 KiB, and one more that sees the end; or three to
+    // find the file's size, map it and unmap it.
+    for (row, calls) in rows.iter().zip([408_889, 103, 5]) {
+        // Before it closes a file, a debug build asks whether that is open.
+        let calls = calls + u64::from(cfg!(debug_assertions));
+        assert_eq!((&row["kind"], &row["unit"]), (&"way".into(), &"byte".into()));
+        assert_eq!((&row["own"], &row["threads"]), (&row["allocator"], &1.into()));
+        assert_eq!(row["ops"].as_u64().unwrap() % 408_886, 0);
+        assert!(row["ns_per_op"].as_f64().unwrap() > 0.0 && row["policy"].is_string());
+        assert!(row["system_calls"].is_null() || row["system_calls"] == calls, "{row}");
+        for field in ["best_peer", "ratio_to_best_peer", "locks_per_op", "queries"] {
+            assert_eq!(row.get(field), Some(&Value::Null), "{field}");
+        }
+    }
+    let output = run(&["bench", "letters-mapped", "letters-buffered", "--quick", "--rounds", "1"]);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("a search  system calls"), "{printed}");
+    let beside = |line: &str| {
+        line.starts_with("letters-buffered is ") && line.ends_with("x as fast as letters-mapped.")
+    };
+    assert!(printed.lines().any(beside), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+}
+
+#[test]
+fn a_place_without_room_for_the_file_is_told_with_its_remedy() {
+    let mut bench = allot(&["bench", "letters-mapped", "--quick", "--rounds", "1", "--json"]);
+    let output = bench.env("TMPDIR", "/no/such/folder").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = text(&output.stderr);
+    assert!(errors.contains("no file to search in '/no/such/folder'"), "{errors}");
+    assert!(errors.contains("TMPDIR names another folder"), "{errors}");
+    assert!(json_lines(&output)[0]["error"].as_str().unwrap().contains("TMPDIR"));
+}
+
+#[test]
+fn ways_are_rows_beside_each_other() {
+    let arguments =
+        ["bench", "published", "categories", "--quick", "--rounds", "1", "--threads", "2"];
+    let output = run(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    let of = |workload: &str| -> Vec<&Value> {
+        rows.iter().filter(|row| row["workload"] == workload).collect()
+    };
+    for workload in workloads::catalogue().iter().filter(|one| of(one.name) != [&Value::Null; 0]) {
+        let mut names: Vec<_> = workload.ways().iter().map(|way| way.name).collect();
+        let mut found: Vec<_> =
+            of(workload.name).iter().map(|row| row["allocator"].as_str().unwrap()).collect();
+        assert_eq!(found[0], workload.own());
+        (names.sort_unstable(), found.sort_unstable());
+        assert_eq!(names, found);
+        for row in of(workload.name) {
+            assert_eq!((&row["kind"], &row["threads"]), (&"way".into(), &2.into()));
+            assert!(row["ratio_to_own"].as_f64().unwrap() > 0.0, "{row}");
+            let peer = row["best_peer"].as_str().unwrap();
+            assert!(!peer.starts_with("allotment"), "{row}");
+            assert_eq!(row.get("system_calls"), Some(&Value::Null));
+        }
+    }
+    let locks = |name: &str| {
+        let row = of("categories").into_iter().find(|row| row["allocator"] == name).unwrap();
+        row["locks_per_op"].clone()
+    };
+    let own = locks("allotment-categories");
+    assert_eq!(own["total"], 1.0, "{own}");
+    assert_eq!((&own["session_list"], &own["configuration"]), (&1.0.into(), &0.0.into()));
+    assert_eq!((&own["replies"], &own["heap"]), (&0.0.into(), &0.0.into()));
+    let all = locks("all-mutex");
+    assert!(all["total"].as_f64() > Some(100.0) && all["heap"].as_f64() > Some(80.0), "{all}");
+    assert_eq!((&all["configuration"], &all["replies"]), (&19.0.into(), &2.0.into()));
+    assert!(of("published").iter().all(|row| row["locks_per_op"].is_null()));
+    let printed = text(&run(&arguments).stdout);
+    assert!(printed.contains("   way  ") && printed.contains("locks/request"), "{printed}");
+    assert!(printed.contains("allotment-published takes "), "{printed}");
     assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
 }
 

@@ -2,6 +2,8 @@
 
 use crate::fixed_size::{CHURN_STEPS, Shape};
 use crate::trees::{copy, many};
+use crate::ways::Way;
+use crate::{categories, letters, published};
 use std::fmt;
 use std::num::NonZero;
 
@@ -35,6 +37,12 @@ pub(crate) enum Kind {
     Handler,
     /// Trees of 2^`exponent` nodes, walked where a placement has laid them.
     TreeCopy { exponent: u32 },
+    /// Requests to a server whose objects are shared in several ways.
+    Categories,
+    /// Reads of a configuration that all threads share.
+    Published,
+    /// A file searched by one of three programs.
+    Letters(letters::Program),
 }
 
 /// Trees of 2^`exponent` nodes, built and modified.
@@ -69,7 +77,7 @@ macro_rules! tree_copy {
     };
 }
 
-static CATALOGUE: [Workload; 37] = [
+static CATALOGUE: [Workload; 42] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -222,6 +230,36 @@ static CATALOGUE: [Workload; 37] = [
         unit: "request",
         kind: Kind::Handler,
     },
+    Workload {
+        name: "categories",
+        meaning: "a request that uses session list, configuration and reply, locked or by category",
+        unit: "request",
+        kind: Kind::Categories,
+    },
+    Workload {
+        name: "published",
+        meaning: "two fields read of a configuration that all threads share",
+        unit: "read",
+        kind: Kind::Published,
+    },
+    Workload {
+        name: "letters-read",
+        meaning: "the 'A's of a word list counted: one call of the system a byte",
+        unit: "byte",
+        kind: Kind::Letters(letters::Program::Read),
+    },
+    Workload {
+        name: "letters-buffered",
+        meaning: "the same through a buffer of 4 KiB",
+        unit: "byte",
+        kind: Kind::Letters(letters::Program::Buffered),
+    },
+    Workload {
+        name: "letters-mapped",
+        meaning: "the same in the mapped file",
+        unit: "byte",
+        kind: Kind::Letters(letters::Program::Mapped),
+    },
 ];
 
 /// All workloads.
@@ -290,6 +328,15 @@ pub enum Effort {
     Full,
     /// Enough to see the order of things.
     Quick,
+    /// Nothing is timed: the same, or where each task makes very many system calls, a single one.
+    Counted,
+}
+
+impl Effort {
+    /// Whether it is less than the contract's.
+    pub fn is_quick(self) -> bool {
+        self != Self::Full
+    }
 }
 
 impl Workload {
@@ -334,7 +381,8 @@ impl Workload {
             Kind::Objects { .. } | Kind::Grow | Kind::Handler => threads(&[1, 2]),
             Kind::Mixed { remote: true } => threads(&[2, 16]),
             Kind::Mixed { remote: false } | Kind::Scope { .. } => threads(&[1, 2, 16]),
-            Kind::TreeCopy { .. } => threads(&[1]),
+            Kind::Categories | Kind::Published => threads(&[1, 2, 16]),
+            Kind::TreeCopy { .. } | Kind::Letters(_) => threads(&[1]),
             Kind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
                 Shape::Stress => &[1, 2, 4, 8, 16],
@@ -360,6 +408,9 @@ impl Workload {
             }
             Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
                 Some(Threads { count: 1, or_more: false, meaning: "a tree is one thread's" })
+            }
+            Kind::Letters(_) => {
+                Some(Threads { count: 1, or_more: false, meaning: "one thread reads the file" })
             }
             Kind::Mixed { remote: true } => Some(Threads {
                 count: 2,
@@ -388,7 +439,34 @@ impl Workload {
 
     /// Whether it consists of tasks, so that figures a task can be told.
     pub fn has_tasks(&self) -> bool {
-        !matches!(self.kind, Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. })
+        !matches!(
+            self.kind,
+            Kind::FixedSize(_)
+                | Kind::TreeCopy { .. }
+                | Kind::Mixed { .. }
+                | Kind::Published
+                | Kind::Letters(_)
+        )
+    }
+
+    /// The ways that its rows are; none of a workload whose rows are allocators.
+    pub fn ways(&self) -> &'static [Way] {
+        match self.kind {
+            Kind::Categories => &categories::WAYS,
+            Kind::Published => &published::WAYS,
+            Kind::Letters(program) => program.ways(),
+            _ => &[],
+        }
+    }
+
+    /// Whether the locks that it takes are counted.
+    pub fn has_locks(&self) -> bool {
+        self.kind == Kind::Categories
+    }
+
+    /// Whether all of its system calls are counted, besides those for memory.
+    pub fn counts_all_calls(&self) -> bool {
+        matches!(self.kind, Kind::Letters(_))
     }
 
     /// The steps after which the memory held is looked at.
@@ -422,7 +500,7 @@ impl Workload {
         matches!(self.kind, Kind::FixedSize(Shape::Tiers { .. }))
     }
 
-    /// The project's own allocator for it, which ratios are taken against.
+    /// The project's own row, which ratios are taken against.
     pub fn own(&self) -> &'static str {
         match self.kind {
             Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => "allotment-free-list",
@@ -431,6 +509,9 @@ impl Workload {
             Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
             Kind::Mixed { .. } | Kind::Handler => "allotment-pool",
             Kind::Scope { .. } => "allotment-reap",
+            Kind::Categories => categories::OWN,
+            Kind::Published => published::OWN,
+            Kind::Letters(program) => program.ways()[0].name,
         }
     }
 
@@ -448,22 +529,31 @@ impl Workload {
         let threads = threads as u64;
         // At least three, so that there is a steady state to count; but a quick run of many threads
         // has none.
-        let least = if effort == Effort::Quick && threads > 16 { 1 } else { crate::WARM_UP + 1 };
+        let least = if effort.is_quick() && threads > 16 { 1 } else { crate::WARM_UP + 1 };
         let shared = |all: u64, most: u64| (all / threads).clamp(least, most);
         match (&self.kind, effort) {
             (Kind::Query, Effort::Full) => CALLERS as u64,
-            (Kind::Query, Effort::Quick) => 16,
+            (Kind::Query, _) => 16,
             (Kind::Objects { dimensions: 100_000 }, Effort::Full) => shared(64, 48),
-            (Kind::Objects { dimensions: 100_000 }, Effort::Quick) => shared(16, 12),
+            (Kind::Objects { dimensions: 100_000 }, _) => shared(16, 12),
             (Kind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),
-            (Kind::Objects { .. }, Effort::Quick) => shared(40_000, 20_000),
+            (Kind::Objects { .. }, _) => shared(40_000, 20_000),
             (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
-            (Kind::Grow, Effort::Quick) => shared(1_000, 500),
+            (Kind::Grow, _) => shared(1_000, 500),
             (Kind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
-            (Kind::Scope { .. }, Effort::Quick) => shared(4_000, 4_000),
+            (Kind::Scope { .. }, _) => shared(4_000, 4_000),
             (Kind::Handler, Effort::Full) => shared(100_000, 100_000),
-            (Kind::Handler, Effort::Quick) => shared(20_000, 20_000),
-            (Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. }, _) => 0,
+            (Kind::Handler, _) => shared(20_000, 20_000),
+            (Kind::Categories, Effort::Full) => shared(200_000, 200_000),
+            (Kind::Categories, _) => shared(40_000, 40_000),
+            (
+                Kind::FixedSize(_)
+                | Kind::TreeCopy { .. }
+                | Kind::Mixed { .. }
+                | Kind::Published
+                | Kind::Letters(_),
+                _,
+            ) => 0,
         }
     }
 }
@@ -501,7 +591,7 @@ mod tests {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
         assert!(error.ends_with(
-            "handler, and exchange, burst, tiers, tree, tree-copy, many-trees for all of a kind"
+            "letters-mapped, and exchange, burst, tiers, tree, tree-copy, many-trees, letters for all of a kind"
         ));
     }
 
@@ -519,6 +609,7 @@ mod tests {
             assert!(exponents.eq([8, 10, 12, 14, 16, 18, 20].map(Some)));
         }
         assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
+        assert_eq!(names("letters"), ["letters-read", "letters-buffered", "letters-mapped"]);
         assert_eq!(names("query"), ["query"]);
         assert_eq!(names("burst-free"), ["burst-free"]);
         assert_eq!((names("mixed"), names("scope")), (vec!["mixed"], vec!["scope"]));

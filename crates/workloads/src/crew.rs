@@ -107,8 +107,11 @@ impl Worker<'_, '_> {
     /// All workers come out of it at the same time, each on a processor of its own if there are enough.
     fn spread(&self) {
         let threads = self.crew.threads;
+        if threads == 1 {
+            return;
+        }
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        if threads > 1 && threads <= processors {
+        if threads <= processors {
             let began = Instant::now();
             while began.elapsed() < SPIN {
                 std::hint::spin_loop();

@@ -8,7 +8,8 @@
 //! touched before the measured part.
 //!
 //! Some workloads have no tasks: their objects, of one size or of many, live until they are freed. One, `handler`,
-//! is ordinary code that allocates from its program's global allocator.
+//! is ordinary code that allocates from its program's global allocator. Some compare no allocators but ways of doing
+//! their work ([`Way`]).
 //!
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks: by then an allocator that
 //! keeps memory warm has it. Steady-state figures count what the workers do from there to their last
@@ -16,17 +17,22 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod catalogue;
+pub mod categories;
 pub mod clock;
+mod contender;
 mod crew;
 pub mod fixed_size;
 pub mod global;
 pub mod grow;
 mod handler;
+pub mod letters;
 mod memory;
 mod mixed;
 pub mod objects;
+mod published;
 pub mod query;
 pub mod random;
+mod refusal;
 pub mod run;
 mod sampled;
 mod scope;
@@ -37,13 +43,17 @@ mod testing;
 pub mod timed;
 mod trees;
 mod watch;
+mod ways;
 
 #[cfg(test)]
 #[global_allocator]
 static GLOBAL: Global = Global;
 
 pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
+pub use contender::{Contender, UnknownRow};
 pub use global::Global;
-pub use run::{Load, Outcome, Refusal, Unable, can_run};
+pub use refusal::{Refusal, Unable, can_run};
+pub use run::{Load, Outcome};
 pub use team::{Run, Steady, WARM_UP};
 pub use watch::{Unwatched, Watch};
+pub use ways::Way;

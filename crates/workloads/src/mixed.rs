@@ -76,7 +76,7 @@ pub fn run<A: AnySize>(remote: bool, threads: usize, effort: Effort, watch: &dyn
 
 /// Rounds that each thread does: so many that each of many threads has several turns on its core.
 fn number_of_rounds(threads: usize, effort: Effort) -> usize {
-    let pairs: usize = if effort == Effort::Quick { 6_000_000 } else { 30_000_000 };
+    let pairs: usize = if effort.is_quick() { 6_000_000 } else { 30_000_000 };
     let pairs = if threads > 4 { 2 * pairs } else { pairs };
     pairs.div_ceil(threads * DRAWS)
 }

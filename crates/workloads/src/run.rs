@@ -1,18 +1,20 @@
 //! One run of one workload with one allocator.
 
-use crate::catalogue::{Effort, Kind, Setting, Threads, Workload};
-use crate::fixed_size::{Figures, Seconds, Shape};
+use crate::catalogue::{Effort, Kind, Setting, Workload};
+use crate::categories::Locks;
+use crate::contender::Contender;
+use crate::fixed_size::{Figures, Seconds};
 use crate::query::store::{SYNTHETIC_CONTEXT, Store};
 use crate::query::{Callers, Queries, Question, Responses};
+use crate::refusal::{Refusal, can_run};
 use crate::team::{Run, Steady};
 use crate::trees::copy;
 use crate::watch::Watch;
 use crate::{global, grow, handler, mixed, objects, scope};
 use peers::{
-    About, Allocator, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, Placement,
-    PlacementVisitor, UnknownAllocator, Visitor,
+    About, Allocator, AnySize, AnySizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor,
+    Visitor,
 };
-use std::fmt;
 use std::time::Duration;
 
 /// Charts of the full-size store.
@@ -52,9 +54,26 @@ pub struct Outcome {
     pub seconds: Option<Seconds>,
     /// Nanoseconds for each node visited, where trees are walked besides.
     pub walk: Option<f64>,
+    /// Lock acquisitions for each operation, where they are counted.
+    pub locks: Option<Locks>,
 }
 
 impl Outcome {
+    /// So many operations in so long a time, of which nothing else is to be told.
+    pub(crate) fn timed(ops: u64, wall: Duration) -> Self {
+        Self {
+            ops,
+            tasks: None,
+            wall,
+            live_bytes: None,
+            steady: Steady::default(),
+            responses: None,
+            seconds: None,
+            walk: None,
+            locks: None,
+        }
+    }
+
     /// Nanoseconds for one operation: wall time by the operations of all threads.
     pub fn ns_per_op(&self) -> f64 {
         self.wall.as_nanos() as f64 / self.ops as f64
@@ -64,183 +83,20 @@ impl Outcome {
 impl From<Figures> for Outcome {
     fn from(figures: Figures) -> Self {
         Self {
-            ops: figures.ops,
-            tasks: None,
-            wall: figures.wall,
             live_bytes: Some(figures.live_bytes),
-            steady: Steady::default(),
-            responses: None,
             seconds: figures.seconds,
             walk: figures.walk,
+            ..Self::timed(figures.ops, figures.wall)
         }
-    }
-}
-
-/// Why a run did not begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// No allocator has this name.
-    Unknown(UnknownAllocator),
-    /// The allocator can't do it.
-    Unable {
-        /// The allocator.
-        allocator: &'static str,
-        /// The workload.
-        workload: &'static str,
-        /// What it lacks.
-        lacks: Unable,
-    },
-    /// The workload does not run with this number of threads.
-    Threads {
-        /// The workload.
-        workload: &'static str,
-        /// The threads that it runs with.
-        needed: Threads,
-    },
-    /// The workload runs with the program's global allocator, and that is another one.
-    Global {
-        /// The allocator.
-        allocator: &'static str,
-        /// The workload.
-        workload: &'static str,
-        /// The program's, if it is one that this crate knows.
-        in_use: Option<&'static str>,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(unknown) => unknown.fmt(f),
-            Self::Unable { allocator, workload, lacks } => {
-                write!(f, "'{allocator}' can't run '{workload}': {lacks}")
-            }
-            Self::Threads { workload, needed } => {
-                write!(f, "'{workload}' runs with {needed}: {}", needed.meaning)
-            }
-            Self::Global { allocator, workload, in_use } => {
-                let variable = global::VARIABLE;
-                let in_use = in_use.unwrap_or("another one");
-                write!(
-                    f,
-                    "'{workload}' runs with the program's global allocator, which is {in_use}: start it with \
-                     {variable}={allocator}"
-                )
-            }
-        }
-    }
-}
-
-/// What an allocator lacks that a workload needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unable {
-    /// It gives out objects of types it knows beforehand only.
-    AnySize,
-    /// Its objects are all of one size.
-    SeveralSizes,
-    /// Its objects end with their task.
-    OutlivingTasks,
-    /// Each thread has its own, and the workload has one for all.
-    Shared,
-    /// What its tasks free one by one makes room for nothing.
-    FreesWithinTasks,
-    /// Only their own threads may free its objects.
-    FreesElsewhere,
-    /// It can't be a program's global allocator.
-    Global,
-    /// It has values of one size only.
-    EveryLayout,
-    /// It serves one thread only.
-    SeveralThreads,
-    /// There is one for each data structure, and the workload has one structure, or none.
-    ManyStructures,
-    /// It is an allocator, and the workload compares placements.
-    Placement,
-    /// It is a placement.
-    Allocator,
-}
-
-impl Unable {
-    /// Whether it is plain from what row and workload are, and need not be said where nobody asked for the row.
-    pub fn is_plain(self) -> bool {
-        matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator | Self::Global)
-    }
-}
-
-impl fmt::Display for Unable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AnySize => "it has no objects of any size",
-            Self::SeveralSizes => "it serves objects of one size alone",
-            Self::OutlivingTasks => "its objects end with their task",
-            Self::Shared => "each thread has its own",
-            Self::FreesWithinTasks => "it takes nothing back before its task ends",
-            Self::FreesElsewhere => "only the thread that allocated an object may free it",
-            Self::Global => "it can't be a program's global allocator",
-            Self::EveryLayout => "it has values of 64 B alone",
-            Self::SeveralThreads => "it serves one thread alone",
-            Self::ManyStructures => {
-                "there is one for each of many structures, as in many-trees alone"
-            }
-            Self::Placement => {
-                "it is an allocator, and not one of the ways in which a copied tree may lie"
-            }
-            Self::Allocator => "it is a way in which a tree may lie, for tree-copy alone",
-        })
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-impl From<UnknownAllocator> for Refusal {
-    fn from(unknown: UnknownAllocator) -> Self {
-        Self::Unknown(unknown)
-    }
-}
-
-/// Whether an allocator can run a workload with so many threads; if not, what it lacks.
-pub fn can_run(workload: &Workload, allocator: &About, threads: usize) -> Result<(), Unable> {
-    let is_placement = allocator.kind == peers::Kind::Placement;
-    let shape = match workload.kind {
-        Kind::TreeCopy { .. } if is_placement => return Ok(()),
-        Kind::TreeCopy { .. } => return Err(Unable::Placement),
-        _ if is_placement => return Err(Unable::Allocator),
-        Kind::Handler if allocator.global => return Ok(()),
-        Kind::Handler => return Err(Unable::Global),
-        Kind::Mixed { remote } => {
-            return match allocator.lasting {
-                Some(FreedBy::ItsThread) if remote => Err(Unable::FreesElsewhere),
-                Some(_) => Ok(()),
-                None if allocator.tasks => Err(Unable::OutlivingTasks),
-                None => Err(Unable::SeveralSizes),
-            };
-        }
-        _ if workload.has_tasks() && !allocator.tasks => return Err(Unable::SeveralSizes),
-        Kind::Query | Kind::Grow | Kind::Scope { .. } if !allocator.any_size => {
-            return Err(Unable::AnySize);
-        }
-        Kind::Scope { .. } if !allocator.frees_within_tasks => {
-            return Err(Unable::FreesWithinTasks);
-        }
-        Kind::Query | Kind::Grow | Kind::Scope { .. } | Kind::Objects { .. } => return Ok(()),
-        Kind::FixedSize(shape) => shape,
-    };
-    match allocator.fixed_size {
-        None if allocator.lasting.is_some() => Err(Unable::Shared),
-        None => Err(Unable::OutlivingTasks),
-        _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
-            Err(Unable::ManyStructures)
-        }
-        Some(serves) if !shape.is_of_objects() && !serves.every_layout => Err(Unable::EveryLayout),
-        Some(serves) if threads > 1 && !serves.several_threads => Err(Unable::SeveralThreads),
-        Some(_) => Ok(()),
     }
 }
 
 impl Load {
-    /// Runs it with the allocator of this name.
+    /// Runs it with the allocator, or in the way, of this name.
     pub fn measure(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, Refusal> {
-        self.check(allocator)?;
+        if let Contender::Way(way) = self.check(allocator)? {
+            return (way.run)(self, watch);
+        }
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
         let (ops_a_task, live_a_thread) = match self.workload.kind {
@@ -248,14 +104,10 @@ impl Load {
                 let (store, questions) = full_size();
                 let outcome = self.queries(&store, &questions).measure(allocator, watch)?;
                 return Ok(Outcome {
-                    ops: outcome.dimensions,
                     tasks: Some(tasks),
-                    wall: outcome.wall,
-                    live_bytes: None,
                     steady: outcome.steady,
                     responses: outcome.responses,
-                    seconds: None,
-                    walk: None,
+                    ..Outcome::timed(outcome.dimensions, outcome.wall)
                 });
             }
             Kind::FixedSize(shape) => {
@@ -276,6 +128,9 @@ impl Load {
             Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
             Kind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
             Kind::Handler => (1, None),
+            Kind::Categories | Kind::Published | Kind::Letters(_) => {
+                unreachable!("its rows are ways")
+            }
         };
         let run = if self.workload.kind == Kind::Handler {
             peers::with_global(allocator, Serve { threads, requests: tasks, watch })?
@@ -284,14 +139,10 @@ impl Load {
         };
         let tasks = tasks * threads as u64;
         Ok(Outcome {
-            ops: tasks * ops_a_task,
             tasks: Some(tasks),
-            wall: run.wall,
             live_bytes: live_a_thread.map(|bytes| threads as u64 * bytes),
             steady: run.steady,
-            responses: None,
-            seconds: None,
-            walk: None,
+            ..Outcome::timed(tasks * ops_a_task, run.wall)
         })
     }
 
@@ -313,26 +164,26 @@ impl Load {
         Ok(queries.share(allocator)?)
     }
 
-    fn check(&self, allocator: &str) -> Result<(), Refusal> {
-        let workload = self.workload;
+    fn check(&self, name: &str) -> Result<Contender, Refusal> {
+        let (workload, threads) = (self.workload, self.setting.threads);
         match workload.needed_threads() {
-            Some(needed) if !needed.include(self.setting.threads) => {
+            Some(needed) if !needed.include(threads) => {
                 return Err(Refusal::Threads { workload: workload.name, needed });
             }
             _ => {}
         }
-        let about = peers::about(allocator)?;
-        can_run(workload, about, self.setting.threads).map_err(|lacks| Refusal::Unable {
-            allocator: about.name,
+        let contender = Contender::named(name, &[workload])?;
+        can_run(workload, contender, threads).map_err(|lacks| Refusal::Unable {
+            row: contender.name(),
             workload: workload.name,
             lacks,
         })?;
         match global::in_use() {
-            in_use if workload.kind == Kind::Handler && in_use != Some(about.name) => {
-                let (allocator, workload) = (about.name, workload.name);
-                Err(Refusal::Global { allocator, workload, in_use })
+            in_use if workload.kind == Kind::Handler && in_use != Some(contender.name()) => {
+                let allocator = contender.name();
+                Err(Refusal::Global { allocator, workload: workload.name, in_use })
             }
-            _ => Ok(()),
+            _ => Ok(contender),
         }
     }
 
@@ -380,6 +231,9 @@ impl Visitor for Alike<'_> {
             Kind::Handler => unreachable!("its allocator is the program's"),
             Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. } => {
                 unreachable!("it has no tasks")
+            }
+            Kind::Categories | Kind::Published | Kind::Letters(_) => {
+                unreachable!("its rows are ways")
             }
         }
     }
@@ -449,6 +303,7 @@ impl PlacementVisitor for TreeCopy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::Unable;
     use crate::watch::Unwatched;
 
     fn load(name: &str, threads: usize) -> Load {
@@ -472,8 +327,8 @@ mod tests {
             .measure(allocator, &Unwatched)
             .unwrap_err()
         {
-            Refusal::Unable { allocator: refused, workload, lacks } => {
-                assert_eq!((refused, workload), (allocator, name));
+            Refusal::Unable { row, workload, lacks } => {
+                assert_eq!((row, workload), (allocator, name));
                 lacks
             }
             other => panic!("{other:?}"),
@@ -496,6 +351,9 @@ mod tests {
         assert_eq!(refused("tree-copy-8", 1, "allotment-free-list"), Unable::Placement);
         assert_eq!(refused("tree-8", 1, "compact-copy"), Unable::Allocator);
         assert_eq!(refused("grow", 1, "compact-copy"), Unable::Allocator);
+        assert_eq!(refused("grow", 1, "mutex"), Unable::WayOf("published"));
+        assert_eq!(refused("published", 1, "glibc"), Unable::Ways("published"));
+        assert_eq!(refused("published", 1, "read"), Unable::Ways("published"));
         let refused = load("exchange-1", 3).measure("sharded-slab", &Unwatched).unwrap_err();
         assert_eq!(
             refused.to_string(),

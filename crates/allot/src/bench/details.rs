@@ -1,9 +1,10 @@
 //! What some workloads tell besides time: the memory after each step, the times beside the measured part, the
-//! allocator's part of the time.
+//! allocator's part of the time, locks, all system calls.
 
 use super::row::Row;
-use crate::table::{figure, mebibytes, time};
-use workloads::Workload;
+use crate::table::{figure, grouped, mebibytes, time};
+use workloads::categories::guarded;
+use workloads::{Workload, letters};
 
 /// A second table, with a line for each row.
 #[derive(Debug)]
@@ -33,6 +34,13 @@ impl Details {
             let beside = format!("ns/{} in it", workload.unit);
             let head = ["allocator", "in allocator", &beside, "beside it"];
             Some(Self { head: head.map(str::to_owned).to_vec(), cells: share })
+        } else if workload.has_locks() {
+            let guarded = guarded().map(|name| name.replace('_', " "));
+            let head = [format!("locks/{}", workload.unit), "total".to_owned()];
+            Some(Self { head: head.into_iter().chain(guarded).collect(), cells: locks })
+        } else if workload.counts_all_calls() {
+            let head = ["a search", "system calls", "time"];
+            Some(Self { head: head.map(str::to_owned).to_vec(), cells: searches })
         } else {
             None
         }
@@ -61,6 +69,18 @@ fn share(row: &Row) -> Vec<String> {
     let percent =
         row.alloc_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0));
     vec![percent, figure(ns(|share| share)), figure(ns(|share| 1.0 - share))]
+}
+
+/// Lock acquisitions for each operation, in all and by what they guard.
+fn locks(row: &Row) -> Vec<String> {
+    row.locks_per_op.iter().flatten().map(|(_, locks)| figure(*locks)).collect()
+}
+
+/// System calls and time of one search of the file.
+fn searches(row: &Row) -> Vec<String> {
+    let calls = row.system_calls.map_or_else(|| "-".to_owned(), grouped);
+    let ms = row.ns_per_op.map(|ns| ns * letters::BYTES as f64 / 1e6);
+    vec![calls, time(ms)]
 }
 
 /// The memory held after each step, beyond the harness's own.

@@ -3,6 +3,7 @@
 use super::details::Details;
 use super::row::Row;
 use super::sizes::Sizes;
+use super::table::rows_are;
 use crate::failure::Failure;
 use crate::table::{figure, mebibytes};
 use plotters::coord::ranged1d::SegmentValue;
@@ -145,9 +146,10 @@ fn plot(rows: &[Row]) -> Drawn<String> {
 
 fn table(workload: &Workload, rows: &[Row]) -> String {
     let mut text = format!(
-        "<table>\n<thead><tr><th>allocator</th><th>ns/{}</th><th>min</th><th>max</th><th>ratio</th>\
+        "<table>\n<thead><tr><th>{}</th><th>ns/{}</th><th>min</th><th>max</th><th>ratio</th>\
          <th>peak MiB</th><th>end MiB</th><th>faults</th><th>calls</th><th>policy</th></tr></thead>\n\
          <tbody>\n",
+        rows_are(workload),
         escaped(workload.unit),
     );
     for row in rows {

@@ -27,7 +27,7 @@ pub struct BenchArguments {
     /// Which workloads to run; all if none is named
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Which allocators to run them with; all that can if none is named
+    /// Which rows: allocators, or a workload's own ways; all that can run it if none is named
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     allocators: Vec<String>,
     /// Numbers of threads, instead of the workload's own
@@ -96,6 +96,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     }
     let rows: Vec<&Row> = all.iter().flat_map(|(_, rows)| rows).collect();
     if !arguments.json && !rows.is_empty() {
+        table::programs(&all)?;
         table::legend(&rows)?;
     }
     if let Some(page) = page {
@@ -140,11 +141,18 @@ pub fn lists() -> String {
     for workload in workloads::catalogue() {
         text += &format!("  {:<16}{}\n", workload.name, workload.meaning);
     }
-    text += "  query stands for itself; burst, exchange, tiers, tree, tree-copy and many-trees stand\n  \
-             for all of their kind.\n";
+    text += "  query stands for itself; burst, exchange, tiers, tree, tree-copy, many-trees and letters\n  \
+             stand for all of their kind.\n";
     text += "\nAllocators:\n";
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
+    }
+    text += "\nWays, which are the rows where no allocators are compared:\n";
+    for workload in workloads::catalogue().iter().filter(|one| !one.ways().is_empty()) {
+        text += &format!("  {}\n", workload.name);
+        for way in workload.ways() {
+            text += &format!("    {:<22}{}\n", way.name, way.meaning);
+        }
     }
     text += FIGURES;
     text += EXAMPLES;
@@ -159,13 +167,15 @@ Figures (--json; what could not be had is null):
                      have one size; allotment-free-list or compact-copy for trees; allotment-pool for
                      mixed and handler, allotment-reap for scope. The median of the rounds' own ratios;
                      ratio_to_best_peer: by that of best_peer, the fastest of glibc, jemalloc,
-                     mimalloc, snmalloc and tcmalloc
+                     mimalloc, snmalloc and tcmalloc, or of the ways that are not ours
   base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
                      include it, the tables take it off
   minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
                      after each thread's first two queries, for each query in it
   mmap_calls         mmap, munmap, mremap, madvise, mprotect and brk of a traced run of its own, which
                      does less (has traced_queries queries); mmap_calls_per_query: in its steady state
+  system_calls       letters: all system calls of one search, in the traced run
+  locks_per_op       categories: lock acquisitions of a request, in all and by what they guard
   live_bytes         what the live objects ask for at most; in churn and mixed, while they are
                      replaced; in scope, at a request's end
   rss_steps          churn: resident beyond the base after the burst, the frees, the replacements, when all
@@ -187,5 +197,7 @@ Examples:
   allot bench burst --allocators jemalloc,slab --threads 1
   allot bench mixed mixed-remote scope     objects of 16 to 1024 B
   allot bench handler --quick              ordinary code, on each malloc as the global allocator
+  allot bench letters --json               a file searched by a call a byte, by a buffer, by mmap
+  allot bench published --allocators mutex,arc-swap,allotment-published
   allot bench tree-copy --html trees.html  a tree's layouts, at all sizes, with their plot
 ";

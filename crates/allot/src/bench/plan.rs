@@ -2,16 +2,15 @@
 
 use crate::child::{ChildArguments, Pass};
 use crate::failure::Failure;
-use peers::About;
 use workloads::catalogue::MOST_THREADS;
-use workloads::{Setting, Unable, Workload, can_run, catalogue};
+use workloads::{Contender, Setting, Unable, Workload, can_run, catalogue};
 
 /// What the command line asks for.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
     /// Workloads by name; none means all.
     pub workloads: Vec<String>,
-    /// Allocators by name; none means all that can do it.
+    /// Rows by name, allocators or ways; none means all that can do it.
     pub allocators: Vec<String>,
     /// Numbers of threads; none means the workload's own.
     pub threads: Vec<usize>,
@@ -22,7 +21,7 @@ pub struct Wishes {
 pub struct Plan {
     /// The workload.
     pub workload: &'static Workload,
-    /// Every allocator in every setting, the settings outermost.
+    /// Every allocator, or way, in every setting, the settings outermost.
     pub cases: Vec<Case>,
     /// What can't be run of it, in words: who, with how many threads, and why.
     pub left_out: Vec<String>,
@@ -37,13 +36,13 @@ pub struct Plans {
     pub refused: Vec<String>,
 }
 
-/// One allocator in one setting.
+/// One allocator, or way, in one setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     /// The workload.
     pub workload: &'static Workload,
-    /// The allocator.
-    pub allocator: &'static About,
+    /// The allocator or the way.
+    pub contender: Contender,
     /// Threads and callers.
     pub setting: Setting,
 }
@@ -53,7 +52,7 @@ impl Case {
     pub fn arguments(&self, quick: bool, pass: Pass) -> ChildArguments {
         ChildArguments {
             workload: self.workload.name.to_owned(),
-            allocator: self.allocator.name.to_owned(),
+            allocator: self.contender.name().to_owned(),
             threads: self.setting.threads,
             callers: self.setting.callers,
             quick: quick || pass != Pass::Timed,
@@ -63,22 +62,25 @@ impl Case {
 
     /// What that child has to be started with. It does not inherit the name of a global allocator from us.
     pub fn environment(&self) -> Vec<(&'static str, &'static str)> {
-        let global = self.workload.variable(self.allocator.name);
+        let global = self.workload.variable(self.contender.name());
         let global = global.unwrap_or((workloads::global::VARIABLE, ""));
-        [self.allocator.environment, &[global]].concat()
+        [self.contender.environment(), &[global]].concat()
     }
 }
 
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} with {}, {}", self.workload.name, self.allocator.name, self.setting)
+        write!(f, "{} with {}, {}", self.workload.name, self.contender.name(), self.setting)
     }
 }
 
 /// The plans for the workloads asked for.
 pub fn plans(wishes: &Wishes) -> Result<Plans, Failure> {
     let workloads = workloads(&wishes.workloads)?;
-    let allocators = allocators(&wishes.allocators)?;
+    for name in &wishes.allocators {
+        Contender::named(name, &workloads)
+            .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
+    }
     if let Some(threads) = wishes.threads.iter().find(|count| !(1..=MOST_THREADS).contains(*count))
     {
         return Err(Failure::Usage(format!("{threads} threads: must be 1 to {MOST_THREADS}")));
@@ -87,15 +89,16 @@ pub fn plans(wishes: &Wishes) -> Result<Plans, Failure> {
     let mut plans = Vec::new();
     for workload in workloads {
         let settings = settings(workload, &wishes.threads, &mut refused);
+        let contenders = contenders(workload, &wishes.allocators);
         let cases = settings
             .iter()
-            .flat_map(|setting| allocators.iter().map(|allocator| (*allocator, *setting)));
+            .flat_map(|setting| contenders.iter().map(|contender| (*contender, *setting)));
         let (mut able, mut unable) = (Vec::new(), Vec::new());
-        for (allocator, setting) in cases {
-            match can_run(workload, allocator, setting.threads) {
-                Ok(()) => able.push(Case { workload, allocator, setting }),
+        for (contender, setting) in cases {
+            match can_run(workload, contender, setting.threads) {
+                Ok(()) => able.push(Case { workload, contender, setting }),
                 Err(lacks) if lacks.is_plain() && wishes.allocators.is_empty() => {}
-                Err(lacks) => unable.push((allocator.name, setting.threads, lacks)),
+                Err(lacks) => unable.push((contender.name(), setting.threads, lacks)),
             }
         }
         let left_out = left_out(&unable, settings.len());
@@ -176,15 +179,19 @@ fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Failure> {
     Ok(unique(found.map_err(|error| Failure::Usage(error.to_string()))?.into_iter().flatten()))
 }
 
-/// The project's own first, then the others in the order they are known in.
-fn allocators(names: &[String]) -> Result<Vec<&'static About>, Failure> {
-    for name in names {
-        peers::about(name).map_err(|unknown| Failure::Usage(unknown.to_string()))?;
-    }
-    let wanted = |one: &&About| names.is_empty() || names.iter().any(|name| name == one.name);
-    let mut wanted: Vec<&About> = peers::known().iter().filter(wanted).collect();
-    wanted.sort_by_key(|one| !one.ours);
-    Ok(wanted)
+/// The rows that a workload has, or those that the user names, whosesoever they are: the project's own first, then the
+/// others in the order they are known in.
+fn contenders(workload: &Workload, names: &[String]) -> Vec<Contender> {
+    let mut all = workload.contenders();
+    let has = |all: &[Contender], name: &str| all.iter().any(|one| one.name() == name);
+    let others = names.iter().filter(|name| !has(&all, name));
+    // All names are known by now.
+    let others = others.filter_map(|name| Contender::named(name, &[]).ok());
+    let others: Vec<Contender> = others.collect();
+    all.retain(|one| names.is_empty() || names.iter().any(|name| name == one.name()));
+    all.extend(others);
+    all.sort_by_key(|one| !one.is_ours());
+    all
 }
 
 fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
@@ -227,6 +234,25 @@ mod tests {
     }
 
     #[test]
+    fn a_workload_of_ways_runs_its_own_and_says_so() {
+        let why = usage(&wishes(&["published"], &["mutx"], &[]));
+        assert!(why.contains("'mutx'; published has ") && why.contains(" mutex,"), "{why}");
+        assert!(!why.contains("glibc"), "{why}");
+        let why = usage(&wishes(&["published"], &["glibc"], &[]));
+        assert!(why.starts_with("nothing to run: left out of published: glibc (the rows of "));
+        let both = plans(&wishes(&["published", "grow"], &["mutex", "glibc"], &[1])).unwrap();
+        let rows = both.plans.iter().map(|plan| {
+            let names = plan.cases.iter().map(|case| case.contender.name());
+            (plan.workload.name, names.collect::<Vec<_>>())
+        });
+        assert!(rows.eq([("published", vec!["mutex"]), ("grow", vec!["glibc"])]));
+        assert_eq!(both.refused[1], "left out of grow: mutex (it is a row of published alone)");
+        let all = plans(&wishes(&["categories"], &[], &[2])).unwrap().plans.remove(0);
+        assert_eq!(all.cases[0].contender.name(), all.workload.own());
+        assert_eq!((all.cases.len(), all.left_out.len()), (all.workload.ways().len(), 0));
+    }
+
+    #[test]
     fn threads_are_bounded() {
         assert!(usage(&wishes(&[], &[], &[1, 0])).contains("must be 1 to 1024"));
         assert!(usage(&wishes(&[], &[], &[1025])).contains("must be 1 to 1024"));
@@ -238,7 +264,7 @@ mod tests {
             plans(&wishes(&["grow", "grow"], &["glibc", "bumpalo", "glibc"], &[2, 1, 2])).unwrap();
         assert_eq!((plans.plans.len(), plans.refused.len()), (1, 0));
         let cases: Vec<_> =
-            plans.plans[0].cases.iter().map(|c| (c.setting.threads, c.allocator.name)).collect();
+            plans.plans[0].cases.iter().map(|c| (c.setting.threads, c.contender.name())).collect();
         let names: Vec<_> = cases.iter().map(|case| case.0).collect();
         assert_eq!(names, [2, 2, 1, 1]);
         assert!(cases.contains(&(2, "glibc")) && cases.contains(&(1, "bumpalo")));
@@ -261,7 +287,7 @@ mod tests {
         let plans = plans(&wishes(&["pair"], &["slab", "bumpalo", "typed-arena", "glibc"], &[]));
         let plans = plans.unwrap();
         let run =
-            plans.plans[0].cases.iter().map(|case| (case.setting.threads, case.allocator.name));
+            plans.plans[0].cases.iter().map(|case| (case.setting.threads, case.contender.name()));
         let run: Vec<_> = run.collect();
         assert_eq!(run, [(1, "glibc"), (1, "slab"), (2, "glibc"), (16, "glibc")]);
         assert_eq!(

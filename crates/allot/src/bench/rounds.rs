@@ -162,7 +162,8 @@ fn count_calls(
                     cases.get(index).map(|case| (index, case))
                 } {
                     progress.say(&format!("counting system calls: {case}"));
-                    let result = (!too_late()).then(|| runner.traced(case));
+                    let failed = found.lock().map_or(true, |found| found[index].failure.is_some());
+                    let result = (!failed && !too_late()).then(|| runner.traced(case));
                     let Ok(mut found) = found.lock() else { return };
                     let answer =
                         result.and_then(|result| found[index].take(result, case, progress));
@@ -216,7 +217,7 @@ mod tests {
 
     impl Runner for Diary {
         fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
-            let name = case.allocator.name;
+            let name = case.contender.name();
             if name == "bumpalo" && self.timed().contains(&name.to_owned()) {
                 self.note(name.to_owned());
                 return Err(ChildFailure::Signal(11, String::new()));
@@ -226,12 +227,12 @@ mod tests {
         }
 
         fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure> {
-            self.note(format!("{} traced", case.allocator.name));
+            self.note(format!("{} traced", case.contender.name()));
             Ok(Err("not here".to_owned()))
         }
 
         fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure> {
-            self.note(format!("{} share", case.allocator.name));
+            self.note(format!("{} share", case.contender.name()));
             Ok(Some(0.5))
         }
     }
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn rounds_are_interleaved_and_a_case_that_crashed_is_not_run_again() {
         let plan = plan("grow");
-        let names: Vec<_> = plan.cases.iter().map(|case| case.allocator.name).collect();
+        let names: Vec<_> = plan.cases.iter().map(|case| case.contender.name()).collect();
         let diary = Diary::default();
         let limits = Limits { rounds: 3, time: None };
         let found = run(&plan, limits, &diary);

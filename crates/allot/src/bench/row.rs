@@ -4,21 +4,21 @@ use super::plan::Case;
 use super::rounds::Found;
 use crate::child::{Report, SecondsReport};
 use crate::statistics::{median, median_whole, ratio};
+use crate::trace::Counts;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-
-/// The general-purpose allocators of which the fastest is the best peer.
-pub const PEERS: [&str; 5] = ["glibc", "jemalloc", "mimalloc", "snmalloc", "tcmalloc"];
+use workloads::categories::guarded;
 
 /// A row as `--json` prints it. A figure that could not be had is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub workload: &'static str,
+    /// The allocator; the way, in a workload that has ways.
     pub allocator: &'static str,
-    /// The project's own allocator for this workload.
+    /// The project's own row of this workload.
     pub own: &'static str,
-    /// `malloc` (its objects are freed one by one), `arena` (together) or `fixed size` (one by one, all of one
-    /// size).
+    /// `malloc` (its objects are freed one by one), `arena` (together), `fixed size` (one by one, all of one
+    /// size), `pool`, `placement`; or `way`.
     pub kind: String,
     pub threads: usize,
     pub callers: Option<usize>,
@@ -34,7 +34,7 @@ pub struct Row {
     pub ratio_to_own: Option<f64>,
     /// This row's time by the best peer's, round by round.
     pub ratio_to_best_peer: Option<f64>,
-    /// The fastest of the general-purpose allocators in this setting.
+    /// The fastest of the general-purpose allocators, or of the ways that are not the project's, in this setting.
     pub best_peer: Option<&'static str>,
     /// The fastest of its setting.
     pub best: bool,
@@ -50,6 +50,11 @@ pub struct Row {
     /// In the measured part of a traced run, which has `traced_queries` queries.
     pub mmap_calls: Option<u64>,
     pub traced_queries: Option<u64>,
+    /// All system calls in the measured part of a traced run, where they are counted: those of one search.
+    pub system_calls: Option<u64>,
+    /// Lock acquisitions for each operation, in all and by what they guard.
+    #[serde(serialize_with = "as_object")]
+    pub locks_per_op: Option<Vec<(&'static str, Option<f64>)>>,
     /// Tasks (queries, replies) of one run, over all threads; null of a workload that has none.
     pub queries: Option<u64>,
     /// In the steady state, for each query.
@@ -107,14 +112,14 @@ impl Row {
     }
 }
 
-fn as_object<S: Serializer>(
-    steps: &Option<Vec<(&'static str, Option<u64>)>>,
+fn as_object<S: Serializer, F: Serialize>(
+    figures: &Option<Vec<(&'static str, Option<F>)>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let Some(steps) = steps else { return serializer.serialize_none() };
-    let mut object = serializer.serialize_map(Some(steps.len()))?;
-    for (name, bytes) in steps {
-        object.serialize_entry(name, bytes)?;
+    let Some(figures) = figures else { return serializer.serialize_none() };
+    let mut object = serializer.serialize_map(Some(figures.len()))?;
+    for (name, figure) in figures {
+        object.serialize_entry(name, figure)?;
     }
     object.end()
 }
@@ -131,16 +136,14 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
             let beside =
                 || cases.iter().zip(found).filter(|(other, _)| other.setting == case.setting);
             let to = |(_, other): (&Case, &Found)| ratio(&times(found_here), &times(other));
-            let own = beside().find(|(other, _)| other.allocator.name == case.workload.own());
+            let own = beside().find(|(other, _)| other.contender.name() == case.workload.own());
             let best_peer = beside()
-                .filter(|(other, found)| {
-                    PEERS.contains(&other.allocator.name) && found.failure.is_none()
-                })
+                .filter(|(other, found)| other.contender.is_peer() && found.failure.is_none())
                 .filter_map(|peer| Some((peer, median(times(peer.1).into_iter().flatten())?)))
                 .min_by(|(_, one), (_, other)| one.total_cmp(other))
                 .map(|(peer, _)| peer);
             Row {
-                best_peer: best_peer.map(|(peer, _)| peer.allocator.name),
+                best_peer: best_peer.map(|(peer, _)| peer.contender.name()),
                 ratio_to_own: own.and_then(to).filter(|_| found_here.failure.is_none()),
                 ratio_to_best_peer: best_peer.and_then(to).filter(|_| found_here.failure.is_none()),
                 ..row(case, found_here)
@@ -179,11 +182,23 @@ fn row(case: &Case, found: &Found) -> Row {
         };
         case.workload.steps().iter().map(|name| (*name, bytes(name))).collect()
     };
+    let locks = || {
+        let by_guarded = |name: &str| {
+            let of = |report: &&Report| {
+                report.locks.iter().flatten().find(|(guarded, _)| guarded == name).map(|one| one.1)
+            };
+            median(reports.iter().filter_map(of))
+        };
+        let by_guarded: Vec<_> =
+            guarded().into_iter().map(|name| (name, by_guarded(name))).collect();
+        let total = by_guarded.iter().map(|(_, locks)| *locks).sum::<Option<f64>>();
+        [("total", total)].into_iter().chain(by_guarded).collect()
+    };
     Row {
         workload: case.workload.name,
-        allocator: case.allocator.name,
+        allocator: case.contender.name(),
         own: case.workload.own(),
-        kind: case.allocator.kind.to_string(),
+        kind: case.contender.kind(),
         threads: case.setting.threads,
         callers: case.setting.callers,
         rounds: reports.len(),
@@ -204,6 +219,8 @@ fn row(case: &Case, found: &Found) -> Row {
         minor_faults: whole(|report| report.memory.minor_faults),
         mmap_calls: counts.map(|counts| counts.total()),
         traced_queries: counts.and_then(|counts| counts.report()?.tasks),
+        system_calls: counts.and_then(Counts::all),
+        locks_per_op: (case.workload.has_locks() && first.is_some()).then(locks),
         queries,
         faults_per_query: median(reports.iter().filter_map(|report| report.steady_faults_per_task)),
         mmap_calls_per_query: counts.and_then(|counts| counts.steady_calls_per_task()),
@@ -218,7 +235,7 @@ fn row(case: &Case, found: &Found) -> Row {
         walk_ns_per_node: median(reports.iter().filter_map(|report| report.walk_ns)),
         alloc_share: found.share.filter(|_| found.failure.is_none()),
         handicap: first.and_then(|report| report.handicap.clone()),
-        policy: case.allocator.policy,
+        policy: case.contender.policy(),
         error: found.failure.clone(),
     }
 }
@@ -261,6 +278,7 @@ pub mod tests {
             responses: None,
             seconds: None,
             walk_ns: None,
+            locks: None,
             handicap: None,
         }
     }

@@ -46,11 +46,27 @@ pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The project's own row beside the fastest of the general-purpose allocators.
+/// The project's own row beside the fastest of its peers.
 fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
     let own = rows.iter().find(|row| row.allocator == workload.own())?;
     let ratio = own.ratio_to_best_peer?;
     Some(format!("{} takes {ratio:.2}x the time of {}.", own.allocator, own.best_peer?))
+}
+
+/// The programs that search a file beside each other: each of them is a workload of its own.
+pub fn programs(all: &[(&Workload, Vec<Row>)]) -> Result<(), Failure> {
+    let programs: Vec<(&str, f64)> = all
+        .iter()
+        .filter(|(workload, _)| workload.counts_all_calls())
+        .filter_map(|(workload, rows)| Some((workload.name, rows.first()?.ns_per_op?)))
+        .collect();
+    for (index, (name, ns)) in programs.iter().enumerate().skip(1) {
+        let times = programs[..index]
+            .iter()
+            .map(|(other, slower)| format!("{}x as fast as {other}", figure(Some(slower / ns))));
+        line(format!("{name} is {}.", times.collect::<Vec<_>>().join(" and ")))?;
+    }
+    if programs.len() > 1 { line("") } else { Ok(()) }
 }
 
 /// What the columns mean, once for all tables.
@@ -95,6 +111,11 @@ fn setting(row: &Row) -> Setting {
     Setting { threads: row.threads, callers: row.callers }
 }
 
+/// What stands over the names of a workload's rows.
+pub fn rows_are(workload: &Workload) -> &'static str {
+    if workload.ways().is_empty() { "allocator" } else { "way" }
+}
+
 fn stand(row: &Row) -> Stand {
     match (row.best, row.allocator == row.own) {
         (true, _) => Stand::Best,
@@ -105,7 +126,7 @@ fn stand(row: &Row) -> Stand {
 
 fn speed(workload: &Workload, rows: &[Row]) -> String {
     let ns = format!("ns/{}", workload.unit);
-    let head = ["allocator", &ns, "min", "max", "ratio", "peak", "end", "faults", "calls"];
+    let head = [rows_are(workload), &ns, "min", "max", "ratio", "peak", "end", "faults", "calls"];
     let lines: Vec<Line> = rows
         .iter()
         .map(|row| {

@@ -4,7 +4,7 @@ pub mod memory;
 pub mod spawn;
 
 use crate::failure::Failure;
-use crate::trace::{self, marks::Mark};
+use crate::trace::{self, Traced, marks::Mark};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
@@ -71,6 +71,8 @@ pub struct Report {
     pub seconds: Option<SecondsReport>,
     /// Nanoseconds for each node visited.
     pub walk_ns: Option<f64>,
+    /// Lock acquisitions for each operation, by what they guard.
+    pub locks: Option<Vec<(String, f64)>>,
     /// What kept the allocator from its best in this process.
     pub handicap: Option<String>,
 }
@@ -142,6 +144,9 @@ impl Report {
             responses: outcome.responses.map(ResponseReport::from),
             seconds: outcome.seconds.map(SecondsReport::from),
             walk_ns: outcome.walk,
+            locks: outcome.locks.map(|locks| {
+                locks.by_guarded().map(|(guarded, count)| (guarded.to_owned(), count)).to_vec()
+            }),
             handicap: about.and_then(|about| (about.handicap)()).map(str::to_owned),
         }
     }
@@ -154,13 +159,18 @@ pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
     let load = Load {
         workload: Workload::named(&arguments.workload).map_err(|error| usage(&error))?,
         setting: Setting { threads: arguments.threads, callers: arguments.callers },
-        effort: if arguments.quick { Effort::Quick } else { Effort::Full },
+        effort: match arguments.pass {
+            Pass::Traced => Effort::Counted,
+            _ if arguments.quick => Effort::Quick,
+            _ => Effort::Full,
+        },
     };
     let printed = if arguments.pass == Pass::Share {
         let share = load.share(&arguments.allocator).map_err(|error| usage(&error))?;
         serde_json::to_string(&share)
     } else {
-        let gauge = Gauge::new(arguments.pass == Pass::Traced);
+        let calls = if load.workload.counts_all_calls() { Traced::All } else { Traced::Memory };
+        let gauge = Gauge::new((arguments.pass == Pass::Traced).then_some(calls));
         let outcome = load.measure(&arguments.allocator, &gauge).map_err(|error| usage(&error))?;
         serde_json::to_string(&Report::new(&arguments.allocator, &outcome, gauge.into_report()))
     };
@@ -176,12 +186,12 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// A gauge; one that is traced lets the tracer in.
-    pub fn new(traced: bool) -> Self {
-        if traced {
-            trace::let_tracer_in();
+    /// A gauge; one that is traced lets the tracer in, and see these calls.
+    pub fn new(calls: Option<Traced>) -> Self {
+        if let Some(calls) = calls {
+            trace::let_tracer_in(calls);
         }
-        Self { traced, report: Mutex::default() }
+        Self { traced: calls.is_some(), report: Mutex::default() }
     }
 
     /// What it read.

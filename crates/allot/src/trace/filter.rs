@@ -1,5 +1,6 @@
 //! The system-call filter of a traced child: it stops for its tracer at the calls that are counted
-//! and at the marks, and nowhere else, so that the rest runs at full speed.
+//! and at the marks, and nowhere else, so that the rest runs at full speed. Where all calls are
+//! counted it stops at each.
 
 use super::marks::MARKS;
 use std::io;
@@ -14,7 +15,19 @@ pub const CALLS: [(&str, libc::c_long); 6] = [
     ("brk", libc::SYS_brk),
 ];
 
-/// A stop's event message says which: below this a counted call, from here on a mark.
+/// Which calls a child lets its tracer see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traced {
+    /// Those of [`CALLS`].
+    Memory,
+    /// Every one.
+    All,
+}
+
+/// A stop's event message says which: below this one of [`CALLS`].
+pub const OTHER: u16 = 99;
+
+/// From here on it is a mark.
 pub const FIRST_MARK: u16 = 100;
 
 /// Offsets in the kernel's `seccomp_data`; both platforms are little-endian.
@@ -22,8 +35,8 @@ const NUMBER: u32 = 0;
 const FIRST_ARGUMENT: u32 = 16;
 
 /// Installs the filter for this thread and those it will start. It can't be taken off again.
-pub fn install() -> io::Result<()> {
-    let mut program = program();
+pub fn install(calls: Traced) -> io::Result<()> {
+    let mut program = program(calls);
     let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
         filter: program.as_mut_ptr(),
@@ -37,7 +50,7 @@ pub fn install() -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn program() -> Vec<libc::sock_filter> {
+fn program(calls: Traced) -> Vec<libc::sock_filter> {
     let mut program = vec![load(NUMBER)];
     for (index, (_, number)) in CALLS.iter().enumerate() {
         program.extend(trace_if_equal(*number as u32, index as u16));
@@ -49,7 +62,10 @@ fn program() -> Vec<libc::sock_filter> {
     for (index, (_, descriptor)) in MARKS.iter().enumerate() {
         program.extend(trace_if_equal(*descriptor as u32, FIRST_MARK + index as u16));
     }
-    program.push(give(libc::SECCOMP_RET_ALLOW));
+    program.push(give(match calls {
+        Traced::Memory => libc::SECCOMP_RET_ALLOW,
+        Traced::All => libc::SECCOMP_RET_TRACE | u32::from(OTHER),
+    }));
     program
 }
 

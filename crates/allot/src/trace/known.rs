@@ -14,7 +14,7 @@ const STEADY: u64 = 2;
 /// them in the steady state. Before and after the measured part it makes some more.
 pub fn make(threads: usize) {
     crate::child::spawn::end_with_parent();
-    super::let_tracer_in();
+    super::let_tracer_in(super::Traced::Memory);
     let barrier = Barrier::new(threads + 1);
     thread::scope(|scope| {
         for _ in 0..threads {

@@ -1,5 +1,5 @@
 //! `allot trace -- ARGUMENTS`: runs `allot ARGUMENTS` and counts the system calls by which it gets
-//! and gives back memory.
+//! and gives back memory; where the child lets it see them, all others too.
 //!
 //! The traced child asks to be traced, stops, and installs a filter ([`filter`]) that stops it again
 //! at each counted call and at each mark ([`marks`]). The tracer is a process of its own, so that it
@@ -11,7 +11,9 @@ pub mod marks;
 
 use crate::child::Report;
 use crate::child::spawn::child_command;
-use filter::{CALLS, FIRST_MARK};
+use filter::{CALLS, FIRST_MARK, OTHER};
+
+pub use filter::Traced;
 use marks::{MARKS, Mark};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
@@ -28,16 +30,23 @@ use std::process::{Child, Stdio};
 pub struct Counts {
     /// Calls in the measured part, by name.
     pub calls: BTreeMap<String, u64>,
-    /// Calls that threads made in their steady state.
+    /// All other calls in the measured part; `None` where the child did not let the tracer see them.
+    pub other_calls: Option<u64>,
+    /// Of the calls by name, those that threads made in their steady state.
     pub steady_calls: u64,
     /// What the child printed.
     pub printed: String,
 }
 
 impl Counts {
-    /// All calls of the measured part.
+    /// Calls of the measured part that get and give back memory.
     pub fn total(&self) -> u64 {
         self.calls.values().sum()
+    }
+
+    /// All calls of the measured part, if they were counted.
+    pub fn all(&self) -> Option<u64> {
+        Some(self.total() + self.other_calls?)
     }
 
     /// What the child reported, if it was a run of a workload.
@@ -65,9 +74,9 @@ pub enum Answer {
 /// The exit code of a child that may not be traced.
 const REFUSED: i32 = 77;
 
-/// In the child, before its work: stops until the tracer is ready, then lets it see memory calls.
+/// In the child, before its work: stops until the tracer is ready, then lets it see these calls.
 /// Ends the process if that is not permitted.
-pub fn let_tracer_in() {
+pub fn let_tracer_in(calls: Traced) {
     let refuse = |why: String| -> ! {
         println!("{why}");
         std::process::exit(REFUSED)
@@ -78,7 +87,7 @@ pub fn let_tracer_in() {
     if let Err(error) = raise(Signal::SIGSTOP) {
         refuse(format!("raise: {error}"));
     }
-    if let Err(error) = filter::install() {
+    if let Err(error) = filter::install(calls) {
         refuse(format!("seccomp: {error}"));
     }
 }
@@ -122,6 +131,8 @@ struct Tracer {
     steady: HashSet<Pid>,
     counting: bool,
     calls: [u64; CALLS.len()],
+    /// `None` until the first one is seen: the last call that a process makes is one.
+    other_calls: Option<u64>,
     steady_calls: u64,
 }
 
@@ -133,6 +144,7 @@ impl Tracer {
             steady: HashSet::new(),
             counting: false,
             calls: [0; CALLS.len()],
+            other_calls: None,
             steady_calls: 0,
         }
     }
@@ -140,7 +152,12 @@ impl Tracer {
     fn counts(&self, printed: String) -> Counts {
         let calls =
             CALLS.iter().zip(self.calls).map(|((name, _), count)| ((*name).to_owned(), count));
-        Counts { calls: calls.collect(), steady_calls: self.steady_calls, printed }
+        Counts {
+            calls: calls.collect(),
+            other_calls: self.other_calls,
+            steady_calls: self.steady_calls,
+            printed,
+        }
     }
 
     /// Follows the child and its threads to the child's end.
@@ -182,7 +199,9 @@ impl Tracer {
     fn called(&mut self, pid: Pid) -> io::Result<()> {
         let Some(message) = gone_is_fine(ptrace::getevent(pid))? else { return Ok(()) };
         let message = usize::try_from(message).unwrap_or(usize::MAX);
-        if let Some(calls) = self.calls.get_mut(message) {
+        if message == usize::from(OTHER) {
+            *self.other_calls.get_or_insert(0) += u64::from(self.counting);
+        } else if let Some(calls) = self.calls.get_mut(message) {
             if self.counting {
                 *calls += 1;
                 self.steady_calls += u64::from(self.steady.contains(&pid));

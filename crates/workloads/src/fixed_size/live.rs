@@ -38,7 +38,7 @@ impl Order {
     /// Rounds that each thread does: so many that the fastest allocators take a tenth of a second, and
     /// that each of many threads has several turns on its core.
     fn rounds(self, threads: usize, effort: Effort) -> usize {
-        let pairs: usize = if effort == Effort::Quick { 16_000_000 } else { 64_000_000 };
+        let pairs: usize = if effort.is_quick() { 16_000_000 } else { 64_000_000 };
         let pairs = if threads > 4 { 2 * pairs } else { pairs };
         pairs.div_ceil(threads * self.round())
     }

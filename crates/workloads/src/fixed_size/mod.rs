@@ -101,7 +101,7 @@ impl Shape {
         effort: Effort,
         watch: &dyn Watch,
     ) -> Figures {
-        let quick = effort == Effort::Quick;
+        let quick = effort.is_quick();
         match self {
             Self::Pair => live::run::<A>(Order::AtOnce, threads, effort, watch),
             Self::Lifo => live::run::<A>(Order::Lifo, threads, effort, watch),

@@ -44,9 +44,9 @@ impl Amount {
     pub fn of(exponent: u32, effort: Effort) -> Self {
         let nodes = 1 << exponent;
         // To build and to prune them takes most of the time.
-        let all: usize = if effort == Effort::Quick { QUICK_NODES } else { NODES };
+        let all: usize = if effort.is_quick() { QUICK_NODES } else { NODES };
         let trees = (all / nodes).max(1);
-        let visits = if effort == Effort::Quick { 4 * NODES } else { 16 * NODES };
+        let visits = if effort.is_quick() { 4 * NODES } else { 16 * NODES };
         Self { trees, nodes, walks: visits / (trees * nodes) }
     }
 

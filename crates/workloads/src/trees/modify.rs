@@ -32,7 +32,7 @@ impl Amount {
         let nodes = 1 << exponent;
         // A million nodes' worth, or four.
         let trees = (1 << 20) / nodes;
-        let trees = if effort == Effort::Quick { trees } else { 4 * trees };
+        let trees = if effort.is_quick() { trees } else { 4 * trees };
         // A large tree is slow by itself.
         let trees = if exponent >= 20 { 1 } else { trees };
         Self { trees, built: nodes / 2, replaced: nodes }

@@ -1,0 +1,90 @@
+//! Which locks a request takes.
+
+use std::cell::Cell;
+
+/// What a lock guards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarded {
+    /// The list of sessions.
+    SessionList,
+    /// The configuration.
+    Configuration,
+    /// The buffers for replies.
+    Replies,
+    /// The heap.
+    Heap,
+}
+
+/// All that locks guard, by the names in `locks_per_op`.
+const GUARDED: [(Guarded, &str); 4] = [
+    (Guarded::SessionList, "session_list"),
+    (Guarded::Configuration, "configuration"),
+    (Guarded::Replies, "replies"),
+    (Guarded::Heap, "heap"),
+];
+
+/// One worker's count of the locks that it takes.
+#[derive(Debug, Default)]
+pub struct Tally([Cell<u64>; GUARDED.len()]);
+
+impl Tally {
+    /// To be called by whoever takes a lock.
+    #[inline(always)]
+    pub fn takes(&self, lock: Guarded) {
+        let count = &self.0[lock as usize];
+        count.set(count.get() + 1);
+    }
+
+    pub fn counts(&self) -> [u64; GUARDED.len()] {
+        self.0.each_ref().map(Cell::get)
+    }
+}
+
+/// Lock acquisitions for each request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Locks([f64; GUARDED.len()]);
+
+impl Locks {
+    /// Of all workers, for `requests` requests.
+    pub(super) fn of(
+        workers: impl IntoIterator<Item = [u64; GUARDED.len()]>,
+        requests: u64,
+    ) -> Self {
+        let mut sums = [0; GUARDED.len()];
+        for counts in workers {
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+        Self(sums.map(|sum| sum as f64 / requests as f64))
+    }
+
+    /// By what they guard.
+    pub fn by_guarded(self) -> [(&'static str, f64); GUARDED.len()] {
+        std::array::from_fn(|index| (GUARDED[index].1, self.0[index]))
+    }
+}
+
+/// The names of what locks guard.
+pub fn guarded() -> [&'static str; GUARDED.len()] {
+    GUARDED.map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_counted_under_its_name() {
+        let tally = Tally::default();
+        for (index, (lock, _)) in GUARDED.iter().enumerate() {
+            for _ in 0..=index {
+                tally.takes(*lock);
+            }
+        }
+        let locks = Locks::of([tally.counts(), tally.counts()], 4);
+        let expected =
+            [("session_list", 0.5), ("configuration", 1.0), ("replies", 1.5), ("heap", 2.0)];
+        assert_eq!(locks.by_guarded(), expected);
+    }
+}

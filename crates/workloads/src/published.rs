@@ -1,0 +1,210 @@
+//! `published`: a configuration that all threads read.
+//!
+//! One operation is one read: the configuration is found, two of its fields are looked at, and it is let go. Nobody writes
+//! while it is measured, as in a server whose configuration stays for days.
+
+use crate::catalogue::Effort;
+use crate::crew;
+use crate::refusal::Refusal;
+use crate::run::{Load, Outcome};
+use crate::watch::Watch;
+use crate::ways::{TAKES_NO_MEMORY, Way};
+use allotment::{Published, ReadOnly, Sealed};
+use arc_swap::ArcSwap;
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+/// What all threads read.
+#[derive(Debug)]
+struct Configuration {
+    url: String,
+    port: u16,
+}
+
+impl Configuration {
+    fn new() -> Self {
+        Self { url: URL.to_owned(), port: PORT }
+    }
+}
+
+/// The same in sealed memory.
+#[derive(Debug, ReadOnly)]
+struct SealedConfiguration<'s> {
+    url: &'s str,
+    port: u16,
+}
+
+const URL: &str = "https://shop.example.org/server";
+const PORT: u16 = 8443;
+
+/// How the threads share it.
+trait Shared: Sync + Sized {
+    fn new() -> Self;
+
+    /// Gives the URL and the port to `look`, which returns nothing that borrows from them.
+    fn read(&self, look: impl FnOnce(&str, u16));
+}
+
+/// The row that ratios are taken against.
+pub const OWN: &str = "allotment-published";
+
+pub(crate) static WAYS: [Way; 5] = [
+    Way {
+        name: OWN,
+        meaning: "allotment::Published of a Sealed, by read()",
+        policy: TAKES_NO_MEMORY,
+        peer: false,
+        run: run::<Published<Sealed<SealedConfiguration<'static>>>>,
+    },
+    Way {
+        name: "allotment-sealed",
+        meaning: "allotment::Sealed alone, which nobody can replace",
+        policy: TAKES_NO_MEMORY,
+        peer: false,
+        run: run::<Sealed<SealedConfiguration<'static>>>,
+    },
+    Way {
+        name: "mutex",
+        meaning: "std::sync::Mutex",
+        policy: TAKES_NO_MEMORY,
+        peer: true,
+        run: run::<Mutex<Configuration>>,
+    },
+    Way {
+        name: "rwlock",
+        meaning: "std::sync::RwLock",
+        policy: TAKES_NO_MEMORY,
+        peer: true,
+        run: run::<RwLock<Configuration>>,
+    },
+    Way {
+        name: "arc-swap",
+        meaning: "arc_swap::ArcSwap, by load()",
+        policy: TAKES_NO_MEMORY,
+        peer: true,
+        run: run::<ArcSwap<Configuration>>,
+    },
+];
+
+impl Shared for Mutex<Configuration> {
+    fn new() -> Self {
+        Self::new(Configuration::new())
+    }
+
+    #[inline(always)]
+    fn read(&self, look: impl FnOnce(&str, u16)) {
+        let configuration = self.lock().unwrap_or_else(PoisonError::into_inner);
+        look(&configuration.url, configuration.port);
+    }
+}
+
+impl Shared for RwLock<Configuration> {
+    fn new() -> Self {
+        Self::new(Configuration::new())
+    }
+
+    #[inline(always)]
+    fn read(&self, look: impl FnOnce(&str, u16)) {
+        let configuration = self.read().unwrap_or_else(PoisonError::into_inner);
+        look(&configuration.url, configuration.port);
+    }
+}
+
+impl Shared for ArcSwap<Configuration> {
+    fn new() -> Self {
+        Self::from_pointee(Configuration::new())
+    }
+
+    #[inline(always)]
+    fn read(&self, look: impl FnOnce(&str, u16)) {
+        let configuration = self.load();
+        look(&configuration.url, configuration.port);
+    }
+}
+
+impl Shared for Sealed<SealedConfiguration<'static>> {
+    fn new() -> Self {
+        Self::new(|sealer| SealedConfiguration { url: sealer.str(URL), port: PORT })
+    }
+
+    #[inline(always)]
+    fn read(&self, look: impl FnOnce(&str, u16)) {
+        let configuration = self.get();
+        look(configuration.url, configuration.port);
+    }
+}
+
+impl Shared for Published<Sealed<SealedConfiguration<'static>>> {
+    fn new() -> Self {
+        Self::new(Shared::new())
+    }
+
+    #[inline(always)]
+    fn read(&self, look: impl FnOnce(&str, u16)) {
+        let generation = self.read();
+        let configuration = generation.get();
+        look(configuration.url, configuration.port);
+    }
+}
+
+fn run<S: Shared>(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+    let threads = load.setting.threads;
+    let reads = reads(threads, load.effort);
+    let shared = S::new();
+    let walls = crew::run(
+        threads,
+        watch,
+        |_| (),
+        |worker, ()| worker.measured(|| read_often(&shared, reads)),
+    );
+    Ok(Outcome::timed(reads * threads as u64, walls[0]))
+}
+
+/// Reads of each thread.
+fn reads(threads: usize, effort: Effort) -> u64 {
+    let all = if effort.is_quick() { 8_000_000 } else { 40_000_000 };
+    (all / threads as u64).max(1)
+}
+
+#[inline(never)]
+fn read_often<S: Shared>(shared: &S, reads: u64) {
+    for _ in 0..reads {
+        // Where it is, is not known beforehand: a loop that loads once has read once.
+        black_box(shared).read(|url, port| {
+            black_box(url.len());
+            black_box(port);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn reads_what_was_published<S: Shared>() {
+        let shared = S::new();
+        let seen = Cell::new(0);
+        shared.read(|url, port| {
+            assert_eq!((url, port), (URL, PORT));
+            seen.set(1);
+        });
+        assert_eq!(seen.get(), 1);
+    }
+
+    #[test]
+    fn every_way_reads_the_configuration() {
+        reads_what_was_published::<Mutex<Configuration>>();
+        reads_what_was_published::<RwLock<Configuration>>();
+        reads_what_was_published::<ArcSwap<Configuration>>();
+        reads_what_was_published::<Sealed<SealedConfiguration<'static>>>();
+        reads_what_was_published::<Published<Sealed<SealedConfiguration<'static>>>>();
+    }
+
+    #[test]
+    fn every_thread_reads_and_quick_is_less() {
+        for threads in [1, 2, 16, 1024] {
+            assert!((1..reads(threads, Effort::Full)).contains(&reads(threads, Effort::Quick)));
+        }
+    }
+}

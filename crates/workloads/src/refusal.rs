@@ -1,0 +1,219 @@
+//! What can't be run with what, and why.
+
+use crate::catalogue::{Kind, Threads, Workload, catalogue};
+use crate::contender::{Contender, UnknownRow, listed};
+use crate::fixed_size::Shape;
+use crate::global;
+use crate::ways::Way;
+use peers::{About, FreedBy, UnknownAllocator};
+use std::{fmt, io};
+
+/// Why a run did not begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// No row has this name.
+    Unknown(UnknownRow),
+    /// The allocator can't do it, or the way is another workload's.
+    Unable {
+        /// The allocator or the way.
+        row: &'static str,
+        /// The workload.
+        workload: &'static str,
+        /// What it lacks.
+        lacks: Unable,
+    },
+    /// The workload does not run with this number of threads.
+    Threads {
+        /// The workload.
+        workload: &'static str,
+        /// The threads that it runs with.
+        needed: Threads,
+    },
+    /// The workload runs with the program's global allocator, and that is another one.
+    Global {
+        /// The allocator.
+        allocator: &'static str,
+        /// The workload.
+        workload: &'static str,
+        /// The program's, if it is one that this crate knows.
+        in_use: Option<&'static str>,
+    },
+    /// The file that is searched could not be made, or read.
+    File {
+        /// Why.
+        why: String,
+    },
+}
+
+impl Refusal {
+    pub(crate) fn file(error: &io::Error) -> Self {
+        Self::File { why: error.to_string() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(unknown) => unknown.fmt(f),
+            Self::Unable { row, workload, lacks } => {
+                write!(f, "'{row}' can't run '{workload}': {lacks}")
+            }
+            Self::Threads { workload, needed } => {
+                write!(f, "'{workload}' runs with {needed}: {}", needed.meaning)
+            }
+            Self::Global { allocator, workload, in_use } => {
+                let variable = global::VARIABLE;
+                let in_use = in_use.unwrap_or("another one");
+                write!(
+                    f,
+                    "'{workload}' runs with the program's global allocator, which is {in_use}: start it with \
+                     {variable}={allocator}"
+                )
+            }
+            Self::File { why } => write!(
+                f,
+                "no file to search in '{}': {why}; TMPDIR names another folder",
+                std::env::temp_dir().display()
+            ),
+        }
+    }
+}
+
+/// What an allocator lacks that a workload needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unable {
+    /// It gives out objects of types it knows beforehand only.
+    AnySize,
+    /// Its objects are all of one size.
+    SeveralSizes,
+    /// Its objects end with their task.
+    OutlivingTasks,
+    /// Each thread has its own, and the workload has one for all.
+    Shared,
+    /// What its tasks free one by one makes room for nothing.
+    FreesWithinTasks,
+    /// Only their own threads may free its objects.
+    FreesElsewhere,
+    /// It can't be a program's global allocator.
+    Global,
+    /// It has values of one size only.
+    EveryLayout,
+    /// It serves one thread only.
+    SeveralThreads,
+    /// There is one for each data structure, and the workload has one structure, or none.
+    ManyStructures,
+    /// It is an allocator, and the workload compares placements.
+    Placement,
+    /// It is a placement.
+    Allocator,
+    /// The rows of this workload are ways of its own.
+    Ways(&'static str),
+    /// It is a way of this workload.
+    WayOf(&'static str),
+}
+
+impl Unable {
+    /// Whether it is plain from what row and workload are, and need not be said where nobody asked for the row.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator | Self::Global)
+    }
+}
+
+impl fmt::Display for Unable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::Ways(workload) => {
+                let ways = Workload::named(workload).map_or(&[][..], Workload::ways);
+                return write!(f, "the rows of {workload} are {}", listed(ways));
+            }
+            Self::WayOf(workload) => return write!(f, "it is a row of {workload} alone"),
+            Self::AnySize => "it has no objects of any size",
+            Self::SeveralSizes => "it serves objects of one size alone",
+            Self::OutlivingTasks => "its objects end with their task",
+            Self::Shared => "each thread has its own",
+            Self::FreesWithinTasks => "it takes nothing back before its task ends",
+            Self::FreesElsewhere => "only the thread that allocated an object may free it",
+            Self::Global => "it can't be a program's global allocator",
+            Self::EveryLayout => "it has values of 64 B alone",
+            Self::SeveralThreads => "it serves one thread alone",
+            Self::ManyStructures => {
+                "there is one for each of many structures, as in many-trees alone"
+            }
+            Self::Placement => {
+                "it is an allocator, and not one of the ways in which a copied tree may lie"
+            }
+            Self::Allocator => "it is a way in which a tree may lie, for tree-copy alone",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<UnknownRow> for Refusal {
+    fn from(unknown: UnknownRow) -> Self {
+        Self::Unknown(unknown)
+    }
+}
+
+impl From<UnknownAllocator> for Refusal {
+    fn from(unknown: UnknownAllocator) -> Self {
+        Self::Unknown(unknown.into())
+    }
+}
+
+/// Whether a workload can be run with this and so many threads; if not, what that lacks.
+pub fn can_run(workload: &Workload, contender: Contender, threads: usize) -> Result<(), Unable> {
+    let has =
+        |workload: &Workload, way: &Way| workload.ways().iter().any(|other| other.name == way.name);
+    match contender {
+        Contender::Way(way) if has(workload, way) => Ok(()),
+        _ if !workload.ways().is_empty() => Err(Unable::Ways(workload.name)),
+        Contender::Way(way) => {
+            let its = catalogue().iter().find(|workload| has(workload, way));
+            Err(Unable::WayOf(its.map_or("another workload", |workload| workload.name)))
+        }
+        Contender::Allocator(about) => serves(about, workload, threads),
+    }
+}
+
+/// The same of an allocator, and a workload whose rows are allocators.
+fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unable> {
+    let is_placement = allocator.kind == peers::Kind::Placement;
+    let shape = match workload.kind {
+        Kind::TreeCopy { .. } if is_placement => return Ok(()),
+        Kind::TreeCopy { .. } => return Err(Unable::Placement),
+        _ if is_placement => return Err(Unable::Allocator),
+        Kind::Handler if allocator.global => return Ok(()),
+        Kind::Handler => return Err(Unable::Global),
+        Kind::Mixed { remote } => {
+            return match allocator.lasting {
+                Some(FreedBy::ItsThread) if remote => Err(Unable::FreesElsewhere),
+                Some(_) => Ok(()),
+                None if allocator.tasks => Err(Unable::OutlivingTasks),
+                None => Err(Unable::SeveralSizes),
+            };
+        }
+        _ if workload.has_tasks() && !allocator.tasks => return Err(Unable::SeveralSizes),
+        Kind::Query | Kind::Grow | Kind::Scope { .. } if !allocator.any_size => {
+            return Err(Unable::AnySize);
+        }
+        Kind::Scope { .. } if !allocator.frees_within_tasks => {
+            return Err(Unable::FreesWithinTasks);
+        }
+        Kind::Query | Kind::Grow | Kind::Scope { .. } | Kind::Objects { .. } => return Ok(()),
+        Kind::FixedSize(shape) => shape,
+        Kind::Categories | Kind::Published | Kind::Letters(_) => {
+            return Err(Unable::Ways(workload.name));
+        }
+    };
+    match allocator.fixed_size {
+        None if allocator.lasting.is_some() => Err(Unable::Shared),
+        None => Err(Unable::OutlivingTasks),
+        _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
+            Err(Unable::ManyStructures)
+        }
+        Some(serves) if !shape.is_of_objects() && !serves.every_layout => Err(Unable::EveryLayout),
+        Some(serves) if threads > 1 && !serves.several_threads => Err(Unable::SeveralThreads),
+        Some(_) => Ok(()),
+    }
+}

@@ -1,0 +1,54 @@
+//! What the rows of a workload are that compares no allocators: the ways in which its work can be done.
+
+use crate::refusal::Refusal;
+use crate::run::{Load, Outcome};
+use crate::watch::Watch;
+use std::fmt;
+
+/// One way.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// As it is named on the command line and in rows.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub meaning: &'static str,
+    /// When the memory that it takes goes back, in words.
+    pub policy: &'static str,
+    /// Whether it is one of those that the project's own is set beside.
+    pub peer: bool,
+    pub(crate) run: fn(&Load, &dyn Watch) -> Result<Outcome, Refusal>,
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Way").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The policy of a way that takes no memory while it is measured.
+pub(crate) const TAKES_NO_MEMORY: &str = "takes no memory while it is measured";
+
+#[cfg(test)]
+mod tests {
+    use crate::catalogue::catalogue;
+
+    #[test]
+    fn a_name_stands_for_one_row() {
+        let mut names: Vec<&str> = peers::known().iter().map(|about| about.name).collect();
+        for workload in catalogue() {
+            names.extend(workload.ways().iter().map(|way| way.name));
+        }
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn the_own_row_is_one_of_the_ways_and_no_peer_of_itself() {
+        for workload in catalogue().iter().filter(|workload| !workload.ways().is_empty()) {
+            let own = workload.ways().iter().find(|way| way.name == workload.own());
+            assert!(own.is_some_and(|own| !own.peer), "{}", workload.name);
+        }
+    }
+}
