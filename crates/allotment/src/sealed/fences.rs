@@ -8,7 +8,7 @@
 //! A kernel without that call, or a sandbox that forbids it, leaves two ordinary full fences. It is decided once, by [`decide`], before
 //! anybody can be between the two accesses.
 //!
-//! Under loom both are full fences.
+//! Under loom it is both ways, as a model wants it.
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
@@ -28,7 +28,7 @@ static HOW: AtomicU8 = AtomicU8::new(UNDECIDED);
 
 /// Finds out how it is done in this process. Comes before the first of the fences below.
 #[cfg(not(loom))]
-pub(super) fn decide() {
+pub fn decide() {
     if HOW.load(Ordering::Relaxed) != UNDECIDED {
         return;
     }
@@ -40,7 +40,7 @@ pub(super) fn decide() {
 /// The side that is taken often.
 #[cfg(not(loom))]
 #[inline(always)]
-pub(super) fn light() {
+pub fn light() {
     // Relaxed: whoever has what the fences are for has it from someone who decided before.
     if HOW.load(Ordering::Relaxed) == BY_KERNEL {
         compiler_fence(Ordering::SeqCst);
@@ -59,7 +59,7 @@ fn full() {
 /// sandbox was put up after [`decide`].
 #[cfg(not(loom))]
 #[must_use]
-pub(super) fn heavy() -> bool {
+pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
     let passed = HOW.load(Ordering::Relaxed) != BY_KERNEL || os::fence_process().is_ok();
     // Whatever the compiler holds the call to touch.
@@ -68,12 +68,70 @@ pub(super) fn heavy() -> bool {
 }
 
 #[cfg(loom)]
-pub(super) fn light() {
-    crate::sync::fence(crate::sync::Ordering::SeqCst);
-}
+pub use of_loom::{ByKernel, as_thread, heavy, light};
 
+/// Both ways, for the models in `tests/loom_published.rs`.
 #[cfg(loom)]
-pub(super) fn heavy() -> bool {
-    crate::sync::fence(crate::sync::Ordering::SeqCst);
-    true
+mod of_loom {
+    use core::cell::Cell;
+
+    use crate::sync::{AtomicUsize, Ordering, fence};
+
+    const THREADS: usize = 4;
+
+    std::thread_local! {
+        /// Whether the model on this thread of the system has fences by the kernel. Loom runs all threads of a model on one.
+        static BY_KERNEL: Cell<bool> = const { Cell::new(false) };
+    }
+
+    loom::thread_local! {
+        static NUMBER: Cell<usize> = Cell::new(0);
+    }
+
+    loom::lazy_static! {
+        /// A word for each thread. The thread's light fence changes its own one, and a heavy fence all of them: so each
+        /// heavy fence comes before or after each light one, and whatever comes first is seen by the other's thread. Two light fences know
+        /// nothing of each other, nor does one of an ordinary fence, and so it is with the kernel's.
+        static ref WORDS: [AtomicUsize; THREADS] = core::array::from_fn(|_| AtomicUsize::new(0));
+    }
+
+    /// While it lives the models that run on this thread of the system have fences by the kernel instead of two full ones.
+    pub struct ByKernel(());
+
+    impl ByKernel {
+        pub fn new() -> Self {
+            BY_KERNEL.set(true);
+            Self(())
+        }
+    }
+
+    impl Drop for ByKernel {
+        fn drop(&mut self) {
+            BY_KERNEL.set(false);
+        }
+    }
+
+    /// Tells the model's calling thread its number, which no other one has.
+    pub fn as_thread(number: usize) {
+        NUMBER.with(|mine| mine.set(number));
+    }
+
+    pub fn light() {
+        if BY_KERNEL.get() {
+            WORDS[NUMBER.with(Cell::get)].fetch_add(1, Ordering::AcqRel);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub fn heavy() -> bool {
+        if BY_KERNEL.get() {
+            for word in WORDS.iter() {
+                word.fetch_add(1, Ordering::AcqRel);
+            }
+        } else {
+            fence(Ordering::SeqCst);
+        }
+        true
+    }
 }

@@ -14,10 +14,20 @@ use super::publication::{FREE, Slot};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// How many generations a thread announces in one record. It takes another one for more.
+#[cfg(not(loom))]
 pub const SLOTS: usize = 8;
+/// Each slot makes a model many times longer.
+#[cfg(loom)]
+pub const SLOTS: usize = 1;
 
 /// A slot that announces nothing, but is no longer free.
-pub const TAKEN: usize = 1;
+const TAKEN: usize = 1;
+
+/// Takes a free slot of a record that the caller owns, before he announces something there.
+pub fn reserve(slot: &Slot) {
+    // Release: who finds this in the slot, instead of what another thread announced there before, comes after that one's reads.
+    slot.store(TAKEN, Ordering::Release);
+}
 
 /// One thread's slots, on cache lines of their own.
 #[derive(Debug)]
@@ -145,7 +155,7 @@ mod of_this_process {
     use core::cell::Cell;
     use core::mem;
 
-    use super::{FREE, Ordering, Record, Records, Slot, TAKEN};
+    use super::{FREE, Ordering, Record, Records, Slot, reserve};
     use crate::error::AllocError;
     use crate::memory::structures::Structures;
 
@@ -218,7 +228,7 @@ mod of_this_process {
             RECORD.set(record);
         } else {
             // The thread is at its end: nobody will give the record up for it. A slot that is taken keeps it from the next owner.
-            slot.store(TAKEN, Ordering::Relaxed);
+            reserve(slot);
             record.disown();
         }
         Ok(slot)

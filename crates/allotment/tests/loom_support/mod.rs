@@ -2,6 +2,8 @@
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
+#[allow(dead_code, reason = "the models of other things need no publication")]
+pub mod publications;
 #[allow(dead_code, reason = "the models of other things need no slab")]
 pub mod slab;
 

@@ -1,0 +1,149 @@
+//! Models of `Published` (`src/sealed/publication.rs`, `readers.rs`), explored by loom; `.ci/loom` runs them.
+//!
+//! Each claim is explored with two full fences, and with the kernel's. Beside the protocol that ships stand those that break a claim, as
+//! models that must fail.
+#![cfg(loom)]
+
+use allotment::for_loom::fences::{ByKernel, as_thread};
+use loom::sync::Arc;
+use loom::thread;
+
+mod loom_support;
+use loom_support::explore;
+use loom_support::publications::{Model, Protocol, Real, Written, Wrong};
+
+/// Runs a part of a model as a thread of this number.
+fn spawn<P: Protocol>(
+    model: &Arc<Model<P>>,
+    number: usize,
+    work: impl FnOnce(&Model<P>) + 'static,
+) -> thread::JoinHandle<()> {
+    let model = Arc::clone(model);
+    thread::spawn(move || {
+        as_thread(number);
+        work(&model);
+    })
+}
+
+/// One thread reads while another publishes.
+fn one_reads<P: Protocol>(wrong: Wrong) {
+    let model = Model::<P>::new(wrong);
+    let reader = spawn(&model, 1, |model| model.read(1));
+    model.publish(0, 1);
+    reader.join().unwrap();
+    model.assert_ended(1);
+}
+
+/// Two threads read while another publishes.
+fn two_read<P: Protocol>(wrong: Wrong) {
+    let model = Model::<P>::new(wrong);
+    let readers = [1, 2].map(|number| spawn(&model, number, move |model| model.read(number)));
+    model.publish(0, 1);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    model.assert_ended(1);
+}
+
+/// One thread reads while two others publish.
+fn two_publish<P: Protocol>(wrong: Wrong) {
+    let model = Model::<P>::new(wrong);
+    let other = spawn(&model, 1, |model| model.publish(1, 1));
+    let reader = spawn(&model, 2, |model| model.read(2));
+    model.publish(0, 2);
+    other.join().unwrap();
+    reader.join().unwrap();
+    model.assert_ended(2);
+}
+
+/// One thread reads while another publishes twice.
+fn one_publishes_twice<P: Protocol>(wrong: Wrong) {
+    let model = Model::<P>::new(wrong);
+    let reader = spawn(&model, 1, |model| model.read(1));
+    model.publish(0, 1);
+    model.publish(0, 2);
+    reader.join().unwrap();
+    model.assert_ended(2);
+}
+
+/// A thread that read before leaves while another one publishes and a third one reads.
+fn one_leaves<P: Protocol>(wrong: Wrong) {
+    let model = Model::<P>::new(wrong);
+    as_thread(1);
+    let before = model.begin(1);
+    as_thread(0);
+    let threads = [
+        spawn(&model, 0, |model| model.publish(0, 1)),
+        spawn(&model, 1, move |model| model.end(1, before)),
+        spawn(&model, 2, |model| model.read(2)),
+    ];
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    model.assert_ended(1);
+}
+
+fn explore_with_the_kernels_fences(preemptions: usize, model: fn(Wrong), wrong: Wrong) {
+    let _by_kernel = ByKernel::new();
+    explore(preemptions, move || model(wrong));
+}
+
+macro_rules! holds {
+    ($($name:ident: $model:ident, $preemptions:literal;)*) => {
+        $(mod $name {
+            use super::*;
+
+            #[test]
+            fn with_full_fences() {
+                explore($preemptions, || $model::<Real<false>>(Wrong::Nothing));
+            }
+
+            #[test]
+            fn with_the_kernels_fences() {
+                explore_with_the_kernels_fences($preemptions, $model::<Real<false>>, Wrong::Nothing);
+            }
+
+            /// The end of one generation is the next one's beginning, at the same address.
+            #[test]
+            fn with_addresses_that_come_again() {
+                explore_with_the_kernels_fences($preemptions, $model::<Real<true>>, Wrong::Nothing);
+            }
+        })*
+    };
+}
+
+holds! {
+    a_generation_outlives_its_reader_and_ends_with_it: one_reads, 4;
+    the_last_of_two_readers_ends_the_generation: two_read, 2;
+    of_two_publications_at_a_time_both_take_place: two_publish, 2;
+    generations_end_one_after_the_other: one_publishes_twice, 3;
+    a_look_beside_the_writers_own_ends_nothing_early: one_leaves, 2;
+}
+
+#[test]
+fn what_the_models_that_must_fail_are_made_from_holds() {
+    explore_with_the_kernels_fences(3, one_reads::<Written>, Wrong::Nothing);
+    explore_with_the_kernels_fences(2, one_leaves::<Written>, Wrong::Nothing);
+}
+
+macro_rules! fails {
+    ($($name:ident: $model:ident, $wrong:ident, $message:literal;)*) => {
+        $(#[test]
+        #[should_panic(expected = $message)]
+        fn $name() {
+            explore_with_the_kernels_fences(2, $model::<Written>, Wrong::$wrong);
+        })*
+    };
+}
+
+fails! {
+    a_reader_without_a_second_look_reads_what_has_ended: one_reads, NoSecondLook, "Concurrent read and write";
+    a_reader_that_announces_without_a_fence_reads_what_has_ended: one_reads, AnnouncesUnfenced, "Concurrent read and write";
+    a_reader_that_withdraws_quietly_leaves_a_generation_behind: one_reads, WithdrawsQuietly, "every replaced generation has ended";
+    a_reader_that_leaves_quietly_leaves_a_generation_behind: one_reads, LeavesQuietly, "every replaced generation has ended";
+    a_reader_that_leaves_without_a_fence_leaves_a_generation_behind: one_reads, LeavesUnfenced, "every replaced generation has ended";
+    a_slot_that_is_cleared_relaxed_lets_a_generation_end_beside_its_reader: one_reads, ClearsRelaxed, "Concurrent read and write";
+    a_generation_that_is_published_relaxed_is_read_before_it_is_made: one_leaves, ReplacesRelaxed, "Concurrent read and write";
+    a_writer_that_fences_before_it_replaces_ends_what_is_read: one_reads, FencesFirst, "Concurrent read and write";
+    a_look_that_is_not_counted_leaves_a_generation_behind: one_reads, LooksUncounted, "every replaced generation has ended";
+    a_look_without_a_fence_leaves_a_generation_behind: one_reads, LooksUnfenced, "every replaced generation has ended";
+    a_list_put_back_blindly_leaves_a_generation_behind: one_reads, PutsBackBlindly, "every replaced generation has ended";
+    a_count_that_begins_after_the_scan_leaves_a_generation_behind: one_reads, CountsAfterTheScan, "every replaced generation has ended";
+    a_list_that_nobody_takes_ends_a_generation_twice: one_leaves, TakesNothing, "Concurrent write";
+}
