@@ -217,8 +217,9 @@ struct Collector<M: Memory> {
 impl<M: Memory> Collector<M> {
     fn run(mut self) -> Result<(), CollectError> {
         let store = self.writer.store().clone();
-        let samples = store.memory().list("samples of a second").map_err(CollectError::Memory)?;
         let pool = store.memory().pool("collector").map_err(CollectError::Memory)?;
+        // Dropped before the pool, in which it may have put something of its own.
+        let samples = store.memory().list("samples of a second").map_err(CollectError::Memory)?;
         let mut last = self.clock.now();
         while let Some(now) = self.clock.next_tick(last, &self.stop) {
             let began = Instant::now();
@@ -242,22 +243,20 @@ impl<M: Memory> Collector<M> {
         let Some(machine) = &mut self.machine else { return };
         let (failed, log) = (&mut self.failed, &self.log);
         let read = Instant::now();
-        let mut taken = M::enter(pool, || {
-            let mut taken = Vec::new();
-            for (reading, failed) in readings::ALL.iter().zip(failed) {
-                let result = (reading.read)(&mut |sample| taken.extend(samples.put(sample)));
-                let fails = result.is_err();
-                if let Err(error) = result
-                    && !*failed
-                {
-                    log.warning(format_args!("{} is left out: {error}", reading.name));
-                }
-                *failed = fails;
-            }
-            taken
-        });
         let collect = self.figures.last().as_secs_f64() * 1000.0;
-        taken.extend(samples.put(Sample::new(&kind::AGENT, Instance::ONLY, &[collect])));
+        let ours = Sample::new(&kind::AGENT, Instance::ONLY, &[collect]);
+        let mut taken = Vec::from_iter(samples.put(ours));
+        for (reading, failed) in readings::ALL.iter().zip(failed) {
+            let result =
+                M::enter(pool, || (reading.read)(&mut |sample| taken.extend(samples.put(sample))));
+            let fails = result.is_err();
+            if let Err(error) = result
+                && !*failed
+            {
+                log.warning(format_args!("{} is left out: {error}", reading.name));
+            }
+            *failed = fails;
+        }
         for sample in &taken {
             machine.take(&mut self.writer, &self.log, now, read, sample);
         }
