@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
@@ -80,7 +80,7 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         .build()
         .map_err(begin("no event loop"))?;
     let listener = runtime
-        .block_on(TcpListener::bind(arguments.listen))
+        .block_on(async { listen(arguments.listen) })
         .map_err(|error| Failure::Listen(arguments.listen, error))?;
     let address = listener.local_addr().map_err(begin("no address"))?;
 
@@ -122,6 +122,16 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         0 => Ok(()),
         connections => Err(Failure::Stuck(format!("{connections} connections were still open"))),
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    // Clients that come all at once wait in the system's queue; those that find no place there try again a second later.
+    const QUEUE: u32 = 4096;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // So that a new agent can begin where one has just ended.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(QUEUE)
 }
 
 /// Collects this machine's counters, and what is computed; of simulated time, that alone.
