@@ -35,16 +35,18 @@ fn run<M: Memory>(metrics: u32) -> Result<(), Box<dyn std::error::Error>> {
         writer.end_tick(now);
         let whole = began.elapsed();
         ticks.push(collected);
-        if second < 3 || now % 60 == 0 || whole > Duration::from_millis(300) {
+        if second < 3 || now.is_multiple_of(60) || whole > Duration::from_millis(300) {
             println!("second {second:3}: collected in {collected:.1?}, whole tick {whole:.1?}");
         }
     }
     ticks.sort();
     println!("median {:.1?}, worst {:.1?}", ticks[ticks.len() / 2], ticks[ticks.len() - 1]);
     let figures = store.figures();
+    let mut allowed = 0;
     for tier in Tier::ALL {
         let held = figures.tiers[tier as usize];
         let bytes = tier.point_bytes() as u64;
+        allowed += held.points * bytes * 115 / 100 + (held.room - held.points) * bytes;
         println!(
             "{tier:?}: {} MiB filled in buffers of {} MiB",
             (held.points * bytes) >> 20,
@@ -57,6 +59,14 @@ fn run<M: Memory>(metrics: u32) -> Result<(), Box<dyn std::error::Error>> {
             one.name,
             one.held_bytes >> 20,
             one.live_bytes >> 20
+        );
+    }
+    let held: u64 = store.memory().buffer_figures().iter().map(|one| one.held_bytes).sum();
+    if held > 0 {
+        println!(
+            "held {} MiB; 1.15 of what is filled and the rest of buffers that are being filled: {} MiB",
+            held >> 20,
+            allowed >> 20
         );
     }
     Ok(())

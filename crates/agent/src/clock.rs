@@ -16,6 +16,12 @@ pub enum Speed {
     Max,
 }
 
+/// Who waits longer than this for the machine's clock does so because it was set back. Then seconds go on from the last one, so that
+/// nothing is missed, until the clock is there again.
+const SET_BACK: Duration = Duration::from_secs(5);
+
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The greatest factor of [`Speed::Times`].
 const FASTEST: f64 = 1_000_000.0;
 
@@ -159,10 +165,14 @@ impl Clock {
             }
             let rest = match self.kind {
                 Kind::Simulated { times, .. } => (due - now).div_f64(times),
+                _ if due - now > SET_BACK => {
+                    stop.wait(SECOND);
+                    return (!stop.is_set()).then_some(next);
+                }
                 _ => due - now,
             };
             // A clock that is set while we sleep is seen soon.
-            stop.wait(rest.min(Duration::from_secs(1)));
+            stop.wait(rest.min(SECOND));
         }
     }
 }
@@ -237,6 +247,15 @@ mod tests {
         assert!(next > 1000);
         let later = clock.next_tick(next, &stop).unwrap();
         assert!(later > next && clock.now() >= later);
+    }
+
+    #[test]
+    fn seconds_go_on_when_the_machines_clock_is_set_back() {
+        let (clock, stop) = (Clock::real(), Stop::default());
+        let last = clock.now() + 3600;
+        assert_eq!(clock.next_tick(last, &stop), Some(last + 1));
+        // And who is late is told the second that it is.
+        assert!(clock.next_tick(last - 7200, &stop).unwrap() > last - 3601);
     }
 
     #[test]
