@@ -95,6 +95,9 @@ pub use error::{AllocError, ErrorKind};
 pub use memory::budget::Budget;
 pub use memory::release::Release;
 
+#[cfg(all(not(loom), feature = "derive"))]
+#[doc(inline)]
+pub use allotment_derive::ReadOnly;
 #[cfg(not(loom))]
 pub use arena::{
     Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, IntoIter, Mark, Retain,
@@ -122,9 +125,6 @@ pub use sealed::{
 };
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 pub use sealed::{SealMap, SealSet};
-#[cfg(all(not(loom), feature = "derive"))]
-#[doc(inline)]
-pub use allotment_derive::ReadOnly;
 #[cfg(not(loom))]
 pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
 #[cfg(not(loom))]

@@ -45,8 +45,7 @@ impl Kind {
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        let kinds =
-            [Self::Arena, Self::Slab, Self::FreeList, Self::Reap, Self::Pool, Self::Sealed];
+        let kinds = [Self::Arena, Self::Slab, Self::FreeList, Self::Reap, Self::Pool, Self::Sealed];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
