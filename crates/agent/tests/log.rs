@@ -268,6 +268,32 @@ fn a_full_disk_costs_lines_and_nothing_else() {
     }
 }
 
+#[test]
+fn a_limit_of_a_files_length_costs_lines_and_nothing_else() {
+    let test = "a_limit_of_a_files_length_costs_lines_and_nothing_else";
+    if let Some(file) = std::env::var_os(ROLE) {
+        let log = Log::open(file).unwrap();
+        let refused = (0..10_000).any(|_| !log.info(format_args!("{}", "z".repeat(1000))));
+        assert!(refused && log.lost() == 1);
+        println!("played to the end");
+        return;
+    }
+    let directory = Directory::new();
+    let inner = child(test, &directory.file());
+    // In blocks of 512 or 1024 bytes: room for a step, and not for twelve.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 5000; exec \"$@\"", "sh"])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env(ROLE, directory.file())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("played to the end"));
+    let lines = lines(&directory.file());
+    assert!(lines.len() > 1000 && lines.iter().all(|line| line.len() == "info ".len() + 1000));
+}
+
 /// What the file takes on the disk is its lines and a step, not its limit.
 #[test]
 fn a_log_takes_a_step_beyond_its_lines() {

@@ -12,6 +12,7 @@
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -102,6 +103,10 @@ impl Mapping {
             return Ok(());
         }
         let target = (self.end + bytes).next_multiple_of(STEP).min(LIMIT);
+        // Beyond the limit of a file's length the call would end in a signal.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| target as u64 > limit) {
+            return Err(Errno::FBIG.into());
+        }
         let (offset, more) = (self.reserved as u64, (target - self.reserved) as u64);
         loop {
             match fallocate(&self.file, FallocateFlags::empty(), offset, more) {
