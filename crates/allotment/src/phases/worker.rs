@@ -160,7 +160,7 @@ fn serve<R: ReadOnlyShared, S, Q, A>(
     if !answer.give(outcome) {
         counts.failed_replies.increment();
     }
-    // A source of the user's own may panic.
+    // The closures that make memory are not ours.
     if !(whole && quietly(|| memory.reset())) {
         quietly(|| memory.renew());
     }
