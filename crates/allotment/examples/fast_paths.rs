@@ -3,7 +3,8 @@
 //! Run it to see that they work: `cargo run --release --example fast_paths`.
 
 use allotment::{
-    Arena, LocalPool, PoolRef, RawFreeList, RawSlab, RawSlabHandle, Reap, Routed, Sealed, SlabBox,
+    Arena, LocalPool, PoolRef, Published, RawFreeList, RawSlab, RawSlabHandle, Reading, Reap,
+    Routed, Sealed, SlabBox,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -210,7 +211,31 @@ pub fn golden_sealed_text<'a>(text: &'a Sealed<&'static str>) -> &'a str {
     text.get()
 }
 
+/// A reading of what is published.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_published_read(published: &Published<u64>) -> Reading<'_, u64> {
+    published.read()
+}
+
+/// A reading's end.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_reading_drop(reading: Reading<'_, u64>) {
+    drop(reading);
+}
+
+/// A reading from its beginning to its end.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_published_copy(published: &Published<u64>) -> u64 {
+    *published.read()
+}
+
 fn main() {
+    let published = Published::new(7);
+    golden_reading_drop(golden_published_read(&published));
+    assert_eq!(golden_published_copy(&published), 7);
     let limits = Sealed::<[u64; 4]>::new(|_| [1, 2, 3, 4]);
     let text = Sealed::<&'static str>::new(|sealer| sealer.str("sealed"));
     println!("{} {}", golden_sealed_number(&limits), golden_sealed_text(&text));

@@ -11,7 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// (function, most instructions)
-const GOLDEN: [(&str, usize); 21] = [
+const GOLDEN: [(&str, usize); 24] = [
     ("golden_arena_alloc_u32", 11),
     ("golden_arena1_alloc_u32", 18),
     ("golden_arena_try_alloc_u32", 13),
@@ -33,6 +33,9 @@ const GOLDEN: [(&str, usize); 21] = [
     ("golden_routed_free", 30),
     ("golden_sealed_number", 2),
     ("golden_sealed_text", 3),
+    ("golden_published_read", 30),
+    ("golden_reading_drop", 17),
+    ("golden_published_copy", 32),
 ];
 
 /// (function, most instructions before the global allocator beneath gets its turn, the jump there included)

@@ -104,11 +104,12 @@ impl<T> Publication<T> {
         light();
         // Acquire pairs with the Release in `replace`: the value was made before.
         let current = self.current.load(Ordering::Acquire);
-        if current == seen {
-            return NonNull::new(current);
+        if current != seen {
+            slot.store(FREE, Ordering::Release);
+            return None;
         }
-        slot.store(FREE, Ordering::Release);
-        None
+        // SAFETY: there is a current generation at all times.
+        Some(unsafe { NonNull::new_unchecked(current) })
     }
 
     /// Clears the slot that announces a generation. Whether that one has been replaced, so that the caller has to

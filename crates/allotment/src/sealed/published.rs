@@ -53,13 +53,16 @@ use crate::memory::structures::Structures;
 /// is in place, and whatever else was to be dropped is.
 ///
 /// A [`Reading`] that is leaked keeps its generation until the `Published` is dropped. In a child made by fork the readings of threads that
-/// are not there do the same; reads and publications work.
+/// are not there do the same, and what one of them was about to drop is lost; the child's own reads and publications are as any.
 // Threads share the values, and any of them may drop one: hence the bounds.
 #[repr(align(128))]
 pub struct Published<T: Send + Sync> {
     publication: Publication<T>,
     retired: AtomicUsize,
 }
+
+/// A generation, and the slot that announces it.
+type Announced<T> = (NonNull<Generation<T>>, &'static Slot);
 
 impl<T: Send + Sync> Published<T> {
     /// Publishes the first generation, which has the number 1.
@@ -105,22 +108,36 @@ impl<T: Send + Sync> Published<T> {
 
     #[inline(always)]
     fn read_or<F: OnFailure>(&self) -> Result<Reading<'_, T>, F::Error> {
+        let (generation, slot) = match readers::first_slot() {
+            Some(slot) => match self.publication.enter(slot) {
+                Some(generation) => (generation, slot),
+                None => self.announce_again::<F>()?,
+            },
+            None => self.announce_elsewhere::<F>()?,
+        };
+        Ok(Reading { published: self, generation, slot })
+    }
+
+    /// The thread reads something else too, or has no slots. Cold for the code's layout alone.
+    #[cold]
+    #[inline(never)]
+    fn announce_elsewhere<F: OnFailure>(&self) -> Result<Announced<T>, F::Error> {
         let slot = readers::slot().map_err(F::fail)?;
         match self.publication.enter(slot) {
-            Some(generation) => Ok(Reading { published: self, generation, slot }),
-            None => self.read_again::<F>(),
+            Some(generation) => Ok((generation, slot)),
+            None => self.announce_again::<F>(),
         }
     }
 
     /// A publication came in between.
     #[cold]
     #[inline(never)]
-    fn read_again<F: OnFailure>(&self) -> Result<Reading<'_, T>, F::Error> {
+    fn announce_again<F: OnFailure>(&self) -> Result<Announced<T>, F::Error> {
         loop {
             self.look();
             let slot = readers::slot().map_err(F::fail)?;
             if let Some(generation) = self.publication.enter(slot) {
-                return Ok(Reading { published: self, generation, slot });
+                return Ok((generation, slot));
             }
         }
     }

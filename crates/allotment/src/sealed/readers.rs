@@ -148,7 +148,7 @@ impl Records {
 }
 
 #[cfg(not(loom))]
-pub(super) use of_this_process::{announced, slot};
+pub(super) use of_this_process::{announced, first_slot, slot};
 
 #[cfg(not(loom))]
 mod of_this_process {
@@ -189,19 +189,18 @@ mod of_this_process {
         RECORDS.announce(word)
     }
 
+    /// The thread's first slot, if nothing is announced there.
+    #[inline(always)]
+    pub(in super::super) fn first_slot() -> Option<&'static Slot> {
+        let slot = &RECORD.get().slots[0];
+        (slot.load(Ordering::Relaxed) == FREE).then_some(slot)
+    }
+
     /// A slot of this thread's in which nothing is announced. To be used before the next call.
     ///
     /// # Errors
     /// When there is no memory for a record: a thread's first one, or its next for many at a time.
-    #[inline(always)]
     pub(in super::super) fn slot() -> Result<&'static Slot, AllocError> {
-        // The first one, unless the thread reads two things at a time.
-        let slot = &RECORD.get().slots[0];
-        if slot.load(Ordering::Relaxed) == FREE { Ok(slot) } else { another() }
-    }
-
-    #[inline(never)]
-    fn another() -> Result<&'static Slot, AllocError> {
         match RECORD.get().free_slot() {
             Some(slot) => Ok(slot),
             None => of_another_record(),
