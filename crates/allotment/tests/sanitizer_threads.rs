@@ -1,4 +1,4 @@
-//! Sixteen threads at the recycler, the budgets and the registry at once, then at a slab, then with pools and sealed values, for
+//! Sixteen threads at the recycler, the budgets and the registry at once, then at a slab, then with pools, sealed values and a `Published`, for
 //! ThreadSanitizer.
 //!
 //! The program has its own `main`: the standard library is not instrumented, and the test harness's threads
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use allotment::{
-    Arena, Budget, Lifetime, LocalPool, Malloc, PoolRef, RawSlab, Release, Sealed, owner_of,
-    recycler, report,
+    Arena, Budget, Lifetime, LocalPool, Malloc, PoolRef, Published, RawSlab, Release, Sealed,
+    owner_of, recycler, report,
 };
 
 const THREADS: usize = 16;
@@ -46,9 +46,52 @@ fn main() {
     pool_stress(Some(&Budget::new(usize::MAX)));
     recycler().set_policy(Release::Keep(keep));
     sealed_stress();
+    published_stress();
     println!(
-        "{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab, 2 of pools, 1 of sealed values: ok"
+        "{THREADS} threads, {ROUNDS} rounds, 3 phases of arenas, 2 of a slab, 2 of pools, 1 of sealed values, 1 of a `Published`: ok"
     );
+}
+
+/// Threads that read, hold what they read and come and go, while others publish. The values are plain memory: a generation
+/// that ends beside its reader is a race.
+fn published_stress() {
+    let published = Published::new(vec![0usize; 32]);
+    let writing = AtomicUsize::new(THREADS / 4);
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for thread in 0..THREADS {
+            let (published, writing) = (&published, &writing);
+            threads.push(scope.spawn(move || {
+                if thread % 4 == 3 {
+                    for round in 0..ROUNDS {
+                        if round % 8 == 0 {
+                            let next = |values: &Vec<usize>| values.iter().map(|n| n + 1).collect();
+                            published.update(next);
+                        } else {
+                            published.publish(vec![round; 32]);
+                        }
+                    }
+                    writing.fetch_sub(1, Ordering::Relaxed);
+                    return;
+                }
+                while writing.load(Ordering::Relaxed) > 0 {
+                    let readings: Vec<_> = (0..=thread).map(|_| published.read()).collect();
+                    for reading in &readings {
+                        assert!(reading.iter().all(|value| *value == reading[0]));
+                    }
+                    drop(readings);
+                    // A thread that gives up its slots for the next ones.
+                    let read = || assert_eq!(published.read().len(), 32);
+                    std::thread::scope(|scope| scope.spawn(read).join().unwrap());
+                }
+            }));
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+    assert_eq!(published.retired(), 0);
+    assert_eq!(published.generation(), (THREADS / 4 * ROUNDS) as u64 + 1);
 }
 
 /// Values that are built on one thread, and read and dropped on another, whose chunks serve a third.
