@@ -173,6 +173,8 @@ mod pages {
     struct FreeList;
     #[doc = include_str!("../../../docs/src/pools.md")]
     struct Pools;
+    #[doc = include_str!("../../../docs/src/system-calls.md")]
+    struct SystemCalls;
     #[doc = include_str!("../../../docs/src/phases.md")]
     struct Phases;
     #[doc = include_str!("../../../docs/src/sealed.md")]

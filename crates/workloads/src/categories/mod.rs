@@ -2,7 +2,7 @@
 //! reply.
 //!
 //! It looks up its session, asks the configuration for title, URL, links and footer, and renders a page of some 3 KiB with
-//! forty short texts of its own on the way. Where all is locked every use takes a lock; by categories the session list
+//! 57 short texts of its own on the way. Where all is locked every use takes a lock; by categories the session list
 //! alone has one.
 
 mod locks;
