@@ -160,12 +160,21 @@ fn a_request_whose_drop_panics_is_a_panic_of_the_handler() {
 #[test]
 fn a_reply_that_nobody_waits_for_and_whose_drop_panics_ends_no_worker() {
     let drops = Drops::new();
-    let running = start("reply", |_, bomb: Option<Bomb>| bomb);
-    drop(running.submit(Some(drops.bomb())).unwrap());
+    let running = start("reply", |_, request: Option<(Bomb, mpsc::Receiver<()>)>| {
+        request.map(|(bomb, go)| {
+            go.recv().unwrap();
+            bomb
+        })
+    });
+    let (go, may_go) = mpsc::channel();
+    drop(running.submit(Some((drops.bomb(), may_go))).unwrap());
+    go.send(()).unwrap();
     assert!(matches!(running.submit(None).unwrap().wait(), Outcome::Done(None)));
     assert_eq!((drops.count(), running.counts().failed_replies), (1, 1));
     // By a callback that does nothing with it.
-    running.submit_with(Some(drops.bomb()), |_| ()).unwrap();
+    let (go, may_go) = mpsc::channel();
+    running.submit_with(Some((drops.bomb(), may_go)), |_| ()).unwrap();
+    go.send(()).unwrap();
     assert!(matches!(running.submit(None).unwrap().wait(), Outcome::Done(None)));
     assert_eq!((drops.count(), running.counts().failed_replies), (2, 2));
     lives(&running);
