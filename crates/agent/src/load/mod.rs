@@ -63,13 +63,12 @@ struct Shared {
     paths: Vec<Uri>,
     next: Cell<usize>,
     end: Instant,
-    stopped: Cell<bool>,
     tally: RefCell<Tally>,
 }
 
 impl Shared {
     fn goes_on(&self) -> bool {
-        !self.stopped.get() && Instant::now() < self.end
+        Instant::now() < self.end
     }
 
     fn path(&self) -> Uri {
@@ -79,7 +78,7 @@ impl Shared {
     }
 }
 
-/// Makes the load. `progress` hears of the replies so far once a second; `stop` ends it early.
+/// Makes the load, and leaves requests that are at work at its end unanswered. `progress` hears of the replies so far once a second; `stop` ends it early.
 ///
 /// # Errors
 /// When an address makes no sense, or not even the first connection comes about.
@@ -99,7 +98,6 @@ pub async fn run(
         paths,
         next: Cell::new(0),
         end: start + load.time,
-        stopped: Cell::new(false),
         tally: RefCell::default(),
     });
     let tasks = tokio::task::LocalSet::new();
@@ -108,11 +106,14 @@ pub async fn run(
     }
     let mut every_second = tokio::time::interval(Duration::from_secs(1));
     let mut stop = std::pin::pin!(stop);
+    let mut time = std::pin::pin!(tokio::time::sleep(load.time));
     let mut tasks = std::pin::pin!(tasks);
     loop {
         tokio::select! {
             () = tasks.as_mut() => break,
-            () = &mut stop, if !shared.stopped.get() => shared.stopped.set(true),
+            // Requests that are at work then are left out of the report.
+            () = &mut time => break,
+            () = &mut stop => break,
             _ = every_second.tick() => {
                 progress(start.elapsed(), shared.tally.borrow().replies());
             }

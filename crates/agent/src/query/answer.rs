@@ -5,14 +5,16 @@ use super::json::{OutOfMemory, Writer};
 use super::parameters::{By, Question};
 use super::view::{Series, View};
 use crate::memory::Memory;
-use crate::store::{Chart, ChartPoints, Context, Second, Tier};
+use crate::store::{Chart, ChartPoints, Context, RunPoints, Second, Tier};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 /// Dimensions that are read before a chart's lock is let go, so that the collector need not wait for long.
-const DIMENSIONS_A_LOCK: usize = 256;
+const DIMENSIONS_A_LOCK: usize = 8 * DIMENSIONS_A_BATCH;
+/// Dimensions whose buffers are fetched together.
+const DIMENSIONS_A_BATCH: usize = 32;
 const FIRST_REPLY_BYTES: usize = 4096;
 
 /// The newest point of a store that began to collect, and the range of a question in the store's seconds.
@@ -93,14 +95,8 @@ pub fn answer<M: Memory, A: Allocator + Copy, const FREED_TOGETHER: bool>(
         buckets: Buckets::new(whole, question.points, memory)?,
         view: View::new(memory, question.group, question.by),
     });
-    let mut filled = context.charts().iter().try_for_each(|chart| work.take(chart, tier, &range));
-    let mut reply = Err(OutOfMemory);
-    if filled.is_ok() {
-        work.view.sum_up();
-        reply = render(context, question, tier, &work.view, memory);
-        filled = reply.as_ref().map(drop).map_err(|error| *error);
-    }
-    debug_assert_eq!(filled.is_ok(), reply.is_ok());
+    let filled = context.charts().iter().try_for_each(|chart| work.take(chart, tier, &range));
+    let reply = filled.and_then(|()| render(context, question, tier, &work.view, memory));
     if !FREED_TOGETHER {
         drop(ManuallyDrop::into_inner(work));
     }
@@ -121,21 +117,50 @@ impl<'s, A: Allocator + Copy> Work<'s, A> {
         range: &Range<Second>,
     ) -> Result<(), OutOfMemory> {
         let mut points = chart.read();
-        for (index, name) in chart.dimensions().names().enumerate() {
-            if index > 0 && index % DIMENSIONS_A_LOCK == 0 {
+        let mut names = chart.dimensions().names();
+        let count = names.len();
+        for first in (0..count).step_by(DIMENSIONS_A_BATCH) {
+            if first > 0 && first % DIMENSIONS_A_LOCK == 0 {
                 drop(points);
                 points = chart.read();
             }
-            self.buckets.clear();
-            for (tier, piece) in pieces(&points, tier, range) {
-                for run in points.runs(index, tier, piece) {
-                    self.buckets.take(run);
+            let batch = first..count.min(first + DIMENSIONS_A_BATCH);
+            touch(&points, tier, range, batch.clone());
+            for (index, name) in batch.zip(&mut names) {
+                self.buckets.clear();
+                for (tier, piece) in pieces(&points, tier, range) {
+                    for run in points.runs(index, tier, piece) {
+                        self.buckets.take(run);
+                    }
                 }
+                self.view.add(chart.name(), name, self.buckets.cells())?;
             }
-            self.view.add(chart.name(), name, self.buckets.cells())?;
         }
         Ok(())
     }
+}
+
+/// Reads the first point of each run of some dimensions. Each lies in a buffer of its own, which is seldom in a cache: in one
+/// short loop the processor fetches many of them at once, where the work on one after the other would wait for each.
+#[inline]
+fn touch<M: Memory>(
+    points: &ChartPoints<'_, M>,
+    tier: Tier,
+    range: &Range<Second>,
+    dimensions: Range<usize>,
+) {
+    let mut bits = 0;
+    for (tier, piece) in pieces(points, tier, range) {
+        for index in dimensions.clone() {
+            for run in points.runs(index, tier, piece.clone()) {
+                bits ^= match run.points {
+                    RunPoints::Values(values) => values.first().map_or(0, |value| value.to_bits()),
+                    RunPoints::Summaries(all) => all.first().map_or(0, |summary| summary.count),
+                };
+            }
+        }
+    }
+    std::hint::black_box(bits);
 }
 
 fn render<M: Memory, A: Allocator + Copy>(

@@ -35,6 +35,29 @@ pub struct Series<A: Allocator> {
     pub summary: Cell,
 }
 
+impl<A: Allocator> Series<A> {
+    /// Adds a member's points; of least and greatest values it takes the least and the greatest.
+    #[inline]
+    fn add(&mut self, group: Group, points: &[f64], summary: Cell) {
+        match group {
+            Group::Average | Group::Sum => self.merge(points, |sum, value| sum + value),
+            Group::Min => self.merge(points, f64::min),
+            Group::Max => self.merge(points, f64::max),
+        }
+        self.summary.merge(summary);
+    }
+
+    #[inline]
+    fn merge(&mut self, points: &[f64], add: impl Fn(f64, f64) -> f64) {
+        for (sum, value) in self.points.iter_mut().zip(points) {
+            // A gap of one member is none of the others.
+            if !value.is_nan() {
+                *sum = if sum.is_nan() { *value } else { add(*sum, *value) };
+            }
+        }
+    }
+}
+
 /// The virtual chart.
 #[derive(Debug)]
 pub struct View<'s, A: Allocator + Copy> {
@@ -79,14 +102,16 @@ impl<'s, A: Allocator + Copy> View<'s, A> {
             summary.merge(*cell);
             last = if value.is_nan() { last } else { value };
         }
-        let dimension = DimensionView { id, name: own_name, points, summary, last };
-        let dimension = Box::try_new_in(dimension, memory)?;
         let place = u32::try_from(self.dimensions.len()).map_err(|_| OutOfMemory)?;
-        self.dimensions.try_reserve(1)?;
-        self.dimensions.push(dimension);
         let series = self.series_of(name, cells.len())?;
         series.members.try_reserve(1)?;
         series.members.push(place);
+        // At once, while the points are in the cache.
+        series.add(group, &points, summary);
+        let dimension = DimensionView { id, name: own_name, points, summary, last };
+        let dimension = Box::try_new_in(dimension, memory)?;
+        self.dimensions.try_reserve(1)?;
+        self.dimensions.push(dimension);
         Ok(())
     }
 
@@ -114,27 +139,6 @@ impl<'s, A: Allocator + Copy> View<'s, A> {
             }
         };
         Ok(&mut self.series[place as usize])
-    }
-
-    /// Adds up the members of each series; of least and greatest values it takes the least and the greatest.
-    pub fn sum_up(&mut self) {
-        let add = match self.group {
-            Group::Average | Group::Sum => |sum: f64, value: f64| sum + value,
-            Group::Min => f64::min,
-            Group::Max => f64::max,
-        };
-        for series in &mut self.series {
-            for member in &series.members {
-                let dimension = &self.dimensions[*member as usize];
-                series.summary.merge(dimension.summary);
-                for (sum, value) in series.points.iter_mut().zip(&dimension.points) {
-                    // A gap of one member is none of the others.
-                    if !value.is_nan() {
-                        *sum = if sum.is_nan() { *value } else { add(*sum, *value) };
-                    }
-                }
-            }
-        }
     }
 
     /// The dimensions, in the order in which they came.
@@ -169,7 +173,6 @@ mod tests {
         view.add("a", "x", &cells(&[1.0, f64::NAN, f64::NAN])).unwrap();
         view.add("a", "y", &cells(&[5.0, 5.0, 5.0])).unwrap();
         view.add("b", "x", &cells(&[2.0, 3.0, f64::NAN])).unwrap();
-        view.sum_up();
         assert_eq!(view.dimensions()[2].id, b"b.x");
         assert_eq!(view.dimensions()[2].last, 3.0);
         view.series().iter().map(|series| series.points.to_vec()).collect()
@@ -203,7 +206,6 @@ mod tests {
             let cells = cells(&[1.0; 100]);
             let fill = names.iter().try_for_each(|name| view.add("chart", name, &cells));
             refused += u32::from(fill == Err(OutOfMemory));
-            view.sum_up();
         }
         assert!((10..64).contains(&refused), "{refused}");
     }
