@@ -162,6 +162,7 @@ impl<S: Slots> Model<S> {
             .look(|word| self.writers.load(Ordering::Acquire) == word || self.slots.announce(word));
         // SAFETY: ours, and generations stay.
         while let Some(generation) = unsafe { unlink(&mut chain) } {
+            // SAFETY: as above.
             let value = unsafe { generation.as_ref() }.value;
             // SAFETY: nobody reads it, or loom fails the model.
             self.alive[value].with_mut(|alive| unsafe { *alive = false });

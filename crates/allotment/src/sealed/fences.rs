@@ -99,6 +99,7 @@ mod of_loom {
     pub struct ByKernel(());
 
     impl ByKernel {
+        #[allow(clippy::new_without_default)]
         pub fn new() -> Self {
             BY_KERNEL.set(true);
             Self(())

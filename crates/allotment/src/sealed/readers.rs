@@ -40,6 +40,7 @@ pub struct Record {
 
 impl Record {
     /// An owned record with free slots, that is in no list.
+    #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self {
             slots: core::array::from_fn(|_| AtomicUsize::new(FREE)),
@@ -111,7 +112,8 @@ impl Records {
         let mut next = unsafe { first.as_ref() };
         core::iter::from_fn(move || {
             let record = next?;
-            // Relaxed: written before the record was added. The same as above.
+            // Relaxed: written before the record was added.
+            // SAFETY: as above.
             next = unsafe { record.next.load(Ordering::Relaxed).as_ref() };
             Some(record)
         })

@@ -179,6 +179,7 @@ impl<const AGAIN: bool> Protocol for Real<AGAIN> {
         let mut ended = Vec::new();
         // SAFETY: the chain is ours, and stays.
         while let Some(generation) = unsafe { unlink(&mut chain) } {
+            // SAFETY: as above.
             ended.push(unsafe { generation.as_ref() }.value);
             if AGAIN {
                 self.spare.lock().unwrap().push(Spare(generation));
@@ -338,12 +339,14 @@ impl Protocol for Written {
                 // SAFETY: ours, or nobody's who should have it; it stays.
                 hand = unsafe { (*generation).next.get() };
                 if !announced(slots, generation.addr()) {
+                    // SAFETY: as above.
                     ended.push(unsafe { (*generation).value });
                     continue;
                 }
                 if kept.is_null() {
                     last = generation;
                 }
+                // SAFETY: as above.
                 unsafe { (*generation).next.set(kept) };
                 kept = generation;
             }
