@@ -44,7 +44,7 @@ fn numbers_grow_in_the_order_of_making_and_stay_when_the_object_moves() {
     let (first, second) = (Shared::new(1), Shared::new(2));
     assert!(first.number() < second.number());
     let number = first.number();
-    let moved = vec![first];
+    let moved = [first];
     assert_eq!(moved[0].number(), number);
 }
 
