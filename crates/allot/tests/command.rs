@@ -380,7 +380,7 @@ fn the_papers_programs_make_the_papers_calls() {
     let printed = text(&output.stdout);
     assert!(printed.contains("a search  system calls"), "{printed}");
     let beside = |line: &str| {
-        line.starts_with("letters-buffered is ") && line.ends_with("x as fast as letters-mapped.")
+        line.starts_with("letters-mapped is ") && line.ends_with("x as fast as letters-buffered.")
     };
     assert!(printed.lines().any(beside), "{printed}");
     assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");

@@ -139,7 +139,7 @@ fn json(row: &Row) -> Result<String, Failure> {
 pub fn lists() -> String {
     let mut text = String::from("Workloads:\n");
     for workload in workloads::catalogue() {
-        text += &format!("  {:<16}{}\n", workload.name, workload.meaning);
+        text += &format!("  {:<16} {}\n", workload.name, workload.meaning);
     }
     text += "  query stands for itself; burst, exchange, tiers, tree, tree-copy, many-trees and letters\n  \
              stand for all of their kind.\n";

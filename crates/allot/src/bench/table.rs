@@ -55,11 +55,12 @@ fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
 
 /// The programs that search a file beside each other: each of them is a workload of its own.
 pub fn programs(all: &[(&Workload, Vec<Row>)]) -> Result<(), Failure> {
-    let programs: Vec<(&str, f64)> = all
+    let mut programs: Vec<(&str, f64)> = all
         .iter()
         .filter(|(workload, _)| workload.counts_all_calls())
         .filter_map(|(workload, rows)| Some((workload.name, rows.first()?.ns_per_op?)))
         .collect();
+    programs.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     for (index, (name, ns)) in programs.iter().enumerate().skip(1) {
         let times = programs[..index]
             .iter()
