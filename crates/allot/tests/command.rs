@@ -412,7 +412,8 @@ fn ways_are_rows_beside_each_other() {
         let mut found: Vec<_> =
             of(workload.name).iter().map(|row| row["allocator"].as_str().unwrap()).collect();
         assert_eq!(found[0], workload.own());
-        (names.sort_unstable(), found.sort_unstable());
+        names.sort_unstable();
+        found.sort_unstable();
         assert_eq!(names, found);
         for row in of(workload.name) {
             assert_eq!((&row["kind"], &row["threads"]), (&"way".into(), &2.into()));
