@@ -79,15 +79,16 @@ fn pieces<M: Memory>(
     pieces.into_iter().flatten()
 }
 
-/// Answers a question about a context, as JSON in the request's memory.
+/// Answers a question about a context: the virtual chart in `memory`, the JSON in `reply`.
 ///
-/// `FREED_TOGETHER` says that what is left there needs no freeing one by one.
-pub fn answer<M: Memory, A: Allocator + Copy, const FREED_TOGETHER: bool>(
+/// `FREED_TOGETHER` says that what is left in `memory` needs no freeing one by one.
+pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER: bool>(
     context: &Context<M>,
     question: &Question<'_>,
     newest: Second,
     memory: A,
-) -> Result<Vec<u8, A>, OutOfMemory> {
+    reply: B,
+) -> Result<Vec<u8, B>, OutOfMemory> {
     let range = range_of(question, newest);
     let tier = choose_tier(oldest_points(context), &range, question.points);
     let whole = range_of(question, Second::MAX);
@@ -96,7 +97,7 @@ pub fn answer<M: Memory, A: Allocator + Copy, const FREED_TOGETHER: bool>(
         view: View::new(memory, question.group, question.by),
     });
     let filled = context.charts().iter().try_for_each(|chart| work.take(chart, tier, &range));
-    let reply = filled.and_then(|()| render(context, question, tier, &work.view, memory));
+    let reply = filled.and_then(|()| render(context, question, tier, &work.view, reply));
     if !FREED_TOGETHER {
         drop(ManuallyDrop::into_inner(work));
     }
@@ -163,14 +164,14 @@ fn touch<M: Memory>(
     std::hint::black_box(bits);
 }
 
-fn render<M: Memory, A: Allocator + Copy>(
+fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
     context: &Context<M>,
     question: &Question<'_>,
     tier: Tier,
     view: &View<'_, A>,
-    memory: A,
-) -> Result<Vec<u8, A>, OutOfMemory> {
-    let mut json = Writer::new(memory, FIRST_REPLY_BYTES)?;
+    reply: B,
+) -> Result<Vec<u8, B>, OutOfMemory> {
+    let mut json = Writer::new(reply, FIRST_REPLY_BYTES)?;
     json.raw("{\"context\":")?;
     json.string(context.name())?;
     json.raw(",\"title\":")?;
@@ -202,8 +203,8 @@ fn render<M: Memory, A: Allocator + Copy>(
     Ok(json.into_bytes())
 }
 
-fn one_series<A: Allocator + Copy>(
-    json: &mut Writer<A>,
+fn one_series<A: Allocator + Copy, B: Allocator>(
+    json: &mut Writer<B>,
     by: By,
     view: &View<'_, A>,
     series: &Series<A>,
@@ -281,8 +282,9 @@ mod tests {
         let structure = store.structure();
         let context = structure.context(&question.context).unwrap();
         let arena = allotment::Arena::new();
-        let together = answer::<_, _, true>(context, &question, newest, &arena).unwrap();
-        let one_by_one = answer::<_, _, false>(context, &question, newest, Malloc).unwrap();
+        let together = answer::<_, _, _, true>(context, &question, newest, &arena, Malloc).unwrap();
+        let one_by_one =
+            answer::<_, _, _, false>(context, &question, newest, Malloc, &arena).unwrap();
         assert_eq!(together.as_slice(), one_by_one.as_slice(), "{query}");
         serde_json::from_slice(&together).unwrap()
     }
@@ -398,7 +400,7 @@ mod tests {
         let budget = allotment::Budget::new(32 << 10);
         let arena = allotment::Arena::builder().budget(&budget).build();
         let context = structure.context("net").unwrap();
-        let refused = answer::<_, _, true>(context, &question, store.newest(), &arena);
+        let refused = answer::<_, _, _, true>(context, &question, store.newest(), &arena, Malloc);
         assert_eq!(refused.unwrap_err(), OutOfMemory);
     }
 

@@ -15,7 +15,7 @@ use crate::log::Log;
 use crate::memory::{Malloc, Memory, Slabs};
 use crate::store::{Retention, Store, Writer};
 use allotment::phases::{Initialiser, Running, Shared, WhenFull};
-use allotment::{Arena, Budget, LocalPool};
+use allotment::{Arena, Budget, LocalPool, Release};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
@@ -84,6 +84,7 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         .map_err(|error| Failure::Listen(arguments.listen, error))?;
     let address = listener.local_addr().map_err(begin("no address"))?;
 
+    keep_warm(arguments);
     let memory = Arc::new(M::new(limit.as_ref()).map_err(begin("no memory"))?);
     let (store, writer) = Store::new(memory, Retention(arguments.keep.0));
     let collector = collector(writer, arguments, &log)?;
@@ -122,6 +123,16 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         0 => Ok(()),
         connections => Err(Failure::Stuck(format!("{connections} connections were still open"))),
     }
+}
+
+/// What requests give back stays warm for the next ones, and is not given to the system between two of them. It belongs to no
+/// budget, and is a quarter of the limit at most.
+fn keep_warm(arguments: &ServeArguments) {
+    const ENOUGH: u64 = 512 << 20;
+    let bytes = arguments.memory_limit.map_or(ENOUGH, |limit| ENOUGH.min(limit.0 / 4));
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    allotment::recycler().set_limit(bytes);
+    allotment::recycler().set_policy(Release::Keep(bytes));
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

@@ -16,6 +16,7 @@ use crate::sessions::{Session, SessionKey, Theme};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as VecIn;
 use allotment::phases::Context;
+use allotment::{Arena, Budget};
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -27,6 +28,8 @@ pub type Worker<'w, M> = Context<'w, Generation, Objects<M>>;
 const READ: &str = "GET, HEAD";
 const READ_AND_WRITE: &str = "GET, HEAD, POST";
 const FIRST_BYTES: usize = 2048;
+/// What most replies have room in, so that their chunks are of one size and serve each other.
+const REPLY_BYTES: usize = 32 << 10;
 
 /// Answers a request, whatever it is.
 pub fn handle<M: Memory>(worker: &mut Worker<'_, M>, ask: Ask) -> Reply {
@@ -100,9 +103,12 @@ fn without_parameters(query: &str) -> Result<(), Problem> {
     }
 }
 
-/// Renders in the request's memory, which the reply takes away with it.
+/// Renders a reply, which takes its memory away with it.
+///
+/// It is not the memory that the request is worked out in: that may be a thousand times as much, and is free for the next request as
+/// soon as the reply is rendered, while the client reads at its leisure.
 fn rendered<M: Memory>(
-    worker: &mut Worker<'_, M>,
+    worker: &Worker<'_, M>,
     content_type: &'static str,
     render: impl for<'r> FnOnce(
         &'r M::Request,
@@ -112,11 +118,18 @@ fn rendered<M: Memory>(
     >,
 ) -> Result<Reply, Problem> {
     let configuration = configuration(worker);
-    let limits = (configuration.request_memory, configuration.memory_limit);
-    let memory = M::request(|| worker.take_arena());
-    let reply = memory
-        .render(render)
-        .map_err(|OutOfMemory| Problem::Memory { request: limits.0, all: limits.1 })?;
+    let most = usize::try_from(configuration.request_memory).unwrap_or(usize::MAX);
+    let limit = &worker.shared().limit;
+    let memory = M::request(|| {
+        let budget = limit.as_ref().map_or_else(|| Budget::new(most), |all| all.child(most));
+        let arena = Arena::builder().name("replies").budget(&budget);
+        // Where there is no room for it, whoever puts something in gets the error.
+        arena.clone().hint(REPLY_BYTES).try_build().unwrap_or_else(|_| arena.build())
+    });
+    let reply = memory.render(render).map_err(|OutOfMemory| Problem::Memory {
+        request: configuration.request_memory,
+        all: configuration.memory_limit,
+    })?;
     Ok(Reply::new(content_type, Bytes::from_owner(reply)))
 }
 
@@ -140,11 +153,13 @@ fn points<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask, query: &str) -> Resu
     let context = structure
         .context(&question.context)
         .ok_or_else(|| Problem::UnknownContext(question.context.clone().into_owned()))?;
-    rendered(worker, JSON, |request| {
+    let work = M::request(|| worker.take_arena());
+    rendered(worker, JSON, |reply| {
+        let (work, reply) = (work.handle(), reply.handle());
         if <M::Request as RequestMemory>::FREED_TOGETHER {
-            answer::<M, _, true>(context, &question, newest, request.handle())
+            answer::<M, _, _, true>(context, &question, newest, work, reply)
         } else {
-            answer::<M, _, false>(context, &question, newest, request.handle())
+            answer::<M, _, _, false>(context, &question, newest, work, reply)
         }
     })
 }
