@@ -35,7 +35,7 @@ was accepted, and end.
 Examples:
   allotment-agent --listen 127.0.0.1:19990 --memory-limit 256MiB
   allotment-agent --synthetic 100000 --charts 1000
-  allotment-agent load 'http://127.0.0.1:19990/api/v1/query?context=synthetic.0' --connections 256"
+  allotment-agent load 'http://127.0.0.1:19990/api/v1/query?context=synthetic.context_0' --connections 256"
 )]
 pub struct CommandLine {
     /// What to do besides serving.
