@@ -1,19 +1,20 @@
 //! What the derive writes.
 
 use proc_macro2::TokenStream;
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    ConstParam, Data, DeriveInput, Error, GenericParam, Generics, Lifetime, Path, Result, Token,
-    Type, TypeParam, WherePredicate, parse_quote, parse_quote_spanned,
+    ConstParam, Data, DeriveInput, Error, Fields, GenericParam, Generics, Lifetime, Path, Result,
+    Token, TraitBoundModifier, TypeParam, TypeParamBound, WherePredicate, parse_quote,
+    parse_quote_spanned,
 };
 
 /// The implementations for a type.
 pub(crate) fn implement(input: &DeriveInput) -> Result<TokenStream> {
     let library = library(input)?;
     let lifetime = only_lifetime(&input.generics)?;
-    let fields = field_types(&input.data)?;
+    let checks = checks(&input.data)?;
     let name = &input.ident;
 
     let mut generics = input.generics.clone();
@@ -23,16 +24,10 @@ pub(crate) fn implement(input: &DeriveInput) -> Result<TokenStream> {
     }
     let (parameters, arguments, bounds) = generics.split_for_impl();
 
-    // In a function of its own for each field, so that a type may refer to itself, and the error is at the field.
-    let checks = fields.iter().map(|field| {
-        quote_spanned! {field.span()=>
-            must_be_read_only::<#field>();
-        }
-    });
     let sealable = sealable(input, &library, lifetime.as_ref());
 
     Ok(quote! {
-        #[allow(clippy::multiple_bound_locations)]
+        #[allow(unsafe_code, clippy::multiple_bound_locations)]
         const _: () = {
             // SAFETY: every field is read-only, as is checked below, and the type has no destructor of its own.
             #[automatically_derived]
@@ -40,10 +35,18 @@ pub(crate) fn implement(input: &DeriveInput) -> Result<TokenStream> {
 
             #sealable
 
-            #[allow(dead_code, clippy::extra_unused_lifetimes)]
-            fn fields_are_read_only #parameters () #bounds {
-                fn must_be_read_only<Field: #library::ReadOnly + ?::core::marker::Sized>() {}
-                #(#checks)*
+            // For the type, so that its fields may name `Self`, and what they imply of parameters holds.
+            #[allow(dead_code)]
+            trait FieldsAreReadOnly {
+                fn check(&self);
+            }
+            #[allow(deprecated, unreachable_code, unreachable_patterns, unused_variables)]
+            #[automatically_derived]
+            impl #parameters FieldsAreReadOnly for #name #arguments #bounds {
+                fn check(&self) {
+                    fn must_be_read_only<Field: #library::ReadOnly + ?::core::marker::Sized>(_: *const Field) {}
+                    #checks
+                }
             }
 
             // A type that implements `Drop` has this twice: sealed values are not dropped.
@@ -85,19 +88,53 @@ fn only_lifetime(generics: &Generics) -> Result<Option<Lifetime>> {
     }
 }
 
-/// The types of all fields, of all variants.
-fn field_types(data: &Data) -> Result<Vec<&Type>> {
+/// Takes each field of each variant as what it was declared to be: that has to be read-only. So nothing escapes that an
+/// attribute below the derive may make of the fields.
+fn checks(data: &Data) -> Result<TokenStream> {
     match data {
-        Data::Struct(data) => Ok(data.fields.iter().map(|field| &field.ty).collect()),
+        Data::Struct(data) => {
+            let members = data.fields.members();
+            let checks = data.fields.iter().zip(data.fields.members()).map(|(field, member)| {
+                let declared = &field.ty;
+                // A packed field has an address, but no reference.
+                quote_spanned! {declared.span()=>
+                    must_be_read_only::<#declared>(::core::ptr::addr_of!(self.#member));
+                }
+            });
+            Ok(quote! {
+                let Self { #(#members: _,)* } = self;
+                #(#checks)*
+            })
+        }
         Data::Enum(data) => {
-            let fields = data.variants.iter().flat_map(|variant| &variant.fields);
-            Ok(fields.map(|field| &field.ty).collect())
+            let arms = data.variants.iter().map(|variant| {
+                let name = &variant.ident;
+                let (pattern, checks) = check_bound(&variant.fields);
+                quote!(Self::#name { #pattern } => { #checks })
+            });
+            // A reference is never without value, but what it refers to may be.
+            Ok(quote!(match *self { #(#arms)* }))
         }
         Data::Union(data) => Err(Error::new(
             data.union_token.span,
             "a union can't be sealed by a derive: nothing says which of its fields is there",
         )),
     }
+}
+
+/// A pattern of a variant's fields, and the checks of what it binds.
+fn check_bound(fields: &Fields) -> (TokenStream, TokenStream) {
+    let (patterns, checks): (Vec<_>, Vec<_>) = fields
+        .iter()
+        .zip(fields.members())
+        .enumerate()
+        .map(|(at, (field, member))| {
+            let (declared, bound) = (&field.ty, format_ident!("field_{at}"));
+            let check = quote_spanned! {declared.span()=> must_be_read_only::<#declared>(#bound); };
+            (quote!(#member: ref #bound,), check)
+        })
+        .unzip();
+    (quote!(#(#patterns)*), quote!(#(#checks)*))
 }
 
 /// `impl Sealable for Name<'static, T>`, whose `In<'s>` is `Name<'s, T>`.
@@ -123,10 +160,8 @@ fn sealable(input: &DeriveInput, library: &Path, lifetime: Option<&Lifetime>) ->
             GenericParam::Type(TypeParam { ident, bounds, .. }) => {
                 parameters.push(quote!(#ident));
                 predicates.push(quote!(#ident: #library::ReadOnly + 'static));
-                if !bounds.is_empty() {
-                    let predicate: WherePredicate = parse_quote!(#ident: #bounds);
-                    predicates.push(for_any(predicate, lifetime).into_token_stream());
-                }
+                let predicate = parse_quote!(#ident: #bounds);
+                predicates.extend(for_any(predicate, lifetime));
             }
             GenericParam::Const(ConstParam { ident, ty, .. }) => {
                 parameters.push(quote!(const #ident: #ty));
@@ -135,7 +170,7 @@ fn sealable(input: &DeriveInput, library: &Path, lifetime: Option<&Lifetime>) ->
     }
     if let Some(clause) = &input.generics.where_clause {
         for predicate in &clause.predicates {
-            predicates.push(for_any(predicate.clone(), lifetime).into_token_stream());
+            predicates.extend(for_any(predicate.clone(), lifetime));
         }
     }
     quote! {
@@ -146,11 +181,28 @@ fn sealable(input: &DeriveInput, library: &Path, lifetime: Option<&Lifetime>) ->
     }
 }
 
-/// A predicate that holds whatever the lifetime of the sealed memory is.
-fn for_any(mut predicate: WherePredicate, lifetime: Option<&Lifetime>) -> WherePredicate {
-    if let (WherePredicate::Type(of_type), Some(lifetime)) = (&mut predicate, lifetime) {
-        let any: GenericParam = parse_quote!(#lifetime);
-        of_type.lifetimes.get_or_insert_with(|| parse_quote!(for<>)).lifetimes.push(any);
+/// A predicate that holds whatever the lifetime of the sealed memory is. `?Sized` is apart: it is no bound, and stands
+/// under no `for`.
+fn for_any(predicate: WherePredicate, lifetime: Option<&Lifetime>) -> Vec<TokenStream> {
+    let (WherePredicate::Type(mut of_type), Some(lifetime)) = (predicate.clone(), lifetime) else {
+        return vec![predicate.into_token_stream()];
+    };
+    let relaxes = |bound: &TypeParamBound| match bound {
+        TypeParamBound::Trait(bound) => matches!(bound.modifier, TraitBoundModifier::Maybe(_)),
+        _ => false,
+    };
+    let (relaxed, bounds): (Vec<_>, Vec<_>) = of_type.bounds.into_iter().partition(relaxes);
+    let bounded = &of_type.bounded_ty;
+    let mut predicates = Vec::new();
+    if !relaxed.is_empty() {
+        predicates.push(quote!(#bounded: #(#relaxed)+*));
     }
-    predicate
+    of_type.bounds = bounds.into_iter().collect();
+    of_type
+        .lifetimes
+        .get_or_insert_with(|| parse_quote!(for<>))
+        .lifetimes
+        .push(parse_quote!(#lifetime));
+    predicates.push(of_type.into_token_stream());
+    predicates
 }
