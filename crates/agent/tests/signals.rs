@@ -63,6 +63,37 @@ fn a_request_that_is_at_work_or_waits_is_answered_before_the_end() {
 }
 
 #[test]
+fn what_the_system_has_accepted_before_the_signal_is_answered() {
+    use std::io::{Read, Write};
+    let mut agent = Agent::start(&["--synthetic", "100"]);
+    let request = b"GET /api/v1/info HTTP/1.1\r\nhost: a\r\n\r\n";
+    // Kept connections that are idle.
+    let mut sockets: Vec<_> = (0..50).map(|_| agent.connect()).collect();
+    for socket in &mut sockets {
+        socket.write_all(request).unwrap();
+        let mut text = Vec::new();
+        while !text.ends_with(b"}\n") {
+            let mut buffer = [0; 4096];
+            let count = socket.read(&mut buffer).unwrap();
+            assert!(count > 0);
+            text.extend_from_slice(&buffer[..count]);
+        }
+    }
+    // While the agent stands still, requests come on these and on new connections, then the signal.
+    agent.signal(Signal::STOP);
+    sockets.extend((0..50).map(|_| agent.connect()));
+    for socket in &mut sockets {
+        socket.write_all(request).unwrap();
+    }
+    agent.signal(Signal::TERM);
+    agent.signal(Signal::CONT);
+    for socket in sockets {
+        assert_eq!(support::read_answer(socket).status, 200);
+    }
+    assert_eq!(agent.wait().code(), Some(0), "{}", agent.said());
+}
+
+#[test]
 fn a_worker_that_is_stuck_is_named_and_the_agent_ends_all_the_same() {
     let mut agent = Agent::start(&["--test-pages", "--workers", "1", "--drain-seconds", "1"]);
     let mut socket = agent.connect();
