@@ -315,6 +315,11 @@ impl Ground {
     fn place_in_new_chunk(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let need = chunk_bytes_for(FIRST, layout.size(), layout.align(), SEGMENT_GRANULE)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
+        if let Some(budget) = &self.budget {
+            // Before the system is asked: what the budget refuses is the budget's error, and maps nothing.
+            budget.charge(layout.size())?;
+            budget.credit(layout.size());
+        }
         let chunk = take_chunk(self.record, self.budget.as_ref(), need, self.grown.get())?;
         let block = match self.place(chunk, layout) {
             Ok(block) => block.expect("the chunk was taken with room for the block"),
