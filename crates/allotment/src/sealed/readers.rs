@@ -234,4 +234,27 @@ mod of_this_process {
         }
         Ok(slot)
     }
+
+    #[cfg(test)]
+    mod tests {
+        use crate::sealed::Published;
+
+        #[test]
+        fn threads_one_after_the_other_share_their_records() {
+            let published = Published::new(7);
+            let count = || super::RECORDS.iter().count();
+            let before = count();
+            for _ in 0..300 {
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        let readings: Vec<_> = (0..20).map(|_| published.read()).collect();
+                        assert!(readings.iter().all(|reading| **reading == 7));
+                    });
+                });
+            }
+            // A thread's own end comes after a scope's; others of this process read too.
+            let more = count() - before;
+            assert!(more < 100, "{more} records for 300 threads that have three each");
+        }
+    }
 }
