@@ -27,7 +27,7 @@ pub(crate) fn implement(input: &DeriveInput) -> Result<TokenStream> {
     let sealable = sealable(input, &library, lifetime.as_ref());
 
     Ok(quote! {
-        #[allow(unsafe_code, clippy::multiple_bound_locations)]
+        #[allow(deprecated, clippy::multiple_bound_locations)]
         const _: () = {
             // SAFETY: every field is read-only, as is checked below, and the type has no destructor of its own.
             #[automatically_derived]

@@ -1,6 +1,7 @@
 //! `#[derive(ReadOnly)]` against names, parameters and lints that get in its way.
 
-#![deny(unsafe_code, warnings)]
+#![deny(warnings)]
+#![forbid(unsafe_code)]
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
 use allotment::{ReadOnly, Sealed};
@@ -104,6 +105,13 @@ struct Packed {
 #[derive(ReadOnly)]
 enum Never {}
 
+#[deprecated]
+#[derive(ReadOnly)]
+struct Deprecated<'s> {
+    #[deprecated]
+    next: Option<&'s Deprecated<'s>>,
+}
+
 #[derive(ReadOnly)]
 struct Arrow<'s> {
     of: fn(&'s str) -> usize,
@@ -147,6 +155,13 @@ fn a_type_refers_to_itself_as_self() {
         List { value: 2, next: Some(last) }
     });
     assert_eq!(sealed.get().value + sealed.get().next.unwrap().value, 3);
+}
+
+#[test]
+#[allow(deprecated)]
+fn what_is_deprecated_is_sealed_without_a_warning() {
+    let sealed = Sealed::<Deprecated<'static>>::new(|_| Deprecated { next: None });
+    assert!(sealed.get().next.is_none());
 }
 
 #[test]
