@@ -1,10 +1,13 @@
 //! `Published` and sealed values at the ends of threads, in each other's destructors, and with records given up early.
 
+mod support;
+
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, OnceLock, Weak};
 
 use allotment::{Published, Reading, Sealed};
+use support::child::{self, Child};
 
 /// A value that knows whether it was dropped, and how many of its kind live.
 struct Canary<'c> {
@@ -156,6 +159,26 @@ fn destructors_that_publish_into_each_others_publications_come_to_an_end() {
     // The last of the first one may publish once more into the second one. Each that lives counts here.
     drop((first, second));
     assert_eq!(Arc::strong_count(&ends), 1);
+}
+
+#[test]
+fn two_destructors_that_panic_in_one_call_abort_the_process() {
+    struct Loud;
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            panic!("loud");
+        }
+    }
+    let test = "two_destructors_that_panic_in_one_call_abort_the_process";
+    if child::is(test) {
+        let published = Published::new(Loud);
+        // The first one stays for a reading that never ends, and so goes with the second.
+        std::mem::forget(published.read());
+        published.publish(Loud);
+        drop(published);
+        return;
+    }
+    assert_eq!(Child::new(test, test).aborts().matches("loud").count(), 2);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! # Invariant
 //!
-//! `bytes` lie in memory of `_arena`, or are `'static`, and stay there and as they are while `_arena` is neither reset nor dropped: the
+//! `bytes` lie in memory of `_arena` (or are its name, in a box of its own), or are `'static`, and stay there and as they are while `_arena` is neither reset nor dropped, wherever it is moved: the
 //! closure that rendered them got the arena for a lifetime of the caller's choice, and nothing else lives that long. Nobody
 //! uses the arena any more: it is private.
 

@@ -50,7 +50,7 @@ use crate::memory::structures::Structures;
 ///
 /// A value's destructor runs on whichever thread was its last reader: in [`publish`](Self::publish), at the end of a [`Reading`], or in a
 /// [`read`](Self::read) that met a publication. It may itself read and publish here. If it panics the panic comes out of that call, the new generation
-/// is in place, and whatever else was to be dropped is.
+/// is in place, and whatever else was to be dropped is; if one of those panics too the process aborts, as it does with a vector's values.
 ///
 /// A [`Reading`] that is leaked keeps its generation until the `Published` is dropped. In a child made by fork the readings of threads that
 /// are not there do the same, and what one of them was about to drop is lost; the child's own reads and publications are as any.
