@@ -180,11 +180,20 @@ fn connections_are_kept_and_requests_on_one_come_in_order() {
 }
 
 #[test]
-fn a_client_that_half_closes_gets_its_reply() {
+fn requests_of_clients_that_have_gone_are_not_worked_out() {
     use std::io::Write;
-    let agent = Agent::start(&[]);
-    let mut socket = agent.connect();
-    socket.write_all(b"GET /api/v1/info HTTP/1.0\r\n\r\n").unwrap();
-    socket.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(support::read_answer(socket).status, 200);
+    let agent = Agent::start(&["--workers", "1", "--test-pages"]);
+    let ask = |milliseconds: u32| {
+        let mut socket = agent.connect();
+        let text = format!("GET /test/sleep?{milliseconds} HTTP/1.1\r\nhost: a\r\n\r\n");
+        socket.write_all(text.as_bytes()).unwrap();
+        socket
+    };
+    let _first = ask(1_000);
+    // More work than anybody here is patient for, if it were done.
+    let gone: Vec<_> = (0..20).map(|_| ask(20_000)).collect();
+    // Some of them, at least, are to wait for the worker already.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(gone);
+    assert!(agent.figure("abandoned") > 0);
 }

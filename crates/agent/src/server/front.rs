@@ -20,6 +20,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
@@ -70,6 +71,15 @@ pub struct Ask {
     pub uri: Uri,
     /// The cookies that the client sent.
     pub cookies: Option<HeaderValue>,
+    /// Lives as long as somebody waits for the reply.
+    pub wanted: Weak<()>,
+}
+
+impl Ask {
+    /// Whether somebody waits for the reply still.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.strong_count() > 0
+    }
 }
 
 /// What answers requests.
@@ -215,8 +225,9 @@ async fn connection<A: Application>(
         .header_read_timeout(front.limits.header_time)
         .max_buf_size(front.limits.header_bytes.max(LEAST_HEADER_BYTES))
         .max_headers(front.limits.header_fields)
-        // A client that has nothing more to say may still want its reply.
-        .half_close(true)
+        // A client that closes its side is taken for gone, with the request that it waits for: else those who gave up on
+        // a busy server would keep it busy.
+        .half_close(false)
         .serve_connection(stream, service);
     let mut http = std::pin::pin!(http);
     // Errors are the client's: it broke off, was too slow, or sent no HTTP, and was told so where that was possible.
@@ -242,7 +253,10 @@ async fn answer<A: Application>(
         Reply::problem(&Problem::Body)
     } else {
         let cookies = head.headers.get(header::COOKIE).cloned();
-        let ask = Ask { method: head.method, uri: head.uri, cookies };
+        // Gone with this future, which is dropped with its connection.
+        let waiting = Arc::new(());
+        let wanted = Arc::downgrade(&waiting);
+        let ask = Ask { method: head.method, uri: head.uri, cookies, wanted };
         front.application.answer(ask).await
     };
     front.answered.set(front.answered.get() + 1);

@@ -34,6 +34,10 @@ const REPLY_BYTES: usize = 32 << 10;
 /// Answers a request, whatever it is.
 pub fn handle<M: Memory>(worker: &mut Worker<'_, M>, ask: Ask) -> Reply {
     let Objects { counts, log, .. } = worker.shared();
+    if !ask.is_wanted() {
+        counts.abandoned.add();
+        return Reply::new(JSON, Bytes::new());
+    }
     if configuration(worker).log_requests {
         log.info(format_args!("{} {}", ask.method, ask.uri));
     }
@@ -247,6 +251,7 @@ fn info<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
         ("answered", Member::Whole(counts.answered.get())),
         ("refused", Member::Whole(counts.refused.get())),
         ("busy", Member::Whole(counts.busy.get())),
+        ("abandoned", Member::Whole(counts.abandoned.get())),
         ("out_of_memory", Member::Whole(counts.out_of_memory.get())),
         ("panicked", Member::Whole(counts.panicked.get())),
         ("contexts_listed", Member::Whole(counts.contexts_listed.get())),

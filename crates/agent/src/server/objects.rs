@@ -43,6 +43,8 @@ pub struct Counts {
     pub refused: Count,
     /// Refused, as the queue was full.
     pub busy: Count,
+    /// Not worked out, as the client had gone before its turn came.
+    pub abandoned: Count,
     /// Refused, as memory was used up.
     pub out_of_memory: Count,
     /// Ended by a panic.

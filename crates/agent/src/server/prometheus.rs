@@ -80,6 +80,11 @@ pub fn render<M: Memory, A: Allocator + Copy>(
             counts.busy.get(),
         ),
         (
+            "agent_requests_abandoned_total",
+            "Requests not worked out, as the client had gone.",
+            counts.abandoned.get(),
+        ),
+        (
             "agent_requests_out_of_memory_total",
             "Requests refused, as memory was used up.",
             counts.out_of_memory.get(),
