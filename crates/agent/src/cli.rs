@@ -35,6 +35,7 @@ was accepted, and end.
 Examples:
   allotment-agent --listen 127.0.0.1:19990 --memory-limit 256MiB
   allotment-agent --synthetic 100000 --charts 1000
+  allotment-agent compare
   allotment-agent load 'http://127.0.0.1:19990/api/v1/query?context=synthetic.context_0' --connections 256"
 )]
 pub struct CommandLine {
@@ -53,6 +54,34 @@ pub enum Command {
     ///
     /// Each connection asks again as soon as its reply has come. Several addresses are asked in turn.
     Load(LoadArguments),
+    /// Ask two agents in turn, one on the library's allocators and one on malloc, and say how they compare
+    ///
+    /// Both are started for it, with computed metrics of one context, and end with it. Each request asks for the last ten seconds of all
+    /// of them. The rounds are interleaved; medians are quoted, with the least and the greatest.
+    Compare(CompareArguments),
+}
+
+/// Options of the comparison.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArguments {
+    /// Computed metrics
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub metrics: u32,
+    /// Charts that they are spread over
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub charts: u32,
+    /// Connections at a time
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub connections: u32,
+    /// Rounds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Seconds of each load
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// The result as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of the load generator.
@@ -150,6 +179,9 @@ pub struct ServeArguments {
     /// Pages that panic and sleep, for tests.
     #[arg(long, hide = true)]
     pub test_pages: bool,
+    /// End with the process that began this one: `compare` begins agents so.
+    #[arg(long, hide = true)]
+    pub end_with_parent: bool,
 }
 
 impl ServeArguments {

@@ -1,14 +1,16 @@
 //! A small metrics agent: `allotment-agent --help`.
 
 use allotment::Routed;
-use allotment_agent::cli::{self, Command, LoadArguments, ReadError};
-use allotment_agent::load::{self, Load};
+use allotment_agent::cli::{self, Command, CompareArguments, LoadArguments, ReadError};
+use allotment_agent::load::{self, Comparison, Load};
 use allotment_agent::server::agent;
 use std::alloc::System;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// The workers' ordinary `Box`, `Vec` and `String` come from the pools that they have entered.
 #[global_allocator]
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let done = match &command_line.command {
         None => agent::serve(&command_line.serve, &line).map_err(|error| error.to_string()),
         Some(Command::Load(arguments)) => load(arguments),
+        Some(Command::Compare(arguments)) => compare(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,17 +47,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn load(arguments: &LoadArguments) -> Result<(), String> {
+/// For the load generators.
+fn runtime() -> Result<Runtime, String> {
     allotment_agent::server::files::raise_limit();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().map_err(|error| error.to_string())
+}
+
+/// At Ctrl-C the report is of what there was until then.
+async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Prints a result. Who closed the pipe wants no more.
+fn print(text: &str) -> Result<(), String> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+fn load(arguments: &LoadArguments) -> Result<(), String> {
     let load = Load {
         addresses: arguments.addresses.clone(),
         connections: arguments.connections as usize,
         time: Duration::from_secs(arguments.seconds.into()),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
     let shows = io::stderr().is_terminal() && arguments.seconds > 2;
     let progress = |since: Duration, replies: u64| {
         if shows {
@@ -62,20 +82,38 @@ fn load(arguments: &LoadArguments) -> Result<(), String> {
             eprint!("\r{replies} replies, {left} s left ");
         }
     };
-    // At Ctrl-C the report is of what there was until then.
-    let interrupted = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending().await
-        }
-    };
-    let report = runtime.block_on(load::run(&load, progress, interrupted));
+    let report = runtime()?.block_on(load::run(&load, progress, interrupted()));
     if shows {
         eprint!("\r\x1b[K");
     }
     let report = report.map_err(|error| error.to_string())?;
-    let text = if arguments.json { report.to_json() } else { report.to_string() };
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
-        _ => Ok(()),
+    print(&if arguments.json { report.to_json() } else { report.to_string() })
+}
+
+fn compare(arguments: &CompareArguments) -> Result<(), String> {
+    let comparison = Comparison {
+        metrics: arguments.metrics,
+        charts: arguments.charts,
+        connections: arguments.connections as usize,
+        rounds: arguments.rounds,
+        time: Duration::from_secs(arguments.seconds.into()),
+    };
+    let shows = io::stderr().is_terminal();
+    let progress = |text: &str| {
+        if shows {
+            eprint!("\r\x1b[K{text} ");
+        }
+    };
+    let stopped = Cell::new(false);
+    let stop = || async {
+        interrupted().await;
+        stopped.set(true);
+    };
+    let compared =
+        runtime()?.block_on(load::compare(&comparison, progress, stop, || stopped.get()));
+    if shows {
+        eprint!("\r\x1b[K");
     }
+    let compared = compared.map_err(|error| error.to_string())?;
+    print(&if arguments.json { compared.to_json() } else { compared.to_string() })
 }

@@ -197,3 +197,23 @@ fn requests_of_clients_that_have_gone_are_not_worked_out() {
     drop(gone);
     assert!(agent.figure("abandoned") > 0);
 }
+
+#[test]
+fn two_agents_are_compared_and_end_with_the_comparison() {
+    let options =
+        "compare --metrics 1000 --charts 10 --connections 4 --rounds 1 --seconds 1 --json";
+    let compared = std::process::Command::new(env!("CARGO_BIN_EXE_allotment-agent"))
+        .args(options.split(' '))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert!(compared.status.success(), "{said}{}", String::from_utf8_lossy(&compared.stderr));
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&lines[0]["allocator"], &lines[1]["allocator"]),
+        (&"allotment".into(), &"malloc".into())
+    );
+    assert!(lines[0]["requests_per_second"][0].as_f64().unwrap() > 0.0);
+    assert_eq!(lines[2]["ratio"].as_array().unwrap().len(), 3);
+}

@@ -1,7 +1,9 @@
 //! A load generator: so many connections, each of which asks again as soon as its reply has come.
 
+mod compare;
 mod report;
 
+pub use compare::{CompareError, Compared, Comparison, compare};
 pub use report::LoadReport;
 
 use http_body_util::{BodyExt, Empty};

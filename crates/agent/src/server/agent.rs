@@ -16,6 +16,7 @@ use crate::memory::{Malloc, Memory, Slabs};
 use crate::store::{Retention, Store, Writer};
 use allotment::phases::{Initialiser, Running, Shared, WhenFull};
 use allotment::{Arena, Budget, LocalPool, Release};
+use rustix::process::{Signal as Death, set_parent_process_death_signal};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
@@ -62,6 +63,10 @@ fn begin<E: Into<Box<dyn Error + Send + Sync>>>(what: &'static str) -> impl Fn(E
 /// # Errors
 /// When it can't begin, or when requests were left unanswered at its end.
 pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), Failure> {
+    if arguments.end_with_parent {
+        set_parent_process_death_signal(Some(Death::TERM))
+            .map_err(begin("no signal from the parent"))?;
+    }
     match arguments.allocator {
         AllocatorChoice::Allotment => serve_with::<Slabs>(arguments, line),
         AllocatorChoice::Malloc => serve_with::<Malloc>(arguments, line),

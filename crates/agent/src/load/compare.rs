@@ -1,0 +1,271 @@
+//! The same load on two agents in turn: one on the library's allocators, one on plain malloc.
+
+use super::{Load, LoadError, LoadReport, run};
+use std::fmt;
+use std::future::Future;
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What is compared, and how thoroughly.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// Computed metrics of one context.
+    pub metrics: u32,
+    /// Charts that they are spread over.
+    pub charts: u32,
+    /// Connections.
+    pub connections: usize,
+    /// Rounds; in each, both are asked, one after the other.
+    pub rounds: u32,
+    /// The time of one load.
+    pub time: Duration,
+}
+
+/// The values of `--allocator`, ours first.
+const ALLOCATORS: [&str; 2] = ["allotment", "malloc"];
+/// A query asks for so many seconds, which have to be collected first.
+const SECONDS: u32 = 10;
+/// From the end of one load to the next: requests at work have ended by then.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why nothing could be compared.
+#[derive(Debug)]
+pub enum CompareError {
+    /// An agent did not begin to serve.
+    Agent(&'static str, String),
+    /// It could not be asked.
+    Load(LoadError),
+    /// It refused or lost requests, so that the rates say nothing.
+    Refused(&'static str, Box<LoadReport>),
+}
+
+impl fmt::Display for CompareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(allocator, error) => write!(
+                f,
+                "the agent on {allocator} did not begin: {error}; fewer --metrics need less memory"
+            ),
+            Self::Load(error) => error.fmt(f),
+            Self::Refused(allocator, report) => {
+                write!(f, "the agent on {allocator} did not answer all that it was asked: {report}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CompareError {}
+
+/// An agent in a process of its own, which ends with this.
+struct Agent {
+    child: Child,
+    url: String,
+}
+
+impl Agent {
+    fn start(allocator: &'static str, comparison: &Comparison) -> Result<Self, CompareError> {
+        let failed = |error: String| CompareError::Agent(allocator, error);
+        let io = |error: io::Error| failed(error.to_string());
+        let program = std::env::current_exe().map_err(io)?;
+        let mut command = Command::new(program);
+        command.args(["--listen", "127.0.0.1:0", "--contexts", "1", "--allocator", allocator]);
+        command.args(["--end-with-parent", "--synthetic", &comparison.metrics.to_string()]);
+        command.args(["--charts", &comparison.charts.to_string()]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(io)?;
+        let said = child.stdout.take();
+        let mut agent = Self { child, url: String::new() };
+        let mut line = String::new();
+        if let Some(said) = said {
+            BufReader::new(said).read_line(&mut line).map_err(io)?;
+        }
+        let Some(url) = line.trim().strip_prefix("listening on ") else {
+            let status = agent.child.wait().map_err(io)?;
+            return Err(failed(format!("it ended with {status}")));
+        };
+        url.trim_end_matches('/').clone_into(&mut agent.url);
+        Ok(agent)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Ended already, or ended now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Compares. `progress` hears which round is on, of which agent; `stop` is asked between loads, and ends the one that runs.
+///
+/// # Errors
+/// When an agent does not begin, can't be asked, or refuses.
+pub async fn compare<S: Future<Output = ()>>(
+    comparison: &Comparison,
+    mut progress: impl FnMut(&str),
+    mut stop: impl FnMut() -> S,
+    stopped: impl Fn() -> bool,
+) -> Result<Compared, CompareError> {
+    let mut agents = Vec::new();
+    for allocator in ALLOCATORS {
+        progress(&format!("starting the agent on {allocator}"));
+        agents.push(Agent::start(allocator, comparison)?);
+    }
+    for left in (1..=SECONDS + 2).rev() {
+        progress(&format!("collecting, {left} s left"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if stopped() {
+            return Ok(Compared { rounds: Vec::new() });
+        }
+    }
+    let mut rounds = Vec::new();
+    'rounds: for round in 1..=comparison.rounds {
+        let mut both = Vec::new();
+        for (agent, allocator) in agents.iter().zip(ALLOCATORS) {
+            progress(&format!("round {round} of {}: {allocator}", comparison.rounds));
+            let address = format!(
+                "{}/api/v1/query?context=synthetic.context_0&after=-{SECONDS}&points={SECONDS}",
+                agent.url
+            );
+            let wrong = |_| CompareError::Load(LoadError::Address(address.clone()));
+            let load = Load {
+                addresses: vec![address.parse().map_err(wrong)?],
+                connections: comparison.connections,
+                time: comparison.time,
+            };
+            let report = run(&load, |_, _| {}, stop()).await.map_err(CompareError::Load)?;
+            if stopped() {
+                break 'rounds;
+            }
+            if report.lost > 0 || report.statuses.keys().any(|status| *status != 200) {
+                return Err(CompareError::Refused(allocator, Box::new(report)));
+            }
+            both.push(report);
+            tokio::time::sleep(PAUSE).await;
+        }
+        if let Ok(both) = <[LoadReport; 2]>::try_from(both) {
+            rounds.push(both);
+        }
+    }
+    Ok(Compared { rounds })
+}
+
+/// What was found: of each round, ours and malloc's.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// In the order in which they were run.
+    pub rounds: Vec<[LoadReport; 2]>,
+}
+
+/// Median, least and greatest.
+fn spread(figures: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    let (first, last) = (*figures.first()?, *figures.last()?);
+    let middle = figures.len() / 2;
+    let median = match figures.len() % 2 {
+        1 => figures[middle],
+        _ => f64::midpoint(figures[middle - 1], figures[middle]),
+    };
+    Some([median, first, last])
+}
+
+impl Compared {
+    /// Requests a second, of one of the two.
+    fn rates(&self, which: usize) -> Option<[f64; 3]> {
+        spread(self.rounds.iter().map(|round| round[which].requests_per_second))
+    }
+
+    fn times(&self, which: usize, time: impl Fn(&LoadReport) -> Option<f64>) -> Option<[f64; 3]> {
+        spread(self.rounds.iter().filter_map(|round| time(&round[which])))
+    }
+
+    /// How many times malloc's rate ours is, round by round.
+    fn ratio(&self) -> Option<[f64; 3]> {
+        let ratio = |[ours, malloc]: &[LoadReport; 2]| {
+            (malloc.answered > 0).then(|| ours.requests_per_second / malloc.requests_per_second)
+        };
+        spread(self.rounds.iter().filter_map(ratio))
+    }
+
+    /// One JSON object a line: each agent's figures, then the ratio.
+    pub fn to_json(&self) -> String {
+        let mut text = String::new();
+        for (which, allocator) in ALLOCATORS.iter().enumerate() {
+            let line = serde_json::json!({
+                "allocator": allocator,
+                "rounds": self.rounds.len(),
+                "requests_per_second": self.rates(which),
+                "p50_ms": self.times(which, |report| report.p50_ms),
+                "p99_ms": self.times(which, |report| report.p99_ms),
+                "max_ms": self.times(which, |report| report.max_ms),
+            });
+            text += &format!("{line}\n");
+        }
+        text + &serde_json::json!({ "ratio": self.ratio() }).to_string()
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(ratio) = self.ratio() else {
+            return f.write_str("no round was run to its end with replies from both");
+        };
+        writeln!(
+            f,
+            "{:<10} {:>18} {:>14} {:>14} {:>14} {:>14}",
+            "allocator", "requests a second", "least, most", "median", "99 of 100", "slowest"
+        )?;
+        let seconds = |time: Option<[f64; 3]>| {
+            time.map_or_else(|| "-".to_owned(), |[median, ..]| format!("{:.3} s", median / 1e3))
+        };
+        for (which, allocator) in ALLOCATORS.iter().enumerate() {
+            let [rate, least, most] = self.rates(which).unwrap_or_default();
+            writeln!(
+                f,
+                "{allocator:<10} {rate:>18.1} {:>14} {:>14} {:>14} {:>14}",
+                format!("{least:.1}, {most:.1}"),
+                seconds(self.times(which, |report| report.p50_ms)),
+                seconds(self.times(which, |report| report.p99_ms)),
+                seconds(self.times(which, |report| report.max_ms)),
+            )?;
+        }
+        let [ratio, least, most] = ratio;
+        write!(
+            f,
+            "allotment answers {ratio:.2} times as many ({least:.2} to {most:.2}, round by round; {} rounds). Times are of the replies\n\
+             that came within their round, so a slow agent's are too low.",
+            self.rounds.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::report::Tally;
+
+    fn report(replies: u64) -> LoadReport {
+        let mut tally = Tally::default();
+        (0..replies).for_each(|_| tally.reply(200, Duration::from_millis(2), 1));
+        tally.report(Duration::from_secs(1), 1)
+    }
+
+    #[test]
+    fn the_ratio_is_the_median_of_the_rounds() {
+        let rounds =
+            vec![[report(30), report(10)], [report(20), report(10)], [report(100), report(10)]];
+        let compared = Compared { rounds };
+        assert_eq!(compared.ratio(), Some([3.0, 2.0, 10.0]));
+        assert!(compared.to_string().contains("3.00 times as many (2.00 to 10.00"));
+        let last = compared.to_json().lines().last().unwrap().to_owned();
+        assert_eq!(last, r#"{"ratio":[3.0,2.0,10.0]}"#);
+    }
+
+    #[test]
+    fn an_agent_that_answers_nothing_has_no_ratio() {
+        let compared = Compared { rounds: vec![[report(1), report(0)]] };
+        assert_eq!(compared.ratio(), None);
+        assert!(compared.to_string().starts_with("no round"));
+    }
+}
