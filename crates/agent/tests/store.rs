@@ -364,6 +364,72 @@ fn without_memory_the_oldest_points_go_and_the_newest_stay() {
     assert_eq!(values(&chart, 7, end..end + 1), [(end, sample(7, end))]);
 }
 
+/// A first buffer is too small to make room for a full one.
+#[test]
+fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_ones() {
+    let budget = Budget::new(6 << 20);
+    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let (_, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
+    let chart = one_chart(&mut writer, 300);
+    let mut pieces = vec![Vec::new(); 300];
+    for at in HOUR..HOUR + 8000 {
+        writer.append(&chart, at, &samples(300, at));
+        let points = chart.read();
+        for (dimension, before) in pieces.iter_mut().enumerate() {
+            let starts: Vec<_> =
+                points.runs(dimension, Tier::Second, 0..Second::MAX).map(|run| run.start).collect();
+            // What had several pieces keeps the newest of them; one that is full may become the last but one.
+            if let [_, .., newest] = before[..] {
+                assert!(starts.contains(&newest), "{dimension} at {at}: {before:?}, {starts:?}");
+            }
+            *before = starts;
+        }
+    }
+}
+
+#[test]
+fn the_first_minute_and_the_last_second_of_all_time_are_as_any_other() {
+    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let chart = one_chart(&mut writer, 2);
+    for at in 0..130 {
+        writer.append(&chart, at, &samples(2, at));
+    }
+    let minutes = summaries(&chart, 1, Tier::Minute);
+    assert_eq!(minutes, [(0, expected(1, 0..60)), (60, expected(1, 60..120))]);
+    // A gap of all the years that there are, with the end of each tier's numbers.
+    let from = Second::MAX - 200;
+    for at in from..=Second::MAX {
+        writer.append(&chart, at, &samples(2, at));
+        writer.end_tick(at);
+    }
+    // There would be no second after it.
+    writer.append(&chart, Second::MAX, &samples(2, Second::MAX));
+    let seconds = values(&chart, 0, from..Second::MAX);
+    assert!(seconds.iter().map(|one| one.0).eq(from..Second::MAX));
+    let minutes = summaries(&chart, 1, Tier::Minute);
+    let last = (Second::MAX / 60 - 1) * 60;
+    assert_eq!(*minutes.last().unwrap(), (last, expected(1, last..last + 60)));
+    let points = chart.read();
+    assert_eq!(points.span(Tier::Second).unwrap().end, Second::MAX);
+}
+
+#[test]
+fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() {
+    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let gone = one_chart(&mut writer, 5);
+    writer.append(&gone, HOUR, &samples(5, HOUR));
+    writer.remove(&["chart"]);
+    let stays = writer.add(vec![new_chart("stays", "context", 5)]).unwrap().remove(0);
+    for at in HOUR + 1..HOUR + 3700 {
+        writer.append(&gone, at, &samples(5, at));
+        writer.append(&stays, at, &samples(5, at));
+        writer.end_tick(at);
+    }
+    assert_eq!(summaries(&stays, 0, Tier::Minute).len(), 61);
+    assert_eq!(summaries(&gone, 0, Tier::Minute).len(), 61);
+    assert_eq!(store.figures().charts, 1);
+}
+
 #[test]
 fn readers_see_whole_seconds_while_the_collector_goes_on() {
     let (store, mut writer) = store::<Slabs>(Retention([1500, 7200, 86_400]));

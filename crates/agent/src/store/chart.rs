@@ -154,20 +154,18 @@ impl<M: Memory> Points<M> {
         self.seconds.acquire()
     }
 
-    /// Takes in what was collected in this second; NaN is a gap. A second that is not after the last one does nothing. Returns
-    /// which tiers had points for the first time: minutes, hours.
+    /// Takes in what was collected in this second; NaN is a gap. A second that is not after the last one does nothing, nor does the
+    /// last that there can be. Returns which tiers had points for the first time: minutes, hours.
     pub fn append(&mut self, at: Second, values: &[f32]) -> [bool; 2] {
         let mut began = [false; 2];
-        if at < self.seconds.next() {
+        if at < self.seconds.next() || at == Second::MAX {
             return began;
         }
         let minute = at / 60;
-        if minute != self.this_minute {
-            if self.this_minute != 0 {
-                began = self.end_minute(minute);
-            } else {
-                self.this_hour = minute / 60;
-            }
+        if self.seconds.next() == 0 {
+            (self.this_minute, self.this_hour) = (minute, minute / 60);
+        } else if minute != self.this_minute {
+            began = self.end_minute(minute);
             self.this_minute = minute;
         }
         self.seconds.append(at, values);

@@ -193,8 +193,10 @@ impl<M: Memory, P: Point> Track<M, P> {
         let mut refused = 0;
         for (index, point) in points.iter().enumerate() {
             let series = &self.series[index];
+            // Where one without a buffer got none, another one need not try.
+            let hopeless = series.room == 0 && refused > 0;
             if series.used == series.room
-                && (refused > 0 || self.renew(index, slot).is_err())
+                && (hopeless || self.renew(index, slot).is_err())
                 && !self.begin_again(index, slot)
             {
                 refused += 1;
@@ -228,7 +230,6 @@ impl<M: Memory, P: Point> Track<M, P> {
     }
 
     /// A new buffer for a series whose buffer is full, or that has none; the full one goes to the list, and what is too old goes.
-    /// Where memory is refused, the oldest buffer goes before its time.
     #[cold]
     fn renew(&mut self, index: usize, slot: u32) -> Result<(), AllocError> {
         while self.oldest_ends(index).is_some_and(|end| end.saturating_add(self.retained) <= slot) {
@@ -237,13 +238,8 @@ impl<M: Memory, P: Point> Track<M, P> {
         let first = self.series[index].room == 0;
         let metric = self.first_metric + index as u64;
         let room = if first { first_room(self.tier, metric) } else { self.tier.room() };
-        let buffer = match self.memory.alloc_buffer(self.tier, room) {
-            Ok(buffer) => buffer,
-            Err(error) => {
-                self.drop_oldest_early(index).then_some(()).ok_or(error)?;
-                self.memory.alloc_buffer(self.tier, room)?
-            }
-        };
+        let tier = self.tier;
+        let buffer = self.insist(index, |memory| memory.alloc_buffer(tier, room))?;
         if !first && let Err(error) = self.push_full(index) {
             // SAFETY: allocated above, with these, and nobody has seen it.
             unsafe { self.memory.free_buffer(self.tier, room, buffer) };
@@ -259,9 +255,24 @@ impl<M: Memory, P: Point> Track<M, P> {
         Ok(())
     }
 
+    /// Where memory is refused, a series' oldest buffers go before their time, until there is room: the first, which may be small,
+    /// makes none for a full one.
+    fn insist<T>(
+        &mut self,
+        index: usize,
+        take: impl Fn(&M) -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
+        loop {
+            match take(&self.memory) {
+                Err(_) if self.drop_oldest_early(index) => {}
+                taken_or_refused => return taken_or_refused,
+            }
+        }
+    }
+
     /// Moves the full buffer of a series to its list; its place is free then.
     fn push_full(&mut self, index: usize) -> Result<(), AllocError> {
-        let node = self.memory.alloc_node()?;
+        let node = self.insist(index, M::alloc_node)?;
         let series = &mut self.series[index];
         let Series { open, start, room, used, .. } = *series;
         // SAFETY: the node is ours, not initialised, and of this layout; the newest node is live, if there is one (2).

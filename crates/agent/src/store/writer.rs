@@ -199,6 +199,10 @@ impl<M: Memory> Writer<M> {
     /// If there are fewer values than dimensions, or more.
     pub fn append(&mut self, chart: &Chart<M>, at: Second, values: &[f32]) {
         let began = chart.write().append(at, values);
+        // What a chart that was removed would have needed is no longer due.
+        if began == [false; 2] || !self.names.contains(chart.name()) {
+            return;
+        }
         for (tier, _) in LATER.into_iter().zip(began).filter(|(_, began)| *began) {
             self.ahead.has_begun(tier, chart);
         }
