@@ -22,6 +22,9 @@ const SET_BACK: Duration = Duration::from_secs(5);
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The last second that there is: the store needs one after it.
+const LAST: Second = Second::MAX - 1;
+
 /// The greatest factor of [`Speed::Times`].
 const FASTEST: f64 = 1_000_000.0;
 
@@ -145,14 +148,19 @@ impl Clock {
         }
     }
 
-    /// Waits for the next second after `last`, or for the end. Returns the second that it is then: later than the next if that was
-    /// missed.
+    /// Waits for the next second after `last`, or for the end: that it was stopped, or that no second is left that the store can
+    /// count. Returns the second that it is then: later than the next if that was missed.
     #[must_use]
     pub fn next_tick(&self, last: Second, stop: &Stop) -> Option<Second> {
         let next = last.saturating_add(1);
         if let Kind::Stepped(now) = &self.kind {
             now.store(next, Ordering::Release);
-            return (!stop.is_set() && next < Second::MAX).then_some(next);
+        }
+        if stop.is_set() || next > LAST {
+            return None;
+        }
+        if let Kind::Stepped(_) = self.kind {
+            return Some(next);
         }
         let due = Duration::from_secs(next.into());
         loop {
@@ -161,10 +169,13 @@ impl Clock {
             }
             let now = self.since_epoch();
             if now >= due {
-                return Some(now.as_secs().try_into().unwrap_or(Second::MAX));
+                return Some(now.as_secs().try_into().map_or(LAST, |now: Second| now.min(LAST)));
             }
             let rest = match self.kind {
-                Kind::Simulated { times, .. } => (due - now).div_f64(times),
+                // However slow: it is looked at once a second.
+                Kind::Simulated { times, .. } => {
+                    Duration::from_secs_f64(((due - now).as_secs_f64() / times).min(1.0))
+                }
                 _ if due - now > SET_BACK => {
                     stop.wait(SECOND);
                     return (!stop.is_set()).then_some(next);
@@ -256,6 +267,35 @@ mod tests {
         assert_eq!(clock.next_tick(last, &stop), Some(last + 1));
         // And who is late is told the second that it is.
         assert!(clock.next_tick(last - 7200, &stop).unwrap() > last - 3601);
+    }
+
+    #[test]
+    fn after_the_last_second_there_is_no_other() {
+        let stop = Stop::default();
+        for speed in [Speed::Max, Speed::Times(FASTEST)] {
+            let clock = Clock::simulated(LAST - 2, speed);
+            let mut last = LAST - 2;
+            // Each is later than the one before, and there is an end.
+            while let Some(next) = clock.next_tick(last, &stop) {
+                assert!(next > last && next <= LAST);
+                last = next;
+            }
+            assert_eq!(last, LAST);
+        }
+    }
+
+    #[test]
+    fn the_slowest_clock_waits_for_the_end() {
+        for times in [f64::MIN_POSITIVE, 5e-324] {
+            let (clock, stop) = (Clock::simulated(1000, Speed::Times(times)), Stop::default());
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| clock.next_tick(1000, &stop));
+                // It waits, however slow it is, rather than panics.
+                std::thread::sleep(Duration::from_millis(20));
+                stop.set();
+                assert_eq!(waits.join().unwrap(), None);
+            });
+        }
     }
 
     #[test]

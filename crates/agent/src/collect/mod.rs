@@ -233,6 +233,11 @@ impl<M: Memory> Collector<M> {
             // The time until the next second is quiet.
             self.writer.end_tick(now);
         }
+        if !self.stop.is_set() {
+            self.log.error(format_args!(
+                "second {last} is the last that there can be: no more is collected"
+            ));
+        }
         Ok(())
     }
 
