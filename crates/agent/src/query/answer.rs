@@ -91,7 +91,7 @@ pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER
 ) -> Result<Vec<u8, B>, OutOfMemory> {
     let range = range_of(question, newest);
     let tier = choose_tier(oldest_points(context), &range, question.points);
-    let whole = range_of(question, Second::MAX);
+    let whole = question.after..question.before;
     let mut work = ManuallyDrop::new(Work {
         buckets: Buckets::new(whole, question.points, memory)?,
         view: View::new(memory, question.group, question.by),
@@ -374,6 +374,28 @@ mod tests {
         let reply = ask(&store, "context=net&after=-86400&points=24&by=dimension");
         assert_eq!(reply["resolution"], 1);
         assert!(values(&reply)[23] > 0.0 && values(&reply)[22].is_nan());
+    }
+
+    #[test]
+    fn an_interval_is_of_the_same_seconds_wherever_the_range_begins() {
+        let (store, mut writer) =
+            Store::<Malloc>::new(Arc::new(Malloc::new(None).unwrap()), Retention::DEFAULT);
+        let new = NewChart {
+            name: "early".into(),
+            context: "net".into(),
+            title: "Traffic".into(),
+            units: "kB/s".into(),
+            dimensions: Arc::new(Dimensions::new(["in"])),
+        };
+        let chart = writer.add(vec![new]).unwrap().remove(0);
+        for second in 1..=100 {
+            writer.append(&chart, second, &[1.0]);
+            writer.end_tick(second);
+        }
+        // From a hundred seconds before all time on.
+        let reply = ask(&store, "context=net&before=101&after=-200&points=2&group=sum");
+        assert_eq!(reply["after"], -99);
+        assert!(values(&reply)[0].is_nan() && values(&reply)[1] == 100.0, "{reply}");
     }
 
     #[test]

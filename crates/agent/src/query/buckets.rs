@@ -68,14 +68,17 @@ pub struct Buckets<A: Allocator> {
 }
 
 impl<A: Allocator + Copy> Buckets<A> {
-    /// Cuts a range that has as many seconds as points at least.
-    pub fn new(range: Range<Second>, points: u32, memory: A) -> Result<Self, OutOfMemory> {
-        let seconds = u64::from(range.end - range.start);
+    /// Cuts a range that has as many seconds as points at least, and may reach beyond the seconds that there are: intervals there
+    /// are empty.
+    pub fn new(range: Range<i64>, points: u32, memory: A) -> Result<Self, OutOfMemory> {
+        let seconds = i128::from(range.end) - i128::from(range.start);
         let mut bounds = Vec::new_in(memory);
         bounds.try_reserve_exact(points as usize + 1)?;
-        // At most `seconds`, which fits.
-        let offset = |point: u32| (u64::from(point) * seconds / u64::from(points)) as Second;
-        bounds.extend((0..=points).map(|point| range.start + offset(point)));
+        let bound = |point: u32| {
+            let second = i128::from(range.start) + i128::from(point) * seconds / i128::from(points);
+            second.clamp(0, Second::MAX.into()) as Second
+        };
+        bounds.extend((0..=points).map(bound));
         let mut cells = Vec::new_in(memory);
         cells.try_reserve_exact(points as usize)?;
         cells.resize(points as usize, Cell::EMPTY);
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn every_second_falls_into_one_interval() {
         for (seconds, points) in [(10, 10), (10, 3), (7, 2), (3600, 7), (1, 1)] {
-            let mut buckets = Buckets::new(100..100 + seconds, points, Global).unwrap();
+            let mut buckets = Buckets::new(100..100 + i64::from(seconds), points, Global).unwrap();
             let ones = vec![1.0; seconds as usize];
             buckets.take(values(100, &ones));
             let sums = sums(&buckets);
@@ -180,6 +183,25 @@ mod tests {
         assert!(buckets.cells()[1].value(Group::Average).is_nan());
         buckets.clear();
         assert!(buckets.cells().iter().all(|cell| cell.count == 0));
+    }
+
+    #[test]
+    fn a_range_beyond_all_seconds_has_empty_intervals_there() {
+        let mut early = Buckets::new(-20..20, 4, Global).unwrap();
+        early.take(values(0, &[1.0; 40]));
+        let counts = |buckets: &Buckets<Global>| {
+            buckets.cells().iter().map(|cell| cell.count).collect::<std::vec::Vec<_>>()
+        };
+        assert_eq!(counts(&early), [0, 0, 10, 10]);
+        let end = i64::from(Second::MAX);
+        let mut late = Buckets::new(end - 20..end + 20, 4, Global).unwrap();
+        late.take(values(Second::MAX - 20, &[1.0; 20]));
+        assert_eq!(counts(&late), [10, 10, 0, 0]);
+        for range in [i64::MIN..i64::MIN + 10, i64::MAX - 10..i64::MAX, i64::MIN..i64::MAX] {
+            let mut outside = Buckets::new(range, 3, Global).unwrap();
+            outside.take(values(0, &[1.0]));
+            assert!(outside.cells().iter().map(|cell| cell.count).sum::<u64>() <= 1);
+        }
     }
 
     #[test]
