@@ -212,6 +212,7 @@ impl Lines {
             full_or_none => {
                 if let Some(mut full) = full_or_none.take() {
                     full.trim()?;
+                    set_aside(full, &self.path)?;
                 }
                 full_or_none.insert(open_with_room(&self.path)?)
             }
@@ -226,15 +227,25 @@ impl Lines {
 
 /// Opens the file; one that is full is renamed first.
 fn open_with_room(path: &Path) -> io::Result<Mapping> {
-    if let Some(file) = Mapping::open(path)?
-        && file.has_room_for(2 * MAX_LINE_BYTES)
-    {
-        return Ok(file);
+    match Mapping::open(path)? {
+        Some(file) if file.has_room_for(2 * MAX_LINE_BYTES) => return Ok(file),
+        Some(full) => set_aside(full, path)?,
+        None => rename(path)?,
     }
+    Mapping::open(path)?.ok_or_else(|| io::Error::other("the new file has no room"))
+}
+
+/// Renames a file that is full, if it has its name still, before its lock goes: a second agent that comes just then must not have it.
+fn set_aside(full: Mapping, path: &Path) -> io::Result<()> {
+    let renamed = if full.is_at(path) { rename(path) } else { Ok(()) };
+    drop(full);
+    renamed
+}
+
+fn rename(path: &Path) -> io::Result<()> {
     let mut old = path.as_os_str().to_owned();
     old.push(".1");
-    std::fs::rename(path, old)?;
-    Mapping::open(path)?.ok_or_else(|| io::Error::other("the new file has no room"))
+    std::fs::rename(path, old)
 }
 
 /// One line: the time, the level, the message without control characters.
