@@ -5,12 +5,13 @@ use allotment_agent::cli::{self, Command, CompareArguments, LoadArguments, ReadE
 use allotment_agent::load::{self, Comparison, Load};
 use allotment_agent::server::agent;
 use std::alloc::System;
-use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// The workers' ordinary `Box`, `Vec` and `String` come from the pools that they have entered.
 #[global_allocator]
@@ -104,16 +105,27 @@ fn compare(arguments: &CompareArguments) -> Result<(), String> {
             eprint!("\r\x1b[K{text} ");
         }
     };
-    let stopped = Cell::new(false);
-    let stop = || async {
-        interrupted().await;
-        stopped.set(true);
-    };
-    let compared =
-        runtime()?.block_on(load::compare(&comparison, progress, stop, || stopped.get()));
+    let compared = runtime()?.block_on(async {
+        // Heard from the first agent's start to the last one's end, also between two loads.
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+        let (tell, told) = watch::channel(false);
+        tokio::spawn(async move {
+            if interrupt.recv().await.is_some() {
+                tell.send_replace(true);
+            }
+            // As long as nobody interrupts, nobody is told.
+            tell.closed().await;
+        });
+        let stop = || {
+            let mut told = told.clone();
+            async move { drop(told.wait_for(|stopped| *stopped).await) }
+        };
+        let compared = load::compare(&comparison, progress, stop, || *told.borrow()).await;
+        compared.map_err(|error| error.to_string())
+    });
     if shows {
         eprint!("\r\x1b[K");
     }
-    let compared = compared.map_err(|error| error.to_string())?;
+    let compared = compared?;
     print(&if arguments.json { compared.to_json() } else { compared.to_string() })
 }

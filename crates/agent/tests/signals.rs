@@ -4,8 +4,9 @@ mod support;
 
 use allotment_agent::load::{self, Load, LoadReport};
 use rustix::process::Signal;
+use std::io::Read;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Agent, scratch};
 
 /// Asks on so many connections, at most so long.
@@ -197,7 +198,7 @@ fn kill_under_load_loses_no_log_line_of_an_answered_request() {
                             break;
                         }
                     }
-                    if std::io::Read::read_exact(&mut replies, &mut vec![0; length]).is_err() {
+                    if replies.read_exact(&mut vec![0; length]).is_err() {
                         break;
                     }
                 }
@@ -229,4 +230,45 @@ fn kill_under_load_loses_no_log_line_of_an_answered_request() {
     );
     assert!(text.contains(&answered[0]));
     std::fs::remove_file(log).unwrap();
+}
+
+#[test]
+fn a_signal_that_comes_with_the_line_that_says_it_listens_is_heeded() {
+    for _ in 0..10 {
+        let mut agent = Agent::start(&[]);
+        agent.signal(Signal::HUP);
+        agent.signal(Signal::TERM);
+        assert_eq!(agent.wait().code(), Some(0), "{}", agent.said());
+    }
+}
+
+#[test]
+fn a_comparison_that_is_interrupted_ends_with_its_agents() {
+    let mut comparison = std::process::Command::new(env!("CARGO_BIN_EXE_allotment-agent"))
+        .args("compare --metrics 100 --charts 10 --connections 1 --rounds 1000".split(' '))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let id = comparison.id();
+    let children = || -> Vec<i32> {
+        let all = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        all.split_whitespace().map(|child| child.parse().unwrap()).collect()
+    };
+    let began = Instant::now();
+    let agents = loop {
+        match children() {
+            both if both.len() == 2 => break both,
+            _ => assert!(began.elapsed() < support::PATIENCE, "no agents"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    rustix::process::kill_process(rustix::process::Pid::from_child(&comparison), Signal::INT)
+        .unwrap();
+    let mut said = String::new();
+    comparison.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((comparison.wait().unwrap().code(), &said[..10]), (Some(0), "no round w"));
+    for agent in agents {
+        let agent = rustix::process::Pid::from_raw(agent).unwrap();
+        assert!(rustix::process::test_kill_process(agent).is_err(), "it goes on");
+    }
 }

@@ -4,6 +4,7 @@ use super::{Load, LoadError, LoadReport, run};
 use std::fmt;
 use std::future::Future;
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ impl Agent {
         command.args(["--listen", "127.0.0.1:0", "--contexts", "1", "--allocator", allocator]);
         command.args(["--end-with-parent", "--synthetic", &comparison.metrics.to_string()]);
         command.args(["--charts", &comparison.charts.to_string()]);
+        // The terminal's Ctrl-C is for us: we end them.
+        command.process_group(0);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(io)?;
         let said = child.stdout.take();
         let mut agent = Self { child, url: String::new() };
@@ -133,10 +136,11 @@ pub async fn compare<S: Future<Output = ()>>(
                 connections: comparison.connections,
                 time: comparison.time,
             };
-            let report = run(&load, |_, _| {}, stop()).await.map_err(CompareError::Load)?;
+            let report = run(&load, |_, _| {}, stop()).await;
             if stopped() {
                 break 'rounds;
             }
+            let report = report.map_err(CompareError::Load)?;
             if report.lost > 0 || report.statuses.keys().any(|status| *status != 200) {
                 return Err(CompareError::Refused(allocator, Box::new(report)));
             }

@@ -111,13 +111,16 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         arguments.workers(),
         M::NAME
     ));
-    // Whoever started us may wait for this line; nobody need read it.
+    let signals = runtime.block_on(async { Signals::new() }).map_err(begin("no signals"))?;
+    // Whoever started us may wait for this line, and send a signal at once; nobody need read it.
     let _ = writeln!(io::stdout(), "listening on http://{address}/")
         .and_then(|()| io::stdout().flush());
 
     let limits = limits(arguments, files::raise_limit());
-    let drained = LocalSet::new()
-        .block_on(&runtime, serve_signalled(listener, running.handle(), limits, arguments, line))?;
+    let drained = LocalSet::new().block_on(
+        &runtime,
+        serve_signalled(listener, running.handle(), limits, signals, arguments, line),
+    );
     let unanswered = drained.abandoned;
     if let Err(error) = collector.stop() {
         log.error(format_args!("{error}"));
@@ -219,18 +222,34 @@ fn workers<M: Memory>(
         .map_err(begin("no workers"))
 }
 
+/// What the agent is told from outside.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From now on none of them ends the process by itself. To be called inside of the event loop.
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Serves until SIGTERM or SIGINT, and reads the configuration again at SIGHUP.
 async fn serve_signalled<M: Memory>(
     listener: TcpListener,
     workers: Workers<M>,
     limits: Limits,
+    signals: Signals,
     arguments: &ServeArguments,
     line: &[OsString],
-) -> Result<front::Drained, Failure> {
-    let on = |kind| signal(kind).map_err(begin("no signals"));
-    let (mut terminate, mut interrupt) =
-        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
-    let hangup = on(SignalKind::hangup())?;
+) -> front::Drained {
+    let Signals { mut terminate, mut interrupt, hangup } = signals;
     let log = Arc::clone(&workers.shared().log);
     let stop = async {
         let which = tokio::select! {
@@ -241,7 +260,7 @@ async fn serve_signalled<M: Memory>(
     };
     let application = ToWorkers::new(workers.clone(), arguments.queue as usize);
     tokio::select! {
-        drained = front::serve(listener, application, limits, stop) => Ok(drained),
+        drained = front::serve(listener, application, limits, stop) => drained,
         () = reconfigure(hangup, workers, arguments.clone(), line) => unreachable!("it never ends"),
     }
 }
