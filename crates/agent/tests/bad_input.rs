@@ -109,6 +109,46 @@ fn what_is_no_http_is_refused_in_json_too() {
     assert_eq!(agent.get("/api/v1/info").status, 200);
 }
 
+/// What lies in a body, however its length is said, is never taken for a request.
+#[test]
+fn a_request_hidden_in_a_body_is_not_answered() {
+    let agent = Agent::start(&["--test-pages"]);
+    let hidden = "GET /test/panic HTTP/1.1\r\nhost: a\r\n\r\n";
+    let length = hidden.len();
+    let chunked = format!("{length:x}\r\n{hidden}\r\n0\r\n\r\n");
+    let requests = [
+        format!("content-length: {length}\r\n\r\n{hidden}"),
+        format!("transfer-encoding: chunked\r\n\r\n{chunked}"),
+        format!("content-length: 0\r\ntransfer-encoding: chunked\r\n\r\n{chunked}"),
+        format!("transfer-encoding: chunked\r\ncontent-length: 0\r\n\r\n{chunked}"),
+        format!("content-length: 0\r\ncontent-length: {length}\r\n\r\n{hidden}"),
+        format!("content-length: {length}, 0\r\n\r\n{hidden}"),
+        format!("content-length: +0\r\n\r\n{hidden}"),
+        format!("content-length : 0\r\n\r\n{hidden}"),
+        format!("content-length: 0{length}\r\n\r\n{hidden}"),
+        format!("content-length: 18446744073709551616\r\n\r\n{hidden}"),
+        format!("transfer-encoding: xchunked\r\n\r\n{hidden}"),
+        format!("transfer-encoding: chunked, identity\r\n\r\n{hidden}"),
+        format!("x: y\r\n content-length: 0\r\n\r\n{hidden}"),
+    ];
+    for method in ["GET", "POST"] {
+        for rest in &requests {
+            let whole = format!(
+                "{method} /api/v1/session HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{rest}"
+            );
+            let status = agent.say(whole.as_bytes()).status;
+            assert!((400..500).contains(&status), "{whole}: {status}");
+            assert_eq!(agent.figure("panicked"), 0, "{whole}");
+            // And where the connection would have been kept.
+            let kept = whole.replace("connection: close\r\n", "")
+                + "GET /api/v1/info HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+            let status = agent.say(kept.as_bytes()).status;
+            assert!((400..500).contains(&status), "{kept}: {status}");
+            assert_eq!(agent.figure("panicked"), 0, "{kept}");
+        }
+    }
+}
+
 /// Runs the program to its end: its status, and what it said.
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output =
