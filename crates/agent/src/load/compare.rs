@@ -75,16 +75,21 @@ impl Agent {
         command.args(["--charts", &comparison.charts.to_string()]);
         // The terminal's Ctrl-C is for us: we end them.
         command.process_group(0);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(io)?;
-        let said = child.stdout.take();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(io)?;
+        let (said, logged) = (child.stdout.take(), child.stderr.take());
         let mut agent = Self { child, url: String::new() };
+        // Its log is read to its end, so that it never waits for us, and shown if it does not begin.
+        let log = std::thread::spawn(move || logged.map(io::read_to_string));
         let mut line = String::new();
         if let Some(said) = said {
             BufReader::new(said).read_line(&mut line).map_err(io)?;
         }
         let Some(url) = line.trim().strip_prefix("listening on ") else {
             let status = agent.child.wait().map_err(io)?;
-            return Err(failed(format!("it ended with {status}")));
+            let log = log.join().ok().flatten().and_then(Result::ok).unwrap_or_default();
+            let last = log.lines().last().unwrap_or("it said nothing");
+            return Err(failed(format!("it ended with {status}: {last}")));
         };
         url.trim_end_matches('/').clone_into(&mut agent.url);
         Ok(agent)
