@@ -1,0 +1,620 @@
+/* Allotment: memory allocators chosen by how long an object lives and who may touch it.
+ *
+ *   what the program knows                                               allocator
+ *   one thread makes many objects, all die together                      allot_arena
+ *   one thread makes and frees objects of one size                       allot_free_list
+ *   many threads make and free objects of one size                       allot_slab
+ *   one thread makes and frees objects of any size, for a piece of work  allot_reap
+ *   the same, for whatever code the thread runs                          allot_pool
+ *   many threads read objects that never change once they are built      allot_sealed
+ *
+ * Rules that hold for every call:
+ *
+ * - A call named try_ returns NULL (or false) when it can't do its work, leaves the allocator as it was, and says why in
+ *   allot_last_error(). Its twin without try_ never fails to its caller: it calls the failure handler, which by
+ *   default prints one line and aborts.
+ * - A handle that is NULL is an error like any other (ALLOT_BAD_HANDLE), except for _destroy, where it is none.
+ *   Freeing NULL does nothing.
+ * - A size of zero counts as one byte. An alignment is a power of two; where none is said it is 16.
+ * - Arenas, free lists, reaps, pools and slab handles belong to one thread at a time; slabs, sealed objects, sources and
+ *   budgets to all.
+ *
+ * The functions defined here work on the first fields of an allocator, which are frozen for one ALLOT_ABI. Under
+ * AddressSanitizer, or if ALLOT_OUT_OF_LINE is defined, they call the library instead.
+ *
+ * C11 or C++17, GCC or Clang, Linux on x86-64 or aarch64.
+ */
+#ifndef ALLOTMENT_H
+#define ALLOTMENT_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- version ------------------------------------------------------------------------------------------------------ */
+
+/* The version of this header's structures and inline functions. Each _create call passes it on; a library of another
+ * one refuses (ALLOT_WRONG_ABI). */
+#define ALLOT_ABI 1u
+#define ALLOT_VERSION "0.1.0"
+
+uint32_t allot_abi(void);
+const char *allot_version(void);
+
+/* ---- errors ------------------------------------------------------------------------------------------------------- */
+
+typedef enum allot_error_kind {
+    ALLOT_NO_ERROR = 0,
+    ALLOT_SIZE_OVERFLOW = 1,   /* the size, with alignment or count, is more than an address can express */
+    ALLOT_BAD_ALIGNMENT = 2,   /* zero or no power of two */
+    ALLOT_BUDGET_EXCEEDED = 3, /* a budget has less left than was asked */
+    ALLOT_SYSTEM = 4,          /* the operating system refused; system_error is its errno */
+    ALLOT_SOURCE_REFUSED = 5,  /* the source refused without an errno */
+    ALLOT_FORKED_CHILD = 6,    /* the source belongs to the process that this one was forked from */
+    ALLOT_SEALED_ERROR = 7,    /* sealed memory takes nothing more */
+    ALLOT_NAME_TOO_LONG = 8,   /* more than ALLOT_MAX_NAME bytes, or no UTF-8 */
+    ALLOT_BAD_OPTION = 9,      /* an option that this allocator does not have, or a value that it can't take */
+    ALLOT_BAD_HANDLE = 10,     /* NULL, destroyed, or no such allocator */
+    ALLOT_WRONG_THREAD = 11,   /* an allocator of one thread, used by another one */
+    ALLOT_WRONG_ABI = 12,      /* the header and the library are of different versions */
+    ALLOT_IN_USE = 13          /* destroyed or left while something still uses it */
+} allot_error_kind;
+
+#define ALLOT_MAX_NAME 64
+
+typedef struct allot_error {
+    allot_error_kind kind;
+    int system_error;             /* errno for ALLOT_SYSTEM, else 0 */
+    size_t requested;             /* the bytes that could not be had */
+    const char *allocator;        /* "arena", "free list", "slab", "reap", "pool", "sealed", "source", "budget", ... */
+    char name[ALLOT_MAX_NAME + 1]; /* the allocator's name, or empty */
+    char message[256];            /* all of it as one line: cause and remedy */
+} allot_error;
+
+/* The calling thread's last error; never NULL; valid until its next failing call. Successful calls leave it as it is. */
+const allot_error *allot_last_error(void);
+void allot_clear_error(void);
+
+/* What the calls without try_ do when they can't do their work. If it returns, the process is aborted. It must not jump
+ * or throw out of the call. NULL sets the default again. Returns the one that was set before. */
+typedef void allot_failure_handler(const allot_error *error);
+allot_failure_handler *allot_set_failure_handler(allot_failure_handler *handler);
+
+/* Makes every allocator that is created from now on hardened, and has handles looked up before they are followed.
+ * Also ALLOTMENT_HARDENED=1 in the environment. */
+void allot_set_hardened(bool hardened);
+
+/* ---- sources and budgets ------------------------------------------------------------------------------------------ */
+
+/* Where an allocator gets its memory from, in pieces of a page and more. Counted: an allocator keeps its source. */
+typedef struct allot_source allot_source;
+
+/* A user's own. acquire returns NULL when it has no such block. Called from any thread. */
+typedef struct allot_source_calls {
+    const char *name;
+    void *(*acquire)(void *context, size_t size, size_t align);
+    void (*release)(void *context, void *block, size_t size, size_t align);
+    void (*end)(void *context); /* when nothing uses the source any more; may be NULL */
+    bool zeroed;                /* every acquired block reads zeros */
+    bool not_inherited;         /* a child made by fork does not have the memory */
+} allot_source_calls;
+
+allot_source *allot_source_create(uint32_t abi, const allot_source_calls *calls, void *context);
+allot_source *allot_source_mmap(void);       /* the default: anonymous mappings, huge pages from 2 MiB on */
+allot_source *allot_source_small_pages(void);
+allot_source *allot_source_huge_pages(void);
+allot_source *allot_source_malloc(void);
+allot_source *allot_source_file_in(const char *directory); /* a file that is unlinked at once */
+allot_source *allot_source_file(const char *path);         /* a file that keeps its name */
+bool allot_source_file_offset(const allot_source *source, const void *address, uint64_t *offset);
+/* Gives up this reference. Memory that allocators have of it stays. */
+void allot_source_destroy(allot_source *source);
+
+/* A hard limit of the bytes that allocators hold; budgets nest. Counted, as sources. */
+typedef struct allot_budget allot_budget;
+allot_budget *allot_budget_create(size_t cap);
+allot_budget *allot_budget_child(allot_budget *parent, size_t cap);
+size_t allot_budget_cap(const allot_budget *budget);
+size_t allot_budget_used(const allot_budget *budget);
+void allot_budget_destroy(allot_budget *budget);
+
+/* ---- options ------------------------------------------------------------------------------------------------------ */
+
+/* When empty memory goes back to the system. */
+typedef enum allot_release_kind {
+    ALLOT_ADAPTIVE = 0, /* what is soon taken again is kept */
+    ALLOT_AT_ONCE = 1,
+    ALLOT_KEEP = 2,  /* `amount` bytes */
+    ALLOT_DECAY = 3  /* what nobody used for `amount` milliseconds goes back */
+} allot_release_kind;
+
+typedef struct allot_release {
+    allot_release_kind kind;
+    uint64_t amount;
+} allot_release;
+
+/* What an arena's reset keeps. */
+typedef enum allot_retain_kind {
+    ALLOT_RETAIN_NEWEST = 0,
+    ALLOT_RETAIN_NOTHING = 1,
+    ALLOT_RETAIN_UP_TO = 2 /* `bytes` */
+} allot_retain_kind;
+
+typedef struct allot_retain {
+    allot_retain_kind kind;
+    size_t bytes;
+} allot_retain;
+
+/* Zero means the default everywhere; NULL instead of options: all defaults. An option that the allocator doesn't have is
+ * an error (ALLOT_BAD_OPTION).
+ *
+ *     allot_arena *arena = allot_arena_create(&(allot_options){ .name = "query", .hint = 1 << 20 });
+ */
+typedef struct allot_options {
+    const char *name;      /* for statistics and reports; at most ALLOT_MAX_NAME bytes of UTF-8; copied */
+    allot_budget *budget;  /* all */
+    allot_source *source;  /* all but pools and sealed objects */
+    allot_release release; /* all but sealed objects */
+    bool hardened;         /* all but sealed objects: misuse is named and stopped */
+    bool report_live;      /* free list, slab, pool: destroying says how many objects live on */
+    bool packing;          /* slab: fullest pages first */
+    size_t hint;           /* arena: bytes of the first chunk, taken at once */
+    allot_retain retain;   /* arena */
+    size_t objects_per_slab; /* free list: of the first slab */
+    size_t max_page_bytes;   /* slab */
+    size_t max_cached_bytes; /* slab: for each thread */
+    size_t reserved;         /* reap, pool: taken and faulted in at once */
+    size_t initial;          /* reap, pool: bytes of the first chunk */
+    size_t increment;        /* reap, pool: bytes of further ones */
+    size_t maximum;          /* reap, pool: a budget of its own */
+} allot_options;
+
+/* ---- statistics and report ---------------------------------------------------------------------------------------- */
+
+typedef struct allot_statistics {
+    uint64_t live_objects;
+    uint64_t live_bytes;
+    uint64_t held_bytes;
+    uint64_t peak_held_bytes;
+    uint64_t wasted_bytes;
+    uint64_t free_bytes;
+    uint64_t structure_bytes;
+    uint64_t chunks;
+    uint64_t recycled_chunks;
+    uint64_t source_calls;
+} allot_statistics;
+
+/* Every named living allocator, as text or one JSON object. As snprintf: writes at most `size` bytes with a NUL behind
+ * them, returns the length that the whole has. */
+size_t allot_report_text(char *buffer, size_t size);
+size_t allot_report_json(char *buffer, size_t size);
+
+/* Which allocator an address belongs to: its kind ("arena", ...), its name and its statistics. False for none, or one that
+ * can't be told by address. Either pointer may be NULL; `name` has room for ALLOT_MAX_NAME + 1 bytes. */
+bool allot_owner_of(const void *address, const char **kind, char *name, allot_statistics *statistics);
+
+/* The process-wide cache of warm chunks. */
+size_t allot_recycler_cached_bytes(void);
+size_t allot_recycler_limit(void);
+void allot_recycler_set_limit(size_t bytes);
+void allot_recycler_set_release(allot_release release);
+size_t allot_recycler_trim(void); /* the bytes given back */
+
+/* ---- arena -------------------------------------------------------------------------------------------------------- */
+
+/* Many objects of one thread that die together. */
+typedef struct allot_arena allot_arena;
+
+/* A place in an arena to go back to. */
+typedef struct allot_arena_position {
+    uint64_t opaque[20];
+} allot_arena_position;
+
+allot_arena *allot_arena_create_abi(uint32_t abi, const allot_options *options);
+allot_arena *allot_arena_try_create_abi(uint32_t abi, const allot_options *options);
+void allot_arena_destroy(allot_arena *arena); /* frees everything */
+
+void *allot_arena_alloc_slowly(allot_arena *arena, size_t size, size_t align);
+void *allot_arena_try_alloc_slowly(allot_arena *arena, size_t size, size_t align);
+void *allot_arena_calloc(allot_arena *arena, size_t count, size_t size);
+void *allot_arena_try_calloc(allot_arena *arena, size_t count, size_t size);
+void *allot_arena_memdup(allot_arena *arena, const void *bytes, size_t size);
+void *allot_arena_try_memdup(allot_arena *arena, const void *bytes, size_t size);
+char *allot_arena_strdup(allot_arena *arena, const char *text);
+char *allot_arena_try_strdup(allot_arena *arena, const char *text);
+char *allot_arena_strndup(allot_arena *arena, const char *text, size_t most);
+char *allot_arena_try_strndup(allot_arena *arena, const char *text, size_t most);
+/* Another size for an object; in place where it is the last one. `align` as it was allocated. */
+void *allot_arena_resize(allot_arena *arena, void *object, size_t old_size, size_t new_size, size_t align);
+void *allot_arena_try_resize(allot_arena *arena, void *object, size_t old_size, size_t new_size, size_t align);
+/* The last object gives its bytes back, an earlier one only counts as gone. */
+void allot_arena_free(allot_arena *arena, void *object, size_t size, size_t align);
+void allot_arena_reset(allot_arena *arena); /* frees everything, keeps what `retain` says */
+allot_arena_position allot_arena_mark(allot_arena *arena);
+/* Frees everything allocated since the mark. No reset and no rewind to an older mark in between. */
+void allot_arena_rewind(allot_arena *arena, const allot_arena_position *position);
+/* The calling thread's from now on: for the hardened mode, which notices use by another thread. */
+void allot_arena_adopt(allot_arena *arena);
+allot_statistics allot_arena_statistics(const allot_arena *arena);
+
+/* Inline, below: allot_arena_create, allot_arena_try_create (options);
+ * allot_arena_alloc, allot_arena_try_alloc (arena, size): aligned to 16;
+ * allot_arena_alloc_aligned, allot_arena_try_alloc_aligned (arena, size, align);
+ * ALLOT_ARENA_NEW(arena, type): memory for one; ALLOT_ARENA_ARRAY(arena, type, count). */
+
+/* ---- free list ---------------------------------------------------------------------------------------------------- */
+
+/* Objects of one size for one thread. */
+typedef struct allot_free_list allot_free_list;
+
+allot_free_list *allot_free_list_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
+allot_free_list *allot_free_list_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
+void allot_free_list_destroy(allot_free_list *list); /* frees everything */
+
+void *allot_free_list_alloc_slowly(allot_free_list *list);
+void *allot_free_list_try_alloc_slowly(allot_free_list *list);
+void allot_free_list_free_slowly(allot_free_list *list, void *object);
+/* So many objects behind each other, allot_free_list_stride() bytes apart, each of them freed by itself. */
+void *allot_free_list_alloc_run(allot_free_list *list, size_t objects);
+void *allot_free_list_try_alloc_run(allot_free_list *list, size_t objects);
+size_t allot_free_list_stride(const allot_free_list *list);
+size_t allot_free_list_live(const allot_free_list *list);
+size_t allot_free_list_trim(allot_free_list *list); /* the bytes given back */
+void allot_free_list_adopt(allot_free_list *list);
+allot_statistics allot_free_list_statistics(const allot_free_list *list);
+
+/* Inline, below: allot_free_list_create, allot_free_list_try_create (size, align, options);
+ * allot_free_list_alloc, allot_free_list_try_alloc (list); allot_free_list_free (list, object). */
+
+/* ---- slab --------------------------------------------------------------------------------------------------------- */
+
+/* Slots of one size that any thread allocates and any thread frees. */
+typedef struct allot_slab allot_slab;
+
+typedef enum allot_lifetime {
+    ALLOT_SHORT_LIVED = 0,
+    ALLOT_LONG_LIVED = 1 /* on pages of their own, so that they don't keep the others' */
+} allot_lifetime;
+
+allot_slab *allot_slab_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
+allot_slab *allot_slab_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
+/* The process's own slab for slots of this layout, shared with everybody who asks for it; destroyed as any other. */
+allot_slab *allot_slab_by_size(size_t size, size_t align);
+allot_slab *allot_slab_try_by_size(size_t size, size_t align);
+/* Closes it. Slots in use stay valid, and are freed by allot_slab_free_anywhere(). */
+void allot_slab_destroy(allot_slab *slab);
+
+void *allot_slab_alloc(allot_slab *slab);
+void *allot_slab_try_alloc(allot_slab *slab);
+void *allot_slab_alloc_for(allot_slab *slab, allot_lifetime lifetime);
+void *allot_slab_try_alloc_for(allot_slab *slab, allot_lifetime lifetime);
+void allot_slab_free(allot_slab *slab, void *slot);
+void allot_slab_free_anywhere(void *slot); /* whichever slab it is of, whether that was destroyed or not */
+void allot_slab_alloc_many(allot_slab *slab, void **slots, size_t count);
+bool allot_slab_try_alloc_many(allot_slab *slab, void **slots, size_t count); /* all or none */
+void allot_slab_free_many(allot_slab *slab, void *const *slots, size_t count);
+void allot_slab_reserve(allot_slab *slab, size_t slots);
+bool allot_slab_try_reserve(allot_slab *slab, size_t slots);
+size_t allot_slab_trim(allot_slab *slab); /* the bytes given back */
+void allot_slab_flush(allot_slab *slab);  /* empties the calling thread's cache */
+void allot_slab_set_packing(allot_slab *slab, bool packing);
+size_t allot_slab_slot_size(const allot_slab *slab); /* as it was asked for */
+allot_statistics allot_slab_statistics(const allot_slab *slab);
+
+/* One thread's way to a slab, without a look at its table of slabs. Destroyed by that thread, before the slab. */
+typedef struct allot_slab_handle allot_slab_handle;
+allot_slab_handle *allot_slab_handle_create_abi(uint32_t abi, allot_slab *slab);
+allot_slab_handle *allot_slab_handle_try_create_abi(uint32_t abi, allot_slab *slab);
+void allot_slab_handle_destroy(allot_slab_handle *handle);
+void *allot_slab_handle_alloc_slowly(allot_slab_handle *handle);
+void *allot_slab_handle_try_alloc_slowly(allot_slab_handle *handle);
+void allot_slab_handle_free_slowly(allot_slab_handle *handle, void *slot);
+
+/* Inline, below: allot_slab_create, allot_slab_try_create (size, align, options); allot_slab_handle_create, _try_create (slab);
+ * allot_slab_handle_alloc, allot_slab_handle_try_alloc (handle); allot_slab_handle_free (handle, slot). */
+
+/* ---- reap --------------------------------------------------------------------------------------------------------- */
+
+/* Blocks of any size of one thread, freed one by one or all at once. */
+typedef struct allot_reap allot_reap;
+
+allot_reap *allot_reap_create_abi(uint32_t abi, const allot_options *options);
+allot_reap *allot_reap_try_create_abi(uint32_t abi, const allot_options *options);
+void allot_reap_destroy(allot_reap *reap); /* frees everything */
+void *allot_reap_alloc(allot_reap *reap, size_t size, size_t align);
+void *allot_reap_try_alloc(allot_reap *reap, size_t size, size_t align);
+void allot_reap_free(allot_reap *reap, void *block, size_t size, size_t align);
+void *allot_reap_resize(allot_reap *reap, void *block, size_t old_size, size_t new_size, size_t align);
+void *allot_reap_try_resize(allot_reap *reap, void *block, size_t old_size, size_t new_size, size_t align);
+void allot_reap_reset(allot_reap *reap); /* frees everything */
+size_t allot_reap_trim(allot_reap *reap);
+void allot_reap_adopt(allot_reap *reap);
+allot_statistics allot_reap_statistics(const allot_reap *reap);
+
+/* Blocks that know their size (16 bytes more each), for whoever frees without it. */
+void *allot_reap_malloc(allot_reap *reap, size_t size);
+void *allot_reap_try_malloc(allot_reap *reap, size_t size);
+void *allot_reap_realloc(allot_reap *reap, void *block, size_t size); /* NULL: as malloc */
+void *allot_reap_try_realloc(allot_reap *reap, void *block, size_t size);
+void allot_reap_free_known(allot_reap *reap, void *block);
+
+/* ---- pool --------------------------------------------------------------------------------------------------------- */
+
+/* The memory of a thread for whatever code it runs while it is in the pool. Made, entered and destroyed by one thread;
+ * its blocks are freed by any. */
+typedef struct allot_pool allot_pool;
+
+allot_pool *allot_pool_create_abi(uint32_t abi, const allot_options *options);
+allot_pool *allot_pool_try_create_abi(uint32_t abi, const allot_options *options);
+/* What live blocks lie in stays until the last of them is freed. */
+void allot_pool_destroy(allot_pool *pool);
+void *allot_pool_alloc(allot_pool *pool, size_t size, size_t align);
+void *allot_pool_try_alloc(allot_pool *pool, size_t size, size_t align);
+void allot_pool_free(allot_pool *pool, void *block, size_t size, size_t align); /* a block of this pool, on its thread */
+void *allot_pool_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
+void *allot_pool_try_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
+size_t allot_pool_trim(allot_pool *pool);
+allot_statistics allot_pool_statistics(const allot_pool *pool);
+bool allot_pool_any_holds(const void *address); /* whether it lies in memory of any pool */
+
+/* Between enter and leave the pool is the thread's current one. They nest, and are left in the opposite order. */
+typedef struct allot_entered {
+    allot_pool *pool;
+    void *before;
+} allot_entered;
+allot_entered allot_pool_enter(allot_pool *pool);
+void allot_pool_leave(allot_entered entered);
+
+/* What an object keeps of its pool: good on any thread and after the pool's end. Allocating uses the pool on its own thread
+ * while it lives, else the program's malloc; freeing and resizing find the owner by the block's address, on any thread. */
+typedef uint64_t allot_pool_ref;
+allot_pool_ref allot_pool_reference(const allot_pool *pool);
+allot_pool_ref allot_current(void); /* the pool that the thread is in, or allot_global() */
+allot_pool_ref allot_global(void);  /* the program's malloc: 0 */
+bool allot_ref_is_usable(allot_pool_ref ref); /* whether allocating takes from a pool */
+void *allot_ref_alloc(allot_pool_ref ref, size_t size, size_t align);
+void *allot_ref_try_alloc(allot_pool_ref ref, size_t size, size_t align);
+void *allot_ref_resize(allot_pool_ref ref, void *block, size_t old_size, size_t new_size, size_t align);
+void *allot_ref_try_resize(allot_pool_ref ref, void *block, size_t old_size, size_t new_size, size_t align);
+void allot_free_sized(void *block, size_t size, size_t align);
+
+/* Blocks that know their size (16 bytes more each): of the current pool, of a named one, or of malloc. All are freed by
+ * allot_free() and resized by allot_realloc(), on any thread. Not to be mixed with free() or the calls above. */
+void *allot_malloc(size_t size);
+void *allot_try_malloc(size_t size);
+void *allot_calloc(size_t count, size_t size);
+void *allot_try_calloc(size_t count, size_t size);
+void *allot_aligned_alloc(size_t align, size_t size);
+void *allot_try_aligned_alloc(size_t align, size_t size);
+void *allot_ref_malloc(allot_pool_ref ref, size_t size);
+void *allot_ref_try_malloc(allot_pool_ref ref, size_t size);
+void *allot_pool_malloc(allot_pool *pool, size_t size);
+void *allot_pool_try_malloc(allot_pool *pool, size_t size);
+void *allot_realloc(void *block, size_t size); /* NULL: as malloc */
+void *allot_try_realloc(void *block, size_t size);
+void allot_free(void *block);
+size_t allot_usable_size(const void *block);
+
+/* ---- sealed ------------------------------------------------------------------------------------------------------- */
+
+/* Objects that are built once by an initialiser and are read-only from then on: any thread reads them without a lock, a
+ * stray write faults. */
+typedef struct allot_sealed allot_sealed;
+typedef struct allot_sealer allot_sealer;
+
+/* Builds in the sealer's memory and returns the object that allot_sealed_get() returns later, or NULL to give up. */
+typedef const void *allot_sealed_init(allot_sealer *sealer, void *context);
+
+allot_sealed *allot_sealed_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);
+/* NULL also if init gave up (ALLOT_NO_ERROR then, unless one of its calls failed). */
+allot_sealed *allot_sealed_try_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);
+const void *allot_sealed_get(const allot_sealed *sealed);
+/* Makes it last as long as the process, and its protection final where the kernel can do that. */
+const void *allot_sealed_leak(allot_sealed *sealed);
+void allot_sealed_destroy(allot_sealed *sealed); /* when nobody reads any more */
+allot_statistics allot_sealed_statistics(const allot_sealed *sealed);
+
+/* Only while init runs, on its thread. */
+void *allot_sealer_alloc(allot_sealer *sealer, size_t size, size_t align);
+void *allot_sealer_try_alloc(allot_sealer *sealer, size_t size, size_t align);
+void *allot_sealer_memdup(allot_sealer *sealer, const void *bytes, size_t size);
+void *allot_sealer_try_memdup(allot_sealer *sealer, const void *bytes, size_t size);
+char *allot_sealer_strdup(allot_sealer *sealer, const char *text);
+char *allot_sealer_try_strdup(allot_sealer *sealer, const char *text);
+
+/* ---- inline functions --------------------------------------------------------------------------------------------- */
+
+#define ALLOT_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+#if defined(__SANITIZE_ADDRESS__) && !defined(ALLOT_OUT_OF_LINE)
+#define ALLOT_OUT_OF_LINE 1
+#elif defined(__has_feature) && !defined(ALLOT_OUT_OF_LINE)
+#if __has_feature(address_sanitizer)
+#define ALLOT_OUT_OF_LINE 1
+#endif
+#endif
+
+static inline allot_arena *allot_arena_create(const allot_options *options)
+{
+    return allot_arena_create_abi(ALLOT_ABI, options);
+}
+
+static inline allot_arena *allot_arena_try_create(const allot_options *options)
+{
+    return allot_arena_try_create_abi(ALLOT_ABI, options);
+}
+
+static inline allot_free_list *allot_free_list_create(size_t size, size_t align, const allot_options *options)
+{
+    return allot_free_list_create_abi(ALLOT_ABI, size, align, options);
+}
+
+static inline allot_free_list *allot_free_list_try_create(size_t size, size_t align, const allot_options *options)
+{
+    return allot_free_list_try_create_abi(ALLOT_ABI, size, align, options);
+}
+
+static inline allot_slab *allot_slab_create(size_t size, size_t align, const allot_options *options)
+{
+    return allot_slab_create_abi(ALLOT_ABI, size, align, options);
+}
+
+static inline allot_slab *allot_slab_try_create(size_t size, size_t align, const allot_options *options)
+{
+    return allot_slab_try_create_abi(ALLOT_ABI, size, align, options);
+}
+
+static inline allot_slab_handle *allot_slab_handle_create(allot_slab *slab)
+{
+    return allot_slab_handle_create_abi(ALLOT_ABI, slab);
+}
+
+static inline allot_slab_handle *allot_slab_handle_try_create(allot_slab *slab)
+{
+    return allot_slab_handle_try_create_abi(ALLOT_ABI, slab);
+}
+
+static inline allot_reap *allot_reap_create(const allot_options *options)
+{
+    return allot_reap_create_abi(ALLOT_ABI, options);
+}
+
+static inline allot_reap *allot_reap_try_create(const allot_options *options)
+{
+    return allot_reap_try_create_abi(ALLOT_ABI, options);
+}
+
+static inline allot_pool *allot_pool_create(const allot_options *options)
+{
+    return allot_pool_create_abi(ALLOT_ABI, options);
+}
+
+static inline allot_pool *allot_pool_try_create(const allot_options *options)
+{
+    return allot_pool_try_create_abi(ALLOT_ABI, options);
+}
+
+static inline allot_sealed *allot_sealed_create(const allot_options *options, allot_sealed_init *init, void *context)
+{
+    return allot_sealed_create_abi(ALLOT_ABI, options, init, context);
+}
+
+static inline allot_sealed *allot_sealed_try_create(const allot_options *options, allot_sealed_init *init, void *context)
+{
+    return allot_sealed_try_create_abi(ALLOT_ABI, options, init, context);
+}
+
+/* The frozen first fields. Nothing outside of this header may use them. */
+
+struct allot_arena {
+    char *allot_base;
+    uint64_t allot_limit;
+    uint64_t *allot_word; /* offset << 40 | objects << 20 | bytes; other threads read it */
+};
+
+struct allot_free_list {
+    void *allot_head;
+    intptr_t allot_count;
+};
+
+struct allot_slab_front {
+    size_t allot_room; /* other threads read it */
+    size_t allot_full;
+    uint32_t allot_tag;
+};
+
+struct allot_slab_handle {
+    struct allot_slab_front *allot_front;
+    uint32_t *const *allot_map; /* by address: the tags of 64 KiB granules, in leaves of 4 GiB */
+};
+
+#define ALLOT_MAX_STEP ((size_t)1 << 22)
+#define ALLOT_FRONT_BYTES 512 /* the slots at hand lie behind the front */
+
+static inline void *allot_arena_alloc_inline(allot_arena *arena, size_t size, size_t align)
+{
+#ifdef ALLOT_OUT_OF_LINE
+    (void)arena;
+    (void)size;
+    (void)align;
+#else
+    /* A size of zero is beyond the range too: the slow path counts it as one. */
+    if (arena != NULL && size - 1 < ALLOT_MAX_STEP && align <= 16 && align > 0 && (align & (align - 1)) == 0) {
+        uint64_t before = __atomic_load_n(arena->allot_word, __ATOMIC_RELAXED);
+        size_t start = (size_t)(before >> 40);
+        uint64_t after = before + ((uint64_t)((size + 7) & ~(size_t)7) << 40) + ((uint64_t)1 << 20) + size;
+        if (align > 8) {
+            size_t padding = (size_t)(0 - start) & (align - 1);
+            start += padding;
+            after += (uint64_t)padding << 40;
+        }
+        if (!ALLOT_UNLIKELY(after >= arena->allot_limit)) {
+            __atomic_store_n(arena->allot_word, after, __ATOMIC_RELAXED);
+            return arena->allot_base + start;
+        }
+    }
+#endif
+    return NULL;
+}
+
+static inline void *allot_arena_alloc_aligned(allot_arena *arena, size_t size, size_t align)
+{
+    void *object = allot_arena_alloc_inline(arena, size, align);
+    return ALLOT_UNLIKELY(object == NULL) ? allot_arena_alloc_slowly(arena, size, align) : object;
+}
+
+static inline void *allot_arena_try_alloc_aligned(allot_arena *arena, size_t size, size_t align)
+{
+    void *object = allot_arena_alloc_inline(arena, size, align);
+    return ALLOT_UNLIKELY(object == NULL) ? allot_arena_try_alloc_slowly(arena, size, align) : object;
+}
+
+static inline void *allot_arena_alloc(allot_arena *arena, size_t size)
+{
+    return allot_arena_alloc_aligned(arena, size, 16);
+}
+
+static inline void *allot_arena_try_alloc(allot_arena *arena, size_t size)
+{
+    return allot_arena_try_alloc_aligned(arena, size, 16);
+}
+
+static inline void *allot_free_list_alloc_inline(allot_free_list *list)
+{
+#ifdef ALLOT_OUT_OF_LINE
+    (void)list;
+#else
+    if (list != NULL) {
+        void *object = list->allot_head;
+        if (!ALLOT_UNLIKELY(object == NULL)) {
+            list->allot_head = *(void **)object;
+            list->allot_count += 1;
+            return object;
+        }
+    }
+#endif
+    return NULL;
+}
+
+static inline void *allot_free_list_alloc(allot_free_list *list)
+{
+    void *object = allot_free_list_alloc_inline(list);
+    return ALLOT_UNLIKELY(object == NULL) ? allot_free_list_alloc_slowly(list) : object;
+}
+
+static inline void *allot_free_list_try_alloc(allot_free_list *list)
+{
+    void *object = allot_free_list_alloc_inline(list);
+    return ALLOT_UNLIKELY(object == NULL) ? allot_free_list_try_alloc_slowly(list) : object;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

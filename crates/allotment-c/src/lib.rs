@@ -1,0 +1,1 @@
+//! The C and C++ interface of Allotment: `include/allotment.h` says what each function does.
