@@ -2,6 +2,7 @@
 
 mod support;
 
+use core::alloc::Layout;
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -92,6 +93,27 @@ fn any_alignment_holds() {
     assert_eq!(std::ptr::from_ref(*granules).addr() % 131_072, 0);
     assert_eq!(pages.as_ptr().addr() % 4096, 0);
     assert_eq!((page.0, granules.0, pages[4].0), (1, 2, 4));
+}
+
+#[test]
+fn memory_by_layout_is_sealed_and_counted_like_any_other() {
+    let sealed = Sealed::<&'static [u8]>::new(|sealer| {
+        let empty = sealer.alloc_layout(Layout::from_size_align(0, 256).unwrap());
+        assert_eq!(empty.addr().get(), 256, "no memory");
+        let layout = Layout::from_size_align(100_000, 128).unwrap();
+        let start = sealer.try_alloc_layout(layout).unwrap();
+        assert_eq!(start.addr().get() % 128, 0);
+        // SAFETY: so many bytes, ours alone until they are lent, and all of them written.
+        unsafe {
+            start.write_bytes(7, layout.size());
+            core::slice::from_raw_parts(start.as_ptr(), layout.size())
+        }
+    });
+    assert!(sealed.get().iter().all(|byte| *byte == 7));
+    assert_eq!(sealed.live_bytes(), 100_000 + size_of::<&[u8]>());
+    let beyond = Layout::from_size_align(isize::MAX as usize - 1, 2).unwrap();
+    let error = Sealed::<()>::try_build(|sealer| sealer.try_alloc_layout(beyond).map(|_| ()));
+    assert!(matches!(error.unwrap_err().kind(), ErrorKind::SizeOverflow | ErrorKind::System(_)));
 }
 
 #[test]

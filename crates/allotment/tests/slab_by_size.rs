@@ -25,6 +25,32 @@ fn slabs_by_size_are_shared_among_sizes_that_round_to_one() {
 }
 
 #[test]
+fn an_address_alone_tells_whether_it_is_a_slabs_to_free() {
+    let (one, other) = (RawSlab::by_size(layout(40, 8)), RawSlab::new(layout(200, 64)));
+    let slots = [one.alloc(), other.alloc()];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for slot in [one.alloc(), other.alloc()] {
+                // SAFETY: allocated above, freed once.
+                assert!(unsafe { RawSlab::free_if_slot(slot) });
+            }
+        });
+    });
+    for slot in slots {
+        // SAFETY: as above.
+        assert!(unsafe { RawSlab::free_if_slot(slot) });
+    }
+    assert_eq!(one.statistics().live_objects + other.statistics().live_objects, 0);
+    let local = 7u64;
+    let elsewhere = [std::ptr::from_ref(&local).addr(), 1, 1 << 47, 1 << 50, usize::MAX - 7];
+    for address in elsewhere {
+        let address = std::ptr::NonNull::new(std::ptr::without_provenance_mut(address)).unwrap();
+        // SAFETY: in no slab's memory.
+        assert!(!unsafe { RawSlab::free_if_slot(address) });
+    }
+}
+
+#[test]
 fn a_slab_by_size_goes_with_the_last_who_has_it() {
     let size = 7777;
     let first = RawSlab::by_size(layout(size, 8));

@@ -146,6 +146,12 @@ impl Core {
         unsafe { &*ptr::with_exposed_provenance(address) }
     }
 
+    /// Whether it could be a reference to a pool of some core.
+    pub(super) fn is_known(reference: u64) -> bool {
+        let address = (reference >> GENERATION_BITS << ALIGN_BITS) as usize;
+        Self::all().any(|core| ptr::from_ref(core).addr() == address)
+    }
+
     /// A reference for the next pool of this core.
     pub(super) fn next_reference(&self) -> u64 {
         let generation = (self.generation.get() + 1) % (1 << GENERATION_BITS);

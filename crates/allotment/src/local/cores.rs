@@ -116,6 +116,15 @@ impl Core {
         }
     }
 
+    /// All that were ever issued.
+    pub(super) fn all() -> impl Iterator<Item = &'static Self> {
+        let issued = ISSUED.load(Ordering::Relaxed) as usize;
+        // Acquire pairs with the Release in `issue`.
+        let cores = CORES[..issued].iter().map(|core| core.load(Ordering::Acquire));
+        // SAFETY: null, or a core, which stays.
+        cores.filter_map(|core| unsafe { core.as_ref() })
+    }
+
     /// Offers the core to the next pool, if it is empty and not offered.
     pub(super) fn stack_if_empty(&self) {
         if self.life.adopt_empty() {

@@ -27,9 +27,11 @@ impl Entered {
         Self(CURRENT.with(|current| current.replace(core)))
     }
 
-    /// The pool that was current before.
-    pub(super) fn before(&self) -> *const Core {
-        self.0
+    /// It stays the current one. Returns the pool that was current before.
+    pub(super) fn for_good(self) -> *const Core {
+        let before = self.0;
+        core::mem::forget(self);
+        before
     }
 }
 

@@ -237,23 +237,45 @@ impl LocalPool {
     /// twice; a panic leaves it as a return does. When the thread is out of it, the pool takes back what other threads freed, and
     /// gives memory back that its release policy doesn't keep.
     pub fn enter<R>(&self, run: impl FnOnce() -> R) -> R {
-        struct Leave<'p>(&'p LocalPool, Entered);
+        struct Leave<'p>(&'p LocalPool, *const ());
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
-                let Self(pool, entered) = self;
-                if !ptr::eq(entered.before(), pool.core) {
-                    pool.core.push_outgoing();
-                }
-                if entered.before().is_null() {
-                    pool.left();
-                }
+                // SAFETY: entered below, and what was entered since was left.
+                unsafe { self.0.leave_for(self.1) };
             }
         }
-        if self.passthrough {
-            return run();
-        }
-        let _leave = Leave(self, Entered::new(self.core));
+        let _leave = Leave(self, self.enter_until_left());
         run()
+    }
+
+    /// The first half of [`enter`](Self::enter), for the C interface: what the thread was in before.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn enter_until_left(&self) -> *const () {
+        if self.passthrough {
+            return ptr::null();
+        }
+        Entered::new(self.core).for_good().cast()
+    }
+
+    /// The second half: the thread is again in what it was in before. Nothing unwinds.
+    ///
+    /// # Safety
+    /// `before` is what [`enter_until_left`](Self::enter_until_left) returned for this pool on this thread, what the thread
+    /// entered after that was left, and what it was in before has not ended.
+    #[doc(hidden)]
+    pub unsafe fn leave_for(&self, before: *const ()) {
+        if self.passthrough {
+            return;
+        }
+        let before = before.cast::<Core>();
+        if !ptr::eq(before, self.core) {
+            self.core.push_outgoing();
+        }
+        if before.is_null() {
+            self.left();
+        }
+        Entered::new(before).for_good();
     }
 
     /// A future that polls another one within this pool. It can't leave the pool's thread.

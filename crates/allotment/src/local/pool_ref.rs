@@ -61,6 +61,32 @@ impl PoolRef {
         (core.is_mine() && core.reference() == self.0).then_some(core)
     }
 
+    /// The number that it is, 0 for the global heap: for the C interface.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The reference that a number was.
+    ///
+    /// # Safety
+    /// It came from [`to_bits`](Self::to_bits), or [`is_one`](Self::is_one) said so.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Whether a number is a reference to a pool that there is or was. Looks through all of them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_one(bits: u64) -> bool {
+        bits == 0 || Core::is_known(bits)
+    }
+
     /// Whether allocating takes from a pool: it lives, and is the calling thread's.
     #[inline]
     #[must_use]

@@ -44,6 +44,12 @@ struct Leaf {
     owner: [AtomicUsize; LEAF_ENTRIES],
 }
 
+// Inline C code asks for tags, too (allotment.h): the upper half of an address is its leaf, the next quarter its entry.
+const _: () = {
+    assert!(GRANULE_BITS == 16 && LEAF_BITS == 16);
+    assert!(core::mem::offset_of!(Leaf, tag) == 0 && size_of::<AtomicU32>() == 4);
+};
+
 static ROOT: [AtomicPtr<Leaf>; ROOT_ENTRIES] =
     [const { AtomicPtr::new(ptr::null_mut()) }; ROOT_ENTRIES];
 
@@ -73,6 +79,14 @@ pub(crate) fn make_all_askable() {
             );
         }
     }
+}
+
+/// The map's root, for inline C code, which asks as [`tag_of_live`] does, or about null.
+pub(crate) fn root() -> *const () {
+    let nothing = (&raw const NOTHING).cast_mut();
+    let _ =
+        ROOT[0].compare_exchange(ptr::null_mut(), nothing, Ordering::Release, Ordering::Relaxed);
+    (&raw const ROOT).cast()
 }
 
 fn leaf_of(granule: usize) -> Option<&'static Leaf> {

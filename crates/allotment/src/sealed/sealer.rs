@@ -185,6 +185,40 @@ impl<'s> Sealer<'s> {
         Ok(writer.0.into_str())
     }
 
+    /// Memory for this layout, uninitialised, for what the other calls can't express; it is sealed with the rest, and nobody
+    /// may write to it after that. For a size of zero no memory: an address that is aligned.
+    ///
+    /// ```
+    /// use allotment::Sealed;
+    /// use core::alloc::Layout;
+    ///
+    /// let squares = Sealed::<&'static [u32]>::new(|sealer| {
+    ///     let layout = Layout::array::<u32>(100).unwrap();
+    ///     let start = sealer.alloc_layout(layout).cast::<u32>();
+    ///     // SAFETY: room for a hundred, ours alone while this runs; all of them are written before they are lent.
+    ///     unsafe {
+    ///         (0..100).for_each(|number| start.add(number as usize).write(number * number));
+    ///         core::slice::from_raw_parts(start.as_ptr(), 100)
+    ///     }
+    /// });
+    /// assert_eq!(squares.get()[99], 9801);
+    /// ```
+    ///
+    /// # Panics
+    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    #[must_use]
+    pub fn alloc_layout(self, layout: Layout) -> NonNull<u8> {
+        always(Home::alloc::<Abort>(self, layout))
+    }
+
+    /// Memory for this layout, or the reason why not.
+    ///
+    /// # Errors
+    /// As [`try_str`](Self::try_str).
+    pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        Home::alloc::<Report>(self, layout)
+    }
+
     /// An empty vector that grows here. One whose length is known is better made by [`slice`](Self::slice): a vector
     /// that moves leaves its former memory behind.
     #[must_use]

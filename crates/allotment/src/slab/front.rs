@@ -81,6 +81,17 @@ pub(crate) struct Front {
     pub(super) next: AtomicPtr<Front>,
 }
 
+/// The bytes of a front, behind which its places lie.
+pub(super) const FRONT_BYTES: usize = 384;
+
+// Inline C code pops and pushes, too: these numbers are those of allotment.h, and change only with its ALLOT_ABI.
+const _: () = {
+    assert!(size_of::<Front>() == FRONT_BYTES);
+    assert!(core::mem::offset_of!(Front, room) == 0);
+    assert!(core::mem::offset_of!(Front, full) == 8);
+    assert!(core::mem::offset_of!(Front, tag) == 16);
+};
+
 // SAFETY: what others touch are atomics; the rest is the owner's, and passes from owner to owner with `in_use`
 // (invariant 1).
 unsafe impl Sync for Front {}

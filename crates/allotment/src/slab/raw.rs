@@ -14,7 +14,7 @@ use core::ptr::{self, NonNull};
 
 use super::builder::{Settings, SlabBuilder};
 use super::core::{Core, MARK, number_in};
-use super::front::{Front, NOBODY};
+use super::front::{FRONT_BYTES, Front, NOBODY};
 use super::lifetime::Lifetime;
 use super::page::WORD;
 use super::supply::Got;
@@ -146,6 +146,14 @@ impl RawSlab {
         }
     }
 
+    /// A slot at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn take_at_hand(&self) -> Option<NonNull<u8>> {
+        // SAFETY: as in `alloc_or`.
+        threads::found(self.number).and_then(|front| unsafe { Front::pop(front) })
+    }
+
     #[cold]
     #[inline(never)]
     fn alloc_slowly<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
@@ -178,6 +186,18 @@ impl RawSlab {
     /// The slot came from this slab, was not freed since, and is not used any more.
     #[inline]
     pub unsafe fn free(&self, slot: NonNull<u8>) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.free_or(slot, || self.free_slowest(slot)) }
+    }
+
+    /// Frees a slot as [`free`](Self::free) does, unless the thread has not used the slab yet, or the slab is watched: then
+    /// the other way is taken. For the C interface.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free).
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn free_or(&self, slot: NonNull<u8>, otherwise: impl FnOnce()) {
         // SAFETY: a thread with a front has it for a slab that is not watched; there, a slot keeps its granule
         // registered (invariant 2).
         let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
@@ -186,7 +206,24 @@ impl RawSlab {
             match threads::found(self.number) {
                 Some(front) if Front::push(front, slot, tag) => {}
                 Some(front) => self.free_slowly(slot, front),
-                None => self.free_slowest(slot),
+                None => otherwise(),
+            }
+        }
+    }
+
+    /// Frees a slot of whichever slab, by its address alone. Whether it was one of a slab's: for any other address nothing
+    /// happens. For the C interface.
+    ///
+    /// # Safety
+    /// If the address lies in a slab's memory: the slot came from a slab, was not freed since, and is not used any more.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
+        // SAFETY: a front of this thread's, used before the table changes; passed on to the caller.
+        unsafe {
+            match threads::found(number_in(segments::tag_of(slot.addr().get()))) {
+                Some(front) if Front::push_known(front, slot) => true,
+                _ => free_if_slot_slowly(slot),
             }
         }
     }
@@ -471,21 +508,30 @@ pub(super) unsafe fn free_anywhere(slot: NonNull<u8>) {
 
 #[inline(never)]
 unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
-    // SAFETY: as in `free_anywhere`; the slot keeps its page, and that is a reference to the core; once it is freed the
-    // page may go, so where no front is a reference, one is taken before.
+    // SAFETY: as in `free_anywhere`.
+    let freed = unsafe { free_if_slot_slowly(slot) };
+    assert!(freed, "a slab's box is a slot or a block of pass-through mode");
+}
+
+#[inline(never)]
+unsafe fn free_if_slot_slowly(slot: NonNull<u8>) -> bool {
+    // SAFETY: where the address has a tag, the slot keeps its page, and that is a reference to the core; once it is freed
+    // the page may go, so where no front is a reference, one is taken before. The rest is passed on to the caller.
     unsafe {
-        let mut number = number_in(segments::tag_of_live(slot.addr().get()) & !MARK);
+        let mut number = number_in(segments::tag_of(slot.addr().get()) & !MARK);
         if let Some(front) = threads::found(number) {
             if Front::free_slowly(front, slot) {
-                return;
+                return true;
             }
         }
         if number == 0 {
-            number = watch::slab_of_malloc_block(slot);
+            let Some(known) = watch::slab_of_malloc_block(slot) else { return false };
+            number = known;
         }
         registry::refer_more(number);
         free_on(registry::core_of(number), slot);
         registry::unrefer(number);
+        true
     }
 }
 
@@ -493,10 +539,45 @@ unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
 ///
 /// It stays on its thread. A handle in a thread-local variable may outlive the thread's other parts of the slab.
 #[derive(Debug)]
+#[repr(C)]
 pub struct RawSlabHandle<'s> {
     front: *const Front,
     slab: &'s RawSlab,
     not_send: PhantomData<*mut ()>,
+}
+
+/// What inline C code knows of a handle and its front: its alone (see allotment.h).
+#[doc(hidden)]
+impl RawSlabHandle<'_> {
+    /// The bytes of a front; its places lie behind it.
+    pub const FRONT_BYTES: usize = FRONT_BYTES;
+
+    /// A front that has no slot at hand and no room for one, so that every call takes the slow path.
+    #[must_use]
+    pub fn nobody() -> *const () {
+        NOBODY.cast()
+    }
+
+    /// The front; it stays while the handle does.
+    #[must_use]
+    pub fn front(&self) -> *const () {
+        self.front.cast()
+    }
+
+    /// The root of the map from granules to tags, which stays.
+    #[must_use]
+    pub fn tags() -> *const () {
+        segments::root()
+    }
+
+    /// Frees a slot that the fast path did not take.
+    ///
+    /// # Safety
+    /// As for [`RawSlab::free`].
+    pub unsafe fn free_slowly(&self, slot: NonNull<u8>) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.slab.free_slowly(slot, self.front) }
+    }
 }
 
 impl RawSlabHandle<'_> {
