@@ -45,6 +45,10 @@ mod trees;
 mod watch;
 mod ways;
 
+// The rows in C call it by name.
+#[cfg(feature = "c-peers")]
+use allotment_c as _;
+
 #[cfg(test)]
 #[global_allocator]
 static GLOBAL: Global = Global;
