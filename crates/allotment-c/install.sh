@@ -1,0 +1,218 @@
+#!/bin/sh
+# Builds the shared and the static library and installs them with headers, pkg-config file and CMake package.
+set -eu
+
+usage() {
+    cat <<'END'
+Installs Allotment for C and C++: liballotment.so, liballotment.a, the headers, allotment.pc for pkg-config and a
+CMake package.
+
+usage: install.sh [options]
+
+  --prefix DIR       where to, an absolute path                 [/usr/local]
+  --libdir DIR       for the libraries                          [PREFIX/lib]
+  --includedir DIR   for the headers                            [PREFIX/include]
+  --destdir DIR      puts DIR before each installed path, for packages that are unpacked elsewhere
+  --tls MODEL        of the libraries' thread-locals: initial-exec (no call for an access) or default (a call for each;
+                     for programs that load many libraries with dlopen() and run out of static thread-local storage)
+                     [initial-exec where the Rust compiler and the C library take it]
+  --target TRIPLE    build for another machine
+  --uninstall        removes what an installation with the same options has put there
+  --help             this text
+
+Needs cargo (Rust 1.85 or later), a C compiler and GNU binutils. In the environment: CARGO, RUSTC, RUSTFLAGS,
+CARGO_TARGET_DIR; CC, LD, OBJCOPY and NM (for --target).
+
+A program is then compiled by
+
+    cc program.c $(pkg-config --cflags --libs allotment)
+END
+}
+
+fail() {
+    printf 'install.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+soname=liballotment.so.${version%%.*}
+
+prefix=/usr/local libdir='' includedir='' destdir='' tls='' target=${CARGO_BUILD_TARGET:-} uninstall=no
+while [ $# -gt 0 ]; do
+    case $1 in
+    --help | -h)
+        usage
+        exit
+        ;;
+    --uninstall)
+        uninstall=yes
+        shift
+        continue
+        ;;
+    --*=*)
+        name=${1%%=*} value=${1#*=}
+        shift
+        ;;
+    --*)
+        name=$1
+        [ $# -gt 1 ] || fail "$1 needs a value, or is unknown; --help lists the options"
+        value=$2
+        shift 2
+        ;;
+    *) fail "unknown argument '$1'; --help lists the options" ;;
+    esac
+    case $name in
+    --prefix) prefix=$value ;;
+    --libdir) libdir=$value ;;
+    --includedir) includedir=$value ;;
+    --destdir) destdir=$value ;;
+    --tls) tls=$value ;;
+    --target) target=$value ;;
+    *) fail "unknown option '$name'; --help lists the options" ;;
+    esac
+done
+
+[ "$prefix" = / ] || prefix=${prefix%/}
+libdir=${libdir:-$prefix/lib} includedir=${includedir:-$prefix/include}
+for directory in "$prefix" "$libdir" "$includedir" ${destdir:+"$destdir"}; do
+    case $directory in
+    /*) ;;
+    *) fail "'$directory' is no absolute path" ;;
+    esac
+done
+cmakedir=$libdir/cmake/allotment
+
+# Every installed path, without the destination directory.
+installed() {
+    for header in "$here"/include/*.h "$here"/include/*.hpp; do
+        [ ! -f "$header" ] || printf '%s\n' "$includedir/$(basename "$header")"
+    done
+    printf '%s\n' "$libdir/liballotment.a" "$libdir/liballotment.so.$version" "$libdir/$soname" \
+        "$libdir/liballotment.so" "$libdir/pkgconfig/allotment.pc" "$cmakedir/allotment-config.cmake" \
+        "$cmakedir/allotment-config-version.cmake"
+}
+
+if [ $uninstall = yes ]; then
+    installed | while IFS= read -r path; do
+        if [ -e "$destdir$path" ] || [ -L "$destdir$path" ]; then
+            rm "$destdir$path"
+            printf 'removed %s\n' "$destdir$path"
+        fi
+    done
+    rmdir "$destdir$cmakedir" 2>/dev/null || true
+    exit
+fi
+
+cargo=${CARGO:-cargo} rustc=${RUSTC:-rustc} cc=${CC:-cc} ld=${LD:-ld} objcopy=${OBJCOPY:-objcopy} nm=${NM:-nm}
+for tool in "$cargo" "$rustc" "$cc" "$ld" "$objcopy" "$nm"; do
+    command -v "$tool" >/dev/null || fail "$tool is missing: install a Rust toolchain, a C compiler and GNU binutils"
+done
+"$ld" --help | grep -q -e --force-group-allocation || fail "$ld is not GNU ld 2.29 or later: set LD to one"
+
+# Thread-locals at an offset from the thread pointer that is known when the library is loaded. The compiler's option is not
+# stable, so it has to be asked whether it takes it; musl loads no such library with dlopen().
+host=$("$rustc" -vV | sed -n 's/^host: //p')
+flags=${RUSTFLAGS:-}
+case $tls in
+'' | initial-exec)
+    case ${target:-$host} in
+    *-musl*) why='musl has no dlopen() for such libraries' ;;
+    *)
+        why="$rustc does not take the option"
+        RUSTC_BOOTSTRAP=1 "$rustc" -Ztls-model=initial-exec --print cfg >/dev/null 2>&1 && why=''
+        ;;
+    esac
+    if [ -z "$why" ]; then
+        export RUSTC_BOOTSTRAP=1
+        flags="$flags -Ztls-model=initial-exec"
+    elif [ -n "$tls" ]; then
+        fail "no thread-locals by --tls initial-exec: $why"
+    else
+        printf 'install.sh: thread-locals cost a call each: %s\n' "$why"
+    fi
+    ;;
+default) ;;
+*) fail "--tls takes initial-exec or default, not '$tls'" ;;
+esac
+
+targets=${CARGO_TARGET_DIR:-$root/target}
+set -- rustc --manifest-path "$here/Cargo.toml" --lib --crate-type staticlib --profile c-library --locked \
+    --target-dir "$targets"
+if [ -n "$target" ]; then
+    set -- "$@" --target "$target"
+    targets=$targets/$target
+fi
+RUSTFLAGS=$flags "$cargo" "$@"
+# What the Rust standard library needs beside the C library and libgcc, which compilers link by themselves.
+private='-lutil -lrt -lpthread -lm -ldl'
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# One object that defines the functions of the header and nothing else for others to see, so that a program can link
+# other static libraries made by Rust beside it.
+archive=$targets/c-library/liballotment_c.a
+"$nm" --defined-only -g "$archive" 2>/dev/null | sed -n 's/^[0-9a-f]* T \(allot_.*\)/--undefined=\1/p' >"$work/roots"
+[ -s "$work/roots" ] || fail "$archive defines no allot_ function"
+"$ld" -r --gc-sections --force-group-allocation @"$work/roots" -o "$work/linked.o" "$archive"
+"$objcopy" --strip-debug --wildcard --keep-global-symbol='allot_*' "$work/linked.o" "$work/allotment.o"
+rm -f "$work/liballotment.a"
+"${AR:-ar}" rcsD "$work/liballotment.a" "$work/allotment.o"
+
+# Never unloaded: threads run its destructors when they end.
+# shellcheck disable=SC2086 # a list of options
+"$cc" -shared -o "$work/liballotment.so" "$work/allotment.o" "-Wl,-soname,$soname" \
+    "-Wl,--version-script,$here/liballotment.map" -Wl,-Bsymbolic-functions,--gc-sections,--as-needed \
+    -Wl,-z,defs,-z,now,-z,relro,-z,nodelete,-z,noexecstack $private -lgcc_s
+
+cat >"$work/allotment.pc" <<END
+prefix=$prefix
+libdir=$libdir
+includedir=$includedir
+static_library=\${libdir}/liballotment.a
+
+Name: allotment
+Description: Memory allocators chosen by how long an object lives and who may touch it
+Version: $version
+Cflags: -I"\${includedir}"
+Libs: -L"\${libdir}" -lallotment
+Libs.private: $private
+END
+
+# The package finds its files from its own place where both directories lie under the prefix.
+includes=$includedir
+case $libdir/:$includedir/ in
+"$prefix"/*:"$prefix"/*)
+    up=$(printf '%s' "${cmakedir#"$prefix"/}" | sed 's,[^/][^/]*,..,g')
+    includes="\${CMAKE_CURRENT_LIST_DIR}/$up/${includedir#"$prefix"/}"
+    ;;
+esac
+sed -e "s,@VERSION@,$version,g" -e "s,@SONAME@,$soname,g" -e "s,@INCLUDES@,$includes,g" \
+    -e "s,@PRIVATE@,$(printf '%s' "$private" | sed 's/-l//g; s/ /;/g'),g" \
+    "$here/cmake/allotment-config.cmake.in" >"$work/allotment-config.cmake"
+sed -e "s,@VERSION@,$version,g" "$here/cmake/allotment-config-version.cmake.in" \
+    >"$work/allotment-config-version.cmake"
+
+put() { # mode, file, installed path
+    mkdir -p "$(dirname "$destdir$3")"
+    install -m "$1" "$2" "$destdir$3"
+}
+for header in "$here"/include/*.h "$here"/include/*.hpp; do
+    [ ! -f "$header" ] || put 644 "$header" "$includedir/$(basename "$header")"
+done
+put 644 "$work/liballotment.a" "$libdir/liballotment.a"
+put 755 "$work/liballotment.so" "$libdir/liballotment.so.$version"
+ln -sf "liballotment.so.$version" "$destdir$libdir/$soname"
+ln -sf "$soname" "$destdir$libdir/liballotment.so"
+put 644 "$work/allotment.pc" "$libdir/pkgconfig/allotment.pc"
+put 644 "$work/allotment-config.cmake" "$cmakedir/allotment-config.cmake"
+put 644 "$work/allotment-config-version.cmake" "$cmakedir/allotment-config-version.cmake"
+installed | while IFS= read -r path; do
+    [ -e "$destdir$path" ] || fail "$destdir$path was not installed"
+    printf 'installed %s\n' "$destdir$path"
+done

@@ -1,0 +1,159 @@
+//! Builds each program of `tests/c` (C11) and `tests/cpp` (C++17) against an installation, and runs it: by GCC and Clang, on
+//! the shared and the static library, under AddressSanitizer with UndefinedBehaviorSanitizer, and under Valgrind.
+//!
+//! A program passes if it exits with 0. Called with `--cases` it may print lines `case<TAB>text`: it is then run once more for each, with the
+//! case as its argument, and has to die by SIGABRT with that text on standard error.
+//!
+//! A comment `skip: address-sanitizer: reason` in a program (or `valgrind`, `gcc`, `clang`) leaves that run out, and the reason is printed. With
+//! `ALLOT_C_PROGRAMS=text` in the environment only programs with that text in their names are run.
+
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use support::{Compiler, has, installation, limited, package, scratch, skip, text};
+
+/// SIGABRT's number on Linux.
+const ABORTED: i32 = 6;
+
+struct Program {
+    source: PathBuf,
+    name: String,
+    text: String,
+}
+
+impl Program {
+    /// Whether the program asks to be left out of this way to run it.
+    fn leaves_out(&self, way: &str) -> bool {
+        let marker = format!("skip: {way}: ");
+        let reason = self.text.lines().find_map(|line| line.split_once(&marker));
+        if let Some((_, reason)) = reason {
+            skip(&format!("{} ({way})", self.name), reason.trim_end_matches("*/").trim());
+        }
+        reason.is_some()
+    }
+}
+
+/// The programs of `tests/c` and `tests/cpp`, in order.
+fn programs() -> Vec<Program> {
+    let wanted = std::env::var("ALLOT_C_PROGRAMS").unwrap_or_default();
+    let mut found = Vec::new();
+    for (directory, extension) in [("tests/c", "c"), ("tests/cpp", "cpp")] {
+        let Ok(entries) = std::fs::read_dir(package().join(directory)) else { continue };
+        for entry in entries {
+            let source = entry.expect("the directory can be read").path();
+            let name =
+                source.file_name().expect("an entry has a name").to_string_lossy().into_owned();
+            if source.extension() == Some(extension.as_ref()) && name.contains(&wanted) {
+                let text = std::fs::read_to_string(&source).expect("a source is text");
+                found.push(Program { source, name, text });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    assert!(!found.is_empty() || !wanted.is_empty(), "there are programs");
+    found
+}
+
+/// Builds every program in one way and gives it to `run`; panics with all that went wrong.
+fn each(
+    way: &str,
+    compiler: Compiler,
+    flags: &[String],
+    run: impl Fn(&Program, &Path) -> Result<(), String>,
+) {
+    let directory = scratch().join(way);
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    let mut failures = Vec::new();
+    for program in programs() {
+        if program.leaves_out(way) {
+            continue;
+        }
+        let binary = directory.join(program.name.replace('.', "-"));
+        let result =
+            compiler.build(&program.source, &binary, flags).and_then(|()| run(&program, &binary));
+        if let Err(error) = result {
+            failures.push(format!("{} ({way}): {error}", program.name));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Runs the program itself, which has to exit with 0.
+fn passes(binary: &Path) -> Result<(), String> {
+    let output = limited(binary).output().expect("there is a shell");
+    if output.status.success() { Ok(()) } else { Err(text(&output)) }
+}
+
+/// Runs each misuse that the program knows, which has to be named and stopped.
+fn cases_are_stopped(binary: &Path) -> Result<(), String> {
+    let listed = limited(binary).arg("--cases").output().expect("there is a shell");
+    if !listed.status.success() {
+        return Err(format!("--cases: {}", text(&listed)));
+    }
+    for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        let Some((case, expected)) = line.split_once('\t') else {
+            return Err(format!("--cases: no tab in {line:?}"));
+        };
+        let output = limited(binary).arg(case).output().expect("there is a shell");
+        // `timeout` dies by the signal that its command died of; a shell would say 128 more.
+        let aborted =
+            output.status.signal() == Some(ABORTED) || output.status.code() == Some(128 + ABORTED);
+        if !aborted || !String::from_utf8_lossy(&output.stderr).contains(expected) {
+            return Err(format!(
+                "case {case}: expected an abort with {expected:?}: {}",
+                text(&output)
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn programs_pass_by_gcc_on_the_shared_library_and_misuse_is_stopped() {
+    let mut flags = installation().cflags();
+    flags.extend(installation().shared_flags());
+    each("gcc", Compiler::Gcc, &flags, |_, binary| {
+        passes(binary)?;
+        cases_are_stopped(binary)
+    });
+}
+
+#[test]
+fn programs_pass_by_clang_on_the_static_library_and_misuse_is_stopped() {
+    if !Compiler::Clang.is_there() {
+        return skip("C and C++ programs by Clang", "it is not installed");
+    }
+    let mut flags = installation().cflags();
+    flags.extend(installation().static_flags());
+    each("clang", Compiler::Clang, &flags, |_, binary| {
+        passes(binary)?;
+        cases_are_stopped(binary)
+    });
+}
+
+#[test]
+fn programs_pass_under_the_sanitizers_of_addresses_and_undefined_behaviour() {
+    let mut flags = installation().cflags();
+    flags.extend(installation().shared_flags());
+    flags.extend(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"].map(str::to_owned));
+    each("address-sanitizer", Compiler::Gcc, &flags, |_, binary| passes(binary));
+}
+
+#[test]
+fn programs_pass_under_valgrind() {
+    if !has("valgrind") {
+        return skip("C and C++ programs under Valgrind", "it is not installed");
+    }
+    let mut flags = installation().cflags();
+    flags.extend(installation().shared_flags());
+    each("valgrind", Compiler::Gcc, &flags, |_, binary| {
+        let output = limited("valgrind")
+            .args(["--quiet", "--error-exitcode=99", "--leak-check=no"])
+            .arg(binary)
+            .output()
+            .expect("there is a shell");
+        if output.status.success() { Ok(()) } else { Err(text(&output)) }
+    });
+}
