@@ -530,11 +530,11 @@ struct allot_slab_front {
 
 struct allot_slab_handle {
     struct allot_slab_front *allot_front;
-    uint32_t *const *allot_map; /* by address: the tags of 64 KiB granules, in leaves of 4 GiB */
+    const uint32_t *const *allot_tags; /* by address: of each 64 KiB, in leaves of 4 GiB */
 };
 
 #define ALLOT_MAX_STEP ((size_t)1 << 22)
-#define ALLOT_FRONT_BYTES 512 /* the slots at hand lie behind the front */
+#define ALLOT_FRONT_BYTES 384 /* the slots at hand lie behind the front */
 
 static inline void *allot_arena_alloc_inline(allot_arena *arena, size_t size, size_t align)
 {
@@ -611,6 +611,58 @@ static inline void *allot_free_list_try_alloc(allot_free_list *list)
 {
     void *object = allot_free_list_alloc_inline(list);
     return ALLOT_UNLIKELY(object == NULL) ? allot_free_list_try_alloc_slowly(list) : object;
+}
+
+static inline void *allot_slab_handle_alloc_inline(allot_slab_handle *handle)
+{
+#ifdef ALLOT_OUT_OF_LINE
+    (void)handle;
+#else
+    if (handle != NULL) {
+        struct allot_slab_front *front = handle->allot_front;
+        size_t room = __atomic_load_n(&front->allot_room, __ATOMIC_RELAXED);
+        /* Behind the last slot at hand stands a NULL. */
+        void *slot = ((void **)((char *)front + ALLOT_FRONT_BYTES))[room];
+        if (!ALLOT_UNLIKELY(slot == NULL)) {
+            __atomic_store_n(&front->allot_room, room + 1, __ATOMIC_RELAXED);
+            return slot;
+        }
+    }
+#endif
+    return NULL;
+}
+
+static inline void *allot_slab_handle_alloc(allot_slab_handle *handle)
+{
+    void *slot = allot_slab_handle_alloc_inline(handle);
+    return ALLOT_UNLIKELY(slot == NULL) ? allot_slab_handle_alloc_slowly(handle) : slot;
+}
+
+static inline void *allot_slab_handle_try_alloc(allot_slab_handle *handle)
+{
+    void *slot = allot_slab_handle_alloc_inline(handle);
+    return ALLOT_UNLIKELY(slot == NULL) ? allot_slab_handle_try_alloc_slowly(handle) : slot;
+}
+
+static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
+{
+#ifndef ALLOT_OUT_OF_LINE
+    if (handle != NULL) {
+        struct allot_slab_front *front = handle->allot_front;
+        size_t room = __atomic_load_n(&front->allot_room, __ATOMIC_RELAXED);
+        uintptr_t address = (uintptr_t)slot;
+        const uint32_t *tags = handle->allot_tags[address >> 32];
+        uint32_t tag = __atomic_load_n(&tags[(uint32_t)address >> 16], __ATOMIC_RELAXED);
+        /* Tags that differ do so by more than any room; NULL has the tag 0, which is no slab's. */
+        if (!ALLOT_UNLIKELY(room <= (tag ^ front->allot_tag))) {
+            room -= 1;
+            ((void **)((char *)front + ALLOT_FRONT_BYTES))[room] = slot;
+            __atomic_store_n(&front->allot_room, room, __ATOMIC_RELAXED);
+            return;
+        }
+    }
+#endif
+    allot_slab_handle_free_slowly(handle, slot);
 }
 
 #ifdef __cplusplus
