@@ -104,13 +104,16 @@ typedef struct allot_source_calls {
     bool not_inherited;         /* a child made by fork does not have the memory */
 } allot_source_calls;
 
-allot_source *allot_source_create(uint32_t abi, const allot_source_calls *calls, void *context);
+allot_source *allot_source_create_abi(uint32_t abi, const allot_source_calls *calls, void *context);
+allot_source *allot_source_try_create_abi(uint32_t abi, const allot_source_calls *calls, void *context);
 allot_source *allot_source_mmap(void);       /* the default: anonymous mappings, huge pages from 2 MiB on */
 allot_source *allot_source_small_pages(void);
 allot_source *allot_source_huge_pages(void);
 allot_source *allot_source_malloc(void);
 allot_source *allot_source_file_in(const char *directory); /* a file that is unlinked at once */
-allot_source *allot_source_file(const char *path);         /* a file that keeps its name */
+allot_source *allot_source_try_file_in(const char *directory);
+allot_source *allot_source_file(const char *path); /* a new file that keeps its name */
+allot_source *allot_source_try_file(const char *path);
 bool allot_source_file_offset(const allot_source *source, const void *address, uint64_t *offset);
 /* Gives up this reference. Memory that allocators have of it stays. */
 void allot_source_destroy(allot_source *source);
@@ -118,7 +121,9 @@ void allot_source_destroy(allot_source *source);
 /* A hard limit of the bytes that allocators hold; budgets nest. Counted, as sources. */
 typedef struct allot_budget allot_budget;
 allot_budget *allot_budget_create(size_t cap);
+allot_budget *allot_budget_try_create(size_t cap);
 allot_budget *allot_budget_child(allot_budget *parent, size_t cap);
+allot_budget *allot_budget_try_child(allot_budget *parent, size_t cap);
 size_t allot_budget_cap(const allot_budget *budget);
 size_t allot_budget_used(const allot_budget *budget);
 void allot_budget_destroy(allot_budget *budget);
@@ -203,7 +208,7 @@ size_t allot_recycler_cached_bytes(void);
 size_t allot_recycler_limit(void);
 void allot_recycler_set_limit(size_t bytes);
 void allot_recycler_set_release(allot_release release);
-size_t allot_recycler_trim(void); /* the bytes given back */
+size_t allot_recycler_trim(void); /* the chunks given back */
 
 /* ---- arena -------------------------------------------------------------------------------------------------------- */
 
@@ -438,6 +443,16 @@ char *allot_sealer_try_strdup(allot_sealer *sealer, const char *text);
 #define ALLOT_OUT_OF_LINE 1
 #endif
 #endif
+
+static inline allot_source *allot_source_create(const allot_source_calls *calls, void *context)
+{
+    return allot_source_create_abi(ALLOT_ABI, calls, context);
+}
+
+static inline allot_source *allot_source_try_create(const allot_source_calls *calls, void *context)
+{
+    return allot_source_try_create_abi(ALLOT_ABI, calls, context);
+}
 
 static inline allot_arena *allot_arena_create(const allot_options *options)
 {

@@ -1,1 +1,29 @@
 //! The C and C++ interface of Allotment: `include/allotment.h` says what each function does.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `error` | the thread's last error, the failure handler |
+//! | `handle` | what a C pointer to an allocator leads to, and the checks before it is followed |
+//! | `known` | the table of handles, for the hardened mode |
+//! | `options` | `allot_options`, read and checked |
+//! | `layouts` | sizes and alignments as C passes them |
+//! | `source`, `budget`, `statistics` | what all allocators have in common |
+//! | the others | one allocator each |
+//!
+//! # Invariants of the boundary
+//!
+//! 1. A pointer to an allocator that a C caller passes is NULL, or what a `_create` call returned and was not destroyed
+//!    since; one that isn't is the caller's error, which the hardened mode reports as far as it can tell.
+//! 2. Nothing unwinds out of an exported function: they don't panic, and `extern "C"` would abort.
+//! 3. A caller's callbacks don't unwind and don't jump out.
+#![allow(non_camel_case_types, reason = "the names of the header")]
+#![allow(missing_docs, reason = "the header has them")]
+
+pub mod budget;
+pub mod error;
+pub mod handle;
+mod known;
+mod layouts;
+pub mod options;
+pub mod source;
+pub mod statistics;

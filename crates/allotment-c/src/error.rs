@@ -1,0 +1,340 @@
+//! The calling thread's last error, and what happens to a call that must not fail.
+//!
+//! Inside of the crate a call that failed returns [`Noted`]: the thread's error has been written by then, here and nowhere
+//! else. What the caller gets is made of it by [`or_null`], [`or_false`] and [`or_stop`].
+//!
+//! # Invariants
+//!
+//! 1. `LAST` is touched by its thread alone, and no reference into it is kept over a call.
+//! 2. `name` and `message` end with a NUL and are UTF-8.
+//! 3. `HANDLER` is null or an `allot_failure_handler`.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char, c_int};
+use core::fmt::{self, Write as _};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::io::Write as _;
+
+use allotment::{AllocError, ErrorKind, MAX_NAME_LEN};
+
+use crate::handle::Kind;
+
+/// `ALLOT_ABI`: the version of the frozen structures.
+pub(crate) const ABI: u32 = 1;
+
+/// `allot_error_kind`, as a number.
+type Code = c_int;
+
+const MESSAGE: usize = 256;
+
+/// `allot_error`.
+#[repr(C)]
+pub struct allot_error {
+    kind: Code,
+    system_error: c_int,
+    requested: usize,
+    allocator: *const c_char,
+    name: [u8; MAX_NAME_LEN + 1],
+    message: [u8; MESSAGE],
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Problem<'a> {
+    /// What the library says.
+    Memory(AllocError),
+    /// A file that can't be made, and the system's reason.
+    File(&'a CStr, c_int),
+    /// A name that is no UTF-8.
+    BadName,
+    /// A sentence about an option, without a full stop.
+    BadOption(&'a str),
+    /// NULL.
+    NullHandle,
+    /// It was destroyed.
+    Destroyed,
+    /// No such allocator.
+    Foreign,
+    /// A sentence about something else than an allocator that is not what it should be.
+    Bad(&'a str),
+    WrongThread,
+    /// The header's version.
+    WrongAbi(u32),
+    /// A sentence about who still uses it.
+    InUse(&'a str),
+}
+
+impl From<AllocError> for Problem<'_> {
+    fn from(error: AllocError) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl Problem<'_> {
+    fn code(&self) -> Code {
+        match self {
+            Self::Memory(error) => match error.kind() {
+                ErrorKind::SizeOverflow => 1,
+                ErrorKind::BadAlignment => 2,
+                ErrorKind::BudgetExceeded => 3,
+                ErrorKind::System(_) => 4,
+                ErrorKind::ForkedChild => 6,
+                ErrorKind::Sealed => 7,
+                ErrorKind::NameTooLong => 8,
+                // SourceRefused, and what a later version of the library may know.
+                _ => 5,
+            },
+            Self::File(..) => 4,
+            Self::BadName => 8,
+            Self::BadOption(_) => 9,
+            Self::NullHandle | Self::Destroyed | Self::Foreign | Self::Bad(_) => 10,
+            Self::WrongThread => 11,
+            Self::WrongAbi(_) => 12,
+            Self::InUse(_) => 13,
+        }
+    }
+
+    fn system_error(&self) -> c_int {
+        match self {
+            Self::Memory(error) => match error.kind() {
+                ErrorKind::System(code) => code,
+                _ => 0,
+            },
+            Self::File(_, code) => *code,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Problem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(error) => error.fmt(f),
+            Self::File(path, code) => write!(
+                f,
+                "no file at {path:?}: {}",
+                std::io::Error::from_raw_os_error(*code)
+            ),
+            Self::BadName => f.write_str("a name that is no UTF-8"),
+            Self::BadOption(text) | Self::Bad(text) | Self::InUse(text) => f.write_str(text),
+            Self::NullHandle => f.write_str("the handle is NULL; see what its _create call returned"),
+            Self::Destroyed => f.write_str("used after it was destroyed"),
+            Self::Foreign => f.write_str("the handle leads to none, or to none any more"),
+            Self::WrongThread => f.write_str(
+                "used by a thread that is not its owner; give it over with its _adopt call, where it has one",
+            ),
+            Self::WrongAbi(theirs) => write!(
+                f,
+                "the program was built with a header of ABI {theirs}, the library has {ABI}; build both of one version"
+            ),
+        }
+    }
+}
+
+/// The thread's last error was written.
+#[derive(Debug)]
+#[must_use = "somebody has to be told"]
+pub(crate) struct Noted(());
+
+struct Last(UnsafeCell<allot_error>);
+
+thread_local! {
+    static LAST: Last = const { Last(UnsafeCell::new(NO_ERROR)) };
+}
+
+const NO_ERROR: allot_error = allot_error {
+    kind: 0,
+    system_error: 0,
+    requested: 0,
+    allocator: c"".as_ptr(),
+    name: [0; MAX_NAME_LEN + 1],
+    message: [0; MESSAGE],
+};
+
+/// Text in a field of fixed size, cut where it is full, control characters escaped.
+struct Field<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+impl Field<'_> {
+    fn begin(bytes: &mut [u8]) -> Field<'_> {
+        bytes.fill(0);
+        Field { bytes, len: 0 }
+    }
+
+    fn push(&mut self, character: char) {
+        let mut buffer = [0; 4];
+        let text = character.encode_utf8(&mut buffer).as_bytes();
+        // One byte stays for the NUL. Once something was cut, nothing comes behind it.
+        let room = self.bytes.len() - 1 - self.len;
+        if text.len() <= room {
+            self.bytes[self.len..][..text.len()].copy_from_slice(text);
+            self.len += text.len();
+        } else {
+            self.len = self.bytes.len() - 1;
+        }
+    }
+}
+
+impl fmt::Write for Field<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            if character.is_control() {
+                character.escape_default().for_each(|escaped| self.push(escaped));
+            } else {
+                self.push(character);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the thread's last error.
+#[cold]
+pub(crate) fn note<'a>(kind: Kind, name: Option<&str>, problem: impl Into<Problem<'a>>) -> Noted {
+    let problem = problem.into();
+    LAST.with(|last| {
+        // SAFETY: the thread's own, and nobody else has a reference (invariant 1): what is formatted below is not it.
+        let last = unsafe { &mut *last.0.get() };
+        last.kind = problem.code();
+        last.system_error = problem.system_error();
+        last.requested = match problem {
+            Problem::Memory(error) => error.requested(),
+            _ => 0,
+        };
+        last.allocator = kind.word().as_ptr();
+        let word = kind.word().to_str().unwrap_or("");
+        let name = name.unwrap_or("");
+        let _ = Field::begin(&mut last.name).write_str(name);
+        let mut message = Field::begin(&mut last.message);
+        let _ = if name.is_empty() {
+            write!(message, "{word}: {problem}")
+        } else {
+            write!(message, "{word} '{name}': {problem}")
+        };
+    });
+    Noted(())
+}
+
+/// Whether the thread's last error is there; what a sealed initialiser that gave up left.
+pub(crate) fn clear() {
+    // SAFETY: as in `note`.
+    LAST.with(|last| unsafe { *last.0.get() = NO_ERROR });
+}
+
+/// `allot_failure_handler`.
+pub type allot_failure_handler = unsafe extern "C" fn(*const allot_error);
+
+static HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+impl Noted {
+    /// The end of a call that must not fail.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn stop(self) -> ! {
+        let error = allot_last_error();
+        let handler = HANDLER.load(Ordering::Acquire);
+        if !handler.is_null() {
+            // SAFETY: not null, so it is a handler (invariant 3); the error is valid while it runs.
+            unsafe {
+                let handler: allot_failure_handler = core::mem::transmute(handler);
+                handler(error);
+            }
+        } else {
+            // SAFETY: the thread's own, and nobody writes it meanwhile (invariants 1, 2).
+            let message = unsafe { CStr::from_ptr((*error).message.as_ptr().cast()) };
+            // A closed standard error must not turn the stop into a panic. One write, so that lines don't mix.
+            let line = format!("allotment: {}\n", message.to_string_lossy());
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+        std::process::abort()
+    }
+}
+
+/// What a `try_` call returns.
+#[inline]
+pub(crate) fn or_null<T>(result: Result<NonNull<T>, Noted>) -> *mut T {
+    match result {
+        Ok(pointer) => pointer.as_ptr(),
+        Err(_) => ptr::null_mut(),
+    }
+}
+
+/// What a `try_` call without an object returns.
+#[inline]
+pub(crate) fn or_false(result: Result<(), Noted>) -> bool {
+    result.is_ok()
+}
+
+/// What a call that must not fail returns.
+#[inline]
+pub(crate) fn or_stop<T>(result: Result<T, Noted>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(noted) => noted.stop(),
+    }
+}
+
+/// What a call that must not fail and has an object returns.
+#[inline]
+pub(crate) fn or_stop_pointer<T>(result: Result<NonNull<T>, Noted>) -> *mut T {
+    or_stop(result).as_ptr()
+}
+
+/// Refuses a caller that was built with another header.
+pub(crate) fn check_abi(kind: Kind, abi: u32) -> Result<(), Noted> {
+    if abi == ABI { Ok(()) } else { Err(note(kind, None, Problem::WrongAbi(abi))) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn allot_last_error() -> *const allot_error {
+    LAST.with(|last| last.0.get().cast_const())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn allot_clear_error() {
+    clear();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn allot_set_failure_handler(
+    handler: Option<allot_failure_handler>,
+) -> Option<allot_failure_handler> {
+    let new = handler.map_or(ptr::null_mut(), |handler| handler as *mut ());
+    let before = HANDLER.swap(new, Ordering::AcqRel);
+    // SAFETY: null is `None`, anything else a handler (invariant 3).
+    unsafe { core::mem::transmute::<*mut (), Option<allot_failure_handler>>(before) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> (Code, String, String) {
+        // SAFETY: the thread's own.
+        let error = unsafe { &*allot_last_error() };
+        let text =
+            |bytes: &[u8]| CStr::from_bytes_until_nul(bytes).unwrap().to_str().unwrap().to_owned();
+        (error.kind, text(&error.name), text(&error.message))
+    }
+
+    #[test]
+    fn a_message_names_the_allocator_and_the_cause_in_one_line() {
+        let error = AllocError::new(ErrorKind::BadAlignment, 3);
+        let _ = note(Kind::Arena, Some("two\nlines"), error);
+        let said = "arena 'two\\nlines': an alignment of 3 is not a power of two".to_owned();
+        assert_eq!(last(), (2, "two\\nlines".to_owned(), said));
+        clear();
+        assert_eq!(last(), (0, String::new(), String::new()));
+    }
+
+    #[test]
+    fn a_message_too_long_is_cut_between_two_characters() {
+        let text = "é".repeat(300);
+        let _ = note(Kind::Slab, None, Problem::BadOption(&text));
+        let (_, _, message) = last();
+        assert_eq!(message, format!("slab: {}", "é".repeat(124)));
+    }
+}
