@@ -84,10 +84,15 @@ for directory in "$prefix" "$libdir" "$includedir" ${destdir:+"$destdir"}; do
 done
 cmakedir=$libdir/cmake/allotment
 
+# The headers, below their directory.
+headers() {
+    (cd "$here/include" && find . -name '*.h' -o -name '*.hpp') | sed 's,^\./,,' | sort
+}
+
 # Every installed path, without the destination directory.
 installed() {
-    for header in "$here"/include/*.h "$here"/include/*.hpp; do
-        [ ! -f "$header" ] || printf '%s\n' "$includedir/$(basename "$header")"
+    headers | while IFS= read -r header; do
+        printf '%s\n' "$includedir/$header"
     done
     printf '%s\n' "$libdir/liballotment.a" "$libdir/liballotment.so.$version" "$libdir/$soname" \
         "$libdir/liballotment.so" "$libdir/pkgconfig/allotment.pc" "$cmakedir/allotment-config.cmake" \
@@ -101,7 +106,7 @@ if [ $uninstall = yes ]; then
             printf 'removed %s\n' "$destdir$path"
         fi
     done
-    rmdir "$destdir$cmakedir" 2>/dev/null || true
+    rmdir "$destdir$cmakedir" "$destdir$includedir/allotment" 2>/dev/null || true
     exit
 fi
 
@@ -202,8 +207,8 @@ put() { # mode, file, installed path
     mkdir -p "$(dirname "$destdir$3")"
     install -m "$1" "$2" "$destdir$3"
 }
-for header in "$here"/include/*.h "$here"/include/*.hpp; do
-    [ ! -f "$header" ] || put 644 "$header" "$includedir/$(basename "$header")"
+headers | while IFS= read -r header; do
+    put 644 "$here/include/$header" "$includedir/$header"
 done
 put 644 "$work/liballotment.a" "$libdir/liballotment.a"
 put 755 "$work/liballotment.so" "$libdir/liballotment.so.$version"

@@ -1,6 +1,7 @@
 //! One installation for a test program, the compilers that are there, and running what they made.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -120,6 +121,24 @@ pub fn install(arguments: &[&OsStr]) -> Output {
         .env_remove("RUSTFLAGS")
         .output()
         .expect("there is a POSIX shell")
+}
+
+/// Every file and link below a directory.
+pub fn files(directory: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(next).expect("the directory can be read") {
+            let path = entry.expect("the directory can be read").path();
+            if path.is_dir() && !path.is_symlink() {
+                open.push(path);
+            } else {
+                let path = path.strip_prefix(directory).expect("it lies below");
+                found.insert(path.display().to_string());
+            }
+        }
+    }
+    found
 }
 
 /// Whether a tool is installed. Asked once for each.

@@ -1,0 +1,215 @@
+//! The headers: each compiles alone and without a warning, and `allotment.h` declares what the libraries export.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Compiler, files, has, installation, package, scratch, skip, text};
+
+/// The names by which programs include them.
+fn headers() -> BTreeSet<String> {
+    let mut names = files(&package().join("include"));
+    names.retain(|name| name.ends_with(".h") || name.ends_with(".hpp"));
+    names
+}
+
+/// Compiles a source of that text alone.
+fn compiles(compiler: Compiler, name: &str, source: &str, flags: &[&str]) {
+    let file = scratch().join(name);
+    std::fs::write(&file, source).expect("the target directory can be written");
+    let output = Command::new(compiler.command(&file))
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Wshadow",
+            "-Werror",
+            "-O2",
+            "-c",
+            "-o",
+            "/dev/null",
+            "-I",
+        ])
+        .arg(package().join("include"))
+        .args(flags)
+        .arg(&file)
+        .output()
+        .expect("the compiler was found");
+    assert!(output.status.success(), "{compiler:?} {flags:?} {name}: {}", text(&output));
+}
+
+fn compilers() -> impl Iterator<Item = Compiler> {
+    [Compiler::Gcc, Compiler::Clang].into_iter().filter(|compiler| {
+        let there = compiler.is_there();
+        if !there {
+            skip(&format!("headers by {compiler:?}"), "it is not installed");
+        }
+        there
+    })
+}
+
+#[test]
+fn each_header_compiles_alone_and_twice_in_each_language() {
+    for compiler in compilers() {
+        for name in headers() {
+            let source = format!("#include <{name}>\n#include <{name}>\n");
+            let stem = name.replace(['.', '/'], "_");
+            if !name.ends_with(".hpp") {
+                for standard in ["-std=c11", "-std=c17", "-std=gnu11"] {
+                    let more =
+                        ["-Wconversion", "-Wstrict-prototypes", "-Wc++-compat", "-Wcast-qual"];
+                    compiles(
+                        compiler,
+                        &format!("{stem}_alone.c"),
+                        &source,
+                        &[&[standard], &more[..]].concat(),
+                    );
+                    compiles(
+                        compiler,
+                        &format!("{stem}_alone.c"),
+                        &source,
+                        &[standard, "-DALLOT_OUT_OF_LINE"],
+                    );
+                }
+            }
+            for standard in ["-std=c++17", "-std=c++20", "-std=gnu++17"] {
+                compiles(
+                    compiler,
+                    &format!("{stem}_alone.cpp"),
+                    &source,
+                    &[standard, "-Wconversion"],
+                );
+                compiles(
+                    compiler,
+                    &format!("{stem}_alone.cpp"),
+                    &source,
+                    &[standard, "-DALLOT_OUT_OF_LINE"],
+                );
+            }
+        }
+    }
+}
+
+/// A header's text without comments and preprocessor lines.
+fn bare(header: &str) -> String {
+    let mut rest = header;
+    let mut kept = String::new();
+    while let Some(start) = rest.find("/*") {
+        kept.push_str(&rest[..start]);
+        kept.push(' ');
+        let end = rest[start..].find("*/").expect("the comment ends");
+        rest = &rest[start + end + 2..];
+    }
+    kept.push_str(rest);
+    let mut lines = Vec::new();
+    let mut continued = false;
+    for line in kept.lines() {
+        let skipped = continued || line.trim_start().starts_with('#');
+        continued = skipped && line.ends_with('\\');
+        if !skipped {
+            lines.push(line);
+        }
+    }
+    lines.join("\n")
+}
+
+/// The functions that a header declares and does not define.
+fn declared(header: &str) -> BTreeSet<String> {
+    let text = bare(header);
+    let text = text.replace("extern \"C\" {", "");
+    let mut found = BTreeSet::new();
+    let mut depth = 0;
+    let mut statement = String::new();
+    for letter in text.chars() {
+        match letter {
+            '{' => depth += 1,
+            '}' => {
+                // One brace more than was opened ends the block of C linkage.
+                depth = i32::max(depth - 1, 0);
+                // A function's body ends its statement; a structure's goes on to the semicolon.
+                if depth == 0
+                    && statement.contains('(')
+                    && !statement.trim_start().starts_with("typedef")
+                {
+                    statement.clear();
+                }
+            }
+            ';' if depth == 0 => {
+                let start = statement.trim();
+                if let Some((before, _)) = start.split_once('(')
+                    && !start.starts_with("typedef")
+                    && !start.starts_with("static")
+                {
+                    let name = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+                    found.insert(name.unwrap_or_default().to_owned());
+                }
+                statement.clear();
+            }
+            _ if depth == 0 => statement.push(letter),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The names that `nm` lists, without their versions.
+fn exported(arguments: &[&str], library: &Path) -> BTreeSet<String> {
+    let output = Command::new("nm").args(arguments).arg(library).output().expect("nm was found");
+    assert!(output.status.success(), "{}", text(&output));
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let kind = words.next()?;
+            let name = words.next()?;
+            // The version node is an absolute symbol.
+            (kind != "A").then(|| name.split('@').next().unwrap_or(name).to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn the_declarations_of_a_header_are_found() {
+    let header = "
+        #define CALL(x) \\
+            f(x);
+        #ifdef __cplusplus
+        extern \"C\" {
+        #endif
+        /* void commented(void); */
+        typedef void *callback(int);
+        typedef struct pair { void (*calls)(int); int a[20]; } pair;
+        callback *set(callback *it);
+        pair make(void); void take(const pair *p,
+            void (*visit)(pair));
+        static inline int inlined(int x) { if (x) { return g(x); } return x; }
+        struct other { int x; };
+        int last(void);
+        #ifdef __cplusplus
+        }
+        #endif
+        ";
+    let names: Vec<String> = declared(header).into_iter().collect();
+    assert_eq!(names, ["last", "make", "set", "take"]);
+}
+
+#[test]
+fn the_header_declares_what_the_libraries_export_and_nothing_else() {
+    let header =
+        std::fs::read_to_string(package().join("include/allotment.h")).expect("there is a header");
+    let declared = declared(&header);
+    assert!(declared.contains("allot_version") && declared.contains("allot_arena_alloc_slowly"));
+    if !has("nm") {
+        return skip("the header against the libraries", "nm (binutils) is not installed");
+    }
+    let shared = exported(&["-D", "--defined-only"], &installation().shared());
+    let archive = exported(&["-g", "--defined-only"], &installation().archive());
+    for (library, exported) in [("shared", shared), ("static", archive)] {
+        let missing: Vec<_> = declared.difference(&exported).collect();
+        let more: Vec<_> = exported.difference(&declared).collect();
+        assert!(missing.is_empty(), "declared, but not in the {library} library: {missing:#?}");
+        assert!(more.is_empty(), "in the {library} library, but not declared: {more:#?}");
+    }
+}

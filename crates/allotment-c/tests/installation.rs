@@ -1,0 +1,372 @@
+//! What `install.sh` makes: how the libraries are linked, and programs that find them by pkg-config, CMake and dlopen().
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use support::{Compiler, files, has, install, installation, limited, package, scratch, skip, text};
+
+/// What a tool says, which has to end well.
+fn said(tool: &str, arguments: &[&str], file: &Path) -> String {
+    let output = Command::new(tool).args(arguments).arg(file).output().expect("the tool was found");
+    assert!(output.status.success(), "{tool}: {}", text(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn succeeds(mut command: Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", text(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn run(program: &Path) -> String {
+    succeeds(limited(program))
+}
+
+fn refusal(output: &Output) -> String {
+    assert!(!output.status.success(), "{}", text(output));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_shared_library_has_a_name_a_version_and_no_more_needs_than_the_system_s() {
+    let library = installation().shared();
+    if !has("readelf") {
+        return skip("how the shared library is linked", "readelf (binutils) is not installed");
+    }
+    let dynamic = said("readelf", &["-dW"], &library);
+    assert!(dynamic.contains("Library soname: [liballotment.so.0]"), "{dynamic}");
+    assert!(!dynamic.contains("TEXTREL"), "{dynamic}");
+    assert!(dynamic.contains("NODELETE"), "threads run its destructors: {dynamic}");
+    let needed: BTreeSet<&str> = dynamic
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| line.split(['[', ']']).nth(1))
+        .collect();
+    let system =
+        ["ld-linux-", "libc.", "libgcc_s.", "libm.", "libpthread.", "libdl.", "librt.", "libutil."];
+    for name in &needed {
+        assert!(system.iter().any(|known| name.starts_with(known)), "needs {name}: {needed:?}");
+    }
+    for name in ["liballotment.so", "liballotment.so.0"] {
+        let link = installation().libraries().join(name);
+        assert_eq!(link.canonicalize().ok(), library.canonicalize().ok(), "{name}");
+    }
+    let segments = said("readelf", &["-lW"], &library);
+    let stack = segments
+        .lines()
+        .find(|line| line.contains("GNU_STACK"))
+        .expect("it says what the stack needs");
+    assert!(!stack.contains("RWE"), "the stack is not executable: {stack}");
+    let symbols = said("nm", &["-D", "--defined-only"], &library);
+    for line in symbols.lines().filter(|line| line.contains(" T ")) {
+        assert!(line.ends_with("@@ALLOTMENT_0"), "{line}");
+    }
+}
+
+/// The functions that have a call or jump to `__tls_get_addr` in them.
+fn callers_of_tls_get_addr(disassembly: &str) -> BTreeSet<String> {
+    let mut function = "";
+    let mut found = BTreeSet::new();
+    for line in disassembly.lines() {
+        if let Some(name) = line.strip_suffix(">:").and_then(|line| line.split_once(" <")) {
+            function = name.1;
+        } else if line.contains("<__tls_get_addr") && !function.starts_with("__tls_get_addr") {
+            found.insert(function.to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn thread_locals_cost_no_call_where_objects_are_allocated_and_freed() {
+    if !has("objdump") || !has("readelf") {
+        return skip("how thread-locals are reached", "binutils are not installed");
+    }
+    let library = installation().shared();
+    let flags = said("readelf", &["-dW"], &library);
+    if !flags.contains("STATIC_TLS") {
+        return skip(
+            "how thread-locals are reached",
+            "the Rust compiler does not take -Ztls-model",
+        );
+    }
+    let disassembly = said("objdump", &["-d", "--no-show-raw-insn"], &library);
+    assert!(disassembly.contains("<allot_pool_enter"), "functions are found by their names");
+    let callers = callers_of_tls_get_addr(&disassembly);
+    // What the standard library keeps for a thread is reached by calls; it is touched where an allocator is made, a hash map is
+    // seeded or a thread is seen for the first time.
+    let ours: Vec<&String> = callers
+        .iter()
+        .filter(|name| name.starts_with("allot_"))
+        .filter(|name| !["_create", "_by_size", "_report_"].iter().any(|slow| name.contains(slow)))
+        .collect();
+    assert!(ours.is_empty(), "{ours:#?} call __tls_get_addr");
+}
+
+#[test]
+fn calls_of_tls_get_addr_are_found() {
+    let disassembly = "
+0000000000001000 <allot_a>:
+    1004:	call   2000 <__tls_get_addr@plt>
+    1009:	ret
+0000000000001010 <allot_b>:
+    1010:	call   *0x2fe2(%rip)        # 3ff8 <__tls_get_addr@GLIBC_2.3>
+0000000000001020 <allot_c>:
+    1020:	mov    %fs:0x0,%rax
+0000000000002000 <__tls_get_addr@plt>:
+    2000:	jmp    *0x1fe2(%rip)        # 4008 <__tls_get_addr@GLIBC_2.3>
+";
+    let found: Vec<String> = callers_of_tls_get_addr(disassembly).into_iter().collect();
+    assert_eq!(found, ["allot_a", "allot_b"]);
+}
+
+#[test]
+fn threads_use_a_library_that_is_loaded_after_they_were_made() {
+    let source = package().join("tests/linking/dlopen.c");
+    let program = scratch().join("dlopen");
+    let include = installation().cflags();
+    for (compiler, flags) in [
+        (Compiler::Gcc, include.clone()),
+        (Compiler::Gcc, [&include[..], &["-fsanitize=undefined".to_owned()]].concat()),
+    ] {
+        compiler
+            .build(&source, &program, &[&flags[..], &["-ldl".to_owned()]].concat())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let mut command = limited(&program);
+        command.arg(installation().shared());
+        assert_eq!(succeeds(command), "loaded and used\n");
+    }
+}
+
+#[test]
+fn a_program_may_have_another_static_library_made_by_rust() {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let other = scratch().join("libother.a");
+    let mut command = Command::new(rustc);
+    command
+        .args([
+            "--edition",
+            "2024",
+            "--crate-type",
+            "staticlib",
+            "--crate-name",
+            "other",
+            "-O",
+            "-o",
+        ])
+        .args([&other, &package().join("tests/linking/other.rs")]);
+    succeeds(command);
+    let program = scratch().join("two_libraries");
+    for order in [false, true] {
+        let mut flags = installation().cflags();
+        let ours = installation().static_flags();
+        let theirs = [other.display().to_string(), "-lm".to_owned()];
+        if order {
+            flags.extend(theirs);
+            flags.extend(ours);
+        } else {
+            flags.extend(ours);
+            flags.extend(theirs);
+        }
+        Compiler::Gcc
+            .build(&package().join("tests/linking/two_libraries.c"), &program, &flags)
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(run(&program), "both work\n");
+    }
+}
+
+#[test]
+fn the_first_program_of_the_documentation_runs_linked_in_each_way() {
+    let source = package().join("examples/first.c");
+    let installed = installation();
+    let program = scratch().join("first");
+    for flags in [
+        installed.shared_flags(),
+        installed.static_flags(),
+        [&["-static".to_owned()], &installed.static_flags()[..]].concat(),
+        [&["-Wl,--gc-sections".to_owned()], &installed.static_flags()[..]].concat(),
+    ] {
+        Compiler::Gcc
+            .build(&source, &program, &[&installed.cflags()[..], &flags[..]].concat())
+            .unwrap_or_else(|error| panic!("{flags:?}: {error}"));
+        let said = run(&program);
+        assert_eq!(
+            said,
+            "a thousand points: 1001 objects of 24018 bytes in all, the last at (999, 998001)\n",
+            "{flags:?}"
+        );
+    }
+}
+
+#[test]
+fn pkg_config_knows_the_version_and_a_prefix_with_a_space() {
+    if !has("pkg-config") {
+        return skip("pkg-config", "it is not installed");
+    }
+    let prefix = scratch().join("a prefix");
+    let _ = std::fs::remove_dir_all(&prefix);
+    let output = install(&[
+        "--prefix".as_ref(),
+        prefix.as_os_str(),
+        "--libdir".as_ref(),
+        prefix.join("lib/here").as_os_str(),
+    ]);
+    assert!(output.status.success(), "{}", text(&output));
+    let directory = prefix.join("lib/here/pkgconfig");
+    let pkg_config = |arguments: &[&str]| {
+        let mut command = Command::new("pkg-config");
+        command.args(arguments).env("PKG_CONFIG_PATH", &directory);
+        command
+    };
+    assert_eq!(
+        succeeds(pkg_config(&["--modversion", "allotment"])).trim(),
+        env!("CARGO_PKG_VERSION")
+    );
+    succeeds(pkg_config(&["--exists", "allotment >= 0.1"]));
+    refusal(
+        &pkg_config(&["--exists", "--print-errors", "allotment >= 99"])
+            .output()
+            .expect("pkg-config was found"),
+    );
+    let mut command = Command::new("sh");
+    command
+        .args(["-ec", "eval \"cc $(pkg-config --cflags allotment) '$1' -o '$2' $(pkg-config --libs allotment)\"", "sh"])
+        .args([package().join("examples/first.c"), scratch().join("spaced")])
+        .env("PKG_CONFIG_PATH", &directory);
+    succeeds(command);
+    let mut program = limited(scratch().join("spaced"));
+    program.env("LD_LIBRARY_PATH", prefix.join("lib/here"));
+    assert!(succeeds(program).starts_with("a thousand points"));
+}
+
+/// Configures the CMake project for a prefix and a wanted version.
+fn configure(prefix: &Path, build: &Path, wanted: &str) -> Output {
+    let _ = std::fs::remove_dir_all(build);
+    Command::new("cmake")
+        .arg("-S")
+        .arg(package().join("tests/cmake"))
+        .arg("-B")
+        .arg(build)
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
+        .arg(format!("-DALLOTMENT_WANTED={wanted}"))
+        .output()
+        .expect("cmake was found")
+}
+
+#[test]
+fn cmake_finds_the_package_wherever_it_was_moved_to_and_links_both_libraries() {
+    if !has("cmake") {
+        return skip("the CMake package", "CMake is not installed");
+    }
+    // Not the directory that it was installed for.
+    let moved = scratch().join("moved");
+    let _ = std::fs::remove_dir_all(&moved);
+    let mut copy = Command::new("cp");
+    copy.arg("-a").args([&installation().prefix, &moved]);
+    succeeds(copy);
+    let build = scratch().join("cmake-build");
+    let configured = configure(&moved, &build, "0.1");
+    assert!(configured.status.success(), "{}", text(&configured));
+    let mut command = Command::new("cmake");
+    command.arg("--build").arg(&build);
+    succeeds(command);
+    for program in ["c_allotment", "c_static", "cpp_allotment", "cpp_static"] {
+        run(&build.join(program));
+    }
+    if has("readelf") {
+        assert!(
+            said("readelf", &["-dW"], &build.join("c_allotment")).contains("[liballotment.so.0]")
+        );
+        assert!(!said("readelf", &["-dW"], &build.join("c_static")).contains("liballotment"));
+    }
+}
+
+#[test]
+fn cmake_refuses_another_series_and_a_version_that_is_not_there_yet() {
+    if !has("cmake") {
+        return skip("the CMake package's version", "CMake is not installed");
+    }
+    let build = scratch().join("cmake-refused");
+    for wanted in ["0.2", "1.0", "0.1.9"] {
+        let error = refusal(&configure(&installation().prefix, &build, wanted));
+        assert!(error.contains(&format!("requested version \"{wanted}\"")), "{error}");
+    }
+    for wanted in ["", "0.1.0"] {
+        let configured = configure(&installation().prefix, &build, wanted);
+        assert!(configured.status.success(), "{wanted}: {}", text(&configured));
+    }
+}
+
+#[test]
+fn an_installation_is_staged_for_another_root_and_removed_again() {
+    let root = scratch().join("root");
+    let _ = std::fs::remove_dir_all(&root);
+    let arguments = [
+        "--prefix=/usr".into(),
+        "--libdir=/usr/lib/here".into(),
+        "--destdir".into(),
+        root.clone().into_os_string(),
+    ];
+    let arguments: Vec<_> = arguments.iter().map(std::ffi::OsString::as_os_str).collect();
+    let output = install(&arguments);
+    assert!(output.status.success(), "{}", text(&output));
+    let staged = files(&root);
+    for name in [
+        "usr/include/allotment.h",
+        "usr/lib/here/liballotment.a",
+        "usr/lib/here/liballotment.so",
+        "usr/lib/here/liballotment.so.0",
+        "usr/lib/here/pkgconfig/allotment.pc",
+        "usr/lib/here/cmake/allotment/allotment-config.cmake",
+    ] {
+        assert!(staged.contains(name), "{name} in {staged:#?}");
+    }
+    let root_name = root.display().to_string();
+    for name in ["pkgconfig/allotment.pc", "cmake/allotment/allotment-config.cmake"] {
+        let text = std::fs::read_to_string(root.join("usr/lib/here").join(name))
+            .expect("it was installed");
+        assert!(!text.contains(&root_name) && !text.contains('@'), "{name}: {text}");
+    }
+    let mut listed = BTreeSet::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Some(path) = line.strip_prefix("installed ") {
+            listed.insert(
+                path.strip_prefix(&format!("{root_name}/")).expect("it is staged").to_owned(),
+            );
+        }
+    }
+    assert_eq!(listed, staged);
+
+    std::fs::write(root.join("usr/include/others.h"), "").expect("the directory can be written");
+    let output = install(&[&arguments[..], &["--uninstall".as_ref()]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(files(&root), BTreeSet::from(["usr/include/others.h".to_owned()]));
+}
+
+#[test]
+fn wrong_arguments_of_the_installer_are_named() {
+    for (arguments, reason) in [
+        (&["--prefix", "here"][..], "'here' is no absolute path"),
+        (&["--prefix"][..], "--prefix needs a value"),
+        (&["--colour=red"][..], "unknown option '--colour'"),
+        (&["now"][..], "unknown argument 'now'"),
+        (
+            &["--prefix", "/nowhere", "--tls", "fast"][..],
+            "--tls takes initial-exec or default, not 'fast'",
+        ),
+    ] {
+        let arguments: Vec<_> =
+            arguments.iter().map(|argument| std::ffi::OsStr::new(*argument)).collect();
+        let error = refusal(&install(&arguments));
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+    let help = install(&["--help".as_ref()]);
+    assert!(
+        help.status.success() && text(&help).contains("pkg-config --cflags --libs allotment"),
+        "{}",
+        text(&help)
+    );
+}
