@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -153,7 +154,8 @@ pub fn has(tool: &str) -> bool {
 
 /// Says what a test does not do, and why.
 pub fn skip(what: &str, why: &str) {
-    eprintln!("SKIPPED: {what}: {why}");
+    // Not by `eprintln!`, which is shown for failing tests alone.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
 }
 
 /// Everything that a program said.
