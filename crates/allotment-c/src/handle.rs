@@ -254,6 +254,23 @@ pub(crate) unsafe fn get<'a, T: Kept>(held: *const Held<T>) -> Result<&'a T, Not
     }
 }
 
+/// An allocator of which nothing else is to be looked at: plain, alive, and no table to look it up in. For fast paths, which
+/// leave everything else to others.
+///
+/// # Safety
+/// As for [`get`].
+#[inline(always)]
+pub(crate) unsafe fn at_once<'a, T: Kept>(held: *const Held<T>) -> Option<&'a T> {
+    if held.is_null() || !known::none_looked_up() {
+        return None;
+    }
+    // SAFETY: passed on to the caller; a plain one that lives (invariant 2).
+    unsafe {
+        let state = (*held).handle.state.load(Ordering::Relaxed);
+        (state == PLAIN | T::KIND as u32).then(|| &*(&raw const (*held).value).cast::<T>())
+    }
+}
+
 /// [`get`], for calls that must change it as a whole.
 ///
 /// # Safety

@@ -129,6 +129,12 @@ pub(crate) fn all_hardened() -> bool {
     }
 }
 
+/// Whether it is known that they are not: for fast paths, which leave everything else to others.
+#[inline(always)]
+pub(crate) fn none_looked_up() -> bool {
+    HARDENED.load(Ordering::Relaxed) == 1
+}
+
 #[cold]
 fn ask_environment() -> bool {
     let set = std::env::var_os("ALLOTMENT_HARDENED")

@@ -25,5 +25,7 @@ pub mod handle;
 mod known;
 mod layouts;
 pub mod options;
+mod slab;
+mod slab_handle;
 pub mod source;
 pub mod statistics;

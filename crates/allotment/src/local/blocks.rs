@@ -85,6 +85,13 @@ impl<S: Supply> Blocks<S> {
         }
     }
 
+    /// A block that is on a list or can be carved.
+    #[inline(always)]
+    pub(super) fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let class = common_class_of(layout)?;
+        self.lists.take(class).or_else(|| self.lists.carve_common(class))
+    }
+
     #[cold]
     #[inline(never)]
     fn alloc_others<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {

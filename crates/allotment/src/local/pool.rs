@@ -189,6 +189,14 @@ impl LocalPool {
         unsafe { self.core.alloc::<F>(layout) }
     }
 
+    /// A block that is at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: as in `alloc_or`.
+        unsafe { self.core.alloc_free(layout) }
+    }
+
     /// Frees a block of this pool. [`PoolRef::free_anywhere`] frees one of any pool, on any thread.
     ///
     /// # Safety

@@ -109,6 +109,13 @@ impl LocalPoolBuilder {
         self
     }
 
+    /// Whether dropping the pool with live objects says so on standard error; it does not unless it is told so here. Their
+    /// memory stays until they are freed either way.
+    pub fn report_live(mut self, report: bool) -> Self {
+        self.settings.report_live = Some(report);
+        self
+    }
+
     /// The pool.
     ///
     /// # Panics

@@ -100,9 +100,7 @@ impl PoolRef {
     /// When the pool's budget or the system refuses; a size beyond the address space.
     #[inline]
     pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        // SAFETY: the calling thread has it.
-        let block = self.usable().and_then(|core| unsafe { core.alloc_free(layout) });
-        match block {
+        match self.take_at_hand(layout) {
             Some(block) => Ok(block),
             // Taken apart and put together again: a result in memory would cost the way above a detour through it.
             None => match self.alloc_slowly(layout) {
@@ -110,6 +108,14 @@ impl PoolRef {
                 Err(error) => Err(error),
             },
         }
+    }
+
+    /// A block that is at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn take_at_hand(self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: the calling thread has it.
+        self.usable().and_then(|core| unsafe { core.alloc_free(layout) })
     }
 
     #[inline(never)]

@@ -151,6 +151,13 @@ impl Reap {
         self.blocks.alloc::<Report>(layout)
     }
 
+    /// A block that is at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.blocks.take_at_hand(layout)
+    }
+
     /// Frees a block. A large one goes back to its source at once, a small one waits for the next of its class.
     ///
     /// # Safety
