@@ -1,0 +1,461 @@
+/* netdata's Array Allocator by its own names: an ARAL is an allot_slab. allotment_netdata.h says what holds for all
+ * ancestors.
+ */
+#ifndef ALLOTMENT_ARAL_H
+#define ALLOTMENT_ARAL_H
+
+#include "aral_pages.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- making one -------------------------------------------------------------------------------------------------- */
+
+/* Elements of one size, which any thread allocates and any thread frees. Elements of a multiple of 16 bytes are aligned
+ * to 16, others to 8; nothing is put behind an element. */
+typedef struct aral ARAL;
+
+/* Bytes of a name that are kept. */
+#define ARAL_MAX_NAME 23
+
+struct aral_page_type_stats {
+    size_t allocations;     /* pages held */
+    size_t allocated_bytes; /* used and free elements, as large as they were asked for */
+    size_t used_bytes;
+    size_t padding_bytes; /* lost to alignment, and at the ends of pages */
+};
+
+/* Of all ARALs that were made with it. It is brought up to date when one of these is made or destroyed, and by the
+ * functions that end in _statistics, _from_stats or _bytes: whoever reads the fields themselves calls
+ * aral_get_statistics() before. */
+struct aral_statistics {
+    struct {
+        size_t allocations;
+        size_t allocated_bytes;
+    } structures;
+
+    struct aral_page_type_stats malloc;
+    struct aral_page_type_stats mmap;
+};
+
+struct aral {
+    allot_slab *slab;
+    size_t element_size;
+    struct aral_statistics *statistics;
+    bool mapped;
+    size_t users; /* of aral_by_size_acquire(); 0: made by aral_create() */
+    char *file;   /* of pages, if they lie in one that has a name */
+    pid_t process;
+    ARAL *next, *previous; /* the living ones */
+    struct aral_statistics own;
+    char name[ARAL_MAX_NAME + 1];
+};
+
+ALLOT_NETDATA_SHARED pthread_mutex_t allot_netdata_lock = PTHREAD_MUTEX_INITIALIZER;
+ALLOT_NETDATA_SHARED ARAL *allot_netdata_arals;
+ALLOT_NETDATA_SHARED struct aral_statistics allot_netdata_by_size;
+ALLOT_NETDATA_SHARED size_t allot_netdata_page_size;
+
+/* The slab that it is, for the calls of allotment.h: allot_slab_set_packing() is its defragmenter, allot_slab_reserve()
+ * takes elements beforehand. */
+static inline allot_slab *allot_netdata_slab(ARAL *ar)
+{
+    return ar == NULL ? NULL : ar->slab;
+}
+
+/* The largest page of an ARAL that is made with a max_page_size of 0. */
+static inline size_t aral_optimal_malloc_page_size(void)
+{
+    size_t size = __atomic_load_n(&allot_netdata_page_size, __ATOMIC_RELAXED);
+    return size == 0 ? (size_t)64 << 10 : size;
+}
+
+/* 0: 64 KiB again. */
+static inline void aral_optimal_malloc_page_size_set(size_t size)
+{
+    __atomic_store_n(&allot_netdata_page_size, size, __ATOMIC_RELAXED);
+}
+
+/* Not on the list yet. `file`, in `directory`: NULL for none. */
+static inline ARAL *allot_netdata_aral(const char *name, size_t element_size, size_t max_page_size,
+                                       struct aral_statistics *statistics, const char *file, const char *directory,
+                                       bool mapped, bool dont_dump)
+{
+    ARAL *ar = (ARAL *)calloc(1, sizeof *ar);
+    if (ar == NULL) {
+        allot_netdata_fail(ALLOT_SYSTEM, sizeof *ar, "slab", "", "an ARAL's structure: malloc has no memory left");
+    }
+    snprintf(ar->name, sizeof ar->name, "%s", name == NULL ? "" : name);
+    ar->element_size = element_size;
+    ar->statistics = statistics == NULL ? &ar->own : statistics;
+    ar->mapped = mapped;
+
+    allot_source *source;
+    if (dont_dump && file == NULL) {
+        source = allot_netdata_undumped();
+    } else if (!mapped) {
+        source = allot_source_malloc();
+    } else if (file != NULL) {
+        source = allot_netdata_file(directory, file, &ar->file);
+        ar->process = getpid();
+    } else {
+        source = allot_source_mmap();
+    }
+
+    /* A slab's name is UTF-8, and a sequence may have been cut. */
+    char plain[ARAL_MAX_NAME + 1];
+    for (size_t at = 0; at < sizeof plain; at++) {
+        plain[at] = (unsigned char)ar->name[at] < 0x80 ? ar->name[at] : '?';
+    }
+    allot_options options;
+    memset(&options, 0, sizeof options);
+    options.name = plain[0] == 0 ? NULL : plain;
+    options.source = source;
+    options.max_page_bytes = max_page_size == 0 ? aral_optimal_malloc_page_size() : max_page_size;
+    options.report_live = true;
+    ar->slab = allot_slab_create(element_size, allot_netdata_align(element_size), &options);
+    allot_source_destroy(source); /* the slab keeps it */
+    return ar;
+}
+
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
+
+/* The user's threads may read it at any time. */
+static inline void allot_netdata_store(struct aral_page_type_stats *to, const struct aral_page_type_stats *from)
+{
+    __atomic_store_n(&to->allocations, from->allocations, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->allocated_bytes, from->allocated_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->used_bytes, from->used_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->padding_bytes, from->padding_bytes, __ATOMIC_RELAXED);
+}
+
+/* With the lock: sums up the living ARALs that were made with it. Returns how many these are. */
+static inline size_t allot_netdata_sum_up(struct aral_statistics *into)
+{
+    struct aral_statistics sum;
+    memset(&sum, 0, sizeof sum);
+    for (ARAL *ar = allot_netdata_arals; ar != NULL; ar = ar->next) {
+        if (ar->statistics == into) {
+            allot_statistics its = allot_slab_statistics(ar->slab);
+            struct aral_page_type_stats *pages = ar->mapped ? &sum.mmap : &sum.malloc;
+            sum.structures.allocations += 1;
+            sum.structures.allocated_bytes += sizeof *ar + (size_t)its.structure_bytes;
+            pages->allocations += (size_t)its.chunks;
+            pages->allocated_bytes += (size_t)(its.live_bytes + its.free_bytes);
+            pages->used_bytes += (size_t)its.live_bytes;
+            pages->padding_bytes += (size_t)its.wasted_bytes;
+        }
+    }
+    __atomic_store_n(&into->structures.allocations, sum.structures.allocations, __ATOMIC_RELAXED);
+    __atomic_store_n(&into->structures.allocated_bytes, sum.structures.allocated_bytes, __ATOMIC_RELAXED);
+    allot_netdata_store(&into->malloc, &sum.malloc);
+    allot_netdata_store(&into->mmap, &sum.mmap);
+    return sum.structures.allocations;
+}
+
+/* Its figures as they are now; those that it has if no ARAL was made with it: it may be a copy. */
+static inline struct aral_statistics allot_netdata_figures(struct aral_statistics *stats)
+{
+    struct aral_statistics figures;
+    memset(&figures, 0, sizeof figures);
+    if (stats != NULL) {
+        pthread_mutex_lock(&allot_netdata_lock);
+        bool is_in_use = false;
+        for (ARAL *ar = allot_netdata_arals; ar != NULL && !is_in_use; ar = ar->next) {
+            is_in_use = ar->statistics == stats;
+        }
+        if (is_in_use) {
+            (void)allot_netdata_sum_up(stats);
+        }
+        figures = *stats;
+        pthread_mutex_unlock(&allot_netdata_lock);
+    }
+    return figures;
+}
+
+/* total = structures + used + free + padding, for one ARAL or for all that share a structure: what they have of their
+ * sources and of malloc. Used and free bytes are of elements as large as they were asked for. Free are also the
+ * elements that threads keep at hand. Sums over pages and threads: not for each allocation. */
+static inline size_t aral_structures_bytes_from_stats(struct aral_statistics *stats)
+{
+    return allot_netdata_figures(stats).structures.allocated_bytes;
+}
+
+static inline size_t aral_used_bytes_from_stats(struct aral_statistics *stats)
+{
+    struct aral_statistics figures = allot_netdata_figures(stats);
+    return figures.malloc.used_bytes + figures.mmap.used_bytes;
+}
+
+static inline size_t aral_free_bytes_from_stats(struct aral_statistics *stats)
+{
+    struct aral_statistics figures = allot_netdata_figures(stats);
+    return figures.malloc.allocated_bytes + figures.mmap.allocated_bytes - figures.malloc.used_bytes
+           - figures.mmap.used_bytes;
+}
+
+static inline size_t aral_padding_bytes_from_stats(struct aral_statistics *stats)
+{
+    struct aral_statistics figures = allot_netdata_figures(stats);
+    return figures.malloc.padding_bytes + figures.mmap.padding_bytes;
+}
+
+static inline size_t aral_structures_bytes(ARAL *ar)
+{
+    return ar == NULL ? 0 : sizeof *ar + (size_t)allot_slab_statistics(ar->slab).structure_bytes;
+}
+
+static inline size_t aral_used_bytes(ARAL *ar)
+{
+    return ar == NULL ? 0 : (size_t)allot_slab_statistics(ar->slab).live_bytes;
+}
+
+static inline size_t aral_free_bytes(ARAL *ar)
+{
+    return ar == NULL ? 0 : (size_t)allot_slab_statistics(ar->slab).free_bytes;
+}
+
+static inline size_t aral_padding_bytes(ARAL *ar)
+{
+    return ar == NULL ? 0 : (size_t)allot_slab_statistics(ar->slab).wasted_bytes;
+}
+
+/* The structure that it was made with, or its own: as of this call. */
+static inline struct aral_statistics *aral_get_statistics(ARAL *ar)
+{
+    if (ar == NULL) {
+        return NULL;
+    }
+    (void)allot_netdata_figures(ar->statistics);
+    return ar->statistics;
+}
+
+/* Of all that aral_by_size_acquire() made. */
+static inline struct aral_statistics *aral_by_size_statistics(void)
+{
+    (void)allot_netdata_figures(&allot_netdata_by_size);
+    return &allot_netdata_by_size;
+}
+
+static inline size_t aral_by_size_structures_bytes(void)
+{
+    return aral_structures_bytes_from_stats(&allot_netdata_by_size);
+}
+
+static inline size_t aral_by_size_used_bytes(void)
+{
+    return aral_used_bytes_from_stats(&allot_netdata_by_size);
+}
+
+static inline size_t aral_by_size_free_bytes(void)
+{
+    return aral_free_bytes_from_stats(&allot_netdata_by_size);
+}
+
+static inline size_t aral_by_size_padding_bytes(void)
+{
+    return aral_padding_bytes_from_stats(&allot_netdata_by_size);
+}
+
+/* ---- life and use ------------------------------------------------------------------------------------------------ */
+
+/* With the lock. */
+static inline void allot_netdata_enlist(ARAL *ar)
+{
+    ar->next = allot_netdata_arals;
+    if (ar->next != NULL) {
+        ar->next->previous = ar;
+    }
+    allot_netdata_arals = ar;
+    (void)allot_netdata_sum_up(ar->statistics);
+}
+
+/* With the lock. */
+static inline void allot_netdata_strike(ARAL *ar)
+{
+    if (ar->previous != NULL) {
+        ar->previous->next = ar->next;
+    } else {
+        allot_netdata_arals = ar->next;
+    }
+    if (ar->next != NULL) {
+        ar->next->previous = ar->previous;
+    }
+    (void)allot_netdata_sum_up(ar->statistics);
+}
+
+static inline void allot_netdata_end(ARAL *ar)
+{
+    allot_slab_destroy(ar->slab);
+    if (ar->file != NULL && ar->process == getpid()) {
+        (void)remove(ar->file);
+    }
+    free(ar->file);
+    free(ar);
+}
+
+/* name                   the first ARAL_MAX_NAME bytes are kept; also the slab's name in statistics and reports
+ * initial_page_elements  is not needed: pages begin with one hardware page, and grow with what is in use
+ * max_page_size          bytes; 0: aral_optimal_malloc_page_size(); 2 MiB at most
+ * stats                  for several ARALs together, or NULL: one of its own
+ * filename, cache_dir    with `mmap`: pages lie in a file of that name and a number in the directory *cache_dir, which
+ *                        has to be there; the file goes with the ARAL. NULL for either: in none
+ * mmap                   pages are mapped; otherwise malloc's
+ * lockless               is not needed: a thread's own calls take no lock in any case. Give it or not
+ * dont_dump              core dumps leave the pages out, which are mapped then; those of files they leave out by
+ *                        themselves
+ */
+static inline ARAL *aral_create(const char *name, size_t element_size, size_t initial_page_elements,
+                                size_t max_page_size, struct aral_statistics *stats, const char *filename,
+                                const char **cache_dir, bool mmap, bool lockless, bool dont_dump)
+{
+    (void)initial_page_elements;
+    (void)lockless;
+    bool in_file = mmap && filename != NULL && filename[0] != 0 && cache_dir != NULL && *cache_dir != NULL
+                   && (*cache_dir)[0] != 0;
+    ARAL *ar = allot_netdata_aral(name, element_size, max_page_size, stats, in_file ? filename : NULL,
+                                  in_file ? *cache_dir : NULL, mmap, dont_dump);
+    pthread_mutex_lock(&allot_netdata_lock);
+    allot_netdata_enlist(ar);
+    pthread_mutex_unlock(&allot_netdata_lock);
+    return ar;
+}
+
+/* Free all elements before: those that are left stay valid, a line on standard error says how many they are, and only
+ * allot_slab_free_anywhere() frees them. Not for what aral_by_size_acquire() returned. NULL: nothing. */
+static inline void aral_destroy(ARAL *ar)
+{
+    if (ar == NULL) {
+        return;
+    }
+    if (ar->users > 0) {
+        allot_netdata_fail(ALLOT_IN_USE, 0, "slab", ar->name,
+                           "an ARAL of aral_by_size_acquire() was given to aral_destroy(): use aral_by_size_release()");
+    }
+    pthread_mutex_lock(&allot_netdata_lock);
+    allot_netdata_strike(ar);
+    pthread_mutex_unlock(&allot_netdata_lock);
+    allot_netdata_end(ar);
+}
+
+/* The one for elements of this size, made for the first who asks for it. */
+static inline ARAL *aral_by_size_acquire(size_t size)
+{
+    ARAL *made = NULL;
+    for (;;) {
+        pthread_mutex_lock(&allot_netdata_lock);
+        ARAL *ar = allot_netdata_arals;
+        while (ar != NULL && (ar->users == 0 || ar->element_size != size)) {
+            ar = ar->next;
+        }
+        if (ar == NULL && made != NULL) {
+            allot_netdata_enlist(made);
+            ar = made;
+            made = NULL;
+        }
+        if (ar != NULL) {
+            ar->users += 1;
+        }
+        pthread_mutex_unlock(&allot_netdata_lock);
+        if (ar != NULL) {
+            if (made != NULL) {
+                allot_netdata_end(made); /* another thread was first */
+            }
+            return ar;
+        }
+        /* Not with the lock: a failure handler may want it. */
+        char name[ARAL_MAX_NAME + 1];
+        snprintf(name, sizeof name, "size-%zu", size);
+        made = allot_netdata_aral(name, size, 0, &allot_netdata_by_size, NULL, NULL, true, false);
+    }
+}
+
+/* For each _acquire() one: the last one destroys it. NULL: nothing. */
+static inline void aral_by_size_release(ARAL *ar)
+{
+    if (ar == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&allot_netdata_lock);
+    size_t users = ar->users;
+    if (users > 0) {
+        ar->users -= 1;
+    }
+    if (users == 1) {
+        allot_netdata_strike(ar);
+    }
+    pthread_mutex_unlock(&allot_netdata_lock);
+    if (users == 0) {
+        allot_netdata_fail(ALLOT_IN_USE, 0, "slab", ar->name,
+                           "an ARAL of aral_create() was given to aral_by_size_release(): use aral_destroy()");
+    }
+    if (users == 1) {
+        allot_netdata_end(ar);
+    }
+}
+
+static inline const char *aral_name(ARAL *ar)
+{
+    return ar->name;
+}
+
+/* As it was asked for. */
+static inline size_t aral_requested_element_size(ARAL *ar)
+{
+    return ar->element_size;
+}
+
+/* The bytes from one element to the next. */
+static inline size_t aral_actual_element_size(ARAL *ar)
+{
+    size_t align = allot_netdata_align(ar->element_size);
+    return ar->element_size == 0 ? align : (ar->element_size + align - 1) & ~(align - 1);
+}
+
+/* An element with whatever bytes it has. */
+static inline void *aral_mallocz(ARAL *ar)
+{
+    return allot_slab_alloc(allot_netdata_slab(ar));
+}
+
+/* One that will live long: on pages of its own, so that it doesn't keep those of the others. */
+static inline void *aral_mallocz_marked(ARAL *ar)
+{
+    return allot_slab_alloc_for(allot_netdata_slab(ar), ALLOT_LONG_LIVED);
+}
+
+/* The same, of zeros. */
+static inline void *aral_callocz(ARAL *ar)
+{
+    void *element = aral_mallocz(ar);
+    return memset(element, 0, ar->element_size);
+}
+
+static inline void *aral_callocz_marked(ARAL *ar)
+{
+    void *element = aral_mallocz_marked(ar);
+    return memset(element, 0, ar->element_size);
+}
+
+/* A marked element is like the others from now on. What page it lies on was decided before: nothing to do. */
+static inline void aral_unmark_allocation(ARAL *ar, void *ptr)
+{
+    (void)ar;
+    (void)ptr;
+}
+
+/* On any thread. NULL: nothing. An element of another slab is named and ends the process. */
+static inline void aral_freez(ARAL *ar, void *ptr)
+{
+    allot_slab_free(allot_netdata_slab(ar), ptr);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
