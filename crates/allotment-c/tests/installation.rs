@@ -55,6 +55,13 @@ fn the_shared_library_has_a_name_a_version_and_no_more_needs_than_the_system_s()
         assert_eq!(link.canonicalize().ok(), library.canonicalize().ok(), "{name}");
     }
     let segments = said("readelf", &["-lW"], &library);
+    // Of glibc's 1664 for all libraries that a program loads with dlopen().
+    let locals = segments.lines().find(|line| line.trim_start().starts_with("TLS"));
+    let bytes = locals
+        .and_then(|line| line.split_whitespace().nth(5))
+        .and_then(|size| usize::from_str_radix(size.trim_start_matches("0x"), 16).ok())
+        .expect("it has thread-locals");
+    assert!(bytes < 1024, "{bytes} bytes of thread-locals");
     let stack = segments
         .lines()
         .find(|line| line.contains("GNU_STACK"))
@@ -178,6 +185,10 @@ fn a_program_may_have_another_static_library_made_by_rust() {
     }
 }
 
+/// What `examples/first.c` prints.
+const FIRST_SAYS: &str =
+    "a thousand points: 1001 objects of 24018 bytes in all, the last at (999, 998001)\n";
+
 #[test]
 fn the_first_program_of_the_documentation_runs_linked_in_each_way() {
     let source = package().join("examples/first.c");
@@ -193,12 +204,17 @@ fn the_first_program_of_the_documentation_runs_linked_in_each_way() {
             .build(&source, &program, &[&installed.cflags()[..], &flags[..]].concat())
             .unwrap_or_else(|error| panic!("{flags:?}: {error}"));
         let said = run(&program);
-        assert_eq!(
-            said,
-            "a thousand points: 1001 objects of 24018 bytes in all, the last at (999, 998001)\n",
-            "{flags:?}"
-        );
+        assert_eq!(said, FIRST_SAYS, "{flags:?}");
     }
+}
+
+#[test]
+fn the_documentation_shows_the_first_program_as_it_is() {
+    let example = std::fs::read_to_string(package().join("examples/first.c")).expect("it is there");
+    let (_, shown) = example.split_once('\n').expect("its first line says how to compile it");
+    let page = std::fs::read_to_string(package().join("../../docs/src/c.md")).expect("it is there");
+    assert!(page.contains(shown), "docs/src/c.md has another first program than examples/first.c");
+    assert!(page.contains(FIRST_SAYS), "docs/src/c.md has another output of it");
 }
 
 #[test]
