@@ -599,6 +599,9 @@ static inline void *allot_arena_try_alloc(allot_arena *arena, size_t size)
     return allot_arena_try_alloc_aligned(arena, size, 16);
 }
 
+/* A free object begins with the address of the next one, whatever it held before. */
+typedef void *allot_link __attribute__((may_alias));
+
 static inline void *allot_free_list_alloc_inline(allot_free_list *list)
 {
 #ifdef ALLOT_OUT_OF_LINE
@@ -607,7 +610,7 @@ static inline void *allot_free_list_alloc_inline(allot_free_list *list)
     if (list != NULL) {
         void *object = list->allot_head;
         if (!ALLOT_UNLIKELY(object == NULL)) {
-            list->allot_head = *(void **)object;
+            list->allot_head = *(allot_link *)object;
             list->allot_count += 1;
             return object;
         }
@@ -626,6 +629,23 @@ static inline void *allot_free_list_try_alloc(allot_free_list *list)
 {
     void *object = allot_free_list_alloc_inline(list);
     return ALLOT_UNLIKELY(object == NULL) ? allot_free_list_try_alloc_slowly(list) : object;
+}
+
+/* Freeing NULL does nothing. */
+static inline void allot_free_list_free(allot_free_list *list, void *object)
+{
+#ifndef ALLOT_OUT_OF_LINE
+    if (list != NULL && object != NULL) {
+        intptr_t count = list->allot_count - 1;
+        if (!ALLOT_UNLIKELY(count < 0)) {
+            list->allot_count = count;
+            *(allot_link *)object = list->allot_head;
+            list->allot_head = object;
+            return;
+        }
+    }
+#endif
+    allot_free_list_free_slowly(list, object);
 }
 
 static inline void *allot_slab_handle_alloc_inline(allot_slab_handle *handle)

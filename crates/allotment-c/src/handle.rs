@@ -200,7 +200,7 @@ unsafe fn find<'a, T: Kept>(held: *const Held<T>) -> Result<(&'a Handle, u32), N
         look_up::<T>(held.addr())?;
     }
     // SAFETY: not null and, as far as it can be told, a handle (invariant 1). The value is not touched.
-    let handle = unsafe { &*(&raw const (*held).handle) };
+    let handle = unsafe { &(*held).handle };
     let state = handle.state.load(Ordering::Acquire);
     if state == PLAIN | T::KIND as u32 || state == HARDENED | T::KIND as u32 {
         Ok((handle, state))

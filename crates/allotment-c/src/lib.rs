@@ -19,8 +19,10 @@
 #![allow(non_camel_case_types, reason = "the names of the header")]
 #![allow(missing_docs, reason = "the header has them")]
 
+pub mod arena;
 pub mod budget;
 pub mod error;
+pub mod free_list;
 pub mod handle;
 mod known;
 mod layouts;

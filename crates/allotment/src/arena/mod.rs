@@ -19,6 +19,7 @@
 //! | `scope` | scopes, marks and positions |
 //! | `boxed`, `vec`, `string` | values that own what they hold |
 //! | `builder`, `retain` | options |
+//! | `frozen` | what C code relies on |
 
 #![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]
 
@@ -26,6 +27,7 @@ mod boxed;
 mod builder;
 mod bytes;
 mod chunks;
+mod frozen;
 mod raw;
 mod resize;
 mod retain;

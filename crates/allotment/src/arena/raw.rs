@@ -62,7 +62,8 @@ pub(crate) const MAX_MIN_ALIGN: usize = 16;
 /// The base while there is no chunk: the window is empty, so it is never touched.
 pub(super) const DANGLING: *mut u8 = ptr::without_provenance_mut(MAX_MIN_ALIGN);
 
-/// The state of an arena. Its first three words, and the record's first, are what the fast path uses.
+/// The state of an arena. Its first three words, and the record's first, are what the fast path uses, here and in C
+/// (`frozen.rs`).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RawArena {
@@ -95,6 +96,9 @@ static DEFAULTS: Settings = Settings::new();
 pub(super) const fn unlikely() {}
 
 impl RawArena {
+    /// Where the record's address is, for inline C code.
+    pub(super) const RECORD_AT: usize = core::mem::offset_of!(Self, record);
+
     /// An arena; with a hint above zero it takes its first chunk now.
     pub(crate) fn new(hint: usize, settings: Option<Box<Settings>>) -> Result<Self, AllocError> {
         let given = settings.as_deref().unwrap_or(&DEFAULTS);

@@ -173,6 +173,16 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         ArenaPosition(self.raw.position())
     }
 
+    /// [`position`](Self::position), and an open scope from there on, for C: until [`rewind`](Self::rewind) to it, objects
+    /// that were there before are neither freed nor changed in place.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn position_in_scope(&self) -> ArenaPosition {
+        let position = self.raw.position();
+        self.raw.open_scope(&position);
+        ArenaPosition(position)
+    }
+
     /// Frees everything allocated since `position` was taken.
     ///
     /// # Safety

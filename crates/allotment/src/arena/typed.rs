@@ -70,6 +70,7 @@ use crate::statistics::Statistics;
 ///     scope.spawn(|| arena.alloc(7));
 /// });
 /// ```
+#[repr(transparent)]
 pub struct Arena<const MIN_ALIGN: usize = 8> {
     pub(super) raw: RawArena,
 }

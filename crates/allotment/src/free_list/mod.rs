@@ -13,6 +13,7 @@ mod boxed;
 mod builder;
 mod chains;
 mod copy;
+mod frozen;
 mod raw;
 mod slabs;
 mod sweep;

@@ -62,7 +62,9 @@ pub(super) struct Link(pub(super) Cell<*mut Link>);
 /// assert_eq!(list.alloc(), first, "last freed, first used");
 /// ```
 #[derive(Debug)]
+#[repr(C)]
 pub struct RawFreeList {
+    // The first two are what the fast paths use, here and in C (`frozen.rs`).
     pub(super) head: Cell<*mut Link>,
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,

@@ -1,0 +1,14 @@
+//! What C code relies on: the layout that `allotment.h` repeats for its inline functions.
+//!
+//! A change of anything asserted here is another `ALLOT_ABI`.
+
+use core::mem::{offset_of, size_of};
+
+use super::raw::{Link, RawFreeList};
+
+const _: () = {
+    assert!(offset_of!(RawFreeList, head) == 0 && size_of::<*mut Link>() == 8);
+    assert!(offset_of!(RawFreeList, count) == 8 && size_of::<isize>() == 8);
+    // A free object begins with the address of the next one.
+    assert!(offset_of!(Link, 0) == 0 && size_of::<Link>() == 8);
+};
