@@ -1,0 +1,165 @@
+/* A stand-in for std::pmr::monotonic_buffer_resource: see allotment.hpp. */
+#ifndef ALLOTMENT_MONOTONIC_HPP
+#define ALLOTMENT_MONOTONIC_HPP
+
+#include "owners.hpp"
+
+#include <memory_resource>
+
+namespace allot {
+
+/* To be put in place of std::pmr::monotonic_buffer_resource. What is better:
+ *
+ * - release() goes back to the initial buffer, whatever the standard library's does.
+ * - Where no upstream resource is named, and the default one is the program's heap, further memory comes from an arena:
+ *   release() keeps the newest chunk, and what goes back stays warm for the next one of any thread.
+ *
+ * For one thread. Deallocating does nothing. */
+class monotonic_buffer_resource final : public std::pmr::memory_resource {
+public:
+    monotonic_buffer_resource() : monotonic_buffer_resource(nullptr, 0, std::pmr::get_default_resource(), usual_size, false) {}
+    explicit monotonic_buffer_resource(std::pmr::memory_resource *upstream)
+        : monotonic_buffer_resource(nullptr, 0, upstream, usual_size, true)
+    {
+    }
+    /* The first chunk that is taken has this size. */
+    explicit monotonic_buffer_resource(std::size_t initial_size)
+        : monotonic_buffer_resource(nullptr, 0, std::pmr::get_default_resource(), initial_size, false)
+    {
+    }
+    monotonic_buffer_resource(std::size_t initial_size, std::pmr::memory_resource *upstream)
+        : monotonic_buffer_resource(nullptr, 0, upstream, initial_size, true)
+    {
+    }
+    /* This buffer is used first. */
+    monotonic_buffer_resource(void *buffer, std::size_t buffer_size)
+        : monotonic_buffer_resource(buffer, buffer_size, std::pmr::get_default_resource(), 2 * buffer_size, false)
+    {
+    }
+    monotonic_buffer_resource(void *buffer, std::size_t buffer_size, std::pmr::memory_resource *upstream)
+        : monotonic_buffer_resource(buffer, buffer_size, upstream, 2 * buffer_size, true)
+    {
+    }
+    monotonic_buffer_resource(const monotonic_buffer_resource &) = delete;
+    monotonic_buffer_resource &operator=(const monotonic_buffer_resource &) = delete;
+    ~monotonic_buffer_resource() override { give_back(); }
+
+    /* Frees everything: the next object lies at the beginning of the initial buffer, if there is one. */
+    void release() noexcept
+    {
+        give_back();
+        if (arena_.get() != nullptr) {
+            arena_.reset();
+        }
+        next_size_ = first_size_;
+        position_ = buffer_;
+        end_ = buffer_ + buffer_size_;
+    }
+
+    /* Whom memory comes from, if it doesn't come from an arena. */
+    std::pmr::memory_resource *upstream_resource() const noexcept { return upstream_; }
+
+private:
+    /* Before each piece that came from upstream. */
+    struct alignas(std::max_align_t) piece {
+        piece *before;
+        std::size_t size;
+    };
+
+    static constexpr std::size_t usual_size = 1024;
+    static constexpr std::size_t least_size = 128;
+    static constexpr std::size_t most_growth = std::size_t{1} << 20;
+
+    monotonic_buffer_resource(void *buffer, std::size_t buffer_size, std::pmr::memory_resource *upstream,
+                              std::size_t first_size, bool named)
+        : position_(static_cast<char *>(buffer)), end_(position_ + buffer_size), buffer_(position_),
+          buffer_size_(buffer_size), first_size_(first_size < least_size ? least_size : first_size), next_size_(first_size_),
+          upstream_(upstream), has_arena_(!named && upstream->is_equal(*std::pmr::new_delete_resource()))
+    {
+    }
+
+    void *do_allocate(std::size_t size, std::size_t align) override
+    {
+        const std::size_t bytes = size == 0 ? 1 : size;
+        const std::size_t left = static_cast<std::size_t>(end_ - position_);
+        const std::size_t padding = padding_before(position_, align);
+        if (ALLOT_UNLIKELY(bytes > left || padding > left - bytes)) {
+            return allocate_slowly(bytes, align);
+        }
+        char *object = position_ + padding;
+        position_ = object + bytes;
+        return object;
+    }
+
+    void do_deallocate(void *, std::size_t, std::size_t) override {}
+
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return this == &other; }
+
+    static std::size_t padding_before(const char *position, std::size_t align)
+    {
+        return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(position)) & (align - 1);
+    }
+
+    [[gnu::cold, gnu::noinline]] void *allocate_slowly(std::size_t bytes, std::size_t align)
+    {
+        /* More than any memory has; and the sums below don't overflow. */
+        constexpr std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / 2;
+        if (bytes > most || align > most) {
+            detail::fail_length();
+        }
+        const std::size_t needed = bytes + (align > alignof(std::max_align_t) ? align : 0);
+        const std::size_t size = needed > next_size_ ? needed : next_size_;
+        char *first = has_arena_ ? from_arena(size) : from_upstream(size);
+        if (next_size_ < most_growth) {
+            next_size_ *= 2;
+        }
+        char *object = first + padding_before(first, align);
+        char *position = object + bytes;
+        char *end = first + size;
+        if (end - position > end_ - position_) {
+            /* Go on where more room is left. */
+            position_ = position;
+            end_ = end;
+        }
+        return object;
+    }
+
+    char *from_arena(std::size_t size)
+    {
+        if (arena_.get() == nullptr) {
+            arena_ = arena();
+        }
+        return static_cast<char *>(arena_.allocate(size, alignof(std::max_align_t)));
+    }
+
+    char *from_upstream(std::size_t size)
+    {
+        void *place = upstream_->allocate(sizeof(piece) + size, alignof(piece));
+        pieces_ = ::new (place) piece{pieces_, sizeof(piece) + size};
+        return static_cast<char *>(place) + sizeof(piece);
+    }
+
+    void give_back() noexcept
+    {
+        while (pieces_ != nullptr) {
+            piece *going = pieces_;
+            pieces_ = going->before;
+            upstream_->deallocate(going, going->size, alignof(piece));
+        }
+    }
+
+    char *position_;
+    char *end_;
+    char *buffer_;
+    std::size_t buffer_size_;
+    std::size_t first_size_;
+    std::size_t next_size_;
+    std::pmr::memory_resource *upstream_;
+    piece *pieces_ = nullptr;
+    arena arena_{static_cast<allot_arena *>(nullptr)};
+    bool has_arena_;
+};
+
+} // namespace allot
+
+#endif

@@ -1,0 +1,338 @@
+/* What an object keeps of the memory that it is in: see allotment.hpp.
+ *
+ * A ref is as small as a pointer, is copied freely, and says where to allocate and how to free. Whatever it stands for has to
+ * outlive the objects made through it, if not said otherwise. Resources, standard allocators and deleters are made of refs:
+ *
+ *   ref             allocates from                                  frees                   used by
+ *   arena_ref       an arena                                        the last object only    the arena's thread
+ *   reap_ref        a reap                                          to the reap             the reap's thread
+ *   local_pool_ref  a pool                                          to the pool             the pool's thread
+ *   pool_ref        a pool on its own thread, while it lives;       by address: to whoever  any thread
+ *                   elsewhere the program's malloc                  has it
+ *   current_ref     the pool that the calling thread is in          by address              any thread
+ *   slab_ref        the process's shared slab of the object's size  to that slab            any thread
+ */
+#ifndef ALLOTMENT_REFS_HPP
+#define ALLOTMENT_REFS_HPP
+
+#include "options.hpp"
+
+#include <atomic>
+#include <cstddef>
+
+namespace allot {
+
+class arena;
+class reap;
+class pool;
+
+namespace detail {
+
+/* Whether freeing this changes the arena: for most objects it doesn't, and needs no call. A hardened arena, whose limit is 0,
+ * wants to know of every free. */
+inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::size_t size)
+{
+#ifdef ALLOT_OUT_OF_LINE
+    (void)arena;
+    (void)object;
+    (void)size;
+    return true;
+#else
+    if (ALLOT_UNLIKELY(arena->allot_limit == 0 || size >= 65536)) {
+        return true;
+    }
+    const std::uint64_t word = __atomic_load_n(arena->allot_word, __ATOMIC_RELAXED);
+    const char *end = static_cast<const char *>(object) + ((size + 7) & ~std::size_t{7});
+    return end == arena->allot_base + (word >> 40);
+#endif
+}
+
+} // namespace detail
+
+class arena_ref {
+public:
+    explicit arena_ref(allot_arena *arena) noexcept : arena_(arena) {}
+    arena_ref(const arena &arena) noexcept;
+
+    void *try_allocate(std::size_t size, std::size_t align) const noexcept
+    {
+        return allot_arena_try_alloc_aligned(arena_, size, align);
+    }
+    void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
+    /* The last object gives its bytes back; any other one stays as it is until the arena is reset. */
+    void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
+    {
+        if (ALLOT_UNLIKELY(detail::arena_heeds_free(arena_, object, size))) {
+            allot_arena_free(arena_, object, size, align);
+        }
+    }
+    allot_arena *get() const noexcept { return arena_; }
+    friend bool operator==(arena_ref one, arena_ref other) noexcept { return one.arena_ == other.arena_; }
+
+    using freer = arena_ref;
+
+private:
+    allot_arena *arena_;
+};
+
+class reap_ref {
+public:
+    explicit reap_ref(allot_reap *reap) noexcept : reap_(reap) {}
+    reap_ref(const reap &reap) noexcept;
+
+    void *try_allocate(std::size_t size, std::size_t align) const noexcept
+    {
+        return allot_reap_try_alloc(reap_, size, align);
+    }
+    void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
+    void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
+    {
+        allot_reap_free(reap_, block, size, align);
+    }
+    allot_reap *get() const noexcept { return reap_; }
+    friend bool operator==(reap_ref one, reap_ref other) noexcept { return one.reap_ == other.reap_; }
+
+    using freer = reap_ref;
+
+private:
+    allot_reap *reap_;
+};
+
+class local_pool_ref {
+public:
+    explicit local_pool_ref(allot_pool *pool) noexcept : pool_(pool) {}
+    local_pool_ref(const pool &pool) noexcept;
+
+    void *try_allocate(std::size_t size, std::size_t align) const noexcept
+    {
+        return allot_pool_try_alloc(pool_, size, align);
+    }
+    void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
+    void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
+    {
+        allot_pool_free(pool_, block, size, align);
+    }
+    allot_pool *get() const noexcept { return pool_; }
+    friend bool operator==(local_pool_ref one, local_pool_ref other) noexcept { return one.pool_ == other.pool_; }
+
+    using freer = local_pool_ref;
+
+private:
+    allot_pool *pool_;
+};
+
+/* Frees blocks of pools and of malloc that were taken through a pool_ref or current_ref, by their address. */
+struct free_anywhere {
+    void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
+    {
+        allot_free_sized(block, size, align);
+    }
+};
+
+/* May outlive its pool. Two of them compare equal if they allocate from the same pool; either frees what the other allocated. */
+class pool_ref {
+public:
+    /* The pool that the calling thread is in, or the program's malloc. */
+    pool_ref() noexcept : ref_(allot_current()) {}
+    explicit pool_ref(allot_pool_ref ref) noexcept : ref_(ref) {}
+    pool_ref(const pool &pool) noexcept;
+
+    void *try_allocate(std::size_t size, std::size_t align) const noexcept
+    {
+        return allot_ref_try_alloc(ref_, size, align);
+    }
+    void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
+    void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
+    {
+        allot_free_sized(block, size, align);
+    }
+    /* Whether allocating takes from a pool: on its thread, while it lives. */
+    bool is_usable() const noexcept { return allot_ref_is_usable(ref_); }
+    allot_pool_ref get() const noexcept { return ref_; }
+    friend bool operator==(pool_ref one, pool_ref other) noexcept { return one.ref_ == other.ref_; }
+    friend bool operator!=(pool_ref one, pool_ref other) noexcept { return one.ref_ != other.ref_; }
+
+    using freer = free_anywhere;
+
+private:
+    allot_pool_ref ref_;
+};
+
+inline pool_ref current() noexcept
+{
+    return pool_ref(allot_current());
+}
+
+/* The program's malloc. */
+inline pool_ref global() noexcept
+{
+    return pool_ref(allot_global());
+}
+
+class current_ref {
+public:
+    void *try_allocate(std::size_t size, std::size_t align) const noexcept
+    {
+        return allot_ref_try_alloc(allot_current(), size, align);
+    }
+    void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
+    void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
+    {
+        allot_free_sized(block, size, align);
+    }
+    friend bool operator==(current_ref, current_ref) noexcept { return true; }
+
+    using freer = free_anywhere;
+};
+
+/* Finds the slab when asked, which costs a lock: good where size and alignment are known when the program is compiled, as in
+ * slab_allocator. For others there is slab_resource. */
+class slab_ref {
+public:
+    template <std::size_t Size, std::size_t Align>
+    static void *try_allocate() noexcept
+    {
+        allot_slab *slab = of<Size, Align>().load(std::memory_order_acquire);
+        if (ALLOT_UNLIKELY(slab == nullptr)) {
+            slab = find<Size, Align>();
+        }
+        return slab != nullptr ? allot_slab_try_alloc(slab) : nullptr;
+    }
+
+    template <std::size_t Size, std::size_t Align>
+    static void deallocate(void *slot) noexcept
+    {
+        allot_slab_free(of<Size, Align>().load(std::memory_order_relaxed), slot);
+    }
+
+private:
+    /* Lasts as long as the process, so that static objects may use it in their destructors. */
+    template <std::size_t Size, std::size_t Align>
+    static std::atomic<allot_slab *> &of() noexcept
+    {
+        static std::atomic<allot_slab *> slab{nullptr};
+        return slab;
+    }
+
+    template <std::size_t Size, std::size_t Align>
+    [[gnu::cold, gnu::noinline]] static allot_slab *find() noexcept
+    {
+        allot_slab *slab = allot_slab_try_by_size(Size, Align);
+        allot_slab *before = nullptr;
+        if (slab != nullptr && !of<Size, Align>().compare_exchange_strong(before, slab, std::memory_order_acq_rel)) {
+            /* Another thread was faster. */
+            allot_slab_destroy(slab);
+            return before;
+        }
+        return slab;
+    }
+};
+
+/* Frees a slot of whatever slab. */
+struct free_slot {
+    void deallocate(void *slot, std::size_t, std::size_t) const noexcept { allot_slab_free_anywhere(slot); }
+};
+
+class free_list_freer {
+public:
+    explicit free_list_freer(allot_free_list *list) noexcept : list_(list) {}
+    void deallocate(void *object, std::size_t, std::size_t) const noexcept { allot_free_list_free(list_, object); }
+
+private:
+    allot_free_list *list_;
+};
+
+/* A unique_ptr's deleter: destroys the object and gives its memory back by Freer. Takes up no room where Freer has none.
+ * Needs the object's own type: a unique_ptr to a base class can't know the size (use the mix-in `pooled` for these). */
+template <class T, class Freer>
+class deleter : private Freer {
+public:
+    static_assert(!std::is_array<T>::value, "make a std::vector with an allocator of the same name instead");
+    template <class F = Freer, class = std::enable_if_t<std::is_default_constructible<F>::value>>
+    deleter() noexcept
+    {
+    }
+    explicit deleter(const Freer &freer) noexcept : Freer(freer) {}
+    void operator()(T *object) const noexcept
+    {
+        object->~T();
+        Freer::deallocate(const_cast<std::remove_cv_t<T> *>(object), sizeof(T), alignof(T));
+    }
+};
+
+/* For memory of allot_malloc() and its kin. */
+struct free_deleter {
+    void operator()(void *block) const noexcept { allot_free(block); }
+};
+
+template <class T>
+using arena_ptr = std::unique_ptr<T, deleter<T, arena_ref>>;
+template <class T>
+using reap_ptr = std::unique_ptr<T, deleter<T, reap_ref>>;
+template <class T>
+using local_pool_ptr = std::unique_ptr<T, deleter<T, local_pool_ref>>;
+/* May be destroyed by any thread, and after its pool; as large as a pointer. */
+template <class T>
+using pool_ptr = std::unique_ptr<T, deleter<T, free_anywhere>>;
+/* May be destroyed by any thread, and after its slab; as large as a pointer. */
+template <class T>
+using slab_ptr = std::unique_ptr<T, deleter<T, free_slot>>;
+template <class T>
+using free_list_ptr = std::unique_ptr<T, deleter<T, free_list_freer>>;
+
+namespace detail {
+
+/* Constructs in fresh memory, which is given back if the constructor throws. */
+template <class T, class Freer, class... Arguments>
+T *construct(void *place, const Freer &freer, Arguments &&...arguments)
+{
+    if constexpr (std::is_nothrow_constructible<T, Arguments &&...>::value) {
+        (void)freer;
+        return ::new (place) T(std::forward<Arguments>(arguments)...);
+    } else {
+        struct guard {
+            void *place;
+            const Freer &freer;
+            ~guard()
+            {
+                if (place != nullptr) {
+                    freer.deallocate(place, sizeof(T), alignof(T));
+                }
+            }
+        } held{place, freer};
+        T *object = ::new (place) T(std::forward<Arguments>(arguments)...);
+        held.place = nullptr;
+        return object;
+    }
+}
+
+} // namespace detail
+
+/* std::make_unique in the memory of a ref. */
+template <class T, class Ref, class... Arguments>
+std::unique_ptr<T, deleter<T, typename Ref::freer>> make_unique_in(const Ref &ref, Arguments &&...arguments)
+{
+    using freer = typename Ref::freer;
+    const freer end = [&ref] {
+        if constexpr (std::is_same<freer, Ref>::value) {
+            return ref;
+        } else {
+            (void)ref;
+            return freer();
+        }
+    }();
+    void *place = ref.allocate(sizeof(T), alignof(T));
+    T *object = detail::construct<T>(place, end, std::forward<Arguments>(arguments)...);
+    return std::unique_ptr<T, deleter<T, freer>>(object, deleter<T, freer>(end));
+}
+
+/* std::make_unique in the pool that the calling thread is in, or by the program's malloc. */
+template <class T, class... Arguments>
+pool_ptr<T> make_pooled(Arguments &&...arguments)
+{
+    return make_unique_in<T>(current_ref(), std::forward<Arguments>(arguments)...);
+}
+
+} // namespace allot
+
+#endif
