@@ -76,27 +76,44 @@ typedef struct allot_error {
     char message[256];            /* all of it as one line: cause and remedy */
 } allot_error;
 
-/* The calling thread's last error; never NULL; valid until its next failing call. Successful calls leave it as it is. */
+/* The calling thread's last error, ALLOT_NO_ERROR at first; never NULL; valid until the thread's next failing call, and
+ * no longer than the thread. Successful calls leave it as it is. */
 const allot_error *allot_last_error(void);
 void allot_clear_error(void);
 
 /* What the calls without try_ do when they can't do their work. If it returns, the process is aborted. It must not jump
- * or throw out of the call. NULL sets the default again. Returns the one that was set before. */
+ * or throw out of the call. NULL sets the default again: one line on standard error and an abort. Returns the one that was
+ * set before, NULL for the default. Of the whole process; any thread may call it. */
 typedef void allot_failure_handler(const allot_error *error);
 allot_failure_handler *allot_set_failure_handler(allot_failure_handler *handler);
 
-/* Makes every allocator that is created from now on hardened, and has handles looked up before they are followed.
- * Also ALLOTMENT_HARDENED=1 in the environment. */
+/* The hardened mode, of one allocator (allot_options) or, by this call or ALLOTMENT_HARDENED=1 in the environment, of every
+ * one that is created from now on. It is for tests and for services that would rather stop than go on wrongly: no call is
+ * inline, objects take some bytes more.
+ *
+ * - Double frees, foreign pointers, wrong sizes, overruns and writes after free are caught, named on standard error and
+ *   stopped by an abort.
+ * - Use by a thread that is not the owner (ALLOT_WRONG_THREAD), of a destroyed allocator (ALLOT_BAD_HANDLE), destroying one
+ *   that is in use (ALLOT_IN_USE): errors like any other, so a call without try_ ends in the failure handler. The handles
+ *   of the 4096 allocators that were destroyed last are known.
+ * - Where every allocator is hardened, pointers that lead to none, or to one of another kind, are reported and not followed
+ *   (ALLOT_BAD_HANDLE). Those that were created before can't be known: call it first. The inline functions follow what
+ *   they get; define ALLOT_OUT_OF_LINE if that may be anything. */
 void allot_set_hardened(bool hardened);
 
 /* ---- sources and budgets ------------------------------------------------------------------------------------------ */
 
-/* Where an allocator gets its memory from, in pieces of a page and more. Counted: an allocator keeps its source. */
+/* Where an allocator gets its memory from, in pieces of a page and more, never for single objects. Counted: an allocator
+ * keeps its source, so destroying one only gives up the caller's reference. Any thread may use one. */
 typedef struct allot_source allot_source;
 
-/* A user's own. acquire returns NULL when it has no such block. Called from any thread. */
+/* A user's own.
+ *
+ * acquire returns a block of `size` bytes at `align`, a power of two, which is nobody else's until it is released with the
+ * same size and alignment; NULL if it has none (ALLOT_SOURCE_REFUSED). Both are called from whichever threads use the
+ * allocators on it, and use no allocator that is on it; they don't throw and don't jump out. */
 typedef struct allot_source_calls {
-    const char *name;
+    const char *name; /* a word for reports, copied; NULL: "callbacks" */
     void *(*acquire)(void *context, size_t size, size_t align);
     void (*release)(void *context, void *block, size_t size, size_t align);
     void (*end)(void *context); /* when nothing uses the source any more; may be NULL */
@@ -104,21 +121,32 @@ typedef struct allot_source_calls {
     bool not_inherited;         /* a child made by fork does not have the memory */
 } allot_source_calls;
 
+/* Inline, below: allot_source_create, allot_source_try_create (calls, context). */
 allot_source *allot_source_create_abi(uint32_t abi, const allot_source_calls *calls, void *context);
 allot_source *allot_source_try_create_abi(uint32_t abi, const allot_source_calls *calls, void *context);
-allot_source *allot_source_mmap(void);       /* the default: anonymous mappings, huge pages from 2 MiB on */
+/* Anonymous mappings, the only ones that the process-wide recycler keeps warm. The default: ordinary pages, and huge ones for
+ * what an allocator takes beyond its first 2 MiB. Then ordinary pages alone, and huge ones (advice) from the first. */
+allot_source *allot_source_mmap(void);
 allot_source *allot_source_small_pages(void);
 allot_source *allot_source_huge_pages(void);
+/* The program's malloc. */
 allot_source *allot_source_malloc(void);
-allot_source *allot_source_file_in(const char *directory); /* a file that is unlinked at once */
+/* A file, whose blocks are reserved before they are handed out, so that a full disk is an error and no signal. One that is
+ * unlinked at once, in a directory; a new one that keeps its name (ALLOT_SYSTEM with EEXIST if there is one), for another
+ * process to read. */
+allot_source *allot_source_file_in(const char *directory);
 allot_source *allot_source_try_file_in(const char *directory);
-allot_source *allot_source_file(const char *path); /* a new file that keeps its name */
+allot_source *allot_source_file(const char *path);
 allot_source *allot_source_try_file(const char *path);
+/* Where in the file the byte at this address is. False if it is in none of its chunks, or the source is no file; `offset` may
+ * be NULL. */
 bool allot_source_file_offset(const allot_source *source, const void *address, uint64_t *offset);
 /* Gives up this reference. Memory that allocators have of it stays. */
 void allot_source_destroy(allot_source *source);
 
-/* A hard limit of the bytes that allocators hold; budgets nest. Counted, as sources. */
+/* A hard limit of the bytes that allocators hold, exact and shared by threads; never passed, not for a moment. Budgets nest: what
+ * is charged to a child is charged to its parent too. Memory that the recycler keeps warm belongs to none. Counted, as
+ * sources. */
 typedef struct allot_budget allot_budget;
 allot_budget *allot_budget_create(size_t cap);
 allot_budget *allot_budget_try_create(size_t cap);
@@ -126,6 +154,7 @@ allot_budget *allot_budget_child(allot_budget *parent, size_t cap);
 allot_budget *allot_budget_try_child(allot_budget *parent, size_t cap);
 size_t allot_budget_cap(const allot_budget *budget);
 size_t allot_budget_used(const allot_budget *budget);
+/* Gives up this reference: allocators and children keep the budget. */
 void allot_budget_destroy(allot_budget *budget);
 
 /* ---- options ------------------------------------------------------------------------------------------------------ */
@@ -181,17 +210,18 @@ typedef struct allot_options {
 
 /* ---- statistics and report ---------------------------------------------------------------------------------------- */
 
+/* What an allocator holds at this moment, in bytes and counts. */
 typedef struct allot_statistics {
-    uint64_t live_objects;
-    uint64_t live_bytes;
-    uint64_t held_bytes;
-    uint64_t peak_held_bytes;
-    uint64_t wasted_bytes;
-    uint64_t free_bytes;
-    uint64_t structure_bytes;
-    uint64_t chunks;
-    uint64_t recycled_chunks;
-    uint64_t source_calls;
+    uint64_t live_objects;    /* allocated and not freed */
+    uint64_t live_bytes;      /* their bytes as they were asked for, without padding */
+    uint64_t held_bytes;      /* taken from the source and not given back: what a budget is charged */
+    uint64_t peak_held_bytes; /* the most that this ever was */
+    uint64_t wasted_bytes;    /* that no object can have: padding, ends of chunks that were left */
+    uint64_t free_bytes;      /* of slots that hold no object; 0 for an arena */
+    uint64_t structure_bytes; /* of the allocator's own, beside its chunks */
+    uint64_t chunks;          /* held; of a slab its pages */
+    uint64_t recycled_chunks; /* that came warm from the recycler, since it was made */
+    uint64_t source_calls;    /* to the system or the source on its account, since it was made */
 } allot_statistics;
 
 /* Every named living allocator, as text or one JSON object. As snprintf: writes at most `size` bytes with a NUL behind
@@ -203,7 +233,8 @@ size_t allot_report_json(char *buffer, size_t size);
  * can't be told by address. Either pointer may be NULL; `name` has room for ALLOT_MAX_NAME + 1 bytes. */
 bool allot_owner_of(const void *address, const char **kind, char *name, allot_statistics *statistics);
 
-/* The process-wide cache of warm chunks. */
+/* The process-wide cache of warm chunks: what it keeps, the most that it may (1 GiB at first), how long, and giving all of it
+ * back to the system. Any thread may call them. */
 size_t allot_recycler_cached_bytes(void);
 size_t allot_recycler_limit(void);
 void allot_recycler_set_limit(size_t bytes);
@@ -212,69 +243,103 @@ size_t allot_recycler_trim(void); /* the chunks given back */
 
 /* ---- arena -------------------------------------------------------------------------------------------------------- */
 
-/* Many objects of one thread that die together. */
+/* Many objects of one thread that die together: a position that moves up through chunks.
+ *
+ * Costs some instructions an object, inline, and a chunk every so often: 4 KiB at first, doubling up to 1 MiB, then of
+ * 2 MiB. Chunks come warm from the process-wide recycler and go back there. One thread at a time uses an arena; it may
+ * be another one later (allot_arena_adopt). */
 typedef struct allot_arena allot_arena;
 
-/* A place in an arena to go back to. */
+/* A place in an arena to go back to. A value: copied, kept anywhere, given up without a call. */
 typedef struct allot_arena_position {
     uint64_t opaque[20];
 } allot_arena_position;
 
+/* Options: name, budget, source, release, hardened, hint, retain. Takes no memory for objects yet, unless there is a hint.
+ * Inline, below: allot_arena_create, allot_arena_try_create (options). */
 allot_arena *allot_arena_create_abi(uint32_t abi, const allot_options *options);
 allot_arena *allot_arena_try_create_abi(uint32_t abi, const allot_options *options);
-void allot_arena_destroy(allot_arena *arena); /* frees everything */
+/* Frees everything: a step for each chunk, none for an object. */
+void allot_arena_destroy(allot_arena *arena);
 
+/* Inline, below, uninitialised memory:
+ * allot_arena_alloc, allot_arena_try_alloc (arena, size): aligned to 16;
+ * allot_arena_alloc_aligned, allot_arena_try_alloc_aligned (arena, size, align): to any power of two; objects of an
+ * alignment of 8 or less lie closest;
+ * ALLOT_ARENA_NEW, ALLOT_ARENA_TRY_NEW (arena, type), ALLOT_ARENA_ARRAY, ALLOT_ARENA_TRY_ARRAY (arena, type, count). */
 void *allot_arena_alloc_slowly(allot_arena *arena, size_t size, size_t align);
 void *allot_arena_try_alloc_slowly(allot_arena *arena, size_t size, size_t align);
+
+/* `count` times `size` bytes of zeros, aligned to 16. */
 void *allot_arena_calloc(allot_arena *arena, size_t count, size_t size);
 void *allot_arena_try_calloc(allot_arena *arena, size_t count, size_t size);
+/* A copy of `size` bytes, aligned to 16. */
 void *allot_arena_memdup(allot_arena *arena, const void *bytes, size_t size);
 void *allot_arena_try_memdup(allot_arena *arena, const void *bytes, size_t size);
+/* A copy of a text with its NUL; of at most `most` bytes of it, and a NUL. Not aligned. */
 char *allot_arena_strdup(allot_arena *arena, const char *text);
 char *allot_arena_try_strdup(allot_arena *arena, const char *text);
 char *allot_arena_strndup(allot_arena *arena, const char *text, size_t most);
 char *allot_arena_try_strndup(allot_arena *arena, const char *text, size_t most);
-/* Another size for an object; in place where it is the last one. `align` as it was allocated. */
+
+/* Another size for an object: in place where it is the last one and its chunk has room, or where it shrinks; else it moves, and
+ * the old one is freed. `old_size` and `align` are those that it has. An object that is NULL is allocated. If it fails, the
+ * object is as it was. */
 void *allot_arena_resize(allot_arena *arena, void *object, size_t old_size, size_t new_size, size_t align);
 void *allot_arena_try_resize(allot_arena *arena, void *object, size_t old_size, size_t new_size, size_t align);
-/* The last object gives its bytes back, an earlier one only counts as gone. */
+/* The last object gives its bytes back, an earlier one only counts as gone. Size and alignment are those that it has. */
 void allot_arena_free(allot_arena *arena, void *object, size_t size, size_t align);
-void allot_arena_reset(allot_arena *arena); /* frees everything, keeps what `retain` says */
-allot_arena_position allot_arena_mark(allot_arena *arena);
-/* Frees everything allocated since the mark. No reset and no rewind to an older mark in between. */
-void allot_arena_rewind(allot_arena *arena, const allot_arena_position *position);
-/* The calling thread's from now on: for the hardened mode, which notices use by another thread. */
-void allot_arena_adopt(allot_arena *arena);
-allot_statistics allot_arena_statistics(const allot_arena *arena);
+/* Frees everything, and keeps the chunks that `retain` says. */
+void allot_arena_reset(allot_arena *arena);
 
-/* Inline, below: allot_arena_create, allot_arena_try_create (options);
- * allot_arena_alloc, allot_arena_try_alloc (arena, size): aligned to 16;
- * allot_arena_alloc_aligned, allot_arena_try_alloc_aligned (arena, size, align);
- * ALLOT_ARENA_NEW(arena, type): memory for one; ALLOT_ARENA_ARRAY(arena, type, count). */
+/* Marks where the arena stands, and frees everything that was allocated since. Marks nest. A mark is over when there was a
+ * reset, or a rewind to an older one, which is reported as ALLOT_BAD_HANDLE (after a rewind: by a hardened arena); else
+ * it may be rewound to again. Until the rewind, freeing an object from before the mark does nothing, and one that grows moves:
+ * so it is gone with the rewind. Between one rewind to a mark and the next to the same, don't resize older objects. */
+allot_arena_position allot_arena_mark(allot_arena *arena);
+void allot_arena_rewind(allot_arena *arena, const allot_arena_position *position);
+
+/* Makes the calling thread its owner: a hardened arena refuses any other. The one that owned it must be done with it. */
+void allot_arena_adopt(allot_arena *arena);
+/* Exact; of the thread that uses it. */
+allot_statistics allot_arena_statistics(const allot_arena *arena);
 
 /* ---- free list ---------------------------------------------------------------------------------------------------- */
 
-/* Objects of one size for one thread. */
+/* Objects of one size for one thread, handed out last freed first.
+ *
+ * They lie in slabs, chunks that double up to 1 MiB and are of 2 MiB from there on; a slab all of whose objects were freed
+ * goes back, as `release` says. A free object holds the address of the next: the first 8 bytes of an object don't
+ * outlive its free. Costs some instructions an object, inline, for both ways. */
 typedef struct allot_free_list allot_free_list;
 
+/* Objects of `size` bytes, 8 at least, aligned to `align`. Options: name, budget, source, release, hardened, report_live,
+ * objects_per_slab. Takes no memory for objects yet.
+ * Inline, below: allot_free_list_create, allot_free_list_try_create (size, align, options). */
 allot_free_list *allot_free_list_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
 allot_free_list *allot_free_list_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
-void allot_free_list_destroy(allot_free_list *list); /* frees everything */
+/* Frees everything, whatever lives. */
+void allot_free_list_destroy(allot_free_list *list);
 
+/* Inline, below: allot_free_list_alloc, allot_free_list_try_alloc (list): an object, uninitialised;
+ * allot_free_list_free (list, object): an object of this list. */
 void *allot_free_list_alloc_slowly(allot_free_list *list);
 void *allot_free_list_try_alloc_slowly(allot_free_list *list);
 void allot_free_list_free_slowly(allot_free_list *list, void *object);
-/* So many objects behind each other, allot_free_list_stride() bytes apart, each of them freed by itself. */
+
+/* So many objects behind each other, allot_free_list_stride() bytes apart, each of them freed by itself. For none: an address
+ * that must not be used, and is not freed. */
 void *allot_free_list_alloc_run(allot_free_list *list, size_t objects);
 void *allot_free_list_try_alloc_run(allot_free_list *list, size_t objects);
+/* The size with its padding. */
 size_t allot_free_list_stride(const allot_free_list *list);
+/* The objects that were allocated and not freed. */
 size_t allot_free_list_live(const allot_free_list *list);
-size_t allot_free_list_trim(allot_free_list *list); /* the bytes given back */
+/* Gives the empty slabs back, whatever `release` keeps. Costs a look at each free object. Returns the bytes given back. */
+size_t allot_free_list_trim(allot_free_list *list);
+/* As allot_arena_adopt. */
 void allot_free_list_adopt(allot_free_list *list);
 allot_statistics allot_free_list_statistics(const allot_free_list *list);
-
-/* Inline, below: allot_free_list_create, allot_free_list_try_create (size, align, options);
- * allot_free_list_alloc, allot_free_list_try_alloc (list); allot_free_list_free (list, object). */
 
 /* ---- slab --------------------------------------------------------------------------------------------------------- */
 
@@ -598,6 +663,27 @@ static inline void *allot_arena_try_alloc(allot_arena *arena, size_t size)
 {
     return allot_arena_try_alloc_aligned(arena, size, 16);
 }
+
+/* The bytes of an array; more than there can be if their number overflows, so that the allocation fails. */
+static inline size_t allot_array_bytes(size_t count, size_t size)
+{
+    size_t bytes;
+    return ALLOT_UNLIKELY(__builtin_mul_overflow(count, size, &bytes)) ? SIZE_MAX : bytes;
+}
+
+#ifdef __cplusplus
+#define ALLOT_ALIGNOF(type) alignof(type)
+#else
+#define ALLOT_ALIGNOF(type) _Alignof(type)
+#endif
+
+#define ALLOT_ARENA_NEW(arena, type) ((type *)allot_arena_alloc_aligned((arena), sizeof(type), ALLOT_ALIGNOF(type)))
+#define ALLOT_ARENA_TRY_NEW(arena, type) \
+    ((type *)allot_arena_try_alloc_aligned((arena), sizeof(type), ALLOT_ALIGNOF(type)))
+#define ALLOT_ARENA_ARRAY(arena, type, count) \
+    ((type *)allot_arena_alloc_aligned((arena), allot_array_bytes((count), sizeof(type)), ALLOT_ALIGNOF(type)))
+#define ALLOT_ARENA_TRY_ARRAY(arena, type, count) \
+    ((type *)allot_arena_try_alloc_aligned((arena), allot_array_bytes((count), sizeof(type)), ALLOT_ALIGNOF(type)))
 
 /* A free object begins with the address of the next one, whatever it held before. */
 typedef void *allot_link __attribute__((may_alias));
