@@ -218,10 +218,28 @@ pub(crate) fn note<'a>(kind: Kind, name: Option<&str>, problem: impl Into<Proble
     Noted(())
 }
 
-/// Whether the thread's last error is there; what a sealed initialiser that gave up left.
 pub(crate) fn clear() {
+    let _ = set_aside();
+}
+
+/// Clears the thread's last error, which a caller's callback may write; [`left`] tells then whether it did.
+pub(crate) fn set_aside() -> allot_error {
     // SAFETY: as in `note`.
-    LAST.with(|last| unsafe { *last.0.get() = NO_ERROR });
+    LAST.with(|last| unsafe { last.0.get().replace(NO_ERROR) })
+}
+
+/// The error is again what it was, unless there is a new one.
+pub(crate) fn put_back(before: allot_error) {
+    if left().is_none() {
+        // SAFETY: as in `note`.
+        LAST.with(|last| unsafe { *last.0.get() = before });
+    }
+}
+
+/// The error that was written since the last [`set_aside`].
+pub(crate) fn left() -> Option<Noted> {
+    // SAFETY: as in `note`.
+    LAST.with(|last| unsafe { (*last.0.get()).kind != 0 }).then_some(Noted(()))
 }
 
 /// `allot_failure_handler`.

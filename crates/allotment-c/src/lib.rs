@@ -20,6 +20,7 @@
 #![allow(missing_docs, reason = "the header has them")]
 
 pub mod arena;
+mod blocks;
 pub mod budget;
 pub mod error;
 pub mod free_list;
@@ -27,6 +28,10 @@ pub mod handle;
 mod known;
 mod layouts;
 pub mod options;
+mod pool;
+mod pool_ref;
+mod reap;
+mod sealed;
 mod slab;
 mod slab_handle;
 pub mod source;

@@ -209,12 +209,15 @@ unsafe extern "C" fn free_slowly(slab: *const Held<Slab>, slot: *mut c_void) {
     unsafe { or_stop(handle::get(slab)).raw.free(slot.cast()) }
 }
 
-/// The slot's page is asked about, and the address only if it is a slab's.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn stop_at_foreign(slot: *mut c_void) {
-    let text = format!("foreign pointer, no slab's slot: {slot:p}");
-    note(Kind::Slab, None, Problem::Bad(&text)).stop()
+unsafe extern "C" fn free_anywhere_slowly(slot: *mut c_void) {
+    let Some(live) = NonNull::new(slot) else { return };
+    // SAFETY: passed on to the caller.
+    if !unsafe { RawSlab::free_if_slot(live.cast()) } {
+        let text = format!("foreign pointer, no slab's slot: {slot:p}");
+        note(Kind::Slab, None, Problem::Bad(&text)).stop()
+    }
 }
 
 unsafe fn alloc_for(slab: *const Held<Slab>, lifetime: c_int) -> Result<NonNull<c_void>, Noted> {
@@ -341,11 +344,7 @@ pub unsafe extern "C" fn allot_slab_free(slab: SlabPointer, slot: *mut c_void) {
 pub unsafe extern "C" fn allot_slab_free_anywhere(slot: *mut c_void) {
     if let Some(live) = NonNull::new(slot) {
         // SAFETY: as above.
-        unsafe {
-            if !RawSlab::free_if_slot(live.cast()) {
-                stop_at_foreign(slot);
-            }
-        }
+        unsafe { RawSlab::free_at_hand_or(live.cast(), || free_anywhere_slowly(slot)) };
     }
 }
 

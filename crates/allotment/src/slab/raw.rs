@@ -211,21 +211,33 @@ impl RawSlab {
         }
     }
 
-    /// Frees a slot of whichever slab, by its address alone. Whether it was one of a slab's: for any other address nothing
+    /// Frees a slot of whichever slab by its address alone, if this thread has used the slab: else the other way is taken. For
+    /// the C interface.
+    ///
+    /// # Safety
+    /// As for [`free_if_slot`](Self::free_if_slot).
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn free_at_hand_or(slot: NonNull<u8>, otherwise: impl FnOnce()) {
+        // What has no tag is no slab's, and nobody has a front for the number 0.
+        // SAFETY: a front of this thread's, used before the table changes; passed on to the caller.
+        unsafe {
+            match threads::found(number_in(segments::tag_of(slot.addr().get()))) {
+                Some(front) if Front::push_known(front, slot) => {}
+                _ => otherwise(),
+            }
+        }
+    }
+
+    /// Frees a slot of whichever slab by its address alone. Whether it was one of a slab's: for any other address nothing
     /// happens. For the C interface.
     ///
     /// # Safety
     /// If the address lies in a slab's memory: the slot came from a slab, was not freed since, and is not used any more.
     #[doc(hidden)]
-    #[inline(always)]
     pub unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
-        // SAFETY: a front of this thread's, used before the table changes; passed on to the caller.
-        unsafe {
-            match threads::found(number_in(segments::tag_of(slot.addr().get()))) {
-                Some(front) if Front::push_known(front, slot) => true,
-                _ => free_if_slot_slowly(slot),
-            }
-        }
+        // SAFETY: passed on to the caller.
+        unsafe { free_if_slot(slot) }
     }
 
     /// Not inlined, and the last call of `free`, so that this needs no stack.
@@ -509,12 +521,12 @@ pub(super) unsafe fn free_anywhere(slot: NonNull<u8>) {
 #[inline(never)]
 unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
     // SAFETY: as in `free_anywhere`.
-    let freed = unsafe { free_if_slot_slowly(slot) };
+    let freed = unsafe { free_if_slot(slot) };
     assert!(freed, "a slab's box is a slot or a block of pass-through mode");
 }
 
 #[inline(never)]
-unsafe fn free_if_slot_slowly(slot: NonNull<u8>) -> bool {
+unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
     // SAFETY: where the address has a tag, the slot keeps its page, and that is a reference to the core; once it is freed
     // the page may go, so where no front is a reference, one is taken before. The rest is passed on to the caller.
     unsafe {

@@ -1,0 +1,194 @@
+//! `allot_pool_ref`: what an object knows of its pool.
+//!
+//! # Invariant
+//!
+//! The number that a C caller passes is a reference that it got here, unless the caller is wrong; where handles are looked up,
+//! it is asked whether it leads to a pool before it is followed.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use allotment::{AllocError, PoolRef, current};
+
+use crate::blocks;
+use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
+use crate::handle::Kind;
+use crate::known;
+use crate::layouts::{DEFAULT_ALIGN, layout_of};
+
+/// The reference that a number is.
+///
+/// # Safety
+/// The invariant.
+#[inline(always)]
+unsafe fn of(bits: u64) -> Result<PoolRef, Noted> {
+    if !known::none_looked_up() {
+        look_up(bits)?;
+    }
+    // SAFETY: passed on to the caller.
+    Ok(unsafe { PoolRef::from_bits(bits) })
+}
+
+#[cold]
+fn look_up(bits: u64) -> Result<(), Noted> {
+    if known::all_hardened() && !PoolRef::is_one(bits) {
+        let text =
+            "this reference leads to no pool; allot_pool_reference() and allot_current() make some";
+        return Err(note(Kind::Pool, None, Problem::Bad(text)));
+    }
+    Ok(())
+}
+
+fn failed(pool: PoolRef, error: AllocError) -> Noted {
+    let kind = if pool == PoolRef::GLOBAL { Kind::Memory } else { Kind::Pool };
+    note(kind, None, error)
+}
+
+unsafe fn alloc(bits: u64, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
+    // SAFETY: passed on to the caller.
+    let pool = unsafe { of(bits) }?;
+    let block = layout_of(size, align).and_then(|layout| pool.try_alloc_layout(layout));
+    block.map(NonNull::cast).map_err(|error| failed(pool, error))
+}
+
+unsafe fn malloc(bits: u64, size: usize) -> Result<NonNull<c_void>, Noted> {
+    // SAFETY: passed on to the caller.
+    blocks::alloc(unsafe { of(bits) }?, size, DEFAULT_ALIGN)
+}
+
+unsafe fn resize(
+    bits: u64,
+    block: *mut c_void,
+    old_size: usize,
+    new_size: usize,
+    align: usize,
+) -> Result<NonNull<c_void>, Noted> {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let pool = of(bits)?;
+        let new = layout_of(new_size, align).map_err(|error| failed(pool, error))?;
+        let resized = match NonNull::new(block) {
+            None => pool.try_alloc_layout(new),
+            Some(block) => layout_of(old_size, align)
+                .and_then(|old| pool.try_resize(block.cast(), old, new.size())),
+        };
+        resized.map(NonNull::cast).map_err(|error| failed(pool, error))
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn alloc_slowly(bits: u64, size: usize, align: usize) -> *mut c_void {
+    // SAFETY: passed on to the caller.
+    or_stop_pointer(unsafe { alloc(bits, size, align) })
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn try_alloc_slowly(bits: u64, size: usize, align: usize) -> *mut c_void {
+    // SAFETY: passed on to the caller.
+    or_null(unsafe { alloc(bits, size, align) })
+}
+
+/// A block at hand, where nothing is to be looked up.
+#[inline(always)]
+unsafe fn at_hand(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>> {
+    if !known::none_looked_up() {
+        return None;
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { PoolRef::from_bits(bits) }.take_at_hand(layout_of(size, align).ok()?)
+}
+
+// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
+// called here.
+
+#[unsafe(no_mangle)]
+pub extern "C" fn allot_current() -> u64 {
+    current().to_bits()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn allot_global() -> u64 {
+    PoolRef::GLOBAL.to_bits()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_ref_is_usable(bits: u64) -> bool {
+    // SAFETY: as above.
+    or_stop(unsafe { of(bits) }).is_usable()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_ref_alloc(bits: u64, size: usize, align: usize) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe {
+        match at_hand(bits, size, align) {
+            Some(block) => block.as_ptr().cast(),
+            None => alloc_slowly(bits, size, align),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_ref_try_alloc(bits: u64, size: usize, align: usize) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe {
+        match at_hand(bits, size, align) {
+            Some(block) => block.as_ptr().cast(),
+            None => try_alloc_slowly(bits, size, align),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_ref_resize(
+    bits: u64,
+    block: *mut c_void,
+    old_size: usize,
+    new_size: usize,
+    align: usize,
+) -> *mut c_void {
+    // SAFETY: as above.
+    or_stop_pointer(unsafe { resize(bits, block, old_size, new_size, align) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_ref_try_resize(
+    bits: u64,
+    block: *mut c_void,
+    old_size: usize,
+    new_size: usize,
+    align: usize,
+) -> *mut c_void {
+    // SAFETY: as above.
+    or_null(unsafe { resize(bits, block, old_size, new_size, align) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_ref_malloc(bits: u64, size: usize) -> *mut c_void {
+    // SAFETY: as above.
+    or_stop_pointer(unsafe { malloc(bits, size) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_ref_try_malloc(bits: u64, size: usize) -> *mut c_void {
+    // SAFETY: as above.
+    or_null(unsafe { malloc(bits, size) })
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn free_nothing(align: usize) {
+    note(Kind::Memory, None, AllocError::new(allotment::ErrorKind::BadAlignment, align)).stop()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn allot_free_sized(block: *mut c_void, size: usize, align: usize) {
+    let Some(block) = NonNull::new(block) else { return };
+    match layout_of(size, align) {
+        // SAFETY: as above.
+        Ok(layout) => unsafe { PoolRef::free_anywhere(block.cast(), layout) },
+        Err(_) => free_nothing(align),
+    }
+}
