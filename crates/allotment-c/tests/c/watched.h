@@ -1,0 +1,22 @@
+/* Whether the library watches every object, so that objects lie where they would not otherwise: in hardened mode, and for
+ * AddressSanitizer and Valgrind. */
+#ifndef WATCHED_H
+#define WATCHED_H
+
+#include <allotment.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static inline bool is_watched(void)
+{
+#ifdef ALLOT_OUT_OF_LINE
+    return true;
+#else
+    /* Valgrind has its own libraries loaded first. */
+    const char *first = getenv("LD_PRELOAD");
+    return getenv("ALLOTMENT_HARDENED") != NULL || (first != NULL && strstr(first, "vgpreload") != NULL);
+#endif
+}
+
+#endif
