@@ -1,0 +1,129 @@
+//! Writing a container.
+
+use super::frame::{FILE_HEADER_SIZE, checksum};
+use super::{
+    FrameHeader, FrameKind, LONGEST_JSON, MAGIC, ProcessEnd, ProcessHeader, RecordingEnd, VERSION,
+};
+use crate::TraceError;
+use crate::raw::CHUNK_ROOM;
+use serde::Serialize;
+use std::io::Write;
+
+/// A chunk on its way into a container.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk<'a> {
+    /// Which process, as [`Writer::process`] said.
+    pub process: u32,
+    /// Which stream.
+    pub stream: u32,
+    /// Which of the stream's chunks; they are written in this order.
+    pub sequence: u32,
+    /// When it was begun.
+    pub tick: u64,
+    /// Its events.
+    pub events: &'a [u8],
+}
+
+/// Writes a container. Every frame is whole once its call has returned.
+#[derive(Debug)]
+pub struct Writer<W> {
+    file: W,
+    processes: u32,
+    written: u64,
+}
+
+/// Compresses events, for [`Writer::compressed`].
+pub fn compress(events: &[u8]) -> Result<Vec<u8>, TraceError> {
+    Ok(zstd::bulk::compress(events, 1)?)
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a container.
+    pub fn new(mut file: W) -> Result<Self, TraceError> {
+        let mut header = [0; FILE_HEADER_SIZE as usize];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        file.write_all(&header)?;
+        Ok(Self { file, processes: 0, written: FILE_HEADER_SIZE })
+    }
+
+    /// Bytes that were written.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Begins a process, and gives its number.
+    pub fn process(&mut self, header: &ProcessHeader) -> Result<u32, TraceError> {
+        let process = self.processes;
+        self.json(FrameKind::ProcessHeader, process, header)?;
+        self.processes += 1;
+        Ok(process)
+    }
+
+    /// Compresses and writes a chunk.
+    pub fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), TraceError> {
+        let compressed = compress(chunk.events)?;
+        self.compressed(chunk, &compressed)
+    }
+
+    /// Writes a chunk that [`compress`] has compressed.
+    pub fn compressed(&mut self, chunk: Chunk<'_>, compressed: &[u8]) -> Result<(), TraceError> {
+        if chunk.events.len() > CHUNK_ROOM || chunk.process >= self.processes {
+            return Err(TraceError::damaged(self.written, "a chunk that no recorder makes"));
+        }
+        let header = FrameHeader {
+            kind: FrameKind::Chunk,
+            process: chunk.process,
+            stream: chunk.stream,
+            sequence: chunk.sequence,
+            raw_length: chunk.events.len() as u32,
+            length: compressed.len() as u32,
+            tick: chunk.tick,
+            checksum: checksum(compressed),
+        };
+        self.frame(header, compressed)
+    }
+
+    /// Ends a process.
+    pub fn end_process(&mut self, process: u32, end: &ProcessEnd) -> Result<(), TraceError> {
+        self.json(FrameKind::ProcessEnd, process, end)
+    }
+
+    /// Ends the container, and gives back what it was written to.
+    pub fn finish(mut self, end: &RecordingEnd) -> Result<W, TraceError> {
+        self.json(FrameKind::RecordingEnd, 0, end)?;
+        self.file.flush()?;
+        Ok(self.file)
+    }
+
+    fn json(
+        &mut self,
+        kind: FrameKind,
+        process: u32,
+        value: &impl Serialize,
+    ) -> Result<(), TraceError> {
+        let text = serde_json::to_vec(value).map_err(|error| TraceError::Io(error.into()))?;
+        if text.len() > LONGEST_JSON as usize {
+            return Err(TraceError::damaged(self.written, "a header that is too long"));
+        }
+        let length = text.len() as u32;
+        let header = FrameHeader {
+            kind,
+            process,
+            stream: 0,
+            sequence: 0,
+            raw_length: length,
+            length,
+            tick: 0,
+            checksum: checksum(&text),
+        };
+        self.frame(header, &text)
+    }
+
+    fn frame(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), TraceError> {
+        self.file.write_all(&header.to_bytes())?;
+        self.file.write_all(body)?;
+        self.written += (header.to_bytes().len() + body.len()) as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! The events of all threads in the order of their time.
+
+use crate::raw::{Flags, Lock};
+use crate::stream::{Head, Stream};
+use crate::{ModuleId, Modules, NodeId, Process, Stacks, TraceError};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+
+/// Something that a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// When, in nanoseconds since the process began.
+    pub time_ns: u64,
+    /// The process's number of the thread; they count from 0 in the order in which they were first seen.
+    pub thread: u32,
+    /// What it did.
+    pub what: What,
+}
+
+/// What a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// It allocated a block; the time is the one after the call.
+    Alloc {
+        /// Where.
+        address: u64,
+        /// Bytes that were asked for.
+        size: u64,
+        /// The stack that asked.
+        site: NodeId,
+        /// How.
+        flags: Flags,
+    },
+    /// It freed a block; the time is the one before the call. A block that isn't live was there before the recording
+    /// began, or before a fork.
+    Free {
+        /// Where.
+        address: u64,
+        /// By a reallocation, whose new block is this thread's next allocation.
+        by_realloc: bool,
+    },
+    /// It asked for the usable size of a block.
+    Usable {
+        /// Where.
+        address: u64,
+    },
+    /// It waited for a lock; the time is when it had it.
+    LockWait {
+        /// The lock's address.
+        address: u64,
+        /// What kind of lock.
+        lock: Lock,
+        /// How long it waited.
+        duration_ns: u64,
+        /// The stack that waited.
+        site: NodeId,
+    },
+    /// The thread did its first, or something more behind its end.
+    ThreadStart {
+        /// The system's number of it.
+        system_id: u32,
+    },
+    /// The thread ended; what it does behind its destructors comes after another start.
+    ThreadEnd,
+    /// A module was noticed, before any stack that has frames in it.
+    ModuleLoaded(ModuleId),
+    /// A module has gone.
+    ModuleUnloaded(ModuleId),
+}
+
+/// The next event of a stream in the order of events: frees are stamped before the call and allocations after, so of
+/// the two at one time the free was first.
+type Key = Reverse<(u64, bool, u32)>;
+
+/// The events of a process in the order of their time.
+///
+/// An iterator; after an error it ends. It keeps in memory the chunk that each thread is in, and the stacks and kinds.
+#[derive(Debug)]
+pub struct Events<'r> {
+    streams: Vec<Stream<'r>>,
+    waiting: BinaryHeap<Key>,
+    /// The stream whose events come now, and the key of the first one of another stream.
+    current: Option<u32>,
+    start_tick: u64,
+    ns_of_tick: u64,
+    stacks: Stacks,
+    modules: Modules,
+}
+
+impl<'r> Events<'r> {
+    pub(crate) fn new(file: &'r File, process: &'r Process) -> Self {
+        let mut streams = Vec::new();
+        let mut waiting = BinaryHeap::new();
+        for chunks in process.streams.values() {
+            // It is opened when its time has come.
+            waiting.push(Reverse((chunks[0].tick, false, streams.len() as u32)));
+            streams.push(Stream::new(file, chunks));
+        }
+        Self {
+            streams,
+            waiting,
+            current: None,
+            start_tick: process.header.start_tick,
+            ns_of_tick: process.ns_of_tick(),
+            stacks: Stacks::new(),
+            modules: Modules::default(),
+        }
+    }
+
+    /// The stacks that were met so far.
+    pub fn stacks(&self) -> &Stacks {
+        &self.stacks
+    }
+
+    /// The modules that were met so far.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// What is left once there are no more events.
+    pub fn into_parts(self) -> (Stacks, Modules) {
+        (self.stacks, self.modules)
+    }
+
+    #[inline]
+    fn ns(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.ns_of_tick)) >> 32) as u64
+    }
+
+    fn key(&self, stream: u32) -> Key {
+        let state = &self.streams[stream as usize];
+        Reverse((state.tick(), matches!(state.head, Some(Head::Alloc { .. })), stream))
+    }
+
+    /// The stream whose head is the next event.
+    #[inline]
+    fn turn(&mut self) -> Result<Option<usize>, TraceError> {
+        if let Some(current) = self.current {
+            if self.streams[current as usize].advance()? {
+                let key = self.key(current);
+                match self.waiting.peek() {
+                    // Reversed: the largest comes first.
+                    Some(other) if *other > key => self.waiting.push(key),
+                    _ => return Ok(Some(current as usize)),
+                }
+            }
+            self.current = None;
+        }
+        while let Some(Reverse((_, _, stream))) = self.waiting.pop() {
+            if self.streams[stream as usize].head.is_some() {
+                self.current = Some(stream);
+                return Ok(Some(stream as usize));
+            }
+            if self.streams[stream as usize].advance()? {
+                let key = self.key(stream);
+                self.waiting.push(key);
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn step(&mut self) -> Result<Option<Event>, TraceError> {
+        loop {
+            let Some(number) = self.turn()? else { return Ok(None) };
+            let stream = &mut self.streams[number];
+            if stream.has_announced() {
+                stream.learn(&mut self.stacks, &self.modules)?;
+            }
+            let time = self.streams[number].tick().saturating_sub(self.start_tick);
+            let time_ns = self.ns(time);
+            let stream = &mut self.streams[number];
+            let what = match stream.head.clone() {
+                Some(Head::Alloc { address, kind }) => {
+                    let kind = stream.kind(kind)?;
+                    What::Alloc { address, size: kind.size, site: kind.site, flags: kind.flags }
+                }
+                Some(Head::Free { address, by_realloc }) => What::Free { address, by_realloc },
+                Some(Head::Usable { address }) => What::Usable { address },
+                Some(Head::Thread { thread, system_id }) => {
+                    stream.thread = thread;
+                    What::ThreadStart { system_id }
+                }
+                Some(Head::ThreadEnd) => What::ThreadEnd,
+                Some(Head::Wait(wait)) => {
+                    let site = stream.node(wait.node)?;
+                    let duration_ns = self.ns(wait.ticks);
+                    What::LockWait { address: wait.address, lock: wait.lock, duration_ns, site }
+                }
+                Some(Head::Module(at)) => {
+                    What::ModuleLoaded(self.modules.load(&stream.module(&at)?, time_ns))
+                }
+                Some(Head::ModuleGone { start }) => match self.modules.unload(start, time_ns) {
+                    Some(id) => What::ModuleUnloaded(id),
+                    // Another thread has said so.
+                    None => continue,
+                },
+                None => continue,
+            };
+            return Ok(Some(Event { time_ns, thread: self.streams[number].thread, what }));
+        }
+    }
+}
+
+impl Iterator for Events<'_> {
+    type Item = Result<Event, TraceError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.step() {
+            Ok(event) => event.map(Ok),
+            Err(error) => {
+                self.current = None;
+                self.waiting.clear();
+                Some(Err(error))
+            }
+        }
+    }
+}

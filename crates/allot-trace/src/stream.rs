@@ -1,0 +1,224 @@
+//! One stream of a process, read ahead by one event.
+
+use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, RawEvent, RawModule, WaitedFor};
+use crate::reader::FrameAt;
+use crate::{Modules, NodeId, Stacks, TraceError};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// A kind of allocation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    pub site: NodeId,
+    pub size: u64,
+    pub flags: Flags,
+}
+
+/// The next event, whose numbers of kinds and nodes wait for its turn.
+#[derive(Debug, Clone)]
+pub(crate) enum Head {
+    Alloc {
+        address: u64,
+        kind: u32,
+    },
+    Free {
+        address: u64,
+        by_realloc: bool,
+    },
+    Usable {
+        address: u64,
+    },
+    Thread {
+        thread: u32,
+        system_id: u32,
+    },
+    ThreadEnd,
+    Wait(WaitedFor),
+    /// To be read again in its turn, from here.
+    Module(Decoder),
+    ModuleGone {
+        start: u64,
+    },
+}
+
+/// What is announced between the event before and the head.
+#[derive(Debug, Clone, Copy)]
+enum Announced {
+    Node { parent: u32, return_address: u64 },
+    Kind { node: u32, size: u64, flags: Flags },
+    Forget,
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(crate) struct Stream<'r> {
+    file: &'r File,
+    chunks: std::slice::Iter<'r, FrameAt>,
+    /// Where the chunk is in the file, for errors.
+    offset: u64,
+    compressed: Vec<u8>,
+    events: Vec<u8>,
+    decoder: Decoder,
+    announced: Vec<Announced>,
+    nodes: Vec<NodeId>,
+    kinds: Vec<Kind>,
+    pub thread: u32,
+    pub head: Option<Head>,
+}
+
+impl<'r> Stream<'r> {
+    pub fn new(file: &'r File, chunks: &'r [FrameAt]) -> Self {
+        Self {
+            file,
+            chunks: chunks.iter(),
+            offset: 0,
+            compressed: Vec::new(),
+            events: Vec::new(),
+            decoder: Decoder::new(0),
+            announced: Vec::new(),
+            nodes: Vec::new(),
+            kinds: Vec::new(),
+            thread: 0,
+            head: None,
+        }
+    }
+
+    /// The time of the head.
+    #[inline]
+    pub fn tick(&self) -> u64 {
+        self.decoder.tick()
+    }
+
+    #[cold]
+    fn damaged(&self, damage: Damage) -> TraceError {
+        let what = format!("{} (byte {} of the chunk's events)", damage.what, damage.at);
+        TraceError::damaged(self.offset, what)
+    }
+
+    /// Reads ahead to the next event. False at the end.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool, TraceError> {
+        loop {
+            let before = self.decoder.clone();
+            let event = match self.decoder.next(&self.events) {
+                Ok(Some(event)) => event,
+                Ok(None) => {
+                    if self.next_chunk()? {
+                        continue;
+                    }
+                    self.head = None;
+                    return Ok(false);
+                }
+                Err(damage) => return Err(self.damaged(damage)),
+            };
+            let head = match event {
+                RawEvent::Alloc { address, kind } => Head::Alloc { address, kind },
+                RawEvent::Free { address, by_realloc } => Head::Free { address, by_realloc },
+                RawEvent::Usable { address } => Head::Usable { address },
+                RawEvent::Thread { thread, system_id } => Head::Thread { thread, system_id },
+                RawEvent::ThreadEnd => Head::ThreadEnd,
+                RawEvent::Wait(wait) => Head::Wait(wait),
+                RawEvent::Module(_) => Head::Module(before),
+                RawEvent::ModuleGone { start } => Head::ModuleGone { start },
+                RawEvent::Node { parent, return_address } => {
+                    self.announced.push(Announced::Node { parent, return_address });
+                    continue;
+                }
+                RawEvent::Kind { node, size, flags } => {
+                    self.announced.push(Announced::Kind { node, size, flags });
+                    continue;
+                }
+                RawEvent::Forget => {
+                    self.announced.push(Announced::Forget);
+                    continue;
+                }
+            };
+            self.head = Some(head);
+            return Ok(true);
+        }
+    }
+
+    #[cold]
+    fn next_chunk(&mut self) -> Result<bool, TraceError> {
+        let Some(chunk) = self.chunks.next() else {
+            *self = Self::new(self.file, &[]);
+            return Ok(false);
+        };
+        self.offset = chunk.offset;
+        self.compressed.resize(chunk.length as usize, 0);
+        self.file.read_exact_at(&mut self.compressed, chunk.offset)?;
+        if crate::container::checksum(&self.compressed) != chunk.checksum {
+            return Err(TraceError::damaged(chunk.offset, "a chunk has another checksum"));
+        }
+        self.events.resize(chunk.raw_length as usize, 0);
+        let length = zstd::bulk::decompress_to_buffer(&self.compressed, &mut self.events[..])
+            .map_err(|error| {
+                TraceError::damaged(chunk.offset, format!("a chunk can't be decompressed: {error}"))
+            })?;
+        if length != self.events.len() {
+            return Err(TraceError::damaged(
+                chunk.offset,
+                "a chunk of another length than it says",
+            ));
+        }
+        self.decoder = Decoder::new(chunk.tick);
+        Ok(true)
+    }
+
+    /// Whether something was announced before the head.
+    #[inline]
+    pub fn has_announced(&self) -> bool {
+        !self.announced.is_empty()
+    }
+
+    /// Takes what was announced before the head.
+    #[cold]
+    pub fn learn(&mut self, stacks: &mut Stacks, modules: &Modules) -> Result<(), TraceError> {
+        for announced in std::mem::take(&mut self.announced) {
+            match announced {
+                Announced::Node { parent, return_address } => {
+                    let parent = self.node(parent)?;
+                    // The call lies before the address that it returns to, which may be behind its module's end.
+                    let module = modules.find(return_address.wrapping_sub(1));
+                    self.nodes.push(stacks.add(parent, return_address, module));
+                }
+                Announced::Kind { node, size, flags } => {
+                    let site = self.node(node)?;
+                    self.kinds.push(Kind { site, size, flags });
+                }
+                Announced::Forget => {
+                    self.nodes.clear();
+                    self.kinds.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node by the stream's number.
+    pub fn node(&self, number: u32) -> Result<NodeId, TraceError> {
+        if number < FIRST_NODE {
+            return Ok(NodeId(number));
+        }
+        self.nodes
+            .get((number - FIRST_NODE) as usize)
+            .copied()
+            .ok_or_else(|| TraceError::damaged(self.offset, "a stack that was not announced"))
+    }
+
+    /// A kind by the stream's number.
+    #[inline]
+    pub fn kind(&self, number: u32) -> Result<Kind, TraceError> {
+        self.kinds.get(number as usize).copied().ok_or_else(|| {
+            TraceError::damaged(self.offset, "an allocation of a kind that was not announced")
+        })
+    }
+
+    /// The module at a place that was read before.
+    pub fn module(&self, at: &Decoder) -> Result<RawModule<'_>, TraceError> {
+        match at.clone().next(&self.events) {
+            Ok(Some(RawEvent::Module(module))) => Ok(module),
+            _ => Err(TraceError::damaged(self.offset, "a module that is no longer there")),
+        }
+    }
+}
