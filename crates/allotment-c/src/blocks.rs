@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //!
-//! 1. While a block is its caller's, the [`Header`] before it holds its size and a check word, which is the key, the block's
-//!    address and the binary logarithm of the offset, exclusive-ored. The offset is the alignment, 16 at least.
+//! 1. While a block is its caller's, the [`Header`] before it holds its size and a check word: the key, the block's address,
+//!    the size above the six lowest bits, and in these the binary logarithm of the offset, exclusive-ored. The offset is the
+//!    alignment, 16 at least.
 //! 2. The check word is cleared before the block is freed or moved, so that it is wrong at a second free.
 
 use core::alloc::Layout;
@@ -21,7 +22,7 @@ use allotment::{AllocError, ErrorKind, LocalPool, PoolRef, current};
 
 use crate::error::{Noted, Problem, note, or_null, or_stop_pointer};
 use crate::handle::Kind;
-use crate::layouts::DEFAULT_ALIGN;
+use crate::layouts::{COMMON, DEFAULT_ALIGN};
 
 /// What stands before a block.
 #[repr(C, align(16))]
@@ -33,6 +34,7 @@ struct Header {
 const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == DEFAULT_ALIGN);
 const USUAL_SHIFT: u64 = HEADER.ilog2() as u64;
+const SHIFT_BITS: u32 = 6;
 
 /// What tells the blocks of one owner from others'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,12 @@ pub(crate) struct Form {
 #[inline(always)]
 pub(crate) fn usual(size: usize) -> Result<Form, AllocError> {
     of(size, HEADER)
+}
+
+/// The form of a block of a size that most have, for fast paths, which leave everything else to others.
+#[inline(always)]
+fn common(size: usize) -> Option<Form> {
+    (size.wrapping_sub(1) < COMMON - HEADER).then_some(Form { size, offset: HEADER })
 }
 
 #[inline(always)]
@@ -93,14 +101,20 @@ impl Form {
         unsafe {
             let block = start.add(self.offset);
             let shift = u64::from(self.offset.trailing_zeros());
-            let check = key.0 ^ block.addr().get() as u64 ^ shift;
+            let check = key.0 ^ mixed(block, self.size) ^ shift;
             block.cast::<Header>().sub(1).write(Header { size: self.size, check });
             block.cast()
         }
     }
 }
 
-/// The header of a block, and what it says beside the key.
+/// What a check word holds of a block's address and size.
+#[inline(always)]
+fn mixed(block: NonNull<u8>, size: usize) -> u64 {
+    block.addr().get() as u64 ^ (size as u64) << SHIFT_BITS
+}
+
+/// The header of a block, and what its check word holds beside the key, the address and the size.
 ///
 /// # Safety
 /// The 16 bytes before it may be read.
@@ -110,8 +124,8 @@ unsafe fn header_of(block: NonNull<c_void>, key: Key) -> (NonNull<Header>, u64) 
     // SAFETY: passed on to the caller. An address of no block need not be aligned.
     unsafe {
         let header = header.sub(1);
-        let check = (&raw const (*header.as_ptr()).check).read_unaligned();
-        (header, check ^ key.0 ^ block.addr().get() as u64)
+        let Header { size, check } = header.read_unaligned();
+        (header, check ^ key.0 ^ mixed(block.cast(), size))
     }
 }
 
@@ -123,7 +137,7 @@ unsafe fn look(block: NonNull<c_void>, key: Key) -> Option<(NonNull<Header>, For
     // SAFETY: passed on to the caller; a block's header is one, says its check word (invariant 1).
     unsafe {
         let (header, shift) = header_of(block, key);
-        if !(USUAL_SHIFT..64).contains(&shift) {
+        if !(USUAL_SHIFT..1 << SHIFT_BITS).contains(&shift) {
             return None;
         }
         Some((header, Form { size: (*header.as_ptr()).size, offset: 1 << shift }))
@@ -191,11 +205,11 @@ fn kind_of(pool: PoolRef) -> Kind {
     if pool == PoolRef::GLOBAL { Kind::Memory } else { Kind::Pool }
 }
 
-/// A block at hand.
+/// A block at hand of the pool that the thread is in.
 #[inline(always)]
-fn at_hand(pool: PoolRef, size: usize) -> Option<NonNull<c_void>> {
-    let form = usual(size).ok()?;
-    let start = pool.take_at_hand(form.layout())?;
+fn at_hand(size: usize) -> Option<NonNull<c_void>> {
+    let form = common(size)?;
+    let start = PoolRef::take_in_current(form.layout())?;
     // SAFETY: taken just now.
     Some(unsafe { form.begin(start, Key::ANY) })
 }
@@ -239,7 +253,7 @@ fn calloc(count: usize, size: usize) -> Result<NonNull<c_void>, Noted> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
         return Err(note(kind_of(pool), None, overflow));
     };
-    let block = match at_hand(pool, bytes) {
+    let block = match at_hand(bytes) {
         Some(block) => block,
         None => alloc(pool, bytes, HEADER)?,
     };
@@ -274,12 +288,19 @@ unsafe extern "C" fn free_slowly(block: *mut c_void) {
     }
 }
 
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn free_large(start: NonNull<u8>, size: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { PoolRef::free_anywhere(start, Form { size, offset: HEADER }.layout()) }
+}
+
 // SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
 // called here.
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_malloc(size: usize) -> *mut c_void {
-    match at_hand(current(), size) {
+    match at_hand(size) {
         Some(block) => block.as_ptr(),
         None => malloc_slowly(size),
     }
@@ -287,7 +308,7 @@ pub extern "C" fn allot_malloc(size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_try_malloc(size: usize) -> *mut c_void {
-    match at_hand(current(), size) {
+    match at_hand(size) {
         Some(block) => block.as_ptr(),
         None => try_malloc_slowly(size),
     }
@@ -335,9 +356,12 @@ pub unsafe extern "C" fn allot_free(block: *mut c_void) {
             return free_slowly(block);
         }
         let header = header.as_ptr();
-        let form = Form { size: (*header).size, offset: HEADER };
         (*header).check = 0;
-        PoolRef::free_anywhere(live.cast::<u8>().sub(HEADER), form.layout());
+        let start = live.cast::<u8>().sub(HEADER);
+        match common((*header).size) {
+            Some(form) => PoolRef::free_anywhere(start, form.layout()),
+            None => free_large(start, (*header).size),
+        }
     }
 }
 

@@ -17,6 +17,21 @@ pub(crate) fn layout_of(size: usize, align: usize) -> Result<Layout, AllocError>
         .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))
 }
 
+/// Sizes that fast paths are for.
+pub(crate) const COMMON: usize = 1024;
+
+/// The layout of an object of a size and an alignment that most have, for fast paths, which leave everything else to others.
+#[inline(always)]
+pub(crate) fn common_layout(size: usize, align: usize) -> Option<Layout> {
+    // The bits of 1, 2, 4, 8 and 16.
+    const ALIGNS: u32 = 0x1_0116;
+    if size.wrapping_sub(1) < COMMON && align <= DEFAULT_ALIGN && (ALIGNS >> align) & 1 != 0 {
+        // SAFETY: a power of two, and a size that is far from the end of all addresses.
+        return Some(unsafe { Layout::from_size_align_unchecked(size, align) });
+    }
+    None
+}
+
 /// The layout of `count` objects of `size` bytes behind each other, at the usual alignment.
 #[inline]
 pub(crate) fn layout_of_many(count: usize, size: usize) -> Result<Layout, AllocError> {

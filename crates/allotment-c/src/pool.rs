@@ -17,7 +17,7 @@ use allotment::{AllocError, LocalPool, current};
 use crate::blocks;
 use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
 use crate::handle::{self, Held, Kept, Kind};
-use crate::layouts::layout_of;
+use crate::layouts::{common_layout, layout_of};
 use crate::options::{self, Options, allot_options, has};
 use crate::statistics::allot_statistics;
 
@@ -114,7 +114,7 @@ fn build(options: &Options<'_>) -> Result<LocalPool, AllocError> {
 unsafe fn at_hand(pool: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
     let held = unsafe { handle::at_once(pool) }?;
-    held.pool.take_at_hand(layout_of(size, align).ok()?)
+    held.pool.take_at_hand(common_layout(size, align)?)
 }
 
 unsafe fn alloc(pool: Pointer, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
@@ -264,10 +264,14 @@ pub unsafe extern "C" fn allot_pool_free(
 ) {
     // SAFETY: as above.
     unsafe {
-        match (handle::at_once(pool), NonNull::new(block), layout_of(size, align)) {
-            (Some(held), Some(block), Ok(layout)) => held.pool.free_layout(block.cast(), layout),
-            _ => free_slowly(pool, block, size, align),
+        if let Some(held) = handle::at_once(pool) {
+            if let Some(layout) = common_layout(size, align) {
+                if let Some(block) = NonNull::new(block) {
+                    return held.pool.free_layout(block.cast(), layout);
+                }
+            }
         }
+        free_slowly(pool, block, size, align);
     }
 }
 

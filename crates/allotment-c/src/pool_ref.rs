@@ -14,7 +14,7 @@ use crate::blocks;
 use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
 use crate::handle::Kind;
 use crate::known;
-use crate::layouts::{DEFAULT_ALIGN, layout_of};
+use crate::layouts::{DEFAULT_ALIGN, common_layout, layout_of};
 
 /// The reference that a number is.
 ///
@@ -97,7 +97,7 @@ unsafe fn at_hand(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>> {
         return None;
     }
     // SAFETY: passed on to the caller.
-    unsafe { PoolRef::from_bits(bits) }.take_at_hand(layout_of(size, align).ok()?)
+    unsafe { PoolRef::from_bits(bits) }.take_at_hand(common_layout(size, align)?)
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
@@ -179,16 +179,22 @@ pub unsafe extern "C" fn allot_ref_try_malloc(bits: u64, size: usize) -> *mut c_
 
 #[cold]
 #[inline(never)]
-extern "C" fn free_nothing(align: usize) {
-    note(Kind::Memory, None, AllocError::new(allotment::ErrorKind::BadAlignment, align)).stop()
+unsafe extern "C" fn free_slowly(block: *mut c_void, size: usize, align: usize) {
+    let Some(block) = NonNull::new(block) else { return };
+    let layout = layout_of(size, align).map_err(|error| failed(PoolRef::GLOBAL, error));
+    // SAFETY: passed on to the caller.
+    unsafe { PoolRef::free_anywhere(block.cast(), or_stop(layout)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_sized(block: *mut c_void, size: usize, align: usize) {
-    let Some(block) = NonNull::new(block) else { return };
-    match layout_of(size, align) {
-        // SAFETY: as above.
-        Ok(layout) => unsafe { PoolRef::free_anywhere(block.cast(), layout) },
-        Err(_) => free_nothing(align),
+    // SAFETY: as above.
+    unsafe {
+        if let Some(layout) = common_layout(size, align) {
+            if let Some(block) = NonNull::new(block) {
+                return PoolRef::free_anywhere(block.cast(), layout);
+            }
+        }
+        free_slowly(block, size, align);
     }
 }

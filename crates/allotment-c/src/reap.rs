@@ -12,7 +12,7 @@ use allotment::AllocError;
 use crate::blocks::{self, Key};
 use crate::error::{Noted, note, or_null, or_stop, or_stop_pointer};
 use crate::handle::{self, Held, Kept, Kind};
-use crate::layouts::layout_of;
+use crate::layouts::{common_layout, layout_of};
 use crate::options::{self, Options, allot_options, has};
 use crate::statistics::allot_statistics;
 
@@ -94,7 +94,7 @@ fn build(options: &Options<'_>) -> Result<allotment::Reap, AllocError> {
 unsafe fn at_hand(reap: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
     let held = unsafe { handle::at_once(reap) }?;
-    held.reap.take_at_hand(layout_of(size, align).ok()?)
+    held.reap.take_at_hand(common_layout(size, align)?)
 }
 
 unsafe fn alloc(reap: Pointer, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
@@ -246,10 +246,14 @@ pub unsafe extern "C" fn allot_reap_free(
 ) {
     // SAFETY: as above.
     unsafe {
-        match (handle::at_once(reap), NonNull::new(block), layout_of(size, align)) {
-            (Some(held), Some(block), Ok(layout)) => held.reap.free_layout(block.cast(), layout),
-            _ => free_slowly(reap, block, size, align),
+        if let Some(held) = handle::at_once(reap) {
+            if let Some(layout) = common_layout(size, align) {
+                if let Some(block) = NonNull::new(block) {
+                    return held.reap.free_layout(block.cast(), layout);
+                }
+            }
         }
+        free_slowly(reap, block, size, align);
     }
 }
 

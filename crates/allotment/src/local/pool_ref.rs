@@ -113,9 +113,19 @@ impl PoolRef {
     /// A block that is at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
     #[doc(hidden)]
     #[inline(always)]
+    #[must_use]
     pub fn take_at_hand(self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: the calling thread has it.
         self.usable().and_then(|core| unsafe { core.alloc_free(layout) })
+    }
+
+    /// The same of the pool that the thread is in.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub fn take_in_current(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: a pool's core, which stays; a thread that has entered a pool owns it.
+        unsafe { CURRENT.with(core::cell::Cell::get).as_ref()?.alloc_free(layout) }
     }
 
     #[inline(never)]
