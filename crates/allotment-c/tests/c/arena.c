@@ -276,11 +276,9 @@ static void a_hardened_arena_is_found_by_address(void)
     const char *kind;
     char name[ALLOT_MAX_NAME + 1];
     allot_statistics statistics;
-    if (getenv("ALLOTMENT_PASSTHROUGH") == NULL) {
-        EXPECT(allot_owner_of(object, &kind, name, &statistics));
-        EXPECT(strcmp(kind, "arena") == 0 && strcmp(name, "owner") == 0 && statistics.live_bytes == 40);
-        EXPECT(allot_owner_of(object, NULL, NULL, NULL));
-    }
+    EXPECT(allot_owner_of(object, &kind, name, &statistics));
+    EXPECT(strcmp(kind, "arena") == 0 && strcmp(name, "owner") == 0 && statistics.live_bytes == 40);
+    EXPECT(allot_owner_of(object, NULL, NULL, NULL));
     EXPECT(!allot_owner_of(name, &kind, name, &statistics) && !allot_owner_of(NULL, NULL, NULL, NULL));
     allot_arena_destroy(arena);
     EXPECT(!allot_owner_of(object, NULL, NULL, NULL));

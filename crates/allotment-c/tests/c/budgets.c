@@ -1,0 +1,95 @@
+/* Budgets: never passed, nested, whole again when what they cover is gone. */
+#include <allotment.h>
+
+#include <stdint.h>
+
+#include "expect.h"
+
+static void a_cap_refuses_what_does_not_fit_and_stays_usable(void)
+{
+    allot_budget *budget = allot_budget_create(1 << 20);
+    EXPECT(allot_budget_cap(budget) == 1 << 20 && allot_budget_used(budget) == 0);
+    allot_arena *arena = allot_arena_create(&(allot_options){.name = "request", .budget = budget});
+    size_t got = 0;
+    while (allot_arena_try_alloc(arena, 10000) != NULL) {
+        got += 10000;
+        EXPECT(allot_budget_used(budget) <= 1 << 20);
+        EXPECT(allot_budget_used(budget) == allot_arena_statistics(arena).held_bytes);
+    }
+    EXPECT(got > 200000);
+    const allot_error *error = allot_last_error();
+    EXPECT(error->kind == ALLOT_BUDGET_EXCEEDED && strcmp(error->name, "request") == 0 && error->requested > 0);
+    EXPECT(strstr(error->message, "raise its cap") != NULL);
+    EXPECT(allot_arena_statistics(arena).live_bytes == got);
+    allot_arena_reset(arena);
+    EXPECT(allot_arena_try_alloc(arena, 10000) != NULL);
+    allot_arena_destroy(arena);
+    EXPECT(allot_budget_used(budget) == 0);
+    allot_budget_destroy(budget);
+}
+
+static void a_childs_bytes_are_its_parents_too(void)
+{
+    allot_budget *server = allot_budget_try_create(1 << 20);
+    allot_budget *request = allot_budget_child(server, SIZE_MAX);
+    allot_budget *small = allot_budget_try_child(server, 1 << 16);
+    EXPECT(allot_budget_cap(request) == SIZE_MAX);
+    allot_free_list *list = allot_free_list_create(100, 4, &(allot_options){.budget = request});
+    allot_arena *arena = allot_arena_create(&(allot_options){.budget = small});
+    EXPECT(allot_free_list_alloc(list) != NULL && allot_arena_alloc(arena, 100) != NULL);
+    EXPECT(allot_budget_used(server) == allot_budget_used(request) + allot_budget_used(small));
+    EXPECT(allot_arena_try_alloc(arena, 1 << 17) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    EXPECT(allot_budget_used(server) == allot_budget_used(request) + allot_budget_used(small));
+    /* The parent's cap holds for a child that has none. */
+    size_t count = 0;
+    while (allot_free_list_try_alloc(list) != NULL)
+        count++;
+    EXPECT(allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED && count > 1000);
+    EXPECT(allot_budget_used(server) <= 1 << 20);
+    /* Whoever uses a budget keeps it, and its parents. */
+    allot_budget_destroy(request);
+    allot_budget_destroy(small);
+    allot_free_list_destroy(list);
+    allot_arena_destroy(arena);
+    EXPECT(allot_budget_used(server) == 0);
+    allot_budget_destroy(server);
+}
+
+static void a_budget_of_nothing_refuses_everything(void)
+{
+    allot_budget *none = allot_budget_create(0);
+    EXPECT(allot_arena_try_create(&(allot_options){.budget = none, .hint = 1}) == NULL);
+    EXPECT(allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    allot_free_list *list = allot_free_list_create(8, 8, &(allot_options){.budget = none});
+    EXPECT(allot_free_list_try_alloc(list) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    allot_free_list_destroy(list);
+    allot_budget_destroy(none);
+}
+
+static void past_the_budget(void)
+{
+    allot_budget *budget = allot_budget_create(5000);
+    (void)allot_arena_alloc(allot_arena_create(&(allot_options){.budget = budget, .name = "capped"}), 6000);
+}
+
+static void of_null(void)
+{
+    (void)allot_budget_child(NULL, 1);
+}
+
+static const struct deadly cases[] = {
+    {"past-the-budget", "allotment: arena 'capped': ", past_the_budget},
+    {"child-of-null", "allotment: budget: the handle is NULL", of_null},
+};
+
+static void work(void)
+{
+    a_cap_refuses_what_does_not_fit_and_stays_usable();
+    a_childs_bytes_are_its_parents_too();
+    a_budget_of_nothing_refuses_everything();
+}
+
+int main(int count, char **arguments)
+{
+    return main_of(count, arguments, cases, sizeof(cases) / sizeof(*cases), work);
+}
