@@ -49,6 +49,11 @@ pub struct allot_arena_position {
     position: [MaybeUninit<u64>; 18],
 }
 
+pub(crate) const POSITION: &[(&str, usize)] = &[
+    ("sizeof(allot_arena_position)", size_of::<allot_arena_position>()),
+    ("_Alignof(allot_arena_position)", align_of::<allot_arena_position>()),
+];
+
 const _: () = assert!(
     size_of::<allot_arena_position>() == 20 * 8
         && size_of::<ArenaPosition>() <= 18 * 8

@@ -39,6 +39,8 @@ pub struct allot_error {
     message: [u8; MESSAGE],
 }
 
+crate::numbers::numbers!(ERROR: allot_error { kind, system_error, requested, allocator, name, message });
+
 /// What went wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Problem<'a> {

@@ -7,6 +7,7 @@
 //! | `known` | the table of handles, for the hardened mode |
 //! | `options` | `allot_options`, read and checked |
 //! | `layouts` | sizes and alignments as C passes them |
+//! | `numbers` | sizes and offsets of the header's structures, for its test |
 //! | `source`, `budget`, `statistics` | what all allocators have in common |
 //! | the others | one allocator each |
 //!
@@ -27,6 +28,8 @@ pub mod free_list;
 pub mod handle;
 mod known;
 mod layouts;
+#[doc(hidden)]
+pub mod numbers;
 pub mod options;
 mod pool;
 mod pool_ref;

@@ -24,6 +24,8 @@ pub struct allot_release {
     amount: u64,
 }
 
+crate::numbers::numbers!(RELEASE: allot_release { kind, amount });
+
 /// `allot_retain`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,8 @@ pub struct allot_retain {
     kind: u32,
     bytes: usize,
 }
+
+crate::numbers::numbers!(RETAIN: allot_retain { kind, bytes });
 
 /// `allot_options`. A `bool` of C's is a byte here: whatever it holds is no undefined behaviour.
 #[repr(C)]
@@ -53,6 +57,8 @@ pub struct allot_options {
     increment: usize,
     maximum: usize,
 }
+
+crate::numbers::numbers!(OPTIONS: allot_options { name, budget, source, release, hardened, report_live, packing, hint, retain, objects_per_slab, max_page_bytes, max_cached_bytes, reserved, initial, increment, maximum });
 
 /// The options that an allocator has, beside name and budget, which all have.
 pub(crate) mod has {

@@ -201,6 +201,8 @@ pub struct allot_entered {
     before: *const (),
 }
 
+crate::numbers::numbers!(ENTERED: allot_entered { pool, before });
+
 // SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
 // called here.
 

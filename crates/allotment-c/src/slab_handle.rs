@@ -27,6 +27,11 @@ pub struct SlabHandle {
     slab: &'static Slab,
 }
 
+pub(crate) const HANDLE: &[(&str, usize)] = &[
+    ("offsetof(struct allot_slab_handle, allot_front)", core::mem::offset_of!(SlabHandle, front)),
+    ("offsetof(struct allot_slab_handle, allot_tags)", core::mem::offset_of!(SlabHandle, tags)),
+];
+
 // The numbers of the header.
 const _: () = {
     assert!(core::mem::offset_of!(SlabHandle, front) == 0);

@@ -57,6 +57,8 @@ pub struct allot_source_calls {
     not_inherited: u8,
 }
 
+crate::numbers::numbers!(CALLS: allot_source_calls { name, acquire, release, end, zeroed, not_inherited });
+
 /// A user's own.
 struct Calls {
     name: Box<str>,

@@ -26,6 +26,8 @@ pub struct allot_statistics {
     source_calls: u64,
 }
 
+crate::numbers::numbers!(STATISTICS: allot_statistics { live_objects, live_bytes, held_bytes, peak_held_bytes, wasted_bytes, free_bytes, structure_bytes, chunks, recycled_chunks, source_calls });
+
 impl From<Statistics> for allot_statistics {
     fn from(statistics: Statistics) -> Self {
         Self {

@@ -1,0 +1,51 @@
+//! Where C finds what: each size, offset and constant of the header as this library has it. A test has a C compiler say
+//! the same.
+
+/// The size of a structure and the offsets of its fields, each under the C expression for it.
+macro_rules! numbers {
+    ($name:ident: $type:ident { $($field:ident),+ $(,)? }) => {
+        pub(crate) const $name: &[(&str, usize)] = &[
+            (concat!("sizeof(", stringify!($type), ")"), size_of::<$type>()),
+            $((
+                concat!("offsetof(", stringify!($type), ", ", stringify!($field), ")"),
+                core::mem::offset_of!($type, $field),
+            ),)+
+        ];
+    };
+}
+pub(crate) use numbers;
+
+/// The numbers of the inline functions. What belongs to the core crate is asserted there, in each `frozen.rs` and beside the slab's
+/// front.
+const INLINE: &[(&str, usize)] = &[
+    ("offsetof(struct allot_arena, allot_base)", 0),
+    ("offsetof(struct allot_arena, allot_limit)", 8),
+    ("offsetof(struct allot_arena, allot_word)", 16),
+    ("ALLOT_MAX_STEP", 1 << 22),
+    ("offsetof(struct allot_free_list, allot_head)", 0),
+    ("offsetof(struct allot_free_list, allot_count)", 8),
+    ("offsetof(struct allot_slab_front, allot_room)", 0),
+    ("offsetof(struct allot_slab_front, allot_full)", 8),
+    ("offsetof(struct allot_slab_front, allot_tag)", 16),
+    ("ALLOT_FRONT_BYTES", allotment::RawSlabHandle::FRONT_BYTES),
+    ("ALLOT_ABI", crate::error::ABI as usize),
+    ("ALLOT_MAX_NAME", allotment::MAX_NAME_LEN),
+];
+
+/// All of them.
+#[must_use]
+pub fn all() -> Vec<(&'static str, usize)> {
+    [
+        INLINE,
+        crate::arena::POSITION,
+        crate::error::ERROR,
+        crate::options::OPTIONS,
+        crate::options::RELEASE,
+        crate::options::RETAIN,
+        crate::pool::ENTERED,
+        crate::slab_handle::HANDLE,
+        crate::source::CALLS,
+        crate::statistics::STATISTICS,
+    ]
+    .concat()
+}
