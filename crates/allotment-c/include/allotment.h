@@ -635,7 +635,10 @@ static inline void *allot_arena_alloc_inline(allot_arena *arena, size_t size, si
         }
         if (!ALLOT_UNLIKELY(after >= arena->allot_limit)) {
             __atomic_store_n(arena->allot_word, after, __ATOMIC_RELAXED);
-            return arena->allot_base + start;
+            char *object = arena->allot_base + start;
+            if (object == NULL)
+                __builtin_unreachable(); /* spares the caller the question */
+            return object;
         }
     }
 #endif
