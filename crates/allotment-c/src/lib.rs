@@ -19,6 +19,10 @@
 //! 3. A caller's callbacks don't unwind and don't jump out.
 #![allow(non_camel_case_types, reason = "the names of the header")]
 #![allow(missing_docs, reason = "the header has them")]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "nobody reads these pages but who works on the crate"
+)]
 
 pub mod arena;
 mod blocks;
