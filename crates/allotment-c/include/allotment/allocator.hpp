@@ -94,7 +94,7 @@ public:
         if (count == 1) {
             slab_ref::deallocate<sizeof(T), alignof(T)>(first);
         } else {
-            ::operator delete(first, count * sizeof(T), std::align_val_t(alignof(T)));
+            ::operator delete(first, std::align_val_t(alignof(T)));
         }
     }
 };

@@ -68,6 +68,15 @@ inline T *checked(T *pointer)
     return pointer;
 }
 
+/* Where another resource is asked: not each of them sees that a size rounded up to the alignment would be 0 again. */
+inline void check_size(std::size_t size, std::size_t align)
+{
+    constexpr std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / 2;
+    if (ALLOT_UNLIKELY(size > most || align > most)) {
+        fail_length();
+    }
+}
+
 template <class T>
 inline std::size_t array_bytes(std::size_t count)
 {

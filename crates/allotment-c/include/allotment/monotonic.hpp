@@ -102,11 +102,7 @@ private:
 
     [[gnu::cold, gnu::noinline]] void *allocate_slowly(std::size_t bytes, std::size_t align)
     {
-        /* More than any memory has; and the sums below don't overflow. */
-        constexpr std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / 2;
-        if (bytes > most || align > most) {
-            detail::fail_length();
-        }
+        detail::check_size(bytes, align); /* so that the sums below don't overflow either */
         const std::size_t needed = bytes + (align > alignof(std::max_align_t) ? align : 0);
         const std::size_t size = needed > next_size_ ? needed : next_size_;
         char *first = has_arena_ ? from_arena(size) : from_upstream(size);

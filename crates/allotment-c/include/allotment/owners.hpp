@@ -45,7 +45,7 @@ public:
     T *make_undestroyed(Arguments &&...arguments)
     {
         void *place = allocate(sizeof(T), alignof(T));
-        return detail::construct<T>(place, arena_ref(get()), std::forward<Arguments>(arguments)...);
+        return detail::construct<T>(place, arena_freer(get()), std::forward<Arguments>(arguments)...);
     }
     /* An object that is destroyed with its pointer, which has to be before the arena is reset or ends. */
     template <class T, class... Arguments>

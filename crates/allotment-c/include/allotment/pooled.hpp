@@ -14,7 +14,7 @@ namespace allot {
  *
  *     class request : public allot::pooled { ... };
  *
- * Nothing is stored beside the object. To be deleted as one of its base classes it needs a virtual destructor, as any class
+ * Nothing is stored beside the object, unless it is aligned to more than 16. To be deleted as one of its base classes it needs a virtual destructor, as any class
  * does. There is no `new (std::nothrow)`: see try_new(). */
 class pooled {
 public:
@@ -22,11 +22,11 @@ public:
     static void *operator new[](std::size_t size) { return current_ref().allocate(size, usual); }
     static void *operator new(std::size_t size, std::align_val_t align)
     {
-        return current_ref().allocate(size, static_cast<std::size_t>(align));
+        return detail::checked(allot_try_aligned_alloc(static_cast<std::size_t>(align), size));
     }
     static void *operator new[](std::size_t size, std::align_val_t align)
     {
-        return current_ref().allocate(size, static_cast<std::size_t>(align));
+        return detail::checked(allot_try_aligned_alloc(static_cast<std::size_t>(align), size));
     }
     static void *operator new(std::size_t, void *place) noexcept { return place; }
     static void *operator new[](std::size_t, void *place) noexcept { return place; }
@@ -37,14 +37,9 @@ public:
 
     static void operator delete(void *object, std::size_t size) noexcept { allot_free_sized(object, size, usual); }
     static void operator delete[](void *first, std::size_t size) noexcept { allot_free_sized(first, size, usual); }
-    static void operator delete(void *object, std::size_t size, std::align_val_t align) noexcept
-    {
-        allot_free_sized(object, size, static_cast<std::size_t>(align));
-    }
-    static void operator delete[](void *first, std::size_t size, std::align_val_t align) noexcept
-    {
-        allot_free_sized(first, size, static_cast<std::size_t>(align));
-    }
+    /* If a constructor throws, C++ knows no size where the alignment is larger than usual: such blocks know theirs. */
+    static void operator delete(void *object, std::align_val_t) noexcept { allot_free(object); }
+    static void operator delete[](void *first, std::align_val_t) noexcept { allot_free(first); }
     static void operator delete(void *, void *) noexcept {}
     static void operator delete[](void *, void *) noexcept {}
 
@@ -64,15 +59,15 @@ T *try_new(Arguments &&...arguments)
 {
     static_assert(std::is_base_of<pooled, T>::value, "T has to derive from allot::pooled");
     constexpr std::size_t usual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
-    constexpr std::size_t align = alignof(T) > usual ? alignof(T) : usual;
-    void *place = current_ref().try_allocate(sizeof(T), align);
+    constexpr bool aligned = alignof(T) > usual;
+    void *place = aligned ? allot_try_aligned_alloc(alignof(T), sizeof(T)) : current_ref().try_allocate(sizeof(T), usual);
     if (place == nullptr) {
         return nullptr;
     }
     struct freer {
         void deallocate(void *block, std::size_t size, std::size_t) const noexcept
         {
-            allot_free_sized(block, size, align);
+            aligned ? allot_free(block) : allot_free_sized(block, size, usual);
         }
     };
     return detail::construct<T>(place, freer(), std::forward<Arguments>(arguments)...);

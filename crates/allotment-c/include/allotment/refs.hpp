@@ -28,8 +28,9 @@ class pool;
 
 namespace detail {
 
-/* Whether freeing this changes the arena: for most objects it doesn't, and needs no call. A hardened arena, whose limit is 0,
- * wants to know of every free. */
+/* Whether an arena may use the object's bytes again: those of most objects it can't, and needs no call for them. It can if the
+ * object is the last one, of the window that the arena allocates from, or before that if nothing is in it. A hardened arena, whose
+ * limit is 0, wants to know of every free. */
 inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::size_t size)
 {
 #ifdef ALLOT_OUT_OF_LINE
@@ -42,12 +43,26 @@ inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::
         return true;
     }
     const std::uint64_t word = __atomic_load_n(arena->allot_word, __ATOMIC_RELAXED);
+    const std::uint64_t offset = word >> 40;
     const char *end = static_cast<const char *>(object) + ((size + 7) & ~std::size_t{7});
-    return end == arena->allot_base + (word >> 40);
+    return end == arena->allot_base + offset || ALLOT_UNLIKELY(offset == 0);
 #endif
 }
 
 } // namespace detail
+
+/* Tells the arena of every object that ends. */
+class arena_freer {
+public:
+    explicit arena_freer(allot_arena *arena) noexcept : arena_(arena) {}
+    void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
+    {
+        allot_arena_free(arena_, object, size, align);
+    }
+
+private:
+    allot_arena *arena_;
+};
 
 class arena_ref {
 public:
@@ -59,7 +74,7 @@ public:
         return allot_arena_try_alloc_aligned(arena_, size, align);
     }
     void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
-    /* The last object gives its bytes back; any other one stays as it is until the arena is reset. */
+    /* The last object gives its bytes back; nothing happens to any other one, which the statistics count as live. */
     void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
     {
         if (ALLOT_UNLIKELY(detail::arena_heeds_free(arena_, object, size))) {
@@ -69,7 +84,8 @@ public:
     allot_arena *get() const noexcept { return arena_; }
     friend bool operator==(arena_ref one, arena_ref other) noexcept { return one.arena_ == other.arena_; }
 
-    using freer = arena_ref;
+    using freer = arena_freer;
+    freer get_freer() const noexcept { return freer(arena_); }
 
 private:
     allot_arena *arena_;
@@ -93,6 +109,7 @@ public:
     friend bool operator==(reap_ref one, reap_ref other) noexcept { return one.reap_ == other.reap_; }
 
     using freer = reap_ref;
+    freer get_freer() const noexcept { return *this; }
 
 private:
     allot_reap *reap_;
@@ -116,6 +133,7 @@ public:
     friend bool operator==(local_pool_ref one, local_pool_ref other) noexcept { return one.pool_ == other.pool_; }
 
     using freer = local_pool_ref;
+    freer get_freer() const noexcept { return *this; }
 
 private:
     allot_pool *pool_;
@@ -153,6 +171,7 @@ public:
     friend bool operator!=(pool_ref one, pool_ref other) noexcept { return one.ref_ != other.ref_; }
 
     using freer = free_anywhere;
+    freer get_freer() const noexcept { return freer(); }
 
 private:
     allot_pool_ref ref_;
@@ -183,6 +202,7 @@ public:
     friend bool operator==(current_ref, current_ref) noexcept { return true; }
 
     using freer = free_anywhere;
+    freer get_freer() const noexcept { return freer(); }
 };
 
 /* Finds the slab when asked, which costs a lock: good where size and alignment are known when the program is compiled, as in
@@ -252,7 +272,7 @@ public:
     deleter() noexcept
     {
     }
-    explicit deleter(const Freer &freer) noexcept : Freer(freer) {}
+    explicit deleter(const Freer &by) noexcept : Freer(by) {}
     void operator()(T *object) const noexcept
     {
         object->~T();
@@ -266,7 +286,7 @@ struct free_deleter {
 };
 
 template <class T>
-using arena_ptr = std::unique_ptr<T, deleter<T, arena_ref>>;
+using arena_ptr = std::unique_ptr<T, deleter<T, arena_freer>>;
 template <class T>
 using reap_ptr = std::unique_ptr<T, deleter<T, reap_ref>>;
 template <class T>
@@ -284,22 +304,22 @@ namespace detail {
 
 /* Constructs in fresh memory, which is given back if the constructor throws. */
 template <class T, class Freer, class... Arguments>
-T *construct(void *place, const Freer &freer, Arguments &&...arguments)
+T *construct(void *place, const Freer &by, Arguments &&...arguments)
 {
     if constexpr (std::is_nothrow_constructible<T, Arguments &&...>::value) {
-        (void)freer;
+        (void)by;
         return ::new (place) T(std::forward<Arguments>(arguments)...);
     } else {
         struct guard {
             void *place;
-            const Freer &freer;
+            const Freer &by;
             ~guard()
             {
                 if (place != nullptr) {
-                    freer.deallocate(place, sizeof(T), alignof(T));
+                    by.deallocate(place, sizeof(T), alignof(T));
                 }
             }
-        } held{place, freer};
+        } held{place, by};
         T *object = ::new (place) T(std::forward<Arguments>(arguments)...);
         held.place = nullptr;
         return object;
@@ -313,14 +333,7 @@ template <class T, class Ref, class... Arguments>
 std::unique_ptr<T, deleter<T, typename Ref::freer>> make_unique_in(const Ref &ref, Arguments &&...arguments)
 {
     using freer = typename Ref::freer;
-    const freer end = [&ref] {
-        if constexpr (std::is_same<freer, Ref>::value) {
-            return ref;
-        } else {
-            (void)ref;
-            return freer();
-        }
-    }();
+    const freer end = ref.get_freer();
     void *place = ref.allocate(sizeof(T), alignof(T));
     T *object = detail::construct<T>(place, end, std::forward<Arguments>(arguments)...);
     return std::unique_ptr<T, deleter<T, freer>>(object, deleter<T, freer>(end));

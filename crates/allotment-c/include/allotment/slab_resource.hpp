@@ -139,6 +139,7 @@ private:
     [[gnu::cold, gnu::noinline]] void *allocate_slowly(std::size_t place, std::size_t size, std::size_t align)
     {
         if (place >= classes::count) {
+            detail::check_size(size, align);
             return upstream_->allocate(size, align);
         }
         const std::size_t slot = classes::size_of(place);
