@@ -208,8 +208,9 @@ impl Compiler {
         let standard = if is_cpp(source) { "-std=c++17" } else { "-std=c11" };
         let output = Command::new(self.command(source))
             .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-g"])
-            // C11 alone hides POSIX's functions.
-            .args(["-D_GNU_SOURCE", "-pthread", "-o"])
+            // C11 alone hides POSIX's functions; a program may define the same. C++ compilers do it by themselves.
+            .args((!is_cpp(source)).then_some("-D_GNU_SOURCE="))
+            .args(["-pthread", "-o"])
             .args([program, source])
             .args(flags)
             .output()
