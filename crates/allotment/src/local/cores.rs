@@ -5,7 +5,7 @@
 //! 1. A core whose number is on a stack is there once, on one of the two, and `stacked` says so until a pool adopts it. One that
 //!    is parked under a budget is on none before it is empty: its chunks are charged.
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::core::{Core, Making, PASSTHROUGH, WATCHED};
@@ -13,7 +13,7 @@ use super::current::{CURRENT, token};
 use super::pieces::Growth;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::lifo::{Lifo, Links};
-use crate::memory::os;
+use crate::memory::{os, tools};
 use crate::statistics::Record;
 
 impl Core {
@@ -181,6 +181,7 @@ impl Core {
             core.write(Self::new(core.as_ptr(), number, growth, record));
             core.as_ref()
         };
+        tools::search(NonNull::from(core).cast(), size);
         core.life.adopt_empty();
         // Release pairs with the Acquire in `Cores::core`.
         slot.store(ptr::from_ref(core).cast_mut(), Ordering::Release);

@@ -59,6 +59,7 @@ impl Mappings for Table {
 pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
     // A tool would go on holding whatever is mapped there next to be free.
     tools::allow_defined(start, size);
+    tools::search_no_more(start, size);
     // SAFETY: passed on to the caller.
     unsafe {
         if os::unmap(start, size).is_err() {

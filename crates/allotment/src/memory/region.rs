@@ -18,7 +18,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
-use super::os;
+use super::{os, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// The unit, and the alignment, of what is handed out.
@@ -255,7 +255,14 @@ fn reserve() -> Result<usize, AllocError> {
         let (mine, size) = make()?;
         // Release for what `make` wrote, Acquire for what the other thread did.
         match CHOSEN.compare_exchange(chosen, mine.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => chosen = mine.as_ptr(),
+            Ok(_) => {
+                chosen = mine.as_ptr();
+                // SAFETY: made above.
+                let Reserved { base, len } = unsafe { mine.read() };
+                if let Some(start) = NonNull::new(ptr::with_exposed_provenance_mut(base)) {
+                    tools::search(start, len);
+                }
+            }
             Err(others) => {
                 chosen = others;
                 // SAFETY: made above, and published to nobody.

@@ -176,6 +176,7 @@ impl Mmap {
         if backing_of(align) == Backing::HugePages && self.pages != Pages::Small {
             let _ = os::advise_huge(block, size);
         }
+        tools::search(block, size);
         Ok(block)
     }
 }

@@ -94,6 +94,21 @@ pub fn allow_defined(start: NonNull<u8>, len: usize) {
     }
 }
 
+/// What these bytes refer to is no leak: AddressSanitizer's search for leaks looks at blocks of malloc's, not at mappings. Only
+/// what can be read is looked at.
+pub fn search(start: NonNull<u8>, len: usize) {
+    if tool() == Tool::AddressSanitizer {
+        address_sanitizer::mark(address_sanitizer::search(), start, len);
+    }
+}
+
+/// The mapping ends that [`search`] was told of.
+pub fn search_no_more(start: NonNull<u8>, len: usize) {
+    if tool() == Tool::AddressSanitizer {
+        address_sanitizer::mark(address_sanitizer::search_no_more(), start, len);
+    }
+}
+
 mod address_sanitizer {
     use core::ptr::NonNull;
 
@@ -112,12 +127,22 @@ mod address_sanitizer {
         ".hidden allotment_asan_unpoison",
         ".weak allotment_asan_unpoison",
         "allotment_asan_unpoison: .quad __asan_unpoison_memory_region",
+        ".weak __lsan_register_root_region",
+        ".weak __lsan_unregister_root_region",
+        ".hidden allotment_lsan_register",
+        ".weak allotment_lsan_register",
+        "allotment_lsan_register: .quad __lsan_register_root_region",
+        ".hidden allotment_lsan_unregister",
+        ".weak allotment_lsan_unregister",
+        "allotment_lsan_unregister: .quad __lsan_unregister_root_region",
         ".popsection",
     );
 
     unsafe extern "C" {
         safe static allotment_asan_poison: Option<Mark>;
         safe static allotment_asan_unpoison: Option<Mark>;
+        safe static allotment_lsan_register: Option<Mark>;
+        safe static allotment_lsan_unregister: Option<Mark>;
     }
 
     pub fn poison() -> Option<Mark> {
@@ -128,9 +153,17 @@ mod address_sanitizer {
         allotment_asan_unpoison
     }
 
+    pub fn search() -> Option<Mark> {
+        allotment_lsan_register
+    }
+
+    pub fn search_no_more() -> Option<Mark> {
+        allotment_lsan_unregister
+    }
+
     pub fn mark(function: Option<Mark>, start: NonNull<u8>, len: usize) {
         if let Some(function) = function {
-            // SAFETY: the function is AddressSanitizer's own and changes its shadow alone (invariant 1).
+            // SAFETY: the function is AddressSanitizer's own and changes its own state alone (invariant 1).
             unsafe { function(start.as_ptr(), len) }
         }
     }
