@@ -1,5 +1,4 @@
 /* Sources: each kind serves every allocator that takes one; a user's own is called as the header says, whichever call fails. */
-#define _GNU_SOURCE
 #include <allotment.h>
 
 #include <fcntl.h>
