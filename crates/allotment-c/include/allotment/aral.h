@@ -5,7 +5,9 @@
 #define ALLOTMENT_ARAL_H
 
 #include "aral_pages.h"
+#include "aral_seat.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -17,8 +19,6 @@ extern "C" {
 
 /* Elements of one size, which any thread allocates and any thread frees. Elements of a multiple of 16 bytes are aligned
  * to 16, others to 8; nothing is put behind an element. */
-typedef struct aral ARAL;
-
 /* Bytes of a name that are kept. */
 #define ARAL_MAX_NAME 23
 
@@ -47,6 +47,7 @@ struct aral {
     size_t element_size;
     struct aral_statistics *statistics;
     bool mapped;
+    size_t holders; /* threads that sit at it, and whoever made it: the last of them ends it */
     size_t users; /* of aral_by_size_acquire(); 0: made by aral_create() */
     char *file;   /* of pages, if they lie in one that has a name */
     pid_t process;
@@ -93,6 +94,7 @@ static inline ARAL *allot_netdata_aral(const char *name, size_t element_size, si
     ar->element_size = element_size;
     ar->statistics = statistics == NULL ? &ar->own : statistics;
     ar->mapped = mapped;
+    ar->holders = 1;
 
     allot_source *source;
     if (dont_dump && file == NULL) {
@@ -116,7 +118,6 @@ static inline ARAL *allot_netdata_aral(const char *name, size_t element_size, si
     options.name = plain[0] == 0 ? NULL : plain;
     options.source = source;
     options.max_page_bytes = max_page_size == 0 ? aral_optimal_malloc_page_size() : max_page_size;
-    options.report_live = true;
     ar->slab = allot_slab_create(element_size, allot_netdata_align(element_size), &options);
     allot_source_destroy(source); /* the slab keeps it */
     return ar;
@@ -288,14 +289,34 @@ static inline void allot_netdata_strike(ARAL *ar)
     (void)allot_netdata_sum_up(ar->statistics);
 }
 
+static inline void allot_netdata_let_go(ARAL *ar)
+{
+    if (__atomic_sub_fetch(&ar->holders, 1, __ATOMIC_ACQ_REL) == 0) {
+        allot_slab_destroy(ar->slab);
+        free(ar->file);
+        free(ar);
+    }
+}
+
+/* Struck off the list. */
 static inline void allot_netdata_end(ARAL *ar)
 {
-    allot_slab_destroy(ar->slab);
+    if (allot_netdata_seat.at == ar) {
+        allot_netdata_get_up();
+    }
+    uint64_t live = allot_slab_statistics(ar->slab).live_objects;
+    if (live > 0) {
+        fprintf(stderr,
+                "allotment: ARAL '%s' destroyed with %" PRIu64 " elements in use: they stay until "
+                "allot_slab_free_anywhere() frees them; free them before\n",
+                ar->name, live);
+    }
     if (ar->file != NULL && ar->process == getpid()) {
         (void)remove(ar->file);
     }
-    free(ar->file);
-    free(ar);
+    /* As long as other threads sit at it, it keeps but what they have at hand. */
+    (void)allot_slab_trim(ar->slab);
+    allot_netdata_let_go(ar);
 }
 
 /* name                   the first ARAL_MAX_NAME bytes are kept; also the slab's name in statistics and reports
@@ -326,7 +347,8 @@ static inline ARAL *aral_create(const char *name, size_t element_size, size_t in
 }
 
 /* Free all elements before: those that are left stay valid, a line on standard error says how many they are, and only
- * allot_slab_free_anywhere() frees them. Not for what aral_by_size_acquire() returned. NULL: nothing. */
+ * allot_slab_free_anywhere() frees them. What other threads have at hand of it goes when they end, or have turned to
+ * another ARAL. Not for what aral_by_size_acquire() returned. NULL: nothing. */
 static inline void aral_destroy(ARAL *ar)
 {
     if (ar == NULL) {
@@ -416,10 +438,14 @@ static inline size_t aral_actual_element_size(ARAL *ar)
     return ar->element_size == 0 ? align : (ar->element_size + align - 1) & ~(align - 1);
 }
 
-/* An element with whatever bytes it has. */
+/* An element with whatever bytes it has. Inline, as aral_freez(), where the thread allocates most; a call elsewhere. */
 static inline void *aral_mallocz(ARAL *ar)
 {
-    return allot_slab_alloc(allot_netdata_slab(ar));
+    if (ALLOT_UNLIKELY(allot_netdata_seat.at != ar)
+        && (ar == NULL || !allot_netdata_visits(ar, ar->slab, &ar->holders))) {
+        return allot_slab_alloc(allot_netdata_slab(ar));
+    }
+    return allot_slab_handle_alloc(allot_netdata_seat.handle);
 }
 
 /* One that will live long: on pages of its own, so that it doesn't keep those of the others. */
@@ -451,7 +477,11 @@ static inline void aral_unmark_allocation(ARAL *ar, void *ptr)
 /* On any thread. NULL: nothing. An element of another slab is named and ends the process. */
 static inline void aral_freez(ARAL *ar, void *ptr)
 {
-    allot_slab_free(allot_netdata_slab(ar), ptr);
+    if (ALLOT_UNLIKELY(allot_netdata_seat.at != ar)) {
+        allot_slab_free(allot_netdata_slab(ar), ptr);
+    } else {
+        allot_slab_handle_free(allot_netdata_seat.handle, ptr);
+    }
 }
 
 #ifdef __cplusplus

@@ -327,7 +327,7 @@ int main(int count, char **arguments)
         puts("destroyed-by-size\tuse aral_by_size_release()");
         puts("released-created\tuse aral_destroy()");
         puts("no-allocator\tallotment: ");
-        puts("survivor\t'nodes'");
+        puts("survivor\tARAL 'nodes' destroyed with 1 elements");
         return 0;
     }
     if (count > 1) {
