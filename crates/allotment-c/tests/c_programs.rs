@@ -9,8 +9,10 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use support::{Compiler, has, installation, limited, package, scratch, skip, text};
 
@@ -56,23 +58,39 @@ fn programs() -> Vec<Program> {
     found
 }
 
-/// Builds every program in one way and gives it to `run`; panics with all that went wrong.
-fn each(
-    way: &str,
+/// Builds a program once, whoever asks first.
+fn build(
+    program: &Program,
+    directory: &str,
     compiler: Compiler,
     flags: &[String],
-    run: impl Fn(&Program, &Path) -> Result<(), String>,
-) {
-    let directory = scratch().join(way);
+) -> Result<PathBuf, String> {
+    type Built = Arc<OnceLock<Result<(), String>>>;
+    static BUILT: Mutex<BTreeMap<PathBuf, Built>> = Mutex::new(BTreeMap::new());
+    let directory = scratch().join(directory);
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    let binary = directory.join(program.name.replace('.', "-"));
+    let built =
+        BUILT.lock().expect("nobody panics here").entry(binary.clone()).or_default().clone();
+    built.get_or_init(|| compiler.build(&program.source, &binary, flags)).clone()?;
+    Ok(binary)
+}
+
+/// Builds every program into a directory, unless another way to run them has, and gives it to `run`; panics with all that
+/// went wrong.
+fn each(
+    way: &str,
+    directory: &str,
+    compiler: Compiler,
+    flags: &[String],
+    run: impl Fn(&Path) -> Result<(), String>,
+) {
     let mut failures = Vec::new();
     for program in programs() {
         if program.leaves_out(way) {
             continue;
         }
-        let binary = directory.join(program.name.replace('.', "-"));
-        let result =
-            compiler.build(&program.source, &binary, flags).and_then(|()| run(&program, &binary));
+        let result = build(&program, directory, compiler, flags).and_then(|binary| run(&binary));
         if let Err(error) = result {
             failures.push(format!("{} ({way}): {error}", program.name));
         }
@@ -114,7 +132,7 @@ fn cases_are_stopped(binary: &Path) -> Result<(), String> {
 fn programs_pass_by_gcc_on_the_shared_library_and_misuse_is_stopped() {
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
-    each("gcc", Compiler::Gcc, &flags, |_, binary| {
+    each("gcc", "shared", Compiler::Gcc, &flags, |binary| {
         passes(binary)?;
         cases_are_stopped(binary)
     });
@@ -127,7 +145,7 @@ fn programs_pass_by_clang_on_the_static_library_and_misuse_is_stopped() {
     }
     let mut flags = installation().cflags();
     flags.extend(installation().static_flags());
-    each("clang", Compiler::Clang, &flags, |_, binary| {
+    each("clang", "static", Compiler::Clang, &flags, |binary| {
         passes(binary)?;
         cases_are_stopped(binary)
     });
@@ -138,7 +156,7 @@ fn programs_pass_under_the_sanitizers_of_addresses_and_undefined_behaviour() {
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
     flags.extend(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"].map(str::to_owned));
-    each("address-sanitizer", Compiler::Gcc, &flags, |_, binary| passes(binary));
+    each("address-sanitizer", "sanitized", Compiler::Gcc, &flags, passes);
 }
 
 #[test]
@@ -148,7 +166,7 @@ fn programs_pass_under_valgrind() {
     }
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
-    each("valgrind", Compiler::Gcc, &flags, |_, binary| {
+    each("valgrind", "shared", Compiler::Gcc, &flags, |binary| {
         let output = limited("valgrind")
             .args(["--quiet", "--error-exitcode=99", "--leak-check=no"])
             .arg(binary)
