@@ -18,6 +18,9 @@ mod c {
     /// Loops over the header.
     const HEADER: [&str; 1] = ["src/c/inline.c"];
 
+    /// Containers over the C++ headers.
+    const CONTAINERS: &str = "src/c/containers.cpp";
+
     pub fn build() {
         // Of `allotment-c`, whose build script says where it is.
         let include = env::var_os("DEP_ALLOTMENT_INCLUDE").map(PathBuf::from);
@@ -26,9 +29,64 @@ mod c {
 
         let mut c = compiler(&include);
         c.std("c11").files(HEADER).compile("workloads_c");
-        for file in HEADER {
+        let mut cpp = compiler(&include);
+        cpp.cpp(true).std("c++17").file(CONTAINERS).compile("workloads_containers");
+        for file in HEADER.iter().chain([&CONTAINERS]) {
             println!("cargo::rerun-if-changed={file}");
         }
+        for one in &CLIENTS {
+            client(one, &include);
+        }
+    }
+
+    /// A library that others wrote, and the example of `allotment-c` that is its client.
+    struct Client {
+        name: &'static str,
+        /// The package's names in one distribution and another.
+        packages: &'static [&'static str],
+        versions: std::ops::Range<&'static str>,
+    }
+
+    const CLIENTS: [Client; 3] = [
+        Client { name: "sqlite", packages: &["sqlite3"], versions: "3.24".."4" },
+        Client {
+            name: "lua",
+            packages: &["lua5.4", "lua-5.4", "lua54", "lua"],
+            versions: "5.4".."5.5",
+        },
+        Client { name: "expat", packages: &["expat"], versions: "2.1".."3" },
+    ];
+
+    /// Compiles it and links the library, if that is found. Nothing tells cargo when it is installed later: workloads then has
+    /// to be compiled again.
+    fn client(client: &Client, include: &Path) {
+        let find = |package: &&str| {
+            pkg_config::Config::new()
+                .range_version(client.versions.clone())
+                .cargo_metadata(false)
+                .probe(package)
+                .ok()
+        };
+        let Some(library) = client.packages.iter().find_map(find) else { return };
+        let examples = include.join("../examples/clients");
+        println!("cargo::rerun-if-changed={}", examples.display());
+        compiler(include)
+            .std("c11")
+            .includes(&library.include_paths)
+            .define("CLIENT_WITHOUT_MAIN", None)
+            .file(examples.join(format!("{}.c", client.name)))
+            .compile(&format!("workloads_client_{}", client.name));
+        for path in &library.link_paths {
+            println!("cargo::rustc-link-search=native={}", path.display());
+        }
+        for name in &library.libs {
+            // Static where it is there, so that no call goes through a table.
+            let archive = format!("lib{name}.a");
+            let is_static = library.link_paths.iter().any(|path| path.join(&archive).exists());
+            let kind = if is_static { "static:-bundle" } else { "dylib" };
+            println!("cargo::rustc-link-lib={kind}={name}");
+        }
+        println!("cargo::rustc-cfg=client_{}", client.name);
     }
 
     /// The flags are pinned: whatever profile our own crates are built with, the header is inlined into the loops.

@@ -58,6 +58,14 @@ impl Contender {
         }
     }
 
+    /// The row that its time is set beside, if it is another one than the workload's own.
+    pub fn own(self) -> Option<&'static str> {
+        match self {
+            Self::Allocator(_) => None,
+            Self::Way(way) => way.own,
+        }
+    }
+
     /// Whether it stands among the first rows: the project's own, or a way that is no peer.
     pub fn is_ours(self) -> bool {
         match self {
@@ -71,14 +79,26 @@ impl Contender {
     /// # Errors
     /// [`UnknownRow`] if there is none; it lists the rows that `asked_for` have.
     pub fn named(name: &str, asked_for: &[&'static Workload]) -> Result<Self, UnknownRow> {
-        let of_ways = || catalogue().iter().flat_map(Workload::ways).find(|way| way.name == name);
+        let of = |way: &&Way| way.name == name;
+        // A way may be named after the allocator that it has: then it is that workload's row of it.
+        if let Some(way) = asked_for.iter().flat_map(|one| one.ways()).find(of) {
+            return Ok(Self::Way(way));
+        }
         match peers::about(name) {
             Ok(about) => Ok(Self::Allocator(about)),
-            Err(unknown) => of_ways().map(Self::Way).ok_or_else(|| UnknownRow {
-                with_ways: asked_for.iter().copied().filter(|one| !one.ways().is_empty()).collect(),
-                with_allocators: asked_for.iter().any(|one| one.ways().is_empty()),
-                unknown,
-            }),
+            Err(unknown) => {
+                catalogue().iter().flat_map(Workload::ways).find(of).map(Self::Way).ok_or_else(
+                    || UnknownRow {
+                        with_ways: asked_for
+                            .iter()
+                            .copied()
+                            .filter(|one| !one.ways().is_empty())
+                            .collect(),
+                        with_allocators: asked_for.iter().any(|one| one.ways().is_empty()),
+                        unknown,
+                    },
+                )
+            }
         }
     }
 }

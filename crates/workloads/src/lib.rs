@@ -16,6 +16,7 @@
 //! task, by the number of those tasks.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod c;
 pub mod catalogue;
 pub mod categories;
 pub mod clock;

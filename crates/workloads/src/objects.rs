@@ -1,5 +1,6 @@
 //! `query-alloc` and `query-small`: the objects of a query and nothing else.
 
+use crate::run::Outcome;
 use crate::team::{self, Pace, Run};
 use crate::watch::Watch;
 use peers::{Allocator, Task};
@@ -38,8 +39,19 @@ pub fn run<A: Allocator>(
     )
 }
 
+/// What so many queries of each worker came to.
+pub(crate) fn outcome(run: &Run<()>, threads: usize, dimensions: usize, queries: u64) -> Outcome {
+    let queries = queries * threads as u64;
+    Outcome {
+        tasks: Some(queries),
+        live_bytes: Some(threads as u64 * dimensions as u64 * BYTES_A_DIMENSION),
+        steady: run.steady,
+        ..Outcome::timed(queries * (dimensions * SIZES.len()) as u64, run.wall)
+    }
+}
+
 /// An array for the objects' addresses, every page of it written.
-fn touched(length: usize) -> Vec<NonNull<u8>> {
+pub(crate) fn touched(length: usize) -> Vec<NonNull<u8>> {
     let mut objects = Vec::with_capacity(length);
     for index in 0..length {
         // Not all alike, so that no page can be shared or left out.

@@ -54,6 +54,7 @@ pub(crate) static WAYS: [Way; 5] = [
         meaning: "allotment::Published of a Sealed, by read()",
         policy: TAKES_NO_MEMORY,
         peer: false,
+        own: None,
         run: run::<Published<Sealed<SealedConfiguration<'static>>>>,
     },
     Way {
@@ -61,6 +62,7 @@ pub(crate) static WAYS: [Way; 5] = [
         meaning: "allotment::Sealed alone, which nobody can replace",
         policy: TAKES_NO_MEMORY,
         peer: false,
+        own: None,
         run: run::<Sealed<SealedConfiguration<'static>>>,
     },
     Way {
@@ -68,6 +70,7 @@ pub(crate) static WAYS: [Way; 5] = [
         meaning: "std::sync::Mutex",
         policy: TAKES_NO_MEMORY,
         peer: true,
+        own: None,
         run: run::<Mutex<Configuration>>,
     },
     Way {
@@ -75,6 +78,7 @@ pub(crate) static WAYS: [Way; 5] = [
         meaning: "std::sync::RwLock",
         policy: TAKES_NO_MEMORY,
         peer: true,
+        own: None,
         run: run::<RwLock<Configuration>>,
     },
     Way {
@@ -82,6 +86,7 @@ pub(crate) static WAYS: [Way; 5] = [
         meaning: "arc_swap::ArcSwap, by load()",
         policy: TAKES_NO_MEMORY,
         peer: true,
+        own: None,
         run: run::<ArcSwap<Configuration>>,
     },
 ];

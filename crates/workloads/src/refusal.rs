@@ -38,6 +38,20 @@ pub enum Refusal {
         /// The program's, if it is one that this crate knows.
         in_use: Option<&'static str>,
     },
+    /// What the row needs is not in this build.
+    Missing {
+        /// The workload.
+        workload: &'static str,
+        /// What is missing, and the remedy.
+        what: &'static str,
+    },
+    /// The library that does the work gave it up.
+    Failed {
+        /// The workload.
+        workload: &'static str,
+        /// What it says.
+        why: String,
+    },
     /// The file that is searched could not be made, or read.
     File {
         /// Why.
@@ -46,6 +60,15 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// This build has no rows in C.
+    #[cfg(not(feature = "c-peers"))]
+    pub(crate) fn without_c(workload: &Workload) -> Self {
+        Self::Missing {
+            workload: workload.name,
+            what: "the feature c-peers (on by default) brings it",
+        }
+    }
+
     pub(crate) fn file(error: &io::Error) -> Self {
         Self::File { why: error.to_string() }
     }
@@ -70,6 +93,10 @@ impl fmt::Display for Refusal {
                      {variable}={allocator}"
                 )
             }
+            Self::Missing { workload, what } => {
+                write!(f, "'{workload}' is not in this build: {what}")
+            }
+            Self::Failed { workload, why } => write!(f, "'{workload}' failed: {why}"),
             Self::File { why } => write!(
                 f,
                 "no file to search in '{}': {why}; TMPDIR names another folder",
@@ -202,7 +229,12 @@ fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), 
         }
         Kind::Query | Kind::Grow | Kind::Scope { .. } | Kind::Objects { .. } => return Ok(()),
         Kind::FixedSize(shape) => shape,
-        Kind::Categories | Kind::Published | Kind::Letters(_) => {
+        Kind::Inline(_)
+        | Kind::Container(_)
+        | Kind::Client(_)
+        | Kind::Categories
+        | Kind::Published
+        | Kind::Letters(_) => {
             return Err(Unable::Ways(workload.name));
         }
     };

@@ -3,7 +3,7 @@
 use crate::catalogue::{Effort, Kind, Setting, Workload};
 use crate::categories::Locks;
 use crate::contender::Contender;
-use crate::fixed_size::{Figures, Seconds};
+use crate::fixed_size::{Figures, Seconds, Shape};
 use crate::query::store::{SYNTHETIC_CONTEXT, Store};
 use crate::query::{Callers, Queries, Question, Responses};
 use crate::refusal::{Refusal, can_run};
@@ -121,14 +121,16 @@ impl Load {
                 let mixed = Mixed { remote, load: self, watch };
                 return Ok(peers::with_any_size(allocator, mixed)?.into());
             }
-            Kind::Objects { dimensions } => (
-                (dimensions * objects::SIZES.len()) as u64,
-                Some(dimensions as u64 * objects::BYTES_A_DIMENSION),
-            ),
+            Kind::Objects { dimensions } => return self.objects(dimensions, allocator, watch),
             Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
             Kind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
             Kind::Handler => (1, None),
-            Kind::Categories | Kind::Published | Kind::Letters(_) => {
+            Kind::Inline(_)
+            | Kind::Container(_)
+            | Kind::Client(_)
+            | Kind::Categories
+            | Kind::Published
+            | Kind::Letters(_) => {
                 unreachable!("its rows are ways")
             }
         };
@@ -144,6 +146,24 @@ impl Load {
             steady: run.steady,
             ..Outcome::timed(tasks * ops_a_task, run.wall)
         })
+    }
+
+    /// The objects of queries with the allocator of this name.
+    pub(crate) fn objects(
+        &self,
+        dimensions: usize,
+        allocator: &str,
+        watch: &dyn Watch,
+    ) -> Result<Outcome, Refusal> {
+        let threads = self.setting.threads;
+        let tasks = self.workload.tasks(threads, self.effort);
+        let run = peers::with(allocator, Objects { threads, dimensions, tasks, watch })?;
+        Ok(objects::outcome(&run, threads, dimensions, tasks))
+    }
+
+    /// Pairs of an allocation and a free with the allocator of this name.
+    pub(crate) fn pairs(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+        Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, watch)?.into())
     }
 
     /// The part of the time that is spent in the allocator, in a run of its own; `None` where the
@@ -221,21 +241,40 @@ impl Visitor for Alike<'_> {
     fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
         let threads = self.load.setting.threads;
         match self.load.workload.kind {
-            Kind::Objects { dimensions } => {
-                objects::run::<A>(threads, dimensions, self.tasks, self.watch)
-            }
             Kind::Grow => grow::run::<A>(threads, self.tasks, self.watch),
             Kind::Scope { exit: false } => scope::run::<A>(threads, self.tasks, self.watch),
             Kind::Scope { exit: true } => scope::run_exits::<A>(threads, self.tasks, self.watch),
             Kind::Query => unreachable!("its workers share the queries"),
+            Kind::Objects { .. } => unreachable!("they are `Objects`"),
             Kind::Handler => unreachable!("its allocator is the program's"),
             Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. } => {
                 unreachable!("it has no tasks")
             }
-            Kind::Categories | Kind::Published | Kind::Letters(_) => {
+            Kind::Inline(_)
+            | Kind::Container(_)
+            | Kind::Client(_)
+            | Kind::Categories
+            | Kind::Published
+            | Kind::Letters(_) => {
                 unreachable!("its rows are ways")
             }
         }
+    }
+}
+
+/// The objects of queries.
+struct Objects<'w> {
+    threads: usize,
+    dimensions: usize,
+    tasks: u64,
+    watch: &'w dyn Watch,
+}
+
+impl Visitor for Objects<'_> {
+    type Output = Run<()>;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+        objects::run::<A>(self.threads, self.dimensions, self.tasks, self.watch)
     }
 }
 

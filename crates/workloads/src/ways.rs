@@ -16,6 +16,8 @@ pub struct Way {
     pub policy: &'static str,
     /// Whether it is one of those that the project's own is set beside.
     pub peer: bool,
+    /// The row that its time is set beside, if it is another one than the workload's own.
+    pub own: Option<&'static str>,
     pub(crate) run: fn(&Load, &dyn Watch) -> Result<Outcome, Refusal>,
 }
 
@@ -33,15 +35,18 @@ mod tests {
     use crate::catalogue::catalogue;
 
     #[test]
-    fn a_name_stands_for_one_row() {
-        let mut names: Vec<&str> = peers::known().iter().map(|about| about.name).collect();
+    fn a_name_stands_for_one_row_of_a_workload_and_is_no_other_ones_unless_it_is_an_allocators() {
+        let mut all: Vec<&str> = Vec::new();
         for workload in catalogue() {
-            names.extend(workload.ways().iter().map(|way| way.name));
+            let names: Vec<&str> = workload.ways().iter().map(|way| way.name).collect();
+            let twice = |name: &&&str| names.iter().filter(|other| other == name).count() > 1;
+            assert_eq!(names.iter().find(twice), None, "{}", workload.name);
+            all.extend(names.iter().filter(|name| peers::about(name).is_err()));
         }
-        let all = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), all);
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
     }
 
     #[test]
@@ -49,6 +54,10 @@ mod tests {
         for workload in catalogue().iter().filter(|workload| !workload.ways().is_empty()) {
             let own = workload.ways().iter().find(|way| way.name == workload.own());
             assert!(own.is_some_and(|own| !own.peer), "{}", workload.name);
+            for own in workload.ways().iter().filter_map(|way| way.own) {
+                let own = workload.ways().iter().find(|way| way.name == own);
+                assert!(own.is_some_and(|own| !own.peer), "{}", workload.name);
+            }
         }
     }
 }

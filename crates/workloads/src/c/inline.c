@@ -1,12 +1,12 @@
 /* Loops over the header's inline functions, each the shape of one that is written in Rust: the objects of a query
- * (`objects.rs`), and pairs of an allocation and a free (`fixed_size/live.rs`). */
+ * (objects.rs), and pairs of an allocation and a free (fixed_size/live.rs). */
 
 #include <allotment.h>
 
 #include <string.h>
 
-/* Keeps the compiler from telling what a value is, or what is done with it. */
-#define OPAQUE(value) __asm__ volatile("" : "+r"(value) : : "memory")
+/* What is written stays written: whoever reads `at` later may be anybody. */
+#define SEEN_BY_OTHERS(at) __asm__ volatile("" : : "r"(at) : "memory")
 
 /* As the Rust side has them. */
 static const size_t SIZES[4] = {192, 24, 40, 64};
@@ -22,6 +22,72 @@ void workloads_c_arena_query(void **objects, size_t dimensions, unsigned char fi
             objects[dimension * 4 + index] = object;
         }
     }
-    OPAQUE(objects);
+    SEEN_BY_OTHERS(objects);
     allot_arena_destroy(arena);
+}
+
+/* Fills so many places. The objects' first words are written. */
+void workloads_c_free_list_fill(allot_free_list *list, void **places, size_t count)
+{
+    for (size_t index = 0; index < count; index++) {
+        places[index] = allot_free_list_alloc(list);
+        *(uint64_t *)places[index] = index;
+    }
+}
+
+void workloads_c_free_list_empty(allot_free_list *list, void **places, size_t count)
+{
+    for (size_t index = 0; index < count; index++) {
+        allot_free_list_free(list, places[index]);
+    }
+}
+
+/* So many pairs. */
+void workloads_c_free_list_pairs(allot_free_list *list, uint64_t pairs)
+{
+    for (uint64_t word = 0; word < pairs; word++) {
+        uint64_t *object = (uint64_t *)allot_free_list_alloc(list);
+        *object = word;
+        allot_free_list_free(list, object);
+    }
+}
+
+void workloads_c_slab_handle_fill(allot_slab_handle *handle, void **places, size_t count)
+{
+    for (size_t index = 0; index < count; index++) {
+        places[index] = allot_slab_handle_alloc(handle);
+        *(uint64_t *)places[index] = index;
+    }
+}
+
+void workloads_c_slab_handle_empty(allot_slab_handle *handle, void **places, size_t count)
+{
+    for (size_t index = 0; index < count; index++) {
+        allot_slab_handle_free(handle, places[index]);
+    }
+}
+
+void workloads_c_slab_handle_pairs(allot_slab_handle *handle, uint64_t pairs)
+{
+    for (uint64_t word = 0; word < pairs; word++) {
+        uint64_t *object = (uint64_t *)allot_slab_handle_alloc(handle);
+        *object = word;
+        allot_slab_handle_free(handle, object);
+    }
+}
+
+/* The creating functions are inline in the header, and so no symbols. */
+allot_free_list *workloads_c_free_list(size_t size, size_t align)
+{
+    return allot_free_list_create(size, align, NULL);
+}
+
+allot_slab *workloads_c_slab(size_t size, size_t align)
+{
+    return allot_slab_create(size, align, NULL);
+}
+
+allot_slab_handle *workloads_c_slab_handle(allot_slab *slab)
+{
+    return allot_slab_handle_create(slab);
 }

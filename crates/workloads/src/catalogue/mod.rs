@@ -2,6 +2,9 @@
 
 mod table;
 
+use crate::c::clients::Client;
+use crate::c::containers::{self, Container};
+use crate::c::inline::{self, Inline};
 use crate::fixed_size::{CHURN_STEPS, Shape};
 use crate::trees::{copy, many};
 use crate::ways::Way;
@@ -46,6 +49,12 @@ pub(crate) enum Kind {
     Published,
     /// A file searched by one of three programs.
     Letters(letters::Program),
+    /// Loops over the C header's inline functions.
+    Inline(Inline),
+    /// Containers of C++.
+    Container(Container),
+    /// A library that others wrote.
+    Client(Client),
 }
 
 /// All workloads.
@@ -145,7 +154,10 @@ impl Workload {
 
     /// The name that stands for it and its other variants, if it is one of several.
     pub fn family(&self) -> Option<&'static str> {
-        let (family, _) = self.name.rsplit_once('-')?;
+        let (family, _) = match self.kind {
+            Kind::Inline(_) => self.name.split_once('-')?,
+            _ => self.name.rsplit_once('-')?,
+        };
         // A workload's own name stands for that one alone.
         CATALOGUE.iter().all(|workload| workload.name != family).then_some(family)
     }
@@ -168,7 +180,11 @@ impl Workload {
             Kind::Mixed { remote: true } => threads(&[2, 16]),
             Kind::Mixed { remote: false } | Kind::Scope { .. } => threads(&[1, 2, 16]),
             Kind::Categories | Kind::Published => threads(&[1, 2, 16]),
-            Kind::TreeCopy { .. } | Kind::Letters(_) => threads(&[1]),
+            Kind::TreeCopy { .. } | Kind::Letters(_) | Kind::Inline(Inline::FreeList) => {
+                threads(&[1])
+            }
+            Kind::Client(_) => threads(&[1]),
+            Kind::Inline(_) | Kind::Container(_) => threads(&[1, 2]),
             Kind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
                 Shape::Stress => &[1, 2, 4, 8, 16],
@@ -197,6 +213,12 @@ impl Workload {
             }
             Kind::Letters(_) => {
                 Some(Threads { count: 1, or_more: false, meaning: "one thread reads the file" })
+            }
+            Kind::Inline(Inline::FreeList) => {
+                Some(Threads { count: 1, or_more: false, meaning: "a free list is one thread's" })
+            }
+            Kind::Client(_) => {
+                Some(Threads { count: 1, or_more: false, meaning: "the work is one thread's" })
             }
             Kind::Mixed { remote: true } => Some(Threads {
                 count: 2,
@@ -232,6 +254,8 @@ impl Workload {
                 | Kind::Mixed { .. }
                 | Kind::Published
                 | Kind::Letters(_)
+                | Kind::Inline(Inline::FreeList | Inline::SlabHandle)
+                | Kind::Client(_)
         )
     }
 
@@ -241,8 +265,16 @@ impl Workload {
             Kind::Categories => &categories::WAYS,
             Kind::Published => &published::WAYS,
             Kind::Letters(program) => program.ways(),
+            Kind::Inline(inline) => inline.ways(),
+            Kind::Container(_) => &containers::WAYS,
+            Kind::Client(client) => client.ways(),
             _ => &[],
         }
+    }
+
+    /// Whether the time that it takes is that of a program as a whole, so that user time by itself says something.
+    pub fn has_user_time(&self) -> bool {
+        matches!(self.kind, Kind::Client(_))
     }
 
     /// Whether the locks that it takes are counted.
@@ -297,7 +329,9 @@ impl Workload {
             Kind::Scope { .. } => "allotment-reap",
             Kind::Categories => categories::OWN,
             Kind::Published => published::OWN,
-            Kind::Letters(program) => program.ways()[0].name,
+            Kind::Letters(_) | Kind::Inline(_) | Kind::Container(_) | Kind::Client(_) => {
+                self.ways()[0].name
+            }
         }
     }
 
@@ -320,8 +354,13 @@ impl Workload {
         match (&self.kind, effort) {
             (Kind::Query, Effort::Full) => CALLERS as u64,
             (Kind::Query, _) => 16,
-            (Kind::Objects { dimensions: 100_000 }, Effort::Full) => shared(64, 48),
-            (Kind::Objects { dimensions: 100_000 }, _) => shared(16, 12),
+            (
+                Kind::Objects { dimensions: inline::DIMENSIONS } | Kind::Inline(Inline::Arena),
+                Effort::Full,
+            ) => shared(64, 48),
+            (Kind::Objects { dimensions: inline::DIMENSIONS } | Kind::Inline(Inline::Arena), _) => {
+                shared(16, 12)
+            }
             (Kind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),
             (Kind::Objects { .. }, _) => shared(40_000, 20_000),
             (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
@@ -330,6 +369,8 @@ impl Workload {
             (Kind::Scope { .. }, _) => shared(4_000, 4_000),
             (Kind::Handler, Effort::Full) => shared(100_000, 100_000),
             (Kind::Handler, _) => shared(20_000, 20_000),
+            (Kind::Container(_), Effort::Full) => shared(30_000, 30_000),
+            (Kind::Container(_), _) => shared(6_000, 6_000),
             (Kind::Categories, Effort::Full) => shared(200_000, 200_000),
             (Kind::Categories, _) => shared(40_000, 40_000),
             (
@@ -337,7 +378,9 @@ impl Workload {
                 | Kind::TreeCopy { .. }
                 | Kind::Mixed { .. }
                 | Kind::Published
-                | Kind::Letters(_),
+                | Kind::Letters(_)
+                | Kind::Inline(Inline::FreeList | Inline::SlabHandle)
+                | Kind::Client(_),
                 _,
             ) => 0,
         }
@@ -377,7 +420,7 @@ mod tests {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
         assert!(error.ends_with(
-            "letters-mapped, and exchange, burst, tiers, tree, tree-copy, many-trees, letters for all of a kind"
+            "client-expat, and exchange, burst, tiers, tree, tree-copy, many-trees, letters, c, pmr, client for all of a kind"
         ));
     }
 
@@ -396,6 +439,9 @@ mod tests {
         }
         assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
         assert_eq!(names("letters"), ["letters-read", "letters-buffered", "letters-mapped"]);
+        assert_eq!(names("c"), ["c-arena", "c-free-list", "c-slab-handle"]);
+        assert_eq!(names("pmr"), ["pmr-vector", "pmr-map"]);
+        assert_eq!(names("client"), ["client-sqlite", "client-lua", "client-expat"]);
         assert_eq!(names("query"), ["query"]);
         assert_eq!(names("burst-free"), ["burst-free"]);
         assert_eq!((names("mixed"), names("scope")), (vec!["mixed"], vec!["scope"]));

@@ -1,6 +1,9 @@
 //! The table of workloads.
 
 use super::{Kind, Workload};
+use crate::c::clients::Client;
+use crate::c::containers::Container;
+use crate::c::inline::Inline;
 use crate::fixed_size::Shape;
 use crate::letters::Program;
 use crate::trees::many;
@@ -37,7 +40,7 @@ macro_rules! tree_copy {
     };
 }
 
-pub(super) static CATALOGUE: [Workload; 42] = [
+pub(super) static CATALOGUE: [Workload; 50] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -219,5 +222,53 @@ pub(super) static CATALOGUE: [Workload; 42] = [
         meaning: "the same in the mapped file",
         unit: "byte",
         kind: Kind::Letters(Program::Mapped),
+    },
+    Workload {
+        name: "c-arena",
+        meaning: "query-alloc's objects in C, by allotment.h, beside the same in Rust",
+        unit: "object",
+        kind: Kind::Inline(Inline::Arena),
+    },
+    Workload {
+        name: "c-free-list",
+        meaning: "pair's objects of 64 B in C, by allotment.h, beside the same in Rust",
+        unit: "pair",
+        kind: Kind::Inline(Inline::FreeList),
+    },
+    Workload {
+        name: "c-slab-handle",
+        meaning: "the same by a slab's handle",
+        unit: "pair",
+        kind: Kind::Inline(Inline::SlabHandle),
+    },
+    Workload {
+        name: "pmr-vector",
+        meaning: "500 std::pmr::vectors that grow to 1 to 48 numbers of 8 B, added up, destroyed",
+        unit: "element",
+        kind: Kind::Container(Container::Vector),
+    },
+    Workload {
+        name: "pmr-map",
+        meaning: "100 std::pmr::maps of up to 16 std::pmr::strings of 20 to 49 B, destroyed",
+        unit: "key",
+        kind: Kind::Container(Container::Map),
+    },
+    Workload {
+        name: "client-sqlite",
+        meaning: "SQLite: a shop's database in memory, filled, indexed, asked, changed, closed",
+        unit: "statement",
+        kind: Kind::Client(Client::Sqlite),
+    },
+    Workload {
+        name: "client-lua",
+        meaning: "Lua: a script that makes records, closures and a report; a new state each time",
+        unit: "record",
+        kind: Kind::Client(Client::Lua),
+    },
+    Workload {
+        name: "client-expat",
+        meaning: "expat: a document of 4 MB parsed into a tree, looked at, both freed",
+        unit: "element",
+        kind: Kind::Client(Client::Expat),
     },
 ];

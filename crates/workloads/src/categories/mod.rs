@@ -39,6 +39,7 @@ pub(crate) static WAYS: [Way; 4] = [
         meaning: "one lock, for the session list; configuration without, reply in an Arena",
         policy: "adaptive: chunks stay warm for the next request of any thread",
         peer: false,
+        own: None,
         run: |load, watch| run::<ByCategory>("allotment-arena", load, watch),
     },
     Way {
@@ -46,6 +47,7 @@ pub(crate) static WAYS: [Way; 4] = [
         meaning: "session list, configuration, reply buffers and heap, a mutex each",
         policy: HEAPS_POLICY,
         peer: true,
+        own: None,
         run: |load, watch| run::<Locked<Mutex<OnTheHeap>, true>>(HEAP, load, watch),
     },
     Way {
@@ -53,6 +55,7 @@ pub(crate) static WAYS: [Way; 4] = [
         meaning: "the same on today's malloc, without a lock around it",
         policy: HEAPS_POLICY,
         peer: true,
+        own: None,
         run: |load, watch| run::<Locked<Mutex<OnTheHeap>, false>>(HEAP, load, watch),
     },
     Way {
@@ -60,6 +63,7 @@ pub(crate) static WAYS: [Way; 4] = [
         meaning: "all-mutex with the configuration under a read-write lock",
         policy: HEAPS_POLICY,
         peer: true,
+        own: None,
         run: |load, watch| run::<Locked<RwLock<OnTheHeap>, true>>(HEAP, load, watch),
     },
 ];

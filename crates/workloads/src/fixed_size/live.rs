@@ -9,6 +9,7 @@ use crate::watch::Watch;
 use peers::{FixedSize, FixedSizeLocal, OBJECT};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Objects that live at a time, on each thread.
 pub const LIVE: usize = 10_000;
@@ -37,10 +38,22 @@ impl Order {
 
     /// Rounds that each thread does: so many that the fastest allocators take a tenth of a second, and
     /// that each of many threads has several turns on its core.
-    fn rounds(self, threads: usize, effort: Effort) -> usize {
+    pub fn rounds(self, threads: usize, effort: Effort) -> usize {
         let pairs: usize = if effort.is_quick() { 16_000_000 } else { 64_000_000 };
         let pairs = if threads > 4 { 2 * pairs } else { pairs };
         pairs.div_ceil(threads * self.round())
+    }
+
+    /// What so many rounds on each thread come to.
+    pub fn figures(self, threads: usize, rounds: usize, wall: Duration) -> Figures {
+        let beside = usize::from(self == Self::AtOnce);
+        Figures {
+            ops: (threads * rounds * self.round()) as u64,
+            wall,
+            live_bytes: (threads * (LIVE + beside) * OBJECT.size()) as u64,
+            seconds: None,
+            walk: None,
+        }
     }
 }
 
@@ -106,14 +119,7 @@ fn rounds<A: FixedSize>(order: Order, threads: usize, rounds: usize, watch: &dyn
             }
         },
     );
-    let beside = usize::from(order == Order::AtOnce);
-    Figures {
-        ops: (threads * rounds * order.round()) as u64,
-        wall: walls[0],
-        live_bytes: (threads * (LIVE + beside) * OBJECT.size()) as u64,
-        seconds: None,
-        walk: None,
-    }
+    order.figures(threads, rounds, walls[0])
 }
 
 /// Frees the object of each place.

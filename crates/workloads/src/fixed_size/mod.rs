@@ -8,7 +8,7 @@
 mod burst;
 mod churn;
 mod exchange;
-mod live;
+pub(crate) mod live;
 pub(crate) mod places;
 pub mod stress;
 mod tiers;

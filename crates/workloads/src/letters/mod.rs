@@ -41,6 +41,7 @@ static READ: [Way; 1] = [Way {
     meaning: "read(fd, &c, 1) until the end of the file",
     policy: TAKES_NO_MEMORY,
     peer: false,
+    own: None,
     run: |load, watch| run(Program::Read, load, watch),
 }];
 
@@ -49,6 +50,7 @@ static BUFFERED: [Way; 1] = [Way {
     meaning: "a BufReader of 4 KiB, asked for a byte at a time",
     policy: "a buffer of 4 KiB for each search, from the C library's malloc",
     peer: false,
+    own: None,
     run: |load, watch| run(Program::Buffered, load, watch),
 }];
 
@@ -57,6 +59,7 @@ static MAPPED: [Way; 1] = [Way {
     meaning: "mmap of the whole file",
     policy: "unmapped after each search",
     peer: false,
+    own: None,
     run: |load, watch| run(Program::Mapped, load, watch),
 }];
 

@@ -1,0 +1,269 @@
+//! `client-sqlite`, `client-lua`, `client-expat`: what libraries that others wrote gain from an allocator of ours, by the user
+//! time that they take on it and on malloc.
+//!
+//! The work is that of the examples of `allotment-c`, which are compiled into this program.
+//!
+//! # Invariants
+//!
+//! 1. The declarations below are those of `client.h`; nothing is thrown out of these calls, and no error is anything but a text
+//!    that lasts as long as its thread.
+//! 2. What `prepare` returned is read by `work_on` and given up by `dispose`, once, behind all of it.
+//! 3. SQLite is set up for all of a process: whoever works with it holds [`linked::ONE_AT_A_TIME`].
+
+use crate::refusal::Refusal;
+use crate::run::{Load, Outcome};
+use crate::watch::Watch;
+use crate::ways::Way;
+
+/// Which of the libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Client {
+    /// A database in memory.
+    Sqlite,
+    /// A script.
+    Lua,
+    /// A document.
+    Expat,
+}
+
+const MALLOC: Way = Way {
+    name: super::LIBC,
+    meaning: "the C library's malloc, as the library calls it by itself",
+    policy: "the C library's own",
+    peer: true,
+    own: None,
+    run: |load, watch| run(load, Allocator::Malloc, watch),
+};
+
+static SQLITE: [Way; 2] = [
+    Way {
+        name: "allotment-pool",
+        meaning: "allot_malloc() in a pool that is entered; the page cache on a slab",
+        policy: "adaptive; the pool's memory goes when the work is done",
+        peer: false,
+        own: None,
+        run: |load, watch| run(load, Allocator::Ours, watch),
+    },
+    MALLOC,
+];
+
+static LUA: [Way; 2] = [
+    Way {
+        name: "allotment-pool",
+        meaning: "a pool for each state",
+        policy: "adaptive; the pool's memory goes with its state",
+        peer: false,
+        own: None,
+        run: |load, watch| run(load, Allocator::Ours, watch),
+    },
+    MALLOC,
+];
+
+static EXPAT: [Way; 2] = [
+    Way {
+        name: "allotment-arena",
+        meaning: "an arena for each document, its parser and its tree",
+        policy: "adaptive: chunks stay warm for the next document; what goes unused goes back",
+        peer: false,
+        own: None,
+        run: |load, watch| run(load, Allocator::Ours, watch),
+    },
+    MALLOC,
+];
+
+impl Client {
+    pub fn ways(self) -> &'static [Way] {
+        match self {
+            Self::Sqlite => &SQLITE,
+            Self::Lua => &LUA,
+            Self::Expat => &EXPAT,
+        }
+    }
+}
+
+/// As `client.h` numbers them.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+enum Allocator {
+    Malloc = 0,
+    Ours = 1,
+}
+
+fn run(load: &Load, allocator: Allocator, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+    use crate::catalogue::Kind;
+    let Kind::Client(client) = load.workload.kind else { unreachable!("the ways are clients'") };
+    linked::run(client, load, allocator, watch)
+}
+
+#[cfg(not(feature = "c-peers"))]
+mod linked {
+    use super::{Allocator, Client, Load, Outcome, Refusal, Watch};
+
+    pub(super) fn run(
+        _: Client,
+        load: &Load,
+        _: Allocator,
+        _: &dyn Watch,
+    ) -> Result<Outcome, Refusal> {
+        Err(Refusal::without_c(load.workload))
+    }
+}
+
+#[cfg(feature = "c-peers")]
+mod linked {
+    use super::{Allocator, Client, Load, Outcome, Refusal, Watch};
+    use crate::catalogue::Effort;
+    use crate::crew;
+    use std::ffi::{CStr, c_char, c_uint, c_void};
+    use std::ptr::NonNull;
+    use std::sync::{Mutex, PoisonError};
+
+    /// `client_result`.
+    #[derive(Debug, Clone, Copy)]
+    #[repr(C)]
+    struct Done {
+        operations: u64,
+        checksum: u64,
+        error: *const c_char,
+    }
+
+    /// `client_program`.
+    #[repr(C)]
+    struct Program {
+        name: *const c_char,
+        operation: *const c_char,
+        work: *const c_char,
+        size_is: *const c_char,
+        size: c_uint,
+        times: c_uint,
+        prepare: unsafe extern "C" fn(c_uint) -> Option<NonNull<c_void>>,
+        work_on: unsafe extern "C" fn(Allocator, NonNull<c_void>, c_uint) -> Done,
+        dispose: unsafe extern "C" fn(NonNull<c_void>),
+    }
+
+    // SAFETY: all of it is constant, and what it points to too.
+    unsafe impl Sync for Program {}
+
+    unsafe extern "C" {
+        #[cfg(client_sqlite)]
+        safe static client_sqlite: Program;
+        #[cfg(client_lua)]
+        safe static client_lua: Program;
+        #[cfg(client_expat)]
+        safe static client_expat: Program;
+    }
+
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    /// What the examples' authors had in mind, if the library was found when this was compiled.
+    fn program(client: Client) -> Result<&'static Program, &'static str> {
+        match client {
+            #[cfg(client_sqlite)]
+            Client::Sqlite => Ok(&client_sqlite),
+            #[cfg(not(client_sqlite))]
+            Client::Sqlite => Err(
+                "SQLite 3 was not found when it was compiled; install it (libsqlite3-dev, sqlite-devel) and \
+                 pkg-config, and compile the crate workloads again",
+            ),
+            #[cfg(client_lua)]
+            Client::Lua => Ok(&client_lua),
+            #[cfg(not(client_lua))]
+            Client::Lua => Err(
+                "Lua 5.4 was not found when it was compiled; install it (liblua5.4-dev, lua-devel) and \
+                 pkg-config, and compile the crate workloads again",
+            ),
+            #[cfg(client_expat)]
+            Client::Expat => Ok(&client_expat),
+            #[cfg(not(client_expat))]
+            Client::Expat => Err(
+                "expat was not found when it was compiled; install it (libexpat1-dev, expat-devel) and \
+                 pkg-config, and compile the crate workloads again",
+            ),
+        }
+    }
+
+    /// How often the work is done: about a second, on malloc.
+    fn times(program: &Program, effort: Effort) -> c_uint {
+        match effort {
+            Effort::Full => program.times * 2,
+            Effort::Quick => program.times.div_ceil(2),
+            Effort::Counted => 1,
+        }
+    }
+
+    pub(super) fn run(
+        client: Client,
+        load: &Load,
+        allocator: Allocator,
+        watch: &dyn Watch,
+    ) -> Result<Outcome, Refusal> {
+        let program = program(client)
+            .map_err(|what| Refusal::Missing { workload: load.workload.name, what })?;
+        let failed = |why: String| Refusal::Failed { workload: load.workload.name, why };
+        let times = times(program, load.effort);
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = crew::run(
+            1,
+            watch,
+            // SAFETY: as declared (invariant 1).
+            |_| unsafe { (program.prepare)(program.size) },
+            |worker, prepared| {
+                let prepared = prepared.ok_or("no memory for what it works on")?;
+                let mut done = None;
+                let wall = worker.measured(|| {
+                    // SAFETY: as declared (invariants 1 and 2); the lock is held (invariant 3).
+                    done = Some(unsafe { (program.work_on)(allocator, prepared, times) });
+                });
+                // SAFETY: nobody reads it any more (invariant 2).
+                unsafe { (program.dispose)(prepared) };
+                let done = done.expect("the measured part was run");
+                let Some(why) = NonNull::new(done.error.cast_mut()) else {
+                    return Ok((Outcome::timed(done.operations, wall), done.checksum));
+                };
+                // SAFETY: a text of this thread (invariant 1).
+                let why = unsafe { CStr::from_ptr(why.as_ptr()) };
+                Err(why.to_string_lossy().into_owned())
+            },
+        );
+        let (outcome, checksum) = done.pop().expect("there was one worker").map_err(failed)?;
+        #[cfg(test)]
+        super::tests::CHECKSUM.set(checksum);
+        let _ = checksum;
+        Ok(outcome)
+    }
+}
+
+#[cfg(all(test, feature = "c-peers"))]
+mod tests {
+    use super::*;
+    use crate::catalogue::{Effort, Workload};
+    use crate::watch::Unwatched;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Of the last run on this thread.
+        pub(super) static CHECKSUM: Cell<u64> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn a_library_does_the_same_on_either_allocator_or_says_what_is_missing() {
+        for name in ["client-sqlite", "client-lua", "client-expat"] {
+            let workload = Workload::named(name).unwrap();
+            let load = Load { workload, setting: workload.setting(1), effort: Effort::Counted };
+            let outcomes = workload.ways().iter().map(|way| {
+                load.measure(way.name, &Unwatched).map(|outcome| (outcome.ops, CHECKSUM.get()))
+            });
+            match &outcomes.collect::<Vec<_>>()[..] {
+                [Ok(ours), Ok(malloc)] => {
+                    assert_eq!(ours, malloc, "{name}");
+                    assert!(ours.0 > 1000, "{name}");
+                }
+                [Err(Refusal::Missing { what, .. }), Err(_)] => {
+                    assert!(what.contains("install"), "{what}");
+                    println!("{name} was not run: {what}");
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}
