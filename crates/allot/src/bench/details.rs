@@ -1,5 +1,5 @@
 //! What some workloads tell besides time: the memory after each step, the times beside the measured part, the
-//! allocator's part of the time, locks, all system calls.
+//! allocator's part of the time, user time, locks, all system calls.
 
 use super::row::Row;
 use crate::table::{figure, grouped, mebibytes, time};
@@ -38,6 +38,10 @@ impl Details {
             let guarded = guarded().map(|name| name.replace('_', " "));
             let head = [format!("locks/{}", workload.unit), "total".to_owned()];
             Some(Self { head: head.into_iter().chain(guarded).collect(), cells: locks })
+        } else if workload.has_user_time() {
+            let user = format!("user ns/{}", workload.unit);
+            let head = ["allocator", &user, "ratio", "of all time"];
+            Some(Self { head: head.map(str::to_owned).to_vec(), cells: user_time })
         } else if workload.counts_all_calls() {
             let head = ["a search", "system calls", "time"];
             Some(Self { head: head.map(str::to_owned).to_vec(), cells: searches })
@@ -74,6 +78,16 @@ fn share(row: &Row) -> Vec<String> {
 /// Lock acquisitions for each operation, in all and by what they guard.
 fn locks(row: &Row) -> Vec<String> {
     row.locks_per_op.iter().flatten().map(|(_, locks)| figure(*locks)).collect()
+}
+
+/// User time of an operation, and how it compares.
+fn user_time(row: &Row) -> Vec<String> {
+    let part = row.user_ns_per_op.zip(row.ns_per_op).map(|(user, ns)| user / ns * 100.0);
+    vec![
+        figure(row.user_ns_per_op),
+        row.user_ratio_to_own.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+        part.map_or_else(|| "-".to_owned(), |part| format!("{part:.0} %")),
+    ]
 }
 
 /// System calls and time of one search of the file.

@@ -141,8 +141,8 @@ pub fn lists() -> String {
     for workload in workloads::catalogue() {
         text += &format!("  {:<16} {}\n", workload.name, workload.meaning);
     }
-    text += "  query stands for itself; burst, exchange, tiers, tree, tree-copy, many-trees and letters\n  \
-             stand for all of their kind.\n";
+    text += "  query stands for itself; burst, exchange, tiers, tree, tree-copy, many-trees, letters, c,\n  \
+             pmr and client stand for all of their kind.\n";
     text += "\nAllocators:\n";
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
@@ -165,9 +165,11 @@ Figures (--json; what could not be had is null):
                      threads; median of the rounds, with _min and _max
   ratio_to_own       ns_per_op by that of the row named own: allotment-arena; allotment-slab where objects
                      have one size; allotment-free-list or compact-copy for trees; allotment-pool for
-                     mixed and handler, allotment-reap for scope. The median of the rounds' own ratios;
+                     mixed and handler, allotment-reap for scope; for a std::pmr resource the one of ours
+                     that does its work. The median of the rounds' own ratios;
                      ratio_to_best_peer: by that of best_peer, the fastest of glibc, jemalloc,
                      mimalloc, snmalloc and tcmalloc, or of the ways that are not ours
+  user_ns_per_op     client: user time of an operation; user_ratio_to_own: ratio_to_own by it
   base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
                      include it, the tables take it off
   minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
@@ -199,5 +201,7 @@ Examples:
   allot bench handler --quick              ordinary code, on each malloc as the global allocator
   allot bench letters --json               a file searched by a call a byte, by a buffer, by mmap
   allot bench published --allocators mutex,arc-swap,allotment-published
+  allot bench c pmr --quick                the headers for C and C++, beside Rust and beside std::pmr
+  allot bench client --json                SQLite, Lua and expat, on malloc and on allocators of ours
   allot bench tree-copy --html trees.html  a tree's layouts, at all sizes, with their plot
 ";

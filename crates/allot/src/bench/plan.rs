@@ -48,6 +48,11 @@ pub struct Case {
 }
 
 impl Case {
+    /// The row that its time is set beside.
+    pub fn own(&self) -> &'static str {
+        self.contender.own().unwrap_or(self.workload.own())
+    }
+
     /// The arguments of a child that runs it. Only what is timed takes its time: the others are quick.
     pub fn arguments(&self, quick: bool, pass: Pass) -> ChildArguments {
         ChildArguments {

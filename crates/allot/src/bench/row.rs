@@ -15,7 +15,7 @@ pub struct Row {
     pub workload: &'static str,
     /// The allocator; the way, in a workload that has ways.
     pub allocator: &'static str,
-    /// The project's own row of this workload.
+    /// The project's own row of this workload, or the one among several that does what this one does.
     pub own: &'static str,
     /// `malloc` (its objects are freed one by one), `arena` (together), `fixed size` (one by one, all of one
     /// size), `pool`, `placement`; or `way`.
@@ -30,8 +30,12 @@ pub struct Row {
     pub ns_per_op: Option<f64>,
     pub ns_per_op_min: Option<f64>,
     pub ns_per_op_max: Option<f64>,
+    /// User time for each operation, of the programs of others.
+    pub user_ns_per_op: Option<f64>,
     /// This row's time by the project's own row's, round by round.
     pub ratio_to_own: Option<f64>,
+    /// The same by user time.
+    pub user_ratio_to_own: Option<f64>,
     /// This row's time by the best peer's, round by round.
     pub ratio_to_best_peer: Option<f64>,
     /// The fastest of the general-purpose allocators, or of the ways that are not the project's, in this setting.
@@ -129,6 +133,9 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
     let times = |found: &Found| -> Vec<Option<f64>> {
         found.reports.iter().map(|report| report.as_ref().map(|report| report.ns_per_op)).collect()
     };
+    let user_times = |found: &Found| -> Vec<Option<f64>> {
+        found.reports.iter().map(|report| report.as_ref()?.user_ns_per_op).collect()
+    };
     let mut rows: Vec<Row> = cases
         .iter()
         .zip(found)
@@ -136,7 +143,9 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
             let beside =
                 || cases.iter().zip(found).filter(|(other, _)| other.setting == case.setting);
             let to = |(_, other): (&Case, &Found)| ratio(&times(found_here), &times(other));
-            let own = beside().find(|(other, _)| other.contender.name() == case.workload.own());
+            let user_to =
+                |(_, other): (&Case, &Found)| ratio(&user_times(found_here), &user_times(other));
+            let own = beside().find(|(other, _)| other.contender.name() == case.own());
             let best_peer = beside()
                 .filter(|(other, found)| other.contender.is_peer() && found.failure.is_none())
                 .filter_map(|peer| Some((peer, median(times(peer.1).into_iter().flatten())?)))
@@ -144,6 +153,7 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
                 .map(|(peer, _)| peer);
             Row {
                 best_peer: best_peer.map(|(peer, _)| peer.contender.name()),
+                user_ratio_to_own: own.and_then(user_to).filter(|_| found_here.failure.is_none()),
                 ratio_to_own: own.and_then(to).filter(|_| found_here.failure.is_none()),
                 ratio_to_best_peer: best_peer.and_then(to).filter(|_| found_here.failure.is_none()),
                 ..row(case, found_here)
@@ -197,7 +207,7 @@ fn row(case: &Case, found: &Found) -> Row {
     Row {
         workload: case.workload.name,
         allocator: case.contender.name(),
-        own: case.workload.own(),
+        own: case.own(),
         kind: case.contender.kind(),
         threads: case.setting.threads,
         callers: case.setting.callers,
@@ -207,7 +217,9 @@ fn row(case: &Case, found: &Found) -> Row {
         ns_per_op: each(|report| report.ns_per_op),
         ns_per_op_min: times().min_by(f64::total_cmp),
         ns_per_op_max: times().max_by(f64::total_cmp),
+        user_ns_per_op: median(reports.iter().filter_map(|report| report.user_ns_per_op)),
         ratio_to_own: None,
+        user_ratio_to_own: None,
         ratio_to_best_peer: None,
         best_peer: None,
         best: false,
@@ -265,6 +277,7 @@ pub mod tests {
             tasks: Some(10),
             wall_seconds: ns_per_op * 1e-6,
             ns_per_op,
+            user_ns_per_op: None,
             memory: MemoryReport {
                 base_rss_bytes: Some(100),
                 peak_rss_bytes: Some(300),

@@ -2,6 +2,7 @@
 
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::process::{MMPermissions, MMapPath, Process};
+use std::time::Duration;
 
 /// Resident bytes now, counted page by page where the kernel does that: its running count may be off by some
 /// pages for each core.
@@ -32,6 +33,13 @@ pub fn minor_faults() -> Option<u64> {
     u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.minor_page_faults()).ok()
 }
 
+/// The processors' time that the whole process has taken so far outside of the kernel.
+pub fn user_time() -> Option<Duration> {
+    let time = getrusage(UsageWho::RUSAGE_SELF).ok()?.user_time();
+    let whole = u64::try_from(time.tv_sec()).ok()?;
+    Some(Duration::from_secs(whole) + Duration::from_micros(u64::try_from(time.tv_usec()).ok()?))
+}
+
 /// Makes the pages of the program and its libraries resident that are in the page cache anyhow, so that code
 /// which runs for the first time does not look like memory that was allocated.
 pub fn map_programs() {
@@ -57,6 +65,16 @@ fn status(kib: impl Fn(&procfs::process::Status) -> Option<u64>) -> Option<u64> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_takes_user_time() {
+        let before = user_time().unwrap();
+        let mut sum = 0u64;
+        while user_time().unwrap() < before + Duration::from_millis(20) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(sum > 0);
+    }
 
     #[test]
     fn touched_memory_is_resident_and_faulted_in() {

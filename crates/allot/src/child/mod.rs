@@ -63,6 +63,8 @@ pub struct Report {
     pub tasks: Option<u64>,
     pub wall_seconds: f64,
     pub ns_per_op: f64,
+    /// Of the measured part, by all threads, for each operation; of a workload where it says something.
+    pub user_ns_per_op: Option<f64>,
     pub memory: MemoryReport,
     pub live_bytes: Option<u64>,
     pub steady_tasks: u64,
@@ -130,13 +132,16 @@ impl From<query::Responses> for ResponseReport {
 }
 
 impl Report {
-    fn new(allocator: &str, outcome: &Outcome, memory: MemoryReport) -> Self {
+    fn new(allocator: &str, outcome: &Outcome, gauge: Gauge, user_time: bool) -> Self {
+        let (memory, user) = gauge.into_report();
+        let user = user.filter(|_| user_time);
         let about = peers::about(allocator).ok();
         Self {
             ops: outcome.ops,
             tasks: outcome.tasks,
             wall_seconds: outcome.wall.as_secs_f64(),
             ns_per_op: outcome.ns_per_op(),
+            user_ns_per_op: user.map(|user| user.as_nanos() as f64 / outcome.ops as f64),
             memory,
             live_bytes: outcome.live_bytes,
             steady_tasks: outcome.steady.tasks,
@@ -172,7 +177,8 @@ pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
         let calls = if load.workload.counts_all_calls() { Traced::All } else { Traced::Memory };
         let gauge = Gauge::new((arguments.pass == Pass::Traced).then_some(calls));
         let outcome = load.measure(&arguments.allocator, &gauge).map_err(|error| usage(&error))?;
-        serde_json::to_string(&Report::new(&arguments.allocator, &outcome, gauge.into_report()))
+        let user_time = load.workload.has_user_time();
+        serde_json::to_string(&Report::new(&arguments.allocator, &outcome, gauge, user_time))
     };
     let printed = printed.map_err(|error| Failure::Failed(error.to_string()))?;
     crate::output::line(printed)
@@ -183,6 +189,8 @@ pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
 pub struct Gauge {
     traced: bool,
     report: Mutex<MemoryReport>,
+    /// User time: when the measured part began, then what it took.
+    user: Mutex<Option<Duration>>,
 }
 
 impl Gauge {
@@ -191,12 +199,13 @@ impl Gauge {
         if let Some(calls) = calls {
             trace::let_tracer_in(calls);
         }
-        Self { traced: calls.is_some(), report: Mutex::default() }
+        Self { traced: calls.is_some(), report: Mutex::default(), user: Mutex::default() }
     }
 
-    /// What it read.
-    pub fn into_report(self) -> MemoryReport {
-        self.report.into_inner().unwrap_or_default()
+    /// What it read: memory, and user time.
+    pub fn into_report(self) -> (MemoryReport, Option<Duration>) {
+        let user = self.user.into_inner().unwrap_or_default();
+        (self.report.into_inner().unwrap_or_default(), user)
     }
 
     fn mark(&self, mark: Mark) {
@@ -222,6 +231,9 @@ impl Watch for Gauge {
     fn begin(&self) {
         // The count of faults is taken last, and at the end first: reading files takes some too.
         self.note(|report| report.minor_faults = memory::minor_faults());
+        if let Ok(mut user) = self.user.lock() {
+            *user = memory::user_time();
+        }
         self.mark(Mark::Begin);
     }
 
@@ -235,6 +247,10 @@ impl Watch for Gauge {
 
     fn end(&self) {
         self.mark(Mark::End);
+        if let Ok(mut user) = self.user.lock() {
+            *user =
+                memory::user_time().zip(*user).map(|(after, before)| after.saturating_sub(before));
+        }
         let faults = memory::minor_faults();
         self.note(|report| {
             report.minor_faults =
