@@ -3,6 +3,11 @@
 #ifndef CLIENT_H
 #define CLIENT_H
 
+/* For the clock, processes and their resources, also where the compiler is told -std=c11. So this header comes first. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE 1
+#endif
+
 #include <stdint.h>
 
 typedef enum client_allocator {
