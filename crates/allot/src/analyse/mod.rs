@@ -1,0 +1,3 @@
+//! What a recording says about the program that was recorded.
+
+pub mod findings;
