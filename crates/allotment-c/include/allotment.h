@@ -343,96 +343,166 @@ allot_statistics allot_free_list_statistics(const allot_free_list *list);
 
 /* ---- slab --------------------------------------------------------------------------------------------------------- */
 
-/* Slots of one size that any thread allocates and any thread frees. */
+/* Slots of one size that any thread allocates and any thread frees.
+ *
+ * Each thread has a cache of slots for each slab that it uses (256 KiB at most, or as max_cached_bytes says), and costs some
+ * twenty instructions a call there, none of them locked; what goes to or comes from a page costs a locked instruction for up to
+ * 64 neighbouring slots. Pages begin with 4 KiB, grow to 64 KiB and go back when they are empty. Nothing is
+ * appended to a slot. A thread's end empties its caches. */
 typedef struct allot_slab allot_slab;
 
 typedef enum allot_lifetime {
     ALLOT_SHORT_LIVED = 0,
-    ALLOT_LONG_LIVED = 1 /* on pages of their own, so that they don't keep the others' */
+    ALLOT_LONG_LIVED = 1 /* on pages of their own, so that they don't keep the others'; freed by the slow path */
 } allot_lifetime;
 
+/* Slots of `size` bytes, aligned to `align`. Options: name, budget, source, release, hardened, report_live, packing,
+ * max_page_bytes, max_cached_bytes. Takes no page yet.
+ * Inline, below: allot_slab_create, allot_slab_try_create (size, align, options). */
 allot_slab *allot_slab_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
 allot_slab *allot_slab_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
-/* The process's own slab for slots of this layout, shared with everybody who asks for it; destroyed as any other. */
+/* The process's own slab for about this size, shared with everybody who asks for it: sizes are rounded up to multiples of 16 up
+ * to 1 KiB, then to eight steps a doubling, alignments to 16. Costs a lock and a look-up. Each handle is destroyed as any
+ * other; the slab goes with the last. */
 allot_slab *allot_slab_by_size(size_t size, size_t align);
 allot_slab *allot_slab_try_by_size(size_t size, size_t align);
-/* Closes it. Slots in use stay valid, and are freed by allot_slab_free_anywhere(). */
+/* Closes it. Slots in use stay valid, and are freed by allot_slab_free_anywhere(); their pages go with the last of them. No
+ * other thread is inside any more; its slab handles were destroyed (else ALLOT_IN_USE). */
 void allot_slab_destroy(allot_slab *slab);
 
+/* A slot, uninitialised. It fails when none is free and no page is to be had from budget or source; slots that
+ * other threads only cache are asked back then. */
 void *allot_slab_alloc(allot_slab *slab);
 void *allot_slab_try_alloc(allot_slab *slab);
+/* The same for an expected lifetime; allot_slab_alloc() is for ALLOT_SHORT_LIVED. */
 void *allot_slab_alloc_for(allot_slab *slab, allot_lifetime lifetime);
 void *allot_slab_try_alloc_for(allot_slab *slab, allot_lifetime lifetime);
+/* Frees a slot of this slab, on any thread. One of another slab is named and stopped, also where it is not hardened; what is no
+ * slab's at all must not be passed, unless it is. */
 void allot_slab_free(allot_slab *slab, void *slot);
-void allot_slab_free_anywhere(void *slot); /* whichever slab it is of, whether that was destroyed or not */
+/* The same for a slot of whichever slab, destroyed or not. What is no slab's is named and stopped. */
+void allot_slab_free_anywhere(void *slot);
+
+/* Several in one go, cheaper than one by one: all or none. Of those that are freed none is there twice; NULLs are passed over. */
 void allot_slab_alloc_many(allot_slab *slab, void **slots, size_t count);
-bool allot_slab_try_alloc_many(allot_slab *slab, void **slots, size_t count); /* all or none */
+bool allot_slab_try_alloc_many(allot_slab *slab, void **slots, size_t count);
 void allot_slab_free_many(allot_slab *slab, void *const *slots, size_t count);
+
+/* Takes pages ahead until so many slots are free in empty pages, and faults them in. */
 void allot_slab_reserve(allot_slab *slab, size_t slots);
 bool allot_slab_try_reserve(allot_slab *slab, size_t slots);
-size_t allot_slab_trim(allot_slab *slab); /* the bytes given back */
-void allot_slab_flush(allot_slab *slab);  /* empties the calling thread's cache */
+/* Empties the calling thread's caches, and gives all empty pages back, whatever `release` keeps. Returns the bytes given back. */
+size_t allot_slab_trim(allot_slab *slab);
+/* Empties the calling thread's caches alone: for a thread that will sleep. */
+void allot_slab_flush(allot_slab *slab);
+/* Fullest pages first, so that the others become empty; costs a search at each refill. Any time, any thread. */
 void allot_slab_set_packing(allot_slab *slab, bool packing);
-size_t allot_slab_slot_size(const allot_slab *slab); /* as it was asked for */
+/* A slot's size, as it was asked for; of a slab by size, as it was rounded up. */
+size_t allot_slab_slot_size(const allot_slab *slab);
+/* Exact when no thread is inside. Looks at every page. */
 allot_statistics allot_slab_statistics(const allot_slab *slab);
 
-/* One thread's way to a slab, without a look at its table of slabs. Destroyed by that thread, before the slab. */
+/* One thread's way to a slab without a look at its table of slabs: inline, some ten instructions to allocate and sixteen to free.
+ * Used and destroyed by the thread that made it (else ALLOT_WRONG_THREAD, for the use if the slab is hardened), before the slab.
+ * Several of one thread and slab are the same way. Slots are the slab's: any of its calls frees them, on any thread. */
 typedef struct allot_slab_handle allot_slab_handle;
+
+/* Inline, below: allot_slab_handle_create, allot_slab_handle_try_create (slab). */
 allot_slab_handle *allot_slab_handle_create_abi(uint32_t abi, allot_slab *slab);
 allot_slab_handle *allot_slab_handle_try_create_abi(uint32_t abi, allot_slab *slab);
 void allot_slab_handle_destroy(allot_slab_handle *handle);
+
+/* Inline, below: allot_slab_handle_alloc, allot_slab_handle_try_alloc (handle); allot_slab_handle_free (handle, slot). A
+ * hardened one's may fault at addresses that no process can have (2^48 and more) instead of naming them. */
 void *allot_slab_handle_alloc_slowly(allot_slab_handle *handle);
 void *allot_slab_handle_try_alloc_slowly(allot_slab_handle *handle);
 void allot_slab_handle_free_slowly(allot_slab_handle *handle, void *slot);
 
-/* Inline, below: allot_slab_create, allot_slab_try_create (size, align, options); allot_slab_handle_create, _try_create (slab);
- * allot_slab_handle_alloc, allot_slab_handle_try_alloc (handle); allot_slab_handle_free (handle, slot). */
-
 /* ---- reap --------------------------------------------------------------------------------------------------------- */
 
-/* Blocks of any size of one thread, freed one by one or all at once. */
+/* Blocks of any size of one thread, freed one by one or all at once: an arena whose objects may also be freed before its end.
+ *
+ *   blocks of                                      size classes               unused at most
+ *   up to 256 bytes                                multiples of 16            15 bytes
+ *   up to 32 KiB                                   eight a doubling           an eighth
+ *   an alignment of more than 16, up to 32 KiB     powers of two              half
+ *   more                                           memory of its own          what that is rounded up to
+ *
+ * Costs some thirty instructions a call. Chunks begin with 64 KiB, double up to 1 MiB and come warm from the recycler. One thread
+ * at a time uses a reap; it may be another one later (allot_reap_adopt). */
 typedef struct allot_reap allot_reap;
 
+/* Options: name, budget, source, release, hardened, reserved, initial, increment, maximum. Takes no memory for blocks yet,
+ * unless some is reserved.
+ * Inline, below: allot_reap_create, allot_reap_try_create (options). */
 allot_reap *allot_reap_create_abi(uint32_t abi, const allot_options *options);
 allot_reap *allot_reap_try_create_abi(uint32_t abi, const allot_options *options);
-void allot_reap_destroy(allot_reap *reap); /* frees everything */
+/* Frees everything: a step for each chunk, none for a block. */
+void allot_reap_destroy(allot_reap *reap);
+
+/* A block, uninitialised. */
 void *allot_reap_alloc(allot_reap *reap, size_t size, size_t align);
 void *allot_reap_try_alloc(allot_reap *reap, size_t size, size_t align);
+/* Size and alignment are those that it has. */
 void allot_reap_free(allot_reap *reap, void *block, size_t size, size_t align);
+/* Another size for a block; its first bytes stay. In place within its size class, where it is the newest of its chunk, and where
+ * a large one has room; else it moves. `old_size` and `align` are those that it has; a block that is NULL is allocated. If it
+ * fails, the block is as it was. */
 void *allot_reap_resize(allot_reap *reap, void *block, size_t old_size, size_t new_size, size_t align);
 void *allot_reap_try_resize(allot_reap *reap, void *block, size_t old_size, size_t new_size, size_t align);
-void allot_reap_reset(allot_reap *reap); /* frees everything */
+/* Frees everything at the cost of the chunks; keeps what was reserved and what `release` says, 1 MiB by default. */
+void allot_reap_reset(allot_reap *reap);
+/* Gives chunks back that hold nothing, while others do. Costs a look at each free block. Returns the bytes given back. */
 size_t allot_reap_trim(allot_reap *reap);
+/* As allot_arena_adopt. */
 void allot_reap_adopt(allot_reap *reap);
+/* Live bytes are those of the blocks' classes. */
 allot_statistics allot_reap_statistics(const allot_reap *reap);
 
-/* Blocks that know their size (16 bytes more each), for whoever frees without it. */
+/* Blocks that know their size, for whoever frees without it: 16 bytes more each, aligned to 16. A block that was freed before, was
+ * there before the last reset, is of another reap or was overwritten from below is told from a live one: it is named and
+ * stopped, hardened or not. Not to be mixed with the calls above. A block to be resized that is NULL is allocated. */
 void *allot_reap_malloc(allot_reap *reap, size_t size);
 void *allot_reap_try_malloc(allot_reap *reap, size_t size);
-void *allot_reap_realloc(allot_reap *reap, void *block, size_t size); /* NULL: as malloc */
+void *allot_reap_realloc(allot_reap *reap, void *block, size_t size);
 void *allot_reap_try_realloc(allot_reap *reap, void *block, size_t size);
 void allot_reap_free_known(allot_reap *reap, void *block);
 
 /* ---- pool --------------------------------------------------------------------------------------------------------- */
 
-/* The memory of a thread for whatever code it runs while it is in the pool. Made, entered and destroyed by one thread;
- * its blocks are freed by any. */
+/* The memory of a thread for whatever code it runs while it is in the pool. Made, entered, left, used and destroyed by one
+ * thread; its blocks are freed by any, and may outlive it. Size classes and cost are a reap's. All pools lie in one range
+ * of addresses, 64 GiB, which is reserved when the first one wants memory. */
 typedef struct allot_pool allot_pool;
 
+/* Options: name, budget, release, hardened, report_live, reserved, initial, increment, maximum. Takes no memory for blocks
+ * yet, unless some is reserved.
+ * Inline, below: allot_pool_create, allot_pool_try_create (options). */
 allot_pool *allot_pool_create_abi(uint32_t abi, const allot_options *options);
 allot_pool *allot_pool_try_create_abi(uint32_t abi, const allot_options *options);
-/* What live blocks lie in stays until the last of them is freed. */
+/* What live blocks lie in stays until the last of them is freed. Another thread is refused (ALLOT_WRONG_THREAD), and so is
+ * one that is in the pool (ALLOT_IN_USE). */
 void allot_pool_destroy(allot_pool *pool);
+
+/* A block, uninitialised. */
 void *allot_pool_alloc(allot_pool *pool, size_t size, size_t align);
 void *allot_pool_try_alloc(allot_pool *pool, size_t size, size_t align);
-void allot_pool_free(allot_pool *pool, void *block, size_t size, size_t align); /* a block of this pool, on its thread */
+/* A block of this pool, on its thread; allot_free_sized() frees one of any pool on any thread. Size and alignment are those that
+ * it has. */
+void allot_pool_free(allot_pool *pool, void *block, size_t size, size_t align);
+/* As allot_reap_resize, of a block of this pool. */
 void *allot_pool_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
 void *allot_pool_try_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
+/* Gives memory back that holds nothing, whatever `release` keeps. Costs a look at each free block. Returns the bytes given back. */
 size_t allot_pool_trim(allot_pool *pool);
+/* Exact, but for blocks that other threads have freed and not sent yet: at most 32 for each that is in a pool of its own. */
 allot_statistics allot_pool_statistics(const allot_pool *pool);
-bool allot_pool_any_holds(const void *address); /* whether it lies in memory of any pool */
+/* Whether it lies in memory of any pool. Any address, any thread; three instructions and a branch. */
+bool allot_pool_any_holds(const void *address);
 
-/* Between enter and leave the pool is the thread's current one. They nest, and are left in the opposite order. */
+/* Between enter and leave the pool is the thread's current one. They nest, of one pool too, and are left in the opposite
+ * order (else ALLOT_IN_USE). When the thread is out of the last, the pool gives back what `release` doesn't keep. A jump or an
+ * exception over leave leaves the thread in it. */
 typedef struct allot_entered {
     allot_pool *pool;
     void *before;
@@ -440,24 +510,31 @@ typedef struct allot_entered {
 allot_entered allot_pool_enter(allot_pool *pool);
 void allot_pool_leave(allot_entered entered);
 
-/* What an object keeps of its pool: good on any thread and after the pool's end. Allocating uses the pool on its own thread
- * while it lives, else the program's malloc; freeing and resizing find the owner by the block's address, on any thread. */
+/* What an object keeps of its pool: a number, good on any thread and after the pool's end. Allocating uses the pool on its own
+ * thread while it lives, else the program's malloc; freeing and resizing find the owner by the block's address, whatever the
+ * reference says, on any thread. */
 typedef uint64_t allot_pool_ref;
 allot_pool_ref allot_pool_reference(const allot_pool *pool);
-allot_pool_ref allot_current(void); /* the pool that the thread is in, or allot_global() */
-allot_pool_ref allot_global(void);  /* the program's malloc: 0 */
+allot_pool_ref allot_current(void);           /* the pool that the thread is in, or allot_global() */
+allot_pool_ref allot_global(void);            /* the program's malloc: 0 */
 bool allot_ref_is_usable(allot_pool_ref ref); /* whether allocating takes from a pool */
+
 void *allot_ref_alloc(allot_pool_ref ref, size_t size, size_t align);
 void *allot_ref_try_alloc(allot_pool_ref ref, size_t size, size_t align);
+/* With the owner where that is malloc or a pool of the calling thread; else the block is copied to where `ref` allocates, and
+ * freed. `old_size` and `align` are those that it has; a block that is NULL is allocated. If it fails, the block is as it was. */
 void *allot_ref_resize(allot_pool_ref ref, void *block, size_t old_size, size_t new_size, size_t align);
 void *allot_ref_try_resize(allot_pool_ref ref, void *block, size_t old_size, size_t new_size, size_t align);
+/* A block of allot_pool_alloc, allot_ref_alloc or their kin, of whatever pool, on any thread. */
 void allot_free_sized(void *block, size_t size, size_t align);
 
-/* Blocks that know their size (16 bytes more each): of the current pool, of a named one, or of malloc. All are freed by
- * allot_free() and resized by allot_realloc(), on any thread. Not to be mixed with free() or the calls above. */
+/* Blocks that know their size: 16 bytes more each, or as much as an alignment of more than 16; of the pool that the thread is in, of
+ * a named one, or, outside of pools, of malloc. All are freed by allot_free() and resized by allot_realloc(), on any thread. A
+ * block that was freed before, has another origin or was overwritten from below is told from a live one: it is named and
+ * stopped. Not to be mixed with free() or the calls above. */
 void *allot_malloc(size_t size);
 void *allot_try_malloc(size_t size);
-void *allot_calloc(size_t count, size_t size);
+void *allot_calloc(size_t count, size_t size); /* zeros */
 void *allot_try_calloc(size_t count, size_t size);
 void *allot_aligned_alloc(size_t align, size_t size);
 void *allot_try_aligned_alloc(size_t align, size_t size);
@@ -465,31 +542,40 @@ void *allot_ref_malloc(allot_pool_ref ref, size_t size);
 void *allot_ref_try_malloc(allot_pool_ref ref, size_t size);
 void *allot_pool_malloc(allot_pool *pool, size_t size);
 void *allot_pool_try_malloc(allot_pool *pool, size_t size);
-void *allot_realloc(void *block, size_t size); /* NULL: as malloc */
+/* The alignment stays. A block that is NULL is allocated. If it fails, the block is as it was. */
+void *allot_realloc(void *block, size_t size);
 void *allot_try_realloc(void *block, size_t size);
 void allot_free(void *block);
+/* The size that was asked for last; 0 of NULL. */
 size_t allot_usable_size(const void *block);
 
 /* ---- sealed ------------------------------------------------------------------------------------------------------- */
 
-/* Objects that are built once by an initialiser and are read-only from then on: any thread reads them without a lock, a
- * stray write faults. */
+/* Objects that are built once by an initialiser and are read-only from then on: any thread reads them without a lock, and a
+ * stray write faults. They lie on pages of their own, at least one; making them costs a system call for each chunk (64 KiB
+ * at first, doubling up to 1 MiB), reading them nothing. Children made by fork share the pages. */
 typedef struct allot_sealed allot_sealed;
 typedef struct allot_sealer allot_sealer;
 
-/* Builds in the sealer's memory and returns the object that allot_sealed_get() returns later, or NULL to give up. */
+/* Builds in the sealer's memory and returns the object that allot_sealed_get() returns later, or NULL to give up. Nothing that it
+ * built may be written to once it has returned. It must not jump or throw out. */
 typedef const void *allot_sealed_init(allot_sealer *sealer, void *context);
 
+/* Runs init at once, on this thread. Options: name, budget. The try_ twin returns NULL also if init gave up: with ALLOT_NO_ERROR
+ * then, unless one of its calls failed; all memory is given back.
+ * Inline, below: allot_sealed_create, allot_sealed_try_create (options, init, context). */
 allot_sealed *allot_sealed_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);
-/* NULL also if init gave up (ALLOT_NO_ERROR then, unless one of its calls failed). */
 allot_sealed *allot_sealed_try_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);
+/* What init returned. */
 const void *allot_sealed_get(const allot_sealed *sealed);
-/* Makes it last as long as the process, and its protection final where the kernel can do that. */
+/* Makes it last as long as the process, its protection final where the kernel can do that (Linux 6.10). The handle is gone then. */
 const void *allot_sealed_leak(allot_sealed *sealed);
-void allot_sealed_destroy(allot_sealed *sealed); /* when nobody reads any more */
+/* Gives the memory back; nobody reads any more. */
+void allot_sealed_destroy(allot_sealed *sealed);
 allot_statistics allot_sealed_statistics(const allot_sealed *sealed);
 
-/* Only while init runs, on its thread. */
+/* Only while init runs, on its thread (else ALLOT_SEALED_ERROR). Uninitialised memory; copies aligned to 16; a text's copy with its
+ * NUL, not aligned. */
 void *allot_sealer_alloc(allot_sealer *sealer, size_t size, size_t align);
 void *allot_sealer_try_alloc(allot_sealer *sealer, size_t size, size_t align);
 void *allot_sealer_memdup(allot_sealer *sealer, const void *bytes, size_t size);
