@@ -113,10 +113,8 @@ fn declared(header: &str) -> BTreeSet<String> {
             }
             ';' if depth == 0 => {
                 let start = statement.trim();
-                if let Some((before, _)) = start.split_once('(')
-                    && !start.starts_with("typedef")
-                    && !start.starts_with("static")
-                {
+                let defines = start.starts_with("typedef") || start.starts_with("static");
+                if let (false, Some((before, _))) = (defines, start.split_once('(')) {
                     let name = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
                     found.insert(name.unwrap_or_default().to_owned());
                 }
