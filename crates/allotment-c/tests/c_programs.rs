@@ -1,10 +1,11 @@
 //! Builds each program of `tests/c` (C11) and `tests/cpp` (C++17) against an installation, and runs it: by GCC and Clang, on
-//! the shared and the static library, under AddressSanitizer with UndefinedBehaviorSanitizer, and under Valgrind.
+//! the shared and the static library, under AddressSanitizer with UndefinedBehaviorSanitizer, under Valgrind, and with every
+//! allocator hardened.
 //!
 //! A program passes if it exits with 0. Called with `--cases` it may print lines `case<TAB>text`: it is then run once more for each, with the
 //! case as its argument, and has to die by SIGABRT with that text on standard error.
 //!
-//! A comment `skip: address-sanitizer: reason` in a program (or `valgrind`, `gcc`, `clang`) leaves that run out, and the reason is printed. With
+//! A comment `skip: address-sanitizer: reason` in a program (or `valgrind`, `hardened`, `gcc`, `clang`) leaves that run out, and the reason is printed. With
 //! `ALLOT_C_PROGRAMS=text` in the environment only programs with that text in their names are run.
 
 mod support;
@@ -172,6 +173,17 @@ fn programs_pass_under_valgrind() {
             .arg(binary)
             .output()
             .expect("there is a shell");
+        if output.status.success() { Ok(()) } else { Err(text(&output)) }
+    });
+}
+
+#[test]
+fn programs_pass_with_every_allocator_hardened() {
+    let mut flags = installation().cflags();
+    flags.extend(installation().shared_flags());
+    each("hardened", "shared", Compiler::Gcc, &flags, |binary| {
+        let output =
+            limited(binary).env("ALLOTMENT_HARDENED", "1").output().expect("there is a shell");
         if output.status.success() { Ok(()) } else { Err(text(&output)) }
     });
 }
