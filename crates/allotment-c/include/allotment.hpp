@@ -33,6 +33,7 @@
 #include "allotment/refs.hpp"
 #include "allotment/resource.hpp"
 #include "allotment/sealed.hpp"
+#include "allotment/shared_slabs.hpp"
 #include "allotment/slab_resource.hpp"
 
 #endif

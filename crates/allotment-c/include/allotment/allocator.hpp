@@ -3,6 +3,7 @@
 #define ALLOTMENT_ALLOCATOR_HPP
 
 #include "owners.hpp"
+#include "shared_slabs.hpp"
 
 #include <type_traits>
 
@@ -68,8 +69,8 @@ using pool_allocator = basic_allocator<T, pool_ref>;
 template <class T>
 using current_allocator = basic_allocator<T, current_ref>;
 
-/* Single objects from the process's slab for their size, on any thread: for lists, maps and sets. Arrays come from operator
- * new. */
+/* Single objects from the process's slab for their size, on any thread: for lists, maps and sets. Arrays, and
+ * objects of more than 32 KiB, come from operator new. */
 template <class T>
 class slab_allocator {
 public:
@@ -84,19 +85,23 @@ public:
 
     T *allocate(std::size_t count)
     {
-        if (count == 1) {
-            return static_cast<T *>(detail::checked(slab_ref::try_allocate<sizeof(T), alignof(T)>()));
+        if (has_slab && count == 1) {
+            return static_cast<T *>(detail::shared_slabs::allocate(place));
         }
         return static_cast<T *>(::operator new(detail::array_bytes<T>(count), std::align_val_t(alignof(T))));
     }
     void deallocate(T *first, std::size_t count) noexcept
     {
-        if (count == 1) {
-            slab_ref::deallocate<sizeof(T), alignof(T)>(first);
+        if (has_slab && count == 1) {
+            detail::shared_slabs::deallocate(place, first);
         } else {
             ::operator delete(first, std::align_val_t(alignof(T)));
         }
     }
+
+private:
+    static constexpr std::size_t place = detail::slab_classes::of(sizeof(T), alignof(T));
+    static constexpr bool has_slab = place < detail::slab_classes::count;
 };
 
 template <class T, class U>

@@ -10,14 +10,12 @@
  *   pool_ref        a pool on its own thread, while it lives;       by address: to whoever  any thread
  *                   elsewhere the program's malloc                  has it
  *   current_ref     the pool that the calling thread is in          by address              any thread
- *   slab_ref        the process's shared slab of the object's size  to that slab            any thread
  */
 #ifndef ALLOTMENT_REFS_HPP
 #define ALLOTMENT_REFS_HPP
 
 #include "options.hpp"
 
-#include <atomic>
 #include <cstddef>
 
 namespace allot {
@@ -29,8 +27,8 @@ class pool;
 namespace detail {
 
 /* Whether an arena may use the object's bytes again: those of most objects it can't, and needs no call for them. It can if the
- * object is the last one, of the window that the arena allocates from, or before that if nothing is in it. A hardened arena, whose
- * limit is 0, wants to know of every free. */
+ * object is the last one of the window that the arena allocates from, or lies before it while nothing is in it. A hardened arena,
+ * whose limit is 0, wants to know of every free. */
 inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::size_t size)
 {
 #ifdef ALLOT_OUT_OF_LINE
@@ -39,13 +37,9 @@ inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::
     (void)size;
     return true;
 #else
-    if (ALLOT_UNLIKELY(arena->allot_limit == 0 || size >= 65536)) {
-        return true;
-    }
-    const std::uint64_t word = __atomic_load_n(arena->allot_word, __ATOMIC_RELAXED);
-    const std::uint64_t offset = word >> 40;
+    const std::uint64_t offset = __atomic_load_n(arena->allot_word, __ATOMIC_RELAXED) >> 40;
     const char *end = static_cast<const char *>(object) + ((size + 7) & ~std::size_t{7});
-    return end == arena->allot_base + offset || ALLOT_UNLIKELY(offset == 0);
+    return end == arena->allot_base + offset || ALLOT_UNLIKELY(offset == 0 || arena->allot_limit == 0);
 #endif
 }
 
@@ -73,7 +67,11 @@ public:
     {
         return allot_arena_try_alloc_aligned(arena_, size, align);
     }
-    void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
+    void *allocate(std::size_t size, std::size_t align) const
+    {
+        void *object = allot_arena_alloc_inline(arena_, size, align);
+        return ALLOT_UNLIKELY(object == nullptr) ? allocate_slowly(arena_, size, align) : object;
+    }
     /* The last object gives its bytes back; nothing happens to any other one, which the statistics count as live. */
     void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
     {
@@ -88,6 +86,12 @@ public:
     freer get_freer() const noexcept { return freer(arena_); }
 
 private:
+    /* A function of its own, so that an inline allocation needs no room on the stack. */
+    [[gnu::cold, gnu::noinline]] static void *allocate_slowly(allot_arena *arena, std::size_t size, std::size_t align)
+    {
+        return detail::checked(allot_arena_try_alloc_slowly(arena, size, align));
+    }
+
     allot_arena *arena_;
 };
 
@@ -203,49 +207,6 @@ public:
 
     using freer = free_anywhere;
     freer get_freer() const noexcept { return freer(); }
-};
-
-/* Finds the slab when asked, which costs a lock: good where size and alignment are known when the program is compiled, as in
- * slab_allocator. For others there is slab_resource. */
-class slab_ref {
-public:
-    template <std::size_t Size, std::size_t Align>
-    static void *try_allocate() noexcept
-    {
-        allot_slab *slab = of<Size, Align>().load(std::memory_order_acquire);
-        if (ALLOT_UNLIKELY(slab == nullptr)) {
-            slab = find<Size, Align>();
-        }
-        return slab != nullptr ? allot_slab_try_alloc(slab) : nullptr;
-    }
-
-    template <std::size_t Size, std::size_t Align>
-    static void deallocate(void *slot) noexcept
-    {
-        allot_slab_free(of<Size, Align>().load(std::memory_order_relaxed), slot);
-    }
-
-private:
-    /* Lasts as long as the process, so that static objects may use it in their destructors. */
-    template <std::size_t Size, std::size_t Align>
-    static std::atomic<allot_slab *> &of() noexcept
-    {
-        static std::atomic<allot_slab *> slab{nullptr};
-        return slab;
-    }
-
-    template <std::size_t Size, std::size_t Align>
-    [[gnu::cold, gnu::noinline]] static allot_slab *find() noexcept
-    {
-        allot_slab *slab = allot_slab_try_by_size(Size, Align);
-        allot_slab *before = nullptr;
-        if (slab != nullptr && !of<Size, Align>().compare_exchange_strong(before, slab, std::memory_order_acq_rel)) {
-            /* Another thread was faster. */
-            allot_slab_destroy(slab);
-            return before;
-        }
-        return slab;
-    }
 };
 
 /* Frees a slot of whatever slab. */

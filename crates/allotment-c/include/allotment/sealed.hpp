@@ -60,6 +60,24 @@ private:
 template <class T>
 struct is_sealable : std::is_trivially_destructible<T> {};
 
+namespace detail {
+
+[[noreturn, gnu::cold]] inline void fail_unmade()
+{
+    constexpr char message[] = "sealed: the initialiser returned no object; return what it has made in the sealer";
+#ifdef __cpp_exceptions
+    allot_error cause{};
+    cause.allocator = "sealed";
+    std::memcpy(cause.message, message, sizeof message);
+    throw error(cause);
+#else
+    std::fprintf(stderr, "allotment: %s\n", message);
+    std::abort();
+#endif
+}
+
+} // namespace detail
+
 /* What an initialiser builds with. Only while it runs, on its thread. */
 class sealer {
 public:
@@ -124,6 +142,8 @@ private:
  *         return built;
  *     });
  *     limits->name
+ *
+ * A null pointer from init, for giving up, is thrown as an allot::error of the kind ALLOT_NO_ERROR.
  */
 template <class T>
 class sealed {
@@ -146,6 +166,9 @@ public:
         allot_sealed *made = allot_sealed_try_create(wanted.get(), &decltype(builder)::run, &builder);
         if (builder.thrown != nullptr) {
             std::rethrow_exception(builder.thrown);
+        }
+        if (made == nullptr && allot_last_error()->kind == ALLOT_NO_ERROR) {
+            detail::fail_unmade();
         }
         return sealed(detail::checked(made));
     }

@@ -39,7 +39,9 @@ inline int main(int count, char **arguments)
             std::printf("%s\t%s\n", each->name, each->text);
         }
         if (wanted == nullptr ? !is_case : std::strcmp(wanted, each->name) == 0) {
-            std::fprintf(stderr, "%s\n", each->name);
+            if (!is_case) { /* a case's own words count */
+                std::fprintf(stderr, "%s\n", each->name);
+            }
             each->run();
         }
     }

@@ -184,7 +184,12 @@ CLAIM(an_initialiser_that_throws_seals_nothing)
         sealer.make<int>(1);
         throw refusal();
     }));
-    THROWS(allot::error, allot::sealed<int>::build([](allot::sealer &) -> const int * { return nullptr; }));
+    try {
+        allot::sealed<int>::build([](allot::sealer &) -> const int * { return nullptr; });
+        CHECK(false);
+    } catch (const allot::error &error) {
+        CHECK(error.kind() == ALLOT_NO_ERROR && std::strstr(error.what(), "returned no object") != nullptr);
+    }
     allot::budget limit(65536);
     THROWS(allot::error, allot::sealed<int>::build(allot::options().budget(limit), [](allot::sealer &sealer) {
         sealer.allocate(1 << 20);

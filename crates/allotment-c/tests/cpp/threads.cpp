@@ -4,6 +4,7 @@
 #include <allotment.hpp>
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <memory_resource>
@@ -221,6 +222,31 @@ CLAIM(threads_that_end_last_may_still_free)
         held.pooled = std::make_unique<derived>(3);
     }).join();
     CHECK(slab.statistics().live_objects == 0);
+}
+
+CLAIM(containers_of_slabs_may_end_after_the_thread_s_handles)
+{
+    using list = std::list<int, allot::slab_allocator<int>>;
+    std::thread([] {
+        thread_local list before; /* made before the thread's first handle, so it ends after that */
+        before.push_back(1);
+        struct late {
+            list numbers;
+            ~late()
+            {
+                numbers.push_back(2);
+                CHECK(numbers.size() == 3);
+            }
+        };
+        before.push_back(2);
+        thread_local late too;
+        too.numbers = before;
+    }).join();
+    std::thread([] {
+        /* A thread that frees before it ever allocates. */
+        auto *made = new list{1, 2, 3};
+        std::thread([made] { delete made; }).join();
+    }).join();
 }
 
 CLAIM(an_arena_may_go_to_another_thread_that_adopts_it)
