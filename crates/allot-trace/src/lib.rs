@@ -7,7 +7,6 @@
 //! | limit | value |
 //! |---|---|
 //! | bytes of a chunk | [`raw::CHUNK_SIZE`] |
-//! | threads at one time in a process | [`raw::MOST_STREAMS`] |
 //! | frames of a stack | [`raw::DEEPEST_STACK`]; of a deeper one the innermost are kept, below [`raw::CUT_OFF`] |
 //! | bytes of a module's path | [`raw::LONGEST_PATH`] |
 

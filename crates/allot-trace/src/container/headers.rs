@@ -36,8 +36,14 @@ pub struct ProcessEnd {
     pub raw_bytes: u64,
     /// There was no more room for events: the time since the process's start when the first one was lost.
     pub full_at_ns: Option<u64>,
-    /// There were too many threads at one time to record them all.
-    pub crowded: bool,
+    /// The number of the error that was it.
+    pub full_error: Option<u32>,
+    /// Calls that were not recorded because a thread had no memory to do so.
+    pub missed: u64,
+    /// Stacks from the recorder's cache that were compared with the unwinder's, where that was asked for.
+    pub stacks_checked: u64,
+    /// Those that were different.
+    pub stacks_wrong: u64,
     /// It ran its exit handlers; otherwise `_exit`, exec, a signal, or still running.
     pub exited: bool,
 }

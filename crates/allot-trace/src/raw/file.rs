@@ -29,6 +29,14 @@ impl Field {
     pub const EXECUTABLE_LENGTH: usize = 72;
     /// `u32`: bytes of the command line.
     pub const COMMAND_LENGTH: usize = 76;
+    /// `u32`: the error that ended the recording.
+    pub const ERROR: usize = 80;
+    /// `u64`: stacks from the cache that were compared with the unwinder's, where that was asked for.
+    pub const CHECKED: usize = 88;
+    /// `u64`: those that were different.
+    pub const WRONG: usize = 96;
+    /// `u64`: calls that were not recorded because a thread had no memory to do so.
+    pub const MISSED: usize = 104;
     /// The executable's path, then the command line with a zero behind each argument, cut off where the page ends.
     pub const STRINGS: usize = 128;
 
@@ -48,12 +56,10 @@ impl Field {
 pub mod state {
     /// The process began as the child of a fork, with its parent's blocks.
     pub const FORKED: u32 = 1;
-    /// There was no more room for events; what came later is not there.
+    /// There was no more room for events, or no way to it; what came later is not there.
     pub const FULL: u32 = 2;
     /// The process ran its exit handlers.
     pub const EXITED: u32 = 4;
-    /// More threads at one time than [`super::super::MOST_STREAMS`]; what the others did is not there.
-    pub const CROWDED: u32 = 8;
 }
 
 /// A pair of clocks at one moment.
@@ -84,6 +90,14 @@ pub struct FileHeader<'a> {
     pub last: Clock,
     /// When the disk was full, if it was.
     pub full_at: u64,
+    /// The number of the error that was it.
+    pub error: u32,
+    /// Stacks from the cache that were compared with the unwinder's.
+    pub checked: u64,
+    /// Those that were different.
+    pub wrong: u64,
+    /// Calls that were not recorded because a thread had no memory to do so.
+    pub missed: u64,
     /// The executable's path.
     pub executable: &'a [u8],
     /// The command line, with a zero behind each argument.
@@ -127,6 +141,10 @@ impl<'a> FileHeader<'a> {
             start: clock(Field::START),
             last: clock(Field::LAST),
             full_at: u64_at(page, Field::FULL_AT),
+            error: u32_at(page, Field::ERROR),
+            checked: u64_at(page, Field::CHECKED),
+            wrong: u64_at(page, Field::WRONG),
+            missed: u64_at(page, Field::MISSED),
             executable: &strings[..executable],
             command: &strings[executable..executable + command],
         })

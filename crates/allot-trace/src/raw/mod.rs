@@ -41,9 +41,7 @@ pub const CHUNK_HEADER_SIZE: usize = 64;
 pub const CHUNK_ROOM: usize = CHUNK_SIZE - CHUNK_HEADER_SIZE;
 /// Bytes that have to be free before an allocation, a free, a node, a kind or a wait is written.
 pub const EVENT_ROOM: usize = 64;
-/// Threads that can be recorded at one time in a process.
-pub const MOST_STREAMS: u32 = 65_536;
-/// Frames of a stack that are kept.
+/// Frames of a stack that are kept at least, and at most twice as many.
 pub const DEEPEST_STACK: usize = 256;
 /// Bytes of a module's path that are kept.
 pub const LONGEST_PATH: usize = 4096;

@@ -1,0 +1,50 @@
+//! Time stamps.
+
+use allot_trace::raw::{Clock, TICK_SHIFT};
+
+/// The processor's time stamps now, shifted. It may be read earlier than what is before it in the program has ended.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    raw() >> TICK_SHIFT
+}
+
+/// The same once everything before has ended: another thread that was given memory before we were asks its clock before.
+#[inline(always)]
+pub fn ticks_after() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut processor = 0;
+        // SAFETY: all processors that run 64-bit Linux have it.
+        unsafe { core::arch::x86_64::__rdtscp(&raw mut processor) >> TICK_SHIFT }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        // SAFETY: it waits and does nothing else.
+        unsafe { core::arch::asm!("isb", options(nomem, nostack, preserves_flags)) };
+        ticks()
+    }
+}
+
+#[inline(always)]
+fn raw() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: all processors that run 64-bit Linux have it.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let now: u64;
+        // SAFETY: it reads a register.
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) now, options(nomem, nostack, preserves_flags));
+        }
+        // This counter has 25 to 1000 MHz, not the processor's gigahertz.
+        now << TICK_SHIFT
+    }
+}
+
+/// Both clocks now.
+pub fn now() -> Clock {
+    Clock { ticks: ticks(), ns: crate::sys::monotonic_ns() }
+}

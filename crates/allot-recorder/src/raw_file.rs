@@ -1,0 +1,335 @@
+//! The raw file of this process, and its chunks.
+//!
+//! Invariants: [`HEADER`] is null or the header page of this process's file, which stays mapped; the path in [`PLACES`] is
+//! written by the one thread that begins a file, before [`PHASE`] says that there is one.
+
+use crate::clock;
+use crate::sys::{self, Failed, File, How};
+use allot_trace::raw::{CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, HEADER_SIZE, MAGIC, VERSION, state};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// The variable that says in which directory raw files are made.
+pub const DIRECTORY: &[u8] = b"ALLOT_RECORD_DIR=";
+/// The variable that asks for each answer of the stack cache to be compared with the unwinder's.
+pub const CHECK: &[u8] = b"ALLOT_RECORD_CHECK=";
+
+const LONGEST_DIRECTORY: usize = 4000;
+
+/// Whether this process is recorded.
+static PHASE: AtomicU32 = AtomicU32::new(UNKNOWN);
+/// Nobody has asked yet.
+const UNKNOWN: u32 = 0;
+/// A thread is finding out.
+const BEGINNING: u32 = 1;
+/// It is.
+const ON: u32 = 2;
+/// It isn't, or no longer.
+const OFF: u32 = 3;
+
+static HEADER: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+static STREAMS: AtomicU32 = AtomicU32::new(0);
+static CHECKING: AtomicU32 = AtomicU32::new(0);
+
+struct Places {
+    directory: [u8; LONGEST_DIRECTORY],
+    directory_length: usize,
+    path: [u8; LONGEST_DIRECTORY + 40],
+    path_length: usize,
+}
+
+struct Shared(UnsafeCell<Places>);
+
+// SAFETY: written by one thread, read after PHASE says so; see the invariants.
+unsafe impl Sync for Shared {}
+
+static PLACES: Shared = Shared(UnsafeCell::new(Places {
+    directory: [0; LONGEST_DIRECTORY],
+    directory_length: 0,
+    path: [0; LONGEST_DIRECTORY + 40],
+    path_length: 0,
+}));
+
+/// Whether the process is recorded now; finds out if nobody knows yet.
+pub fn is_on() -> bool {
+    loop {
+        match PHASE.load(Ordering::Acquire) {
+            ON => return true,
+            OFF => return false,
+            UNKNOWN => {
+                let mine = PHASE.compare_exchange(
+                    UNKNOWN,
+                    BEGINNING,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+                if mine.is_ok() {
+                    // SAFETY: nobody else is beginning.
+                    let begun = unsafe { find_directory() && begin(0) };
+                    PHASE.store(if begun { ON } else { OFF }, Ordering::Release);
+                }
+            }
+            _ => sys::give_way(),
+        }
+    }
+}
+
+/// Whether answers of the cache are to be compared.
+pub fn is_checking() -> bool {
+    CHECKING.load(Ordering::Relaxed) != 0
+}
+
+/// In the child of a fork: begins a file of its own. Says whether it's recorded.
+///
+/// # Safety
+///
+/// No other thread is there.
+pub unsafe fn begin_in_child() -> bool {
+    if PHASE.load(Ordering::Relaxed) != ON {
+        // If another thread was finding out while this one forked, nobody does any more.
+        PHASE.store(OFF, Ordering::Relaxed);
+        return false;
+    }
+    STREAMS.store(0, Ordering::Relaxed);
+    // SAFETY: as the caller promised.
+    let begun = unsafe { begin(state::FORKED) };
+    PHASE.store(if begun { ON } else { OFF }, Ordering::Release);
+    begun
+}
+
+/// Reads the directory from the environment that the process began with: the C library may not have its own yet.
+///
+/// # Safety
+///
+/// Nobody else is here.
+unsafe fn find_directory() -> bool {
+    // SAFETY: as the caller promised.
+    let places = unsafe { &mut *PLACES.0.get() };
+    let Ok(file) = File::open(b"/proc/self/environ\0", How::Read) else { return false };
+    // A variable that doesn't fit in there is none of ours.
+    let mut variable = Text { into: &mut places.path, length: 0 };
+    let mut buffer = [0; 1024];
+    while let Ok(length @ 1..) = file.read(&mut buffer) {
+        for &byte in &buffer[..length] {
+            if byte != 0 {
+                variable.text(&[byte]);
+                continue;
+            }
+            let text = &variable.into[..variable.length];
+            if let Some(directory) = text.strip_prefix(DIRECTORY)
+                && directory.len() <= LONGEST_DIRECTORY
+            {
+                places.directory[..directory.len()].copy_from_slice(directory);
+                places.directory_length = directory.len();
+            }
+            if text.starts_with(CHECK) {
+                CHECKING.store(1, Ordering::Relaxed);
+            }
+            variable.length = 0;
+        }
+    }
+    places.directory_length > 0
+}
+
+/// Makes the file, and maps its header.
+///
+/// # Safety
+///
+/// Nobody else is here.
+unsafe fn begin(flags: u32) -> bool {
+    // SAFETY: as the caller promised.
+    let places = unsafe { &mut *PLACES.0.get() };
+    let pid = sys::pid();
+    for image in 0..10_000 {
+        let mut path = Text { into: &mut places.path, length: 0 };
+        path.text(&places.directory[..places.directory_length]);
+        path.text(b"/");
+        path.number(pid);
+        path.text(b"-");
+        path.number(image);
+        path.text(b".raw\0");
+        places.path_length = path.length;
+        match File::open(&places.path[..places.path_length], How::New) {
+            Ok(file) => {
+                let mapped = file.allocate(0, HEADER_SIZE).and_then(|()| file.map(0, HEADER_SIZE));
+                let Ok(page) = mapped else { return false };
+                // SAFETY: the page is a header's, and ours.
+                unsafe { fill(page, pid, flags) };
+                HEADER.store(page, Ordering::Release);
+                return true;
+            }
+            // The same process had another image before.
+            Err(sys::EEXIST) => {}
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Fills a header page in.
+///
+/// # Safety
+///
+/// It is one, zero, and nobody else writes to it.
+unsafe fn fill(page: *mut u8, pid: u32, flags: u32) {
+    // SAFETY: as the caller promised.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(page, HEADER_SIZE) };
+    let now = clock::now();
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    put(Field::VERSION, &VERSION.to_le_bytes());
+    put(Field::PID, &pid.to_le_bytes());
+    put(Field::PARENT, &sys::parent().to_le_bytes());
+    put(Field::STATE, &flags.to_le_bytes());
+    for clock in [Field::START, Field::LAST] {
+        put(clock, &now.ticks.to_le_bytes());
+        put(clock + 8, &now.ns.to_le_bytes());
+    }
+    let (start, most) = (Field::STRINGS, HEADER_SIZE / 2);
+    let executable = sys::read_link(b"/proc/self/exe\0", &mut bytes[start..start + most]).len();
+    let mut command = 0;
+    if let Ok(file) = File::open(b"/proc/self/cmdline\0", How::Read) {
+        command = file.read(&mut bytes[start + executable..]).unwrap_or(0);
+    }
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    put(Field::EXECUTABLE_LENGTH, &(executable as u32).to_le_bytes());
+    put(Field::COMMAND_LENGTH, &(command as u32).to_le_bytes());
+    put(0, &MAGIC);
+}
+
+/// A number of the header that several threads change.
+fn counter(header: *mut u8, field: usize) -> &'static AtomicU32 {
+    // SAFETY: the header stays mapped, and the field lies in it, aligned.
+    unsafe { AtomicU32::from_ptr(header.add(field).cast()) }
+}
+
+fn long_counter(header: *mut u8, field: usize) -> &'static AtomicU64 {
+    // SAFETY: the header stays mapped, and the field lies in it, aligned.
+    unsafe { AtomicU64::from_ptr(header.add(field).cast()) }
+}
+
+fn header() -> Option<*mut u8> {
+    let header = HEADER.load(Ordering::Acquire);
+    (!header.is_null()).then_some(header)
+}
+
+/// The number of a new stream.
+pub fn new_stream() -> u32 {
+    STREAMS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The number of a new thread.
+pub fn new_thread() -> u32 {
+    header().map_or(0, |header| counter(header, Field::THREADS).fetch_add(1, Ordering::Relaxed))
+}
+
+/// Counts a call that could not be recorded.
+pub fn missed() {
+    if let Some(header) = header() {
+        long_counter(header, Field::MISSED).fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts an answer of the cache that was compared.
+pub fn compared(right: bool) {
+    if let Some(header) = header() {
+        long_counter(header, Field::CHECKED).fetch_add(1, Ordering::Relaxed);
+        long_counter(header, Field::WRONG).fetch_add(u64::from(!right), Ordering::Relaxed);
+    }
+}
+
+/// Says that the process runs its exit handlers.
+pub fn exits() {
+    if let Some(header) = header() {
+        counter(header, Field::STATE).fetch_or(state::EXITED, Ordering::Relaxed);
+    }
+}
+
+/// Ends the recording: no event from this time on can be kept.
+fn stop(header: *mut u8, tick: u64, error: Failed) {
+    PHASE.store(OFF, Ordering::Release);
+    let before = counter(header, Field::STATE).fetch_or(state::FULL, Ordering::Relaxed);
+    if before & state::FULL == 0 {
+        long_counter(header, Field::FULL_AT).store(tick, Ordering::Relaxed);
+        counter(header, Field::ERROR).store(error.unsigned_abs() as u32, Ordering::Relaxed);
+    }
+}
+
+/// Takes a chunk for a stream, mapped and with its header. `None`: there is no more room, the recording has ended.
+pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
+    if !is_on() {
+        return None;
+    }
+    let header = header()?;
+    let number = counter(header, Field::CHUNKS).fetch_add(1, Ordering::Relaxed);
+    match map_chunk(HEADER_SIZE + number as usize * CHUNK_SIZE) {
+        Ok(chunk) => {
+            let now = clock::now();
+            long_counter(header, Field::LAST).store(now.ticks, Ordering::Relaxed);
+            long_counter(header, Field::LAST + 8).store(now.ns, Ordering::Relaxed);
+            // SAFETY: the chunk is mapped and ours, its header lies at its beginning; the state is stored last.
+            unsafe {
+                chunk.add(Field::CHUNK_STREAM).cast::<u32>().write(stream);
+                chunk.add(Field::CHUNK_SEQUENCE).cast::<u32>().write(sequence);
+                chunk.add(Field::CHUNK_TICK).cast::<u64>().write(tick);
+                AtomicU32::from_ptr(chunk.add(Field::CHUNK_STATE).cast())
+                    .store(1, Ordering::Release);
+            }
+            Some(chunk)
+        }
+        Err(error) => {
+            stop(header, tick, error);
+            None
+        }
+    }
+}
+
+/// The file is opened each time: a number kept open could be closed, or met, by the program.
+fn map_chunk(offset: usize) -> Result<*mut u8, Failed> {
+    // SAFETY: there is a header, so the path was written.
+    let places = unsafe { &*PLACES.0.get() };
+    let file = File::open(&places.path[..places.path_length], How::Write)?;
+    file.allocate(offset, CHUNK_SIZE)?;
+    let chunk = file.map(offset, CHUNK_SIZE)?;
+    sys::populate(chunk, CHUNK_SIZE);
+    Ok(chunk)
+}
+
+/// Says that nothing more is written to a chunk, and gives it away.
+///
+/// # Safety
+///
+/// It is a chunk of [`take_chunk`] with `length` bytes of events, and nobody uses it any more.
+pub unsafe fn close_chunk(chunk: *mut u8, length: usize) {
+    debug_assert!(length <= CHUNK_SIZE - CHUNK_HEADER_SIZE);
+    // SAFETY: as the caller promised; the state is stored last.
+    unsafe {
+        chunk.add(Field::CHUNK_LENGTH).cast::<u32>().write(length as u32);
+        AtomicU32::from_ptr(chunk.add(Field::CHUNK_STATE).cast()).store(2, Ordering::Release);
+        sys::unmap(chunk, CHUNK_SIZE);
+    }
+}
+
+/// Text that is put together.
+struct Text<'a> {
+    into: &'a mut [u8],
+    length: usize,
+}
+
+impl Text<'_> {
+    /// Adds what fits.
+    fn text(&mut self, text: &[u8]) {
+        for &byte in text {
+            if let Some(place) = self.into.get_mut(self.length) {
+                *place = byte;
+                self.length += 1;
+            }
+        }
+    }
+
+    fn number(&mut self, number: u32) {
+        if number >= 10 {
+            self.number(number / 10);
+        }
+        self.text(&[b'0' + (number % 10) as u8]);
+    }
+}

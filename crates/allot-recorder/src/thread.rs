@@ -1,0 +1,423 @@
+//! What a thread has for recording.
+//!
+//! A state is found by the thread's word and is the thread's own from [`enter`] to the end of [`Entered`]. When a thread ends, its state is
+//! marked free and is another thread's later, with its stream, its tables and the chunk that it was writing to; a hook that
+//! runs behind that, in a destructor, takes a free state for that one call.
+//!
+//! Invariants: states are never unmapped. A state whose `owner` isn't 0 belongs to one thread, and `busy` is set while that
+//! thread is in a hook. The word of a thread is 0 at first, [`WITHOUT`] while it gets a state or when it can't record any more, the state's address, or
+//! its number with [`ENDED`] once it has ended.
+
+use crate::clock;
+use crate::raw_file;
+use crate::record::{Kind, Node};
+use crate::sys;
+use crate::table::Table;
+use crate::tls;
+use crate::unwind::cache::Cache;
+use crate::unwind::modules;
+use crate::unwind::rules::{Context, Rules};
+use crate::unwind::walk::Frames;
+use allot_trace::raw::{CHUNK_HEADER_SIZE, CHUNK_ROOM, EVENT_ROOM, Encoder, FIRST_NODE};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
+
+const WITHOUT: usize = 1;
+const ENDED: usize = 3;
+
+/// Nodes and kinds of a stream before all are forgotten and numbered anew.
+const MOST_NUMBERS: u32 = 1 << 20;
+
+/// A thread's state.
+#[derive(Debug)]
+pub struct Thread {
+    busy: bool,
+    /// The thread has ended: the state is for one call.
+    passing: bool,
+    generation: u32,
+    /// Where events are written.
+    pub encoder: Encoder,
+    /// Stacks that are known.
+    pub cache: Cache,
+    /// The frames of the last walk.
+    pub frames: Frames,
+    /// Rules that are known.
+    pub rules: Rules,
+    /// Where unwind tables are evaluated.
+    pub context: Context,
+    pub(crate) nodes: Table<Node>,
+    pub(crate) kinds: Table<Kind>,
+    chunk: *mut u8,
+    stream: u32,
+    sequence: u32,
+    /// Whose events the stream has had last; one more than the number.
+    announced: u32,
+    number: u32,
+    owner: AtomicU32,
+    next: *mut Thread,
+}
+
+/// A page that is zero in the child of a fork.
+#[repr(C, align(4096))]
+struct Wiped {
+    /// What all threads know at least; 0 in a process that has not begun yet.
+    generation: AtomicU32,
+    rest: [u8; 4092],
+}
+
+static WIPED: Wiped = Wiped { generation: AtomicU32::new(0), rest: [0; 4092] };
+static GENERATIONS: AtomicU32 = AtomicU32::new(0);
+static THREADS: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+/// The process is being set up, after its begin or a fork.
+static SETTING: AtomicU32 = AtomicU32::new(0);
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+unsafe extern "C" {
+    fn pthread_key_create(key: *mut u32, end: extern "C" fn(*mut c_void)) -> c_int;
+    fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
+    fn pthread_atfork(
+        before: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// A thread that is in a hook, with its state.
+#[derive(Debug)]
+pub struct Entered(*mut Thread);
+
+impl Entered {
+    /// The state, which is this thread's.
+    #[inline(always)]
+    pub fn thread(&self) -> *mut Thread {
+        self.0
+    }
+}
+
+impl Drop for Entered {
+    #[inline(always)]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::Release);
+        // SAFETY: the state is this thread's until here.
+        unsafe {
+            (*self.0).busy = false;
+            if (*self.0).passing {
+                pass_on(self.0);
+            }
+        }
+    }
+}
+
+/// Begins what a hook does. `None`: the process isn't recorded, or the thread is in a hook already.
+#[inline(always)]
+pub fn enter() -> Option<Entered> {
+    let word = tls::get();
+    if word == 0 || word & 1 != 0 {
+        return enter_without(word);
+    }
+    let thread = word as *mut Thread;
+    // SAFETY: the word is a state's address, and the state this thread's.
+    unsafe {
+        if (*thread).busy {
+            return None;
+        }
+        (*thread).busy = true;
+        compiler_fence(Ordering::Acquire);
+        let entered = Entered(thread);
+        if (*thread).generation != WIPED.generation.load(Ordering::Relaxed) && !catch_up(thread) {
+            return None;
+        }
+        Some(entered)
+    }
+}
+
+/// For a thread that has no state.
+#[cold]
+fn enter_without(word: usize) -> Option<Entered> {
+    if word == WITHOUT || !raw_file::is_on() {
+        return None;
+    }
+    tls::set(WITHOUT);
+    if WIPED.generation.load(Ordering::Relaxed) == 0 {
+        begin();
+    }
+    let Some(thread) = take() else {
+        raw_file::missed();
+        tls::set(word);
+        return None;
+    };
+    let ended = word & ENDED == ENDED;
+    // SAFETY: the state is ours now.
+    unsafe {
+        (*thread).passing = ended;
+        (*thread).number = if ended { (word >> 2) as u32 } else { raw_file::new_thread() };
+        (*thread).busy = true;
+        if !ended {
+            tls::set(thread as usize);
+            // Another destructor of the thread may run before ours, or behind it.
+            pthread_setspecific(KEY.load(Ordering::Relaxed), thread.cast());
+        }
+        let entered = Entered(thread);
+        let ready = catch_up(thread);
+        if ended {
+            // Only now: what setting up has called must not come here.
+            tls::set(word);
+        }
+        ready.then_some(entered)
+    }
+}
+
+/// Begins with the process, or with the child of a fork.
+#[cold]
+fn begin() {
+    while SETTING.swap(1, Ordering::Acquire) != 0 {
+        sys::give_way();
+        if WIPED.generation.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+    }
+    if WIPED.generation.load(Ordering::Relaxed) == 0 {
+        if BEGUN.swap(1, Ordering::Relaxed) == 0 {
+            // SAFETY: the page is ours alone; the key's destructor is a function of that type; so is the handler.
+            unsafe {
+                let mut key = u32::MAX;
+                pthread_key_create(&raw mut key, thread_ends);
+                KEY.store(key, Ordering::Relaxed);
+                if sys::wipe_on_fork((&raw const WIPED).cast(), size_of::<Wiped>()).is_err() {
+                    pthread_atfork(None, None, Some(forked));
+                }
+            }
+        } else {
+            // The states of the other threads are the parent's, in the middle of whatever it was.
+            THREADS.store(core::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: the child of a fork has one thread.
+            unsafe { raw_file::begin_in_child() };
+        }
+        flush_all();
+    }
+    SETTING.store(0, Ordering::Release);
+}
+
+extern "C" fn forked() {
+    WIPED.generation.store(0, Ordering::Relaxed);
+}
+
+/// Makes all threads forget what they know of stacks before their next event.
+pub fn flush_all() {
+    let next = GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1;
+    WIPED.generation.store(next, Ordering::Release);
+}
+
+/// A state that nobody has.
+fn take() -> Option<*mut Thread> {
+    let mut free = THREADS.load(Ordering::Acquire);
+    while !free.is_null() {
+        // SAFETY: states are never unmapped, and their links never change.
+        let state = unsafe { &*free };
+        if state.owner.load(Ordering::Relaxed) == 0
+            && state.owner.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        {
+            return Some(free);
+        }
+        free = state.next;
+    }
+    let made = sys::map(size_of::<Thread>()).ok()?.cast::<Thread>();
+    // SAFETY: zeroed memory is a state that has nothing, but for its context, which is put there.
+    unsafe {
+        (&raw mut (*made).context).write(Context::new_in());
+        (*made).encoder = Encoder::closed();
+        (*made).stream = raw_file::new_stream();
+        (*made).owner = AtomicU32::new(1);
+    }
+    add(made);
+    Some(made)
+}
+
+fn add(made: *mut Thread) {
+    let mut first = THREADS.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: nobody else knows the state yet.
+        unsafe { (*made).next = first };
+        match THREADS.compare_exchange_weak(first, made, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => first = now,
+        }
+    }
+}
+
+/// Brings a state up to date: after a fork, after a module has gone, and for a thread that has just got it. Says whether
+/// it can record.
+///
+/// # Safety
+///
+/// The state is this thread's.
+#[cold]
+unsafe fn catch_up(thread: *mut Thread) -> bool {
+    // SAFETY: the state is this thread's.
+    let state = unsafe { &mut *thread };
+    let now = clock::ticks();
+    if WIPED.generation.load(Ordering::Relaxed) == 0 {
+        begin();
+        // The chunk is the parent's.
+        state.drop_chunk();
+        state.next = core::ptr::null_mut();
+        add(thread);
+        state.stream = raw_file::new_stream();
+        state.sequence = 0;
+        state.announced = 0;
+        state.number = raw_file::new_thread();
+        state.generation = 0;
+    }
+    if !raw_file::is_on() {
+        if !state.passing {
+            tls::set(WITHOUT);
+        }
+        return false;
+    }
+    let generation = WIPED.generation.load(Ordering::Acquire);
+    if state.generation != generation {
+        let begins = state.generation == 0 && state.sequence == 0 && state.chunk.is_null();
+        state.generation = generation;
+        state.cache.clear();
+        state.rules.clear();
+        state.frames.forget();
+        if begins {
+            state.nodes.clear();
+            state.kinds.clear();
+            if state.stream == 0 {
+                // SAFETY: the state is this thread's, and the stream the first one of its file.
+                unsafe { modules::announce_all(thread, now) };
+            }
+        // SAFETY: the state is this thread's.
+        } else if !unsafe { (*thread).forget(now) } {
+            return false;
+        }
+    }
+    // SAFETY: the same.
+    unsafe { (*thread).announce(now) }
+}
+
+/// Gives back the state of a thread that has ended.
+///
+/// # Safety
+///
+/// The state is this thread's, and nobody comes back to it.
+#[cold]
+unsafe fn pass_on(thread: *mut Thread) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        (*thread).passing = false;
+        (*thread).cache.clear();
+        (*thread).frames.clear();
+        (*thread).owner.store(0, Ordering::Release);
+    }
+}
+
+extern "C" fn thread_ends(state: *mut c_void) {
+    let word = tls::get();
+    if word & 1 != 0 || word != state as usize {
+        return;
+    }
+    let Some(entered) = enter() else { return };
+    let thread = entered.thread();
+    // SAFETY: the state is this thread's; `passing` gives it away at the end.
+    unsafe {
+        let now = clock::ticks();
+        if (*thread).make_room(now, 0) {
+            (*thread).encoder.thread_end(now);
+        }
+        // Whatever this thread still does begins with a new announcement.
+        (*thread).announced = 0;
+        (*thread).passing = true;
+        tls::set(((*thread).number as usize) << 2 | ENDED);
+    }
+}
+
+impl Thread {
+    /// Makes room for an event of `room` bytes, 0 for a small one. False: the recording has ended.
+    #[inline(always)]
+    pub fn make_room(&mut self, tick: u64, room: usize) -> bool {
+        self.encoder.room() >= room.max(EVENT_ROOM) || self.next_chunk(tick)
+    }
+
+    #[cold]
+    fn next_chunk(&mut self, tick: u64) -> bool {
+        if !self.chunk.is_null() {
+            let length = CHUNK_ROOM - self.encoder.room();
+            // SAFETY: the chunk is this state's, and the encoder is closed below.
+            unsafe { raw_file::close_chunk(self.chunk, length) };
+            self.chunk = core::ptr::null_mut();
+            self.encoder = Encoder::closed();
+        }
+        let Some(chunk) = raw_file::take_chunk(self.stream, self.sequence, tick) else {
+            if !self.passing {
+                tls::set(WITHOUT);
+            }
+            return false;
+        };
+        self.sequence += 1;
+        self.chunk = chunk;
+        // SAFETY: the chunk is zero behind its header, ours, and mapped until it's closed above.
+        unsafe { self.encoder.open(chunk.add(CHUNK_HEADER_SIZE), CHUNK_ROOM, tick) };
+        true
+    }
+
+    /// Forgets a chunk that belongs to another process.
+    fn drop_chunk(&mut self) {
+        if !self.chunk.is_null() {
+            // SAFETY: nobody uses the mapping but this state.
+            unsafe { sys::unmap(self.chunk, allot_trace::raw::CHUNK_SIZE) };
+            self.chunk = core::ptr::null_mut();
+        }
+        self.encoder = Encoder::closed();
+    }
+
+    /// Says whose events follow.
+    fn announce(&mut self, tick: u64) -> bool {
+        if self.announced == self.number + 1 {
+            return true;
+        }
+        if !self.make_room(tick, 0) {
+            return false;
+        }
+        // SAFETY: there is room.
+        unsafe { self.encoder.thread(tick, self.number, sys::thread()) };
+        self.announced = self.number + 1;
+        true
+    }
+
+    /// Begins to number nodes and kinds anew.
+    fn forget(&mut self, tick: u64) -> bool {
+        self.nodes.clear();
+        self.kinds.clear();
+        self.cache.clear();
+        self.frames.forget();
+        if !self.make_room(tick, 0) {
+            return false;
+        }
+        // SAFETY: there is room.
+        unsafe { self.encoder.forget() };
+        true
+    }
+
+    /// Makes sure that there are numbers for what comes next.
+    pub(crate) fn has_numbers(&mut self, tick: u64) -> bool {
+        self.nodes.len().max(self.kinds.len()) < MOST_NUMBERS || self.forget(tick)
+    }
+
+    /// The node of a frame, announced if it is new.
+    pub(crate) fn node(&mut self, tick: u64, parent: u32, return_address: u64) -> Option<u32> {
+        let key = Node { return_address, parent };
+        if let Some(known) = self.nodes.get(key) {
+            return Some(known + FIRST_NODE);
+        }
+        if !self.make_room(tick, 0) {
+            return None;
+        }
+        let number = self.nodes.add(key)?;
+        // SAFETY: there is room.
+        unsafe { self.encoder.node(parent, return_address) };
+        Some(number + FIRST_NODE)
+    }
+}
