@@ -8,19 +8,22 @@
 /* What is written stays written: whoever reads `at` later may be anybody. */
 #define SEEN_BY_OTHERS(at) __asm__ volatile("" : : "r"(at) : "memory")
 
-/* As the Rust side has them. */
-static const size_t SIZES[4] = {192, 24, 40, 64};
+/* An object, every byte written. */
+static inline void *filled(allot_arena *arena, size_t size, unsigned char fill)
+{
+    return memset(allot_arena_alloc_aligned(arena, size, 8), fill, size);
+}
 
-/* One query's objects in an arena of its own: so many times the four sizes, every byte written. */
+/* One query's objects in an arena of its own: for each dimension those that the Rust side has. */
 void workloads_c_arena_query(void **objects, size_t dimensions, unsigned char fill)
 {
     allot_arena *arena = allot_arena_create(NULL);
     for (size_t dimension = 0; dimension < dimensions; dimension++) {
-        for (size_t index = 0; index < 4; index++) {
-            void *object = allot_arena_alloc_aligned(arena, SIZES[index], 8);
-            memset(object, fill, SIZES[index]);
-            objects[dimension * 4 + index] = object;
-        }
+        void **places = objects + 4 * dimension;
+        places[0] = filled(arena, 192, fill);
+        places[1] = filled(arena, 24, fill);
+        places[2] = filled(arena, 40, fill);
+        places[3] = filled(arena, 64, fill);
     }
     SEEN_BY_OTHERS(objects);
     allot_arena_destroy(arena);
