@@ -16,7 +16,7 @@ mod c {
     use std::path::{Path, PathBuf};
 
     /// Loops over the header.
-    const HEADER: [&str; 1] = ["src/c/inline.c"];
+    const HEADER: [&str; 2] = ["src/c/inline.c", "src/c/stress.c"];
 
     /// Containers over the C++ headers.
     const CONTAINERS: &str = "src/c/containers.cpp";

@@ -8,6 +8,7 @@
 //!    for a slab, which any thread may use; it is destroyed once, after its last use.
 //! 3. An array of places has as many as a call is told.
 
+use super::stress;
 use crate::refusal::Refusal;
 use crate::run::{Load, Outcome};
 use crate::watch::Watch;
@@ -22,6 +23,8 @@ pub(crate) enum Inline {
     FreeList,
     /// The same.
     SlabHandle,
+    /// The array allocator's stress, by that allocator's own names.
+    Stress,
 }
 
 static ARENA: [Way; 2] = [
@@ -96,6 +99,7 @@ impl Inline {
             Self::Arena => &ARENA,
             Self::FreeList => &FREE_LIST,
             Self::SlabHandle => &SLAB_HANDLE,
+            Self::Stress => &stress::WAYS,
         }
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod clients;
 pub(crate) mod containers;
 pub(crate) mod inline;
+pub(crate) mod stress;
 
 /// The row of the C library's malloc, as the allocator's.
 const LIBC: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };

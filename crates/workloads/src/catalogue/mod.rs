@@ -184,6 +184,7 @@ impl Workload {
                 threads(&[1])
             }
             Kind::Client(_) => threads(&[1]),
+            Kind::Inline(Inline::Stress) => threads(&[1, 2, 4, 8, 16]),
             Kind::Inline(_) | Kind::Container(_) => threads(&[1, 2]),
             Kind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
@@ -254,7 +255,7 @@ impl Workload {
                 | Kind::Mixed { .. }
                 | Kind::Published
                 | Kind::Letters(_)
-                | Kind::Inline(Inline::FreeList | Inline::SlabHandle)
+                | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
                 | Kind::Client(_)
         )
     }
@@ -379,7 +380,7 @@ impl Workload {
                 | Kind::Mixed { .. }
                 | Kind::Published
                 | Kind::Letters(_)
-                | Kind::Inline(Inline::FreeList | Inline::SlabHandle)
+                | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
                 | Kind::Client(_),
                 _,
             ) => 0,
@@ -439,7 +440,7 @@ mod tests {
         }
         assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
         assert_eq!(names("letters"), ["letters-read", "letters-buffered", "letters-mapped"]);
-        assert_eq!(names("c"), ["c-arena", "c-free-list", "c-slab-handle"]);
+        assert_eq!(names("c"), ["c-arena", "c-free-list", "c-slab-handle", "c-stress"]);
         assert_eq!(names("pmr"), ["pmr-vector", "pmr-map"]);
         assert_eq!(names("client"), ["client-sqlite", "client-lua", "client-expat"]);
         assert_eq!(names("query"), ["query"]);

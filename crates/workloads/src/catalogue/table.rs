@@ -40,7 +40,7 @@ macro_rules! tree_copy {
     };
 }
 
-pub(super) static CATALOGUE: [Workload; 50] = [
+pub(super) static CATALOGUE: [Workload; 51] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -242,6 +242,12 @@ pub(super) static CATALOGUE: [Workload; 50] = [
         kind: Kind::Inline(Inline::SlabHandle),
     },
     Workload {
+        name: "c-stress",
+        meaning: "stress in C, by the array allocator's own names, beside the same by malloc",
+        unit: "pair",
+        kind: Kind::Inline(Inline::Stress),
+    },
+    Workload {
         name: "pmr-vector",
         meaning: "500 std::pmr::vectors that grow to 1 to 48 numbers of 8 B, added up, destroyed",
         unit: "element",
@@ -255,7 +261,7 @@ pub(super) static CATALOGUE: [Workload; 50] = [
     },
     Workload {
         name: "client-sqlite",
-        meaning: "SQLite: a shop's database in memory, filled, indexed, asked, changed, closed",
+        meaning: "SQLite: a shop's database filled, indexed, asked, changed, archived, closed",
         unit: "statement",
         kind: Kind::Client(Client::Sqlite),
     },

@@ -112,8 +112,7 @@ impl Shape {
                 exchange::run::<A>(batch, if quick { objects / 4 } else { objects }, watch)
             }
             Self::Stress => {
-                let time = Duration::from_millis(if quick { 300 } else { 1000 });
-                stress::run::<A>(threads, stress::ELEMENTS, time, watch)
+                stress::run::<A>(threads, stress::ELEMENTS, stress::time(effort), watch)
             }
             Self::BurstAlloc => burst::run::<A>(burst::Part::Alloc, burst::OBJECTS, threads, watch),
             Self::BurstFree => burst::run::<A>(burst::Part::Free, burst::OBJECTS, threads, watch),

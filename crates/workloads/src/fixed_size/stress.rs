@@ -6,6 +6,7 @@
 
 use super::Figures;
 use super::places::{Places, fill};
+use crate::catalogue::Effort;
 use crate::crew;
 use crate::watch::Watch;
 use peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
@@ -67,13 +68,18 @@ pub(crate) fn run<A: FixedSize>(
         let began = Instant::now();
         move || began.elapsed() < time
     });
-    Figures {
-        ops: counts.iter().map(Count::allocated).sum(),
-        wall,
-        live_bytes: (threads * elements * OBJECT.size()) as u64,
-        seconds: None,
-        walk: None,
-    }
+    figures(threads, elements, counts.iter().map(Count::allocated).sum(), wall)
+}
+
+/// What so many allocations on so many threads come to.
+pub(crate) fn figures(threads: usize, elements: usize, ops: u64, wall: Duration) -> Figures {
+    let live_bytes = (threads * elements * OBJECT.size()) as u64;
+    Figures { ops, wall, live_bytes, seconds: None, walk: None }
+}
+
+/// How long a run goes on.
+pub(crate) fn time(effort: Effort) -> Duration {
+    Duration::from_millis(if effort.is_quick() { 300 } else { 1000 })
 }
 
 /// Runs it with the allocator of this name, a thread for each of the counts, until told to stop. Returns the
