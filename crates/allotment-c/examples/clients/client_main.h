@@ -157,7 +157,7 @@ static figures in_a_child(const client_program *client, client_allocator allocat
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    if (got != (ssize_t)sizeof found) {
+    if (got != (ssize_t)sizeof found || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         fprintf(stderr, "%s: the run on %s ended early, by %s %d\n", client->name, ALLOCATORS[allocator],
                 WIFSIGNALED(status) ? "signal" : "exit code",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));

@@ -466,6 +466,21 @@ static int look_and_change(shop *shop)
     return code;
 }
 
+/* What is old goes into a database of its own, in a temporary file: its cache is small, so that pages come and go, and it
+ * gives pages up where rows are deleted. */
+static int archive(shop *shop)
+{
+    int code = run(shop, "ATTACH '' AS archive; PRAGMA archive.auto_vacuum = FULL; PRAGMA archive.cache_size = 100");
+    code = code != SQLITE_OK ? code : run(shop, "CREATE TABLE archive.old AS SELECT * FROM sale WHERE day < '2025-07'");
+    code = code != SQLITE_OK ? code : run(shop, "CREATE INDEX archive.old_by_article ON old (article, count)");
+    code = code != SQLITE_OK ? code : run(shop, "DELETE FROM archive.old WHERE day > '2025-02'");
+    code = code != SQLITE_OK
+               ? code
+               : ask(shop, "SELECT article, sum(count), max(day) FROM archive.old WHERE count > ? GROUP BY 1 ORDER BY 2, 1", 2);
+    code = code != SQLITE_OK ? code : run(shop, "PRAGMA shrink_memory");
+    return code != SQLITE_OK ? code : run(shop, "DETACH archive");
+}
+
 /* A database in memory, from its creation to its end. */
 static client_result one_database(unsigned orders)
 {
@@ -474,6 +489,7 @@ static client_result one_database(unsigned orders)
     int code = sqlite3_open_v2(":memory:", &shop.database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
     code = code != SQLITE_OK ? code : fill(&shop);
     code = code != SQLITE_OK ? code : look_and_change(&shop);
+    code = code != SQLITE_OK ? code : archive(&shop);
     int closed = sqlite3_close(shop.database);
     code = code != SQLITE_OK ? code : closed;
     result.operations = shop.statements;
@@ -542,7 +558,7 @@ static void *prepare(unsigned orders)
 }
 
 const client_program client_sqlite = {
-    "sqlite", "statement", "a shop's database in memory: filled, indexed, asked, changed, closed", "orders in the database",
+    "sqlite", "statement", "a shop's database in memory: filled, indexed, asked, changed, archived, closed", "orders in the database",
     20000, 4, prepare, work_on, free,
 };
 
