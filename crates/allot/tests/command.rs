@@ -57,6 +57,10 @@ fn bad_arguments_are_told_in_one_line_with_exit_code_2() {
         &["bench", "grow", "--allocators", "mutex"],
         &["bench", "letters", "--threads", "2"],
         &["bench", "letters-read", "--allocators", "mapped"],
+        &["bench", "c-free-list", "--threads", "2"],
+        &["bench", "client", "--threads", "2"],
+        &["bench", "client-lua", "--allocators", "mimalloc"],
+        &["bench", "pmr-map", "--allocators", "bumpalo"],
         &["bench", "tree-copy-8", "--allocators", "glibc"],
         &["bench", "tree-8", "--allocators", "compact-copy,allotment-free-list-a-tree"],
         &["--json", "bench"],
@@ -211,6 +215,76 @@ fn rows_of_objects_of_one_size_have_their_steps_and_no_queries() {
     };
     assert!(trimmed("glibc").is_u64() || cfg!(not(target_env = "gnu")));
     assert!(trimmed("sharded-slab").is_null(), "nothing can be asked of it");
+}
+
+#[cfg(feature = "c-peers")]
+#[test]
+fn the_programs_of_others_tell_their_user_time_or_what_is_missing() {
+    let output = run(&["bench", "client", "--quick", "--rounds", "1", "--json"]);
+    let rows = json_lines(&output);
+    let names = ["client-sqlite", "client-lua", "client-expat"];
+    assert_eq!(rows.len(), 2 * names.len());
+    for (row, name) in rows.iter().zip(names.iter().flat_map(|name| [name, name])) {
+        assert_eq!(row["workload"], *name);
+        assert_eq!(row["threads"], 1);
+        if let Some(error) = row["error"].as_str() {
+            assert!(error.contains("install it") && error.contains(name), "{error}");
+            assert!(row["ns_per_op"].is_null() && row["user_ns_per_op"].is_null());
+            continue;
+        }
+        let figure = |field: &str| row[field].as_f64().unwrap_or_else(|| panic!("{field}: {row}"));
+        assert!(figure("user_ns_per_op") > 0.0 && figure("ns_per_op") > 0.0);
+        assert!(figure("user_ratio_to_own") > 0.0);
+        assert_eq!(row["best_peer"], "glibc");
+        if row["allocator"] == row["own"] {
+            assert_eq!(figure("user_ratio_to_own"), 1.0);
+        } else {
+            assert_eq!(row["allocator"], "glibc");
+        }
+    }
+    let others = run(&["bench", "query-small", "--quick", "--rounds", "1", "--threads", "1"]);
+    assert!(!text(&others.stdout).contains("user ns/"));
+}
+
+#[cfg(feature = "c-peers")]
+#[test]
+fn a_resource_of_the_standard_library_is_set_beside_the_one_of_ours_that_does_its_work() {
+    let output = run(&["bench", "pmr-map", "--quick", "--rounds", "1", "--threads", "2", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    let row = |name: &str| rows.iter().find(|row| row["allocator"] == name).unwrap();
+    for (theirs, ours) in [
+        ("pmr-monotonic", "allotment-arena"),
+        ("pmr-pool", "allotment-pool"),
+        ("pmr-synchronized-pool", "allotment-slab"),
+        ("glibc", "allotment-pool"),
+    ] {
+        assert_eq!(row(theirs)["own"], ours);
+        assert_eq!(row(ours)["own"], ours);
+        assert_eq!(row(ours)["ratio_to_own"], 1.0);
+        let ns = |name: &str| row(name)["ns_per_op"].as_f64().unwrap();
+        let ratio = row(theirs)["ratio_to_own"].as_f64().unwrap();
+        assert!((ratio - ns(theirs) / ns(ours)).abs() < 1e-9, "{theirs}");
+        assert_eq!(row(theirs)["ops"], row(ours)["ops"]);
+    }
+    assert_eq!(rows.len(), 7);
+}
+
+#[cfg(feature = "c-peers")]
+#[test]
+fn loops_in_c_stand_beside_those_in_rust() {
+    let output = run(&["bench", "c-slab-handle", "--quick", "--rounds", "1", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = json_lines(&output);
+    let names: Vec<_> = rows.iter().map(|row| row["allocator"].as_str().unwrap()).collect();
+    assert_eq!(names, ["c-slab-handle", "allotment-slab-handle"].repeat(2));
+    for pair in rows.chunks(2) {
+        assert_eq!(pair[0]["ops"], pair[1]["ops"]);
+        assert_eq!(pair[0]["live_bytes"], pair[1]["live_bytes"]);
+        assert_eq!(pair[0]["best_peer"], "allotment-slab-handle");
+        assert!(pair[0]["ratio_to_best_peer"].as_f64().unwrap() > 0.0);
+        assert_eq!(pair[0]["user_ns_per_op"], Value::Null);
+    }
 }
 
 #[test]
