@@ -1,8 +1,10 @@
 //! The command line.
 
+use crate::analyse::{self, AnalyseArguments};
 use crate::bench::{self, BenchArguments};
 use crate::child::ChildArguments;
 use crate::failure::Failure;
+use crate::record::{self, RecordArguments};
 use crate::stress::{self, StressArguments};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -41,6 +43,18 @@ pub enum Command {
     /// second beside other allocators.
     #[command(after_help = stress::EXAMPLES)]
     Stress(StressArguments),
+    /// Record every call that a program makes for memory
+    ///
+    /// Runs the program with a library that is loaded before all others, and writes each allocation and each free
+    /// with its time, its thread and its stack into one compressed file. The program itself is unchanged.
+    #[command(after_help = record::EXAMPLES)]
+    Record(RecordArguments),
+    /// Say what a recorded program would gain
+    ///
+    /// Reads a recording twice: where the program allocates, how long blocks live, who frees them, which of them die
+    /// together; and says for each group of places which allocator would fit and what it may save. `allot replay` tests it.
+    #[command(after_help = analyse::EXAMPLES)]
+    Analyse(AnalyseArguments),
     /// One measured run; `bench` starts it.
     #[command(hide = true)]
     Child(ChildArguments),

@@ -14,6 +14,8 @@ pub enum Failure {
     Closed,
     /// An interrupt ended it early, which was said: exit code 130.
     Interrupted,
+    /// The program that we ran has ended with this exit code, which is passed on.
+    Program(u8),
 }
 
 impl Failure {
@@ -24,6 +26,7 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Closed => 0,
             Self::Interrupted => 130,
+            Self::Program(code) => *code,
         }
     }
 }
@@ -32,7 +35,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(why) | Self::Failed(why) => f.write_str(why),
-            Self::Closed | Self::Interrupted => Ok(()),
+            Self::Closed | Self::Interrupted | Self::Program(_) => Ok(()),
         }
     }
 }

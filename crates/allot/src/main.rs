@@ -1,6 +1,5 @@
 //! Allotment's command line: the tour, the measuring harness and the stress test.
 
-#[allow(dead_code, reason = "the command that reads it is being built")]
 mod analyse;
 mod bench;
 mod child;
@@ -8,6 +7,7 @@ mod cli;
 mod failure;
 mod output;
 mod progress;
+mod record;
 mod statistics;
 mod stress;
 mod table;
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::Closed | Failure::Interrupted) {
+            if !matches!(failure, Failure::Closed | Failure::Interrupted | Failure::Program(_)) {
                 eprintln!("allot: {failure}");
             }
             ExitCode::from(failure.exit_code())
@@ -46,6 +46,11 @@ fn run() -> Result<(), Failure> {
             bench::run(arguments)
         }
         Some(Command::Stress(arguments)) => stress::run(&arguments),
+        Some(Command::Analyse(arguments)) => {
+            end_quietly_when_interrupted();
+            analyse::run(&arguments)
+        }
+        Some(Command::Record(arguments)) => record::run(&arguments),
         Some(Command::Child(arguments)) => child::run(&arguments),
         Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),
         Some(Command::Trace { arguments }) => {

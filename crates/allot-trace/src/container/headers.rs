@@ -32,6 +32,8 @@ pub struct ProcessEnd {
     pub ns_of_tick: u64,
     /// Threads that were seen.
     pub threads: u32,
+    /// Allocations, frees and waits for locks.
+    pub events: u64,
     /// Bytes of events before compression.
     pub raw_bytes: u64,
     /// There was no more room for events: the time since the process's start when the first one was lost.
@@ -44,8 +46,10 @@ pub struct ProcessEnd {
     pub stacks_checked: u64,
     /// Those that were different.
     pub stacks_wrong: u64,
-    /// It ran its exit handlers; otherwise `_exit`, exec, a signal, or still running.
+    /// It ran its exit handlers; otherwise `_exit`, exec or a signal ended it, or it still ran.
     pub exited: bool,
+    /// It still ran when the recording ended with the program that was asked for.
+    pub still_running: bool,
 }
 
 /// How the program that was asked for ended.

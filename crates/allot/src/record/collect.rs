@@ -1,0 +1,339 @@
+//! Packing the raw files of processes into a recording, while they are written and afterwards.
+
+use allot_recorder::clock;
+use allot_trace::TraceError;
+use allot_trace::container::{Chunk, ProcessEnd, ProcessHeader, Writer};
+use allot_trace::raw::{
+    CHUNK_HEADER_SIZE, CHUNK_ROOM, CHUNK_SIZE, ChunkHeader, Clock, Decoder, FileHeader,
+    HEADER_SIZE, RawEvent, state,
+};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What has been recorded, over all processes.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+pub struct Totals {
+    /// Process images.
+    pub processes: u64,
+    /// Threads of all of them.
+    pub threads: u64,
+    /// Allocations, frees and waits for locks.
+    pub events: u64,
+    /// Bytes of their chunks as recorded.
+    pub raw_bytes: u64,
+    /// Calls that could not be recorded for want of memory.
+    pub missed: u64,
+    /// The process in which there was no more room, and why; the rest of that process is lost.
+    pub full: Option<Full>,
+    /// Processes that went on behind the program's end.
+    pub still_running: u64,
+    /// Raw files that could not be read to their end.
+    pub damaged: Vec<String>,
+}
+
+/// There was no more room.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Full {
+    /// The process.
+    pub pid: u32,
+    /// When, in seconds since it began.
+    pub at_seconds: f64,
+    /// Why.
+    pub why: String,
+}
+
+/// A raw file.
+struct Raw {
+    path: PathBuf,
+    file: File,
+    pid: u32,
+    /// Its number in the recording.
+    process: u32,
+    start: Clock,
+    /// Chunks that are still to be packed, and the first that nobody has looked at.
+    waiting: Vec<u32>,
+    next: u32,
+    /// How many of each stream are packed.
+    streams: BTreeMap<u32, u32>,
+    events: u64,
+    raw_bytes: u64,
+}
+
+/// Packs raw files into a recording.
+pub struct Collector {
+    directory: PathBuf,
+    writer: Option<Writer<BufWriter<File>>>,
+    first: Option<u32>,
+    raws: Vec<Raw>,
+    totals: Totals,
+}
+
+/// Nanoseconds of a tick, as a multiple of 2^-32.
+fn ns_of_tick(start: Clock, now: Clock) -> u64 {
+    let ticks = now.ticks.saturating_sub(start.ticks).max(1);
+    let ns = now.ns.saturating_sub(start.ns).max(1);
+    ((u128::from(ns) << 32) / u128::from(ticks)) as u64
+}
+
+impl Collector {
+    /// A collector of the raw files in a directory into a recording that begins in `file`.
+    pub fn new(directory: &Path, file: File) -> Result<Self, TraceError> {
+        Ok(Self {
+            directory: directory.to_owned(),
+            writer: Some(Writer::new(BufWriter::with_capacity(1 << 20, file))?),
+            first: None,
+            raws: Vec::new(),
+            totals: Totals::default(),
+        })
+    }
+
+    /// Says which process is to be the recording's first.
+    pub fn expect(&mut self, pid: u32) {
+        self.first = Some(pid);
+    }
+
+    /// Packs what is full. Says whether there was anything.
+    pub fn turn(&mut self) -> Result<bool, TraceError> {
+        self.look_for_new(false)?;
+        let mut any = false;
+        for i in 0..self.raws.len() {
+            any |= self.pack(i, false)?;
+        }
+        Ok(any)
+    }
+
+    /// Packs the rest, the program having ended.
+    pub fn finish(
+        mut self,
+        end: &allot_trace::container::RecordingEnd,
+    ) -> Result<(Totals, u64), TraceError> {
+        self.look_for_new(true)?;
+        for i in 0..self.raws.len() {
+            self.pack(i, false)?;
+            self.pack(i, true)?;
+            self.end_process(i)?;
+        }
+        let Some(writer) = self.writer.take() else {
+            return Err(TraceError::Io(io::Error::other("the recording was ended before")));
+        };
+        let file = writer.finish(end)?;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok((self.totals, file.metadata()?.len()))
+    }
+
+    fn writer(&mut self) -> Result<&mut Writer<BufWriter<File>>, TraceError> {
+        self.writer
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the recording was ended before").into())
+    }
+
+    fn look_for_new(&mut self, all: bool) -> Result<(), TraceError> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some((pid, image)) =
+                name.strip_suffix(".raw").and_then(|name| name.split_once('-'))
+            else {
+                continue;
+            };
+            if let (Ok(pid), Ok(image)) = (pid.parse::<u32>(), image.parse::<u32>())
+                && !self.raws.iter().any(|raw| raw.path == path)
+            {
+                found.push((self.first != Some(pid), image, pid, path));
+            }
+        }
+        found.sort();
+        for (other, image, _, path) in found {
+            if other && self.raws.is_empty() && !all {
+                // The program that was asked for is to be the first.
+                return Ok(());
+            }
+            self.begin_process(path, image)?;
+        }
+        Ok(())
+    }
+
+    fn begin_process(&mut self, path: PathBuf, image: u32) -> Result<(), TraceError> {
+        let file = File::options().read(true).write(true).open(&path)?;
+        let mut page = [0; HEADER_SIZE];
+        if file.read_exact_at(&mut page, 0).is_err() {
+            // It is being made.
+            return Ok(());
+        }
+        let Ok(header) = FileHeader::read(&page) else { return Ok(()) };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let command = header.command.strip_suffix(b"\0").unwrap_or(header.command);
+        let begun = ProcessHeader {
+            pid: header.pid,
+            parent: header.parent,
+            image,
+            forked: header.state & state::FORKED != 0,
+            executable: text(header.executable),
+            command: command.split(|&byte| byte == 0).map(text).collect(),
+            start_ns: header.start.ns,
+            start_tick: header.start.ticks,
+            ns_of_tick: ns_of_tick(header.start, clock::now()),
+        };
+        let (pid, start) = (header.pid, header.start);
+        let process = self.writer()?.process(&begun)?;
+        self.totals.processes += 1;
+        self.raws.push(Raw {
+            path,
+            file,
+            pid,
+            process,
+            start,
+            waiting: Vec::new(),
+            next: 0,
+            streams: BTreeMap::new(),
+            events: 0,
+            raw_bytes: 0,
+        });
+        Ok(())
+    }
+
+    /// Packs the chunks of a file that are full, or all.
+    fn pack(&mut self, number: usize, all: bool) -> Result<bool, TraceError> {
+        let raw = &mut self.raws[number];
+        let writer = self
+            .writer
+            .as_mut()
+            .ok_or_else(|| TraceError::Io(io::Error::other("the recording was ended before")))?;
+        let mut page = [0; HEADER_SIZE];
+        raw.file.read_exact_at(&mut page, 0)?;
+        if let Ok(header) = FileHeader::read(&page) {
+            let length = raw.file.metadata()?.len().saturating_sub(HEADER_SIZE as u64);
+            let there = header.chunks.min((length / CHUNK_SIZE as u64) as u32);
+            raw.waiting.extend(raw.next..there.max(raw.next));
+            raw.next = there.max(raw.next);
+        }
+        let mut any = false;
+        let mut kept = Vec::new();
+        let mut events = vec![0; CHUNK_ROOM];
+        for chunk in std::mem::take(&mut raw.waiting) {
+            let offset = HEADER_SIZE as u64 + u64::from(chunk) * CHUNK_SIZE as u64;
+            let mut bytes = [0; CHUNK_HEADER_SIZE];
+            raw.file.read_exact_at(&mut bytes, offset)?;
+            let header = match ChunkHeader::read(&bytes) {
+                Ok(Some(header)) if header.full.is_some() || all => header,
+                Ok(_) if !all => {
+                    kept.push(chunk);
+                    continue;
+                }
+                // It was taken, and the program ended.
+                Ok(_) => continue,
+                Err(damage) => {
+                    self.totals.damaged.push(format!("{}: {}", raw.path.display(), damage.what));
+                    continue;
+                }
+            };
+            let length = header.full.map_or(CHUNK_ROOM, |length| length as usize);
+            let events = &mut events[..length];
+            raw.file.read_exact_at(events, offset + CHUNK_HEADER_SIZE as u64)?;
+            let (whole, count) = count(events, header.tick);
+            let next = raw.streams.entry(header.stream).or_default();
+            if *next != header.sequence || header.full.is_some() && whole != length {
+                let what = format!("process {}: a chunk that is not what was written", raw.pid);
+                self.totals.damaged.push(what);
+                continue;
+            }
+            *next += 1;
+            writer.chunk(Chunk {
+                process: raw.process,
+                stream: header.stream,
+                sequence: header.sequence,
+                tick: header.tick,
+                events: &events[..whole],
+            })?;
+            raw.events += count;
+            raw.raw_bytes += whole as u64;
+            if header.full.is_some() {
+                give_back(&raw.file, offset);
+            }
+            any = true;
+        }
+        raw.waiting = kept;
+        Ok(any)
+    }
+
+    fn end_process(&mut self, number: usize) -> Result<(), TraceError> {
+        let raw = &self.raws[number];
+        let mut page = [0; HEADER_SIZE];
+        raw.file.read_exact_at(&mut page, 0)?;
+        let header = FileHeader::read(&page).map_err(|damage| TraceError::Damaged {
+            at: damage.at as u64,
+            what: damage.what.to_owned(),
+        })?;
+        let rate = ns_of_tick(header.start, clock::now());
+        let full = header.state & state::FULL != 0;
+        let full_at_ns = full.then(|| {
+            let ticks = header.full_at.saturating_sub(raw.start.ticks);
+            ((u128::from(ticks) * u128::from(rate)) >> 32) as u64
+        });
+        let exited = header.state & state::EXITED != 0;
+        let end = ProcessEnd {
+            ns_of_tick: rate,
+            threads: header.threads,
+            events: raw.events,
+            raw_bytes: raw.raw_bytes,
+            full_at_ns,
+            full_error: full.then_some(header.error),
+            missed: header.missed,
+            stacks_checked: header.checked,
+            stacks_wrong: header.wrong,
+            exited,
+            still_running: !exited && still_runs(raw.pid, &raw.path),
+        };
+        self.totals.threads += u64::from(end.threads);
+        self.totals.events += end.events;
+        self.totals.raw_bytes += end.raw_bytes;
+        self.totals.missed += end.missed;
+        self.totals.still_running += u64::from(end.still_running);
+        if let Some(at) = full_at_ns
+            && self.totals.full.is_none()
+        {
+            self.totals.full = Some(Full {
+                pid: raw.pid,
+                at_seconds: at as f64 / 1e9,
+                why: io::Error::from_raw_os_error(header.error as i32).to_string(),
+            });
+        }
+        let process = raw.process;
+        self.writer()?.end_process(process, &end)
+    }
+}
+
+/// Whether a process that didn't say that it exits still has its raw file mapped.
+fn still_runs(pid: u32, path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(&name))
+}
+
+/// The bytes of whole events in a chunk, and how many there are of those that count.
+fn count(events: &[u8], tick: u64) -> (usize, u64) {
+    let mut decoder = Decoder::new(tick);
+    let mut count = 0;
+    while let Ok(Some(event)) = decoder.next(events) {
+        count += u64::from(matches!(
+            event,
+            RawEvent::Alloc { .. }
+                | RawEvent::Free { .. }
+                | RawEvent::Usable { .. }
+                | RawEvent::Wait(_)
+        ));
+    }
+    (decoder.position(), count)
+}
+
+/// Gives a chunk that is packed back to the disk.
+fn give_back(file: &File, offset: u64) {
+    let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // A file system that can't do it keeps the chunk until the end.
+    // SAFETY: it touches no memory.
+    let _ = unsafe { libc::fallocate(file.as_raw_fd(), how, offset as i64, CHUNK_SIZE as i64) };
+}

@@ -1,0 +1,224 @@
+//! Running a program with the recorder, and packing beside it what it records.
+//!
+//! Invariant: [`CHILD`] is 0 or the number of a child that has not been waited for.
+
+use super::collect::{Collector, Totals};
+use crate::failure::Failure;
+use allot_trace::TraceError;
+use allot_trace::container::{Outcome, RecordingEnd, Usage};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The library that is loaded into the program.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.so"));
+
+const NICE: i32 = 10;
+/// How long the packer sleeps when there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How the program ended, and what it used.
+#[derive(Debug, serde::Serialize)]
+pub struct Ended {
+    outcome: Outcome,
+    usage: Usage,
+}
+
+impl Ended {
+    /// The exit code to pass on.
+    pub fn exit_code(&self) -> u8 {
+        match self.outcome {
+            Outcome::Code(code) => code as u8,
+            Outcome::Signal(signal) => 128_u8.wrapping_add(signal as u8),
+        }
+    }
+}
+
+/// The directory of the raw files; it goes when it's dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn beside(file: &Path) -> io::Result<Self> {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
+        let mut name = OsString::from(".");
+        name.push(file.file_name().unwrap_or(OsStr::new("recording")));
+        name.push(format!(".{}", std::process::id()));
+        let path = parent.join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is left of it is told by its name.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+/// At a signal that asks us to end: asks the program instead.
+extern "C" fn pass_on(signal: i32) {
+    let child = CHILD.load(Ordering::Relaxed);
+    if child > 0 {
+        // SAFETY: it may be called in a handler, and the child has not been waited for.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+/// At a signal that the terminal sends to the program as well.
+extern "C" fn leave_to_the_program(_: i32) {}
+
+fn pass_signals_on() -> nix::Result<()> {
+    let handlers: [(Signal, extern "C" fn(i32)); 4] = [
+        (Signal::SIGINT, leave_to_the_program),
+        (Signal::SIGQUIT, leave_to_the_program),
+        (Signal::SIGTERM, pass_on),
+        (Signal::SIGHUP, pass_on),
+    ];
+    for (signal, handler) in handlers {
+        let action =
+            SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: the handlers do nothing but what is allowed in one.
+        unsafe { sigaction(signal, &action)? };
+    }
+    Ok(())
+}
+
+/// Records a program into a file. Gives how it ended, what was recorded, and the file's size.
+pub fn record(
+    output: &Path,
+    program: &Path,
+    command: &[OsString],
+) -> Result<(Ended, Totals, u64), Failure> {
+    let cannot = |what: &str, error: &dyn std::fmt::Display| {
+        Failure::Failed(format!("can't {what} {}: {error}", output.display()))
+    };
+    if LIBRARY.is_empty() {
+        return Err(Failure::Failed(
+            "programs can be recorded on Linux on x86-64 and aarch64 only".to_owned(),
+        ));
+    }
+    let file = File::create(output).map_err(|error| cannot("write", &error))?;
+    let directory =
+        Directory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
+    let library = directory.0.join("allot-recorder.so");
+    fs::write(&library, LIBRARY).map_err(|error| cannot("write beside", &error))?;
+    let mut collector =
+        Collector::new(&directory.0, file).map_err(|error| cannot("write", &error))?;
+    pass_signals_on().map_err(|error| Failure::Failed(format!("can't handle signals: {error}")))?;
+    let mut preload = library.into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let begun = Instant::now();
+    let child = Command::new(program)
+        .arg0(&command[0])
+        .args(&command[1..])
+        .env("LD_PRELOAD", preload)
+        .env("ALLOT_RECORD_DIR", &directory.0)
+        .spawn()
+        .map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
+    let pid = child.id() as i32;
+    CHILD.store(pid, Ordering::Relaxed);
+    collector.expect(child.id());
+    let (ended, collector) = beside(collector, || wait(pid, begun));
+    let ended = ended.map_err(|error| Failure::Failed(format!("lost the program: {error}")))?;
+    let end = RecordingEnd {
+        outcome: Some(ended.outcome),
+        usage: ended.usage.clone(),
+        system_calls: Vec::new(),
+    };
+    let (totals, bytes) = collector
+        .and_then(|collector| collector.finish(&end))
+        .map_err(|error| cannot("write all of", &error))?;
+    Ok((ended, totals, bytes))
+}
+
+/// Packs with a low priority while something else goes on.
+fn beside<T>(
+    mut collector: Collector,
+    other: impl FnOnce() -> T,
+) -> (T, Result<Collector, TraceError>) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let packer = scope.spawn(|| {
+            // SAFETY: it touches no memory; on Linux it's this thread's priority alone.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+            while !done.load(Ordering::Acquire) {
+                if !collector.turn()? {
+                    thread::park_timeout(PAUSE);
+                }
+            }
+            Ok(collector)
+        });
+        let result = other();
+        done.store(true, Ordering::Release);
+        packer.thread().unpark();
+        let packed =
+            packer.join().unwrap_or_else(|_| Err(io::Error::other("the packer has failed").into()));
+        (result, packed)
+    })
+}
+
+/// Waits for the program's end, and reads what the kernel knows of it.
+fn wait(pid: i32, begun: Instant) -> io::Result<Ended> {
+    loop {
+        // SAFETY: zero is a valid value, and the kernel writes to it.
+        let waited = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        if waited == 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let wall_ns = begun.elapsed().as_nanos() as u64;
+    let io = procfs::process::Process::new(pid).and_then(|process| process.io()).ok();
+    CHILD.store(0, Ordering::Relaxed);
+    let mut status = 0;
+    // SAFETY: zero is a valid value, and the kernel writes to both.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        if libc::wait4(pid, &raw mut status, 0, &raw mut usage) != pid {
+            return Err(io::Error::last_os_error());
+        }
+        usage
+    };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    let outcome = if libc::WIFSIGNALED(status) {
+        Outcome::Signal(libc::WTERMSIG(status))
+    } else {
+        Outcome::Code(libc::WEXITSTATUS(status))
+    };
+    let usage = Usage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        wall_ns,
+        peak_resident: usage.ru_maxrss as u64 * 1024,
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+        voluntary_switches: usage.ru_nvcsw as u64,
+        involuntary_switches: usage.ru_nivcsw as u64,
+        read_calls: io.as_ref().map(|io| io.syscr),
+        read_bytes: io.as_ref().map(|io| io.rchar),
+        write_calls: io.as_ref().map(|io| io.syscw),
+        written_bytes: io.as_ref().map(|io| io.wchar),
+    };
+    Ok(Ended { outcome, usage })
+}
