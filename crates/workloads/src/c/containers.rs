@@ -21,7 +21,6 @@ pub(crate) enum Container {
 
 /// As `containers.cpp` numbers them.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(feature = "c-peers"), expect(dead_code, reason = "there are no rows in C++"))]
 enum Resource {
     Arena = 0,
     Pool = 1,
