@@ -341,3 +341,27 @@ fn threads_free_blocks_of_a_hardened_pool_while_its_owner_goes_on_and_after_its_
     });
     assert_eq!(budget.used(), 0);
 }
+
+#[test]
+fn a_pool_that_ends_with_live_blocks_says_so_if_it_is_told_to() {
+    let test = "a_pool_that_ends_with_live_blocks_says_so_if_it_is_told_to";
+    if child::is(test) {
+        for (name, report) in
+            [("told", Some(true)), ("not told", None), ("told not to", Some(false))]
+        {
+            let builder = LocalPool::builder().name(name);
+            let pool = match report {
+                Some(report) => builder.report_live(report).build(),
+                None => builder.build(),
+            };
+            for _ in 0..7 {
+                let _ = pool.alloc_layout(BLOCK);
+            }
+        }
+        drop(LocalPool::builder().name("told for nothing").report_live(true).build());
+        return;
+    }
+    let text = Child::new(test, test).succeeds();
+    assert!(text.contains("allotment: pool 'told' ended with 7 objects in use"), "{text}");
+    assert_eq!(text.matches("ended with").count(), 1, "{text}");
+}

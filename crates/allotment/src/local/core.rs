@@ -84,6 +84,8 @@ pub(super) struct Making {
     pub record: &'static Record,
     pub watch: Option<Box<Watch>>,
     pub passthrough: bool,
+    /// It tells how many blocks live on: none may be there from before.
+    pub reports_live: bool,
 }
 
 impl Core {

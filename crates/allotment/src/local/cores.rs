@@ -19,10 +19,10 @@ use crate::statistics::Record;
 impl Core {
     /// A core for a pool of this thread: one that an ended pool left, or a new one.
     pub(super) fn acquire(making: Making) -> Result<&'static Self, AllocError> {
-        let Making { budget, growth, record, watch, passthrough } = making;
+        let Making { budget, growth, record, watch, passthrough, reports_live } = making;
         // A parked core's chunks are charged to no budget, and known to no watch.
         let plain = budget.is_none() && watch.is_none() && !passthrough;
-        let core = match Self::pop(plain) {
+        let core = match Self::pop(plain && !reports_live) {
             Some((core, was_parked)) => {
                 // SAFETY: `pop` made it ours, and nobody else looks at its blocks (invariant 2).
                 let blocks = unsafe { &mut *core.blocks.get() };

@@ -137,7 +137,8 @@ impl LocalPool {
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = Growth { initial, increment, large_kept };
         let budget = settings.budget.clone();
-        let making = Making { budget, growth, record, watch, passthrough };
+        let reports_live = settings.report_live == Some(true);
+        let making = Making { budget, growth, record, watch, passthrough, reports_live };
         let core = Core::acquire(making).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
         let pool = Self { core, record, settings, passthrough, thread_bound: PhantomData };

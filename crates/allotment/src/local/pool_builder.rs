@@ -109,7 +109,8 @@ impl LocalPoolBuilder {
         self
     }
 
-    /// Whether dropping the pool with live objects says so on standard error; it does not unless it is told so here. Their
+    /// Whether dropping the pool with live objects says so on standard error; it does not unless it is told so here. Such a pool
+    /// takes nothing over that an ended one left in use. Their
     /// memory stays until they are freed either way.
     pub fn report_live(mut self, report: bool) -> Self {
         self.settings.report_live = Some(report);

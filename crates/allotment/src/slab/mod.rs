@@ -16,6 +16,7 @@
 //! | `front`, `flow`, `threads` | a thread's own part: its fast paths, its slow ones, its table of them |
 //! | `registry` | numbers of slabs, and how long one lives |
 //! | `raw`, `typed`, `by_size` | what a user calls |
+//! | `for_c` | what the C interface calls and its inline code reads |
 //! | `watch` | the slow path of hardened mode and memory tools |
 //! | `builder`, `lifetime` | options |
 
@@ -32,6 +33,8 @@ mod by_size;
 mod core;
 #[cfg(not(loom))]
 mod flow;
+#[cfg(not(loom))]
+mod for_c;
 #[cfg(not(loom))]
 mod front;
 #[cfg(not(loom))]

@@ -14,11 +14,11 @@ use core::ptr::{self, NonNull};
 
 use super::builder::{Settings, SlabBuilder};
 use super::core::{Core, MARK, number_in};
-use super::front::{FRONT_BYTES, Front, NOBODY};
+use super::front::{Front, NOBODY};
 use super::lifetime::Lifetime;
 use super::page::WORD;
 use super::supply::Got;
-use super::{registry, threads, watch};
+use super::{for_c, registry, threads};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::segments;
 use crate::misuse::Misuse;
@@ -57,7 +57,7 @@ use crate::statistics::Statistics;
 pub struct RawSlab {
     core: NonNull<Core>,
     /// What the fast paths look up: the slab's number, or [`UNKNOWN`].
-    number: u32,
+    pub(super) number: u32,
 }
 
 /// The number of a watched slab for the fast paths: beyond every table, so that they ask nothing of the address that
@@ -146,14 +146,6 @@ impl RawSlab {
         }
     }
 
-    /// A slot at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn take_at_hand(&self) -> Option<NonNull<u8>> {
-        // SAFETY: as in `alloc_or`.
-        threads::found(self.number).and_then(|front| unsafe { Front::pop(front) })
-    }
-
     #[cold]
     #[inline(never)]
     fn alloc_slowly<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
@@ -209,35 +201,6 @@ impl RawSlab {
                 None => otherwise(),
             }
         }
-    }
-
-    /// Frees a slot of whichever slab by its address alone, if this thread has used the slab: else the other way is taken. For
-    /// the C interface.
-    ///
-    /// # Safety
-    /// As for [`free_if_slot`](Self::free_if_slot).
-    #[doc(hidden)]
-    #[inline(always)]
-    pub unsafe fn free_at_hand_or(slot: NonNull<u8>, otherwise: impl FnOnce()) {
-        // What has no tag is no slab's, and nobody has a front for the number 0.
-        // SAFETY: a front of this thread's, used before the table changes; passed on to the caller.
-        unsafe {
-            match threads::found(number_in(segments::tag_of(slot.addr().get()))) {
-                Some(front) if Front::push_known(front, slot) => {}
-                _ => otherwise(),
-            }
-        }
-    }
-
-    /// Frees a slot of whichever slab by its address alone. Whether it was one of a slab's: for any other address nothing
-    /// happens. For the C interface.
-    ///
-    /// # Safety
-    /// If the address lies in a slab's memory: the slot came from a slab, was not freed since, and is not used any more.
-    #[doc(hidden)]
-    pub unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
-        // SAFETY: passed on to the caller.
-        unsafe { free_if_slot(slot) }
     }
 
     /// Not inlined, and the last call of `free`, so that this needs no stack.
@@ -521,75 +484,18 @@ pub(super) unsafe fn free_anywhere(slot: NonNull<u8>) {
 #[inline(never)]
 unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
     // SAFETY: as in `free_anywhere`.
-    let freed = unsafe { free_if_slot(slot) };
+    let freed = unsafe { for_c::free_if_slot(slot) };
     assert!(freed, "a slab's box is a slot or a block of pass-through mode");
-}
-
-#[inline(never)]
-unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
-    // SAFETY: where the address has a tag, the slot keeps its page, and that is a reference to the core; once it is freed
-    // the page may go, so where no front is a reference, one is taken before. The rest is passed on to the caller.
-    unsafe {
-        let mut number = number_in(segments::tag_of(slot.addr().get()) & !MARK);
-        if let Some(front) = threads::found(number) {
-            if Front::free_slowly(front, slot) {
-                return true;
-            }
-        }
-        if number == 0 {
-            let Some(known) = watch::slab_of_malloc_block(slot) else { return false };
-            number = known;
-        }
-        registry::refer_more(number);
-        free_on(registry::core_of(number), slot);
-        registry::unrefer(number);
-        true
-    }
 }
 
 /// One thread's way to a [`RawSlab`], without a look at its table.
 ///
 /// It stays on its thread. A handle in a thread-local variable may outlive the thread's other parts of the slab.
 #[derive(Debug)]
-#[repr(C)]
 pub struct RawSlabHandle<'s> {
-    front: *const Front,
+    pub(super) front: *const Front,
     slab: &'s RawSlab,
     not_send: PhantomData<*mut ()>,
-}
-
-/// What inline C code knows of a handle and its front: its alone (see allotment.h).
-#[doc(hidden)]
-impl RawSlabHandle<'_> {
-    /// The bytes of a front; its places lie behind it.
-    pub const FRONT_BYTES: usize = FRONT_BYTES;
-
-    /// A front that has no slot at hand and no room for one, so that every call takes the slow path.
-    #[must_use]
-    pub fn nobody() -> *const () {
-        NOBODY.cast()
-    }
-
-    /// The front; it stays while the handle does.
-    #[must_use]
-    pub fn front(&self) -> *const () {
-        self.front.cast()
-    }
-
-    /// The root of the map from granules to tags, which stays.
-    #[must_use]
-    pub fn tags() -> *const () {
-        segments::root()
-    }
-
-    /// Frees a slot that the fast path did not take.
-    ///
-    /// # Safety
-    /// As for [`RawSlab::free`].
-    pub unsafe fn free_slowly(&self, slot: NonNull<u8>) {
-        // SAFETY: passed on to the caller.
-        unsafe { self.slab.free_slowly(slot, self.front) }
-    }
 }
 
 impl RawSlabHandle<'_> {
