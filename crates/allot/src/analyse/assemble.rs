@@ -1,0 +1,442 @@
+//! The passes one after the other, and their results as findings.
+
+use super::contexts::{self, Watch};
+use super::costs::{self, Setting};
+use super::findings::{
+    Category, Findings, Frame, Group, LockSite, Note, Program, Site, System, SystemCalls, VERSION,
+};
+use super::first::{First, FirstEnd, Stack};
+use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
+use super::pass::{STEPS, pass};
+use super::second::{Class, Second};
+use super::sites::{Draft, Finder};
+use super::symbols::{Symbols, short};
+use super::tally::share;
+use super::{Analysis, NO_SITE, Options, flame, words};
+use crate::progress::Progress;
+use allot_trace::container::Outcome;
+use allot_trace::{NodeId, Reader, Stacks, TraceError};
+use std::collections::HashMap;
+
+/// Bytes of an event before compression, before they are counted.
+const EVENT_BYTES: u64 = 4;
+/// Lock sites that are told.
+const MOST_LOCKS: usize = 100;
+/// Frames of a lock's stack that are told.
+const LOCK_FRAMES: usize = 16;
+
+/// Analyses a process.
+pub fn assemble(
+    reader: &Reader,
+    process: usize,
+    options: &Options,
+) -> Result<Analysis, TraceError> {
+    let progress = options.progress.then(|| Progress::new(2 * STEPS + 2));
+    let say = |what: &str| progress.iter().for_each(|progress| progress.say(what));
+    let raw = reader.processes()[process].raw_bytes();
+    say("reading the recording");
+    let mut first = First::new(options.check);
+    let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
+    let (stacks, modules) = pass(reader, process, watched, |event| {
+        first.take(event);
+        true
+    })?;
+    let (all, end) = first.finish();
+
+    say("finding sites");
+    let mut symbols = Symbols::new(&modules);
+    let drafts = Finder::new(&stacks, &all, &mut symbols).find();
+    let watches = contexts::watches(&stacks, &all);
+    let (classes, class_of_stack) = classes(&all, &drafts, &watches);
+    let mut class_of_node = vec![u32::MAX; stacks.len()];
+    for (stack, class) in all.iter().zip(&class_of_stack) {
+        class_of_node[stack.node as usize] = *class;
+    }
+    progress.iter().for_each(Progress::step);
+
+    say("watching sites and groups");
+    let more = watches.len() + classes.len();
+    let mut second =
+        Second::new(&classes, &class_of_node, drafts.len(), more, end.totals.exit_from);
+    let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
+    pass(reader, process, watched, |event| second.take(event))?;
+    let watched = second.finish();
+
+    say("judging");
+    let mut program = program(reader, process, &end);
+    let mut setting = Setting {
+        cpu_ns: program.bare_cpu_ns.map(|ns| ns as f64),
+        wall_ns: program.wall_ns,
+        threads: end.threads.clone(),
+        allocator_share: None,
+    };
+    let cost: f64 = drafts
+        .iter()
+        .zip(&watched)
+        .map(|(draft, watched)| Known { tally: draft.tally.clone(), watched: watched.clone() })
+        .map(|known| costs::glibc(&known.behaviour()))
+        .sum();
+    setting.allocator_share = setting.cpu_ns.map(|cpu| (cost / cpu).min(1.0));
+    program.allocator_share = setting.allocator_share;
+    let mut titles =
+        Titles { stacks: &stacks, symbols: &mut symbols, drafts: &drafts, watches: &watches };
+    let (done_sites, done_groups) = groups::make(Material {
+        stacks: &all,
+        drafts: &drafts,
+        watches: &watches,
+        class_of_stack: &class_of_stack,
+        watched: &watched,
+        setting: &setting,
+        title: &mut |name| titles.of(name),
+    });
+    let (sites, groups) = named(&mut titles, &done_sites, done_groups);
+    let mut site_of = vec![NO_SITE; stacks.len()];
+    for (index, site) in done_sites.iter().enumerate() {
+        for &stack in &site.stacks {
+            site_of[all[stack as usize].node as usize] = index as u32;
+        }
+    }
+    let name = program.command.first().map_or("program", |name| name);
+    let flame = flame::flame(&stacks, &all, &mut symbols, name.rsplit('/').next().unwrap_or(name));
+    let locks = locks(&stacks, &mut symbols, &end);
+    let notes = notes(reader, process, &program, &end, &stacks, &all, &symbols);
+    let findings = Findings {
+        version: VERSION,
+        program,
+        timeline: end.timeline,
+        sites,
+        groups,
+        flame,
+        overlaps: end.overlaps,
+        locks,
+        system: system(reader),
+        replay: None,
+        notes,
+    };
+    Ok(Analysis { findings, process, site_of })
+}
+
+/// Stacks of one site and the same possible groups are one class. Where a site has several, each is watched by itself.
+fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, Vec<u32>) {
+    let mut within: Vec<Vec<u32>> = vec![Vec::new(); all.len()];
+    for (index, watch) in watches.iter().enumerate() {
+        watch.stacks.iter().for_each(|&stack| within[stack as usize].push(index as u32));
+    }
+    let mut classes: Vec<Class> = Vec::new();
+    let mut class_of = vec![0; all.len()];
+    let mut known = HashMap::new();
+    for (site, draft) in drafts.iter().enumerate() {
+        for &stack in &draft.stacks {
+            let watches = std::mem::take(&mut within[stack as usize]);
+            let class = Class { site: site as u32, watches };
+            let next = classes.len() as u32;
+            class_of[stack as usize] = *known.entry(class.clone()).or_insert_with(|| {
+                classes.push(class);
+                next
+            });
+        }
+    }
+    let mut of_site = vec![0; drafts.len()];
+    classes.iter().for_each(|class| of_site[class.site as usize] += 1);
+    for (index, class) in classes.iter_mut().enumerate() {
+        if of_site[class.site as usize] > 1 {
+            class.watches.push((watches.len() + index) as u32);
+        }
+    }
+    (classes, class_of)
+}
+
+/// Names for sites and groups.
+struct Titles<'a, 'm> {
+    stacks: &'a Stacks,
+    symbols: &'a mut Symbols<'m>,
+    drafts: &'a [Draft],
+    watches: &'a [Watch],
+}
+
+impl Titles<'_, '_> {
+    fn of(&mut self, name: &Name) -> String {
+        match name {
+            Name::Work(watch) => self.function(self.watches[*watch].node),
+            Name::Site(draft) => self.site(*draft).0,
+            Name::Words(words) => (*words).to_owned(),
+        }
+    }
+
+    /// The function of a frame, or of the first caller that isn't a wrapper.
+    fn function(&mut self, node: NodeId) -> String {
+        let frames: Vec<NodeId> = self.stacks.frames(node).collect();
+        for &node in &frames {
+            let found = self.symbols.at(self.stacks, node);
+            if let Some(frame) = found.iter().find(|frame| !frame.wrapper) {
+                return short(&frame.function);
+            }
+        }
+        match frames.first() {
+            Some(&node) => short(&self.symbols.at(self.stacks, node)[0].function),
+            None => "unknown".to_owned(),
+        }
+    }
+
+    /// A site's title and its frames.
+    fn site(&mut self, draft: usize) -> (String, Vec<Frame>) {
+        let draft = &self.drafts[draft];
+        let mut frames: Vec<Frame> = Vec::new();
+        for (index, &node) in draft.path.iter().enumerate() {
+            let at = self.symbols.at(self.stacks, node);
+            let wrapper = index < draft.wrappers;
+            frames.extend(
+                at.iter().map(|frame| Frame { wrapper: frame.wrapper || wrapper, ..frame.clone() }),
+            );
+        }
+        if frames.is_empty() {
+            return ("unknown".to_owned(), frames);
+        }
+        let own = frames.iter().position(|frame| !frame.wrapper).unwrap_or(frames.len() - 1);
+        let mut title = short(&frames[own].function);
+        if draft.rest {
+            title += ", other callers";
+        } else if let Some(last) = frames[own + 1..].iter().rfind(|frame| !frame.inlined) {
+            // Those that inlined it are the same place.
+            let caller = short(&last.function);
+            if draft.path.len() > draft.wrappers + 1 && caller != title {
+                title += ", from ";
+                title += &caller;
+            }
+        }
+        (title, frames)
+    }
+}
+
+/// Sites and groups with names, the groups by gain.
+fn named(
+    titles: &mut Titles<'_, '_>,
+    done: &[DoneSite],
+    groups: Vec<DoneGroup>,
+) -> (Vec<Site>, Vec<Group>) {
+    let advice = |group: &DoneGroup| group.verdict.category != Category::LeaveIt;
+    let gain = |group: &DoneGroup| group.verdict.gain.map_or(0.0, |gain| gain.share);
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a, b) = (&groups[a], &groups[b]);
+        advice(b)
+            .cmp(&advice(a))
+            .then(gain(b).total_cmp(&gain(a)))
+            .then(b.known.count.cmp(&a.known.count))
+    });
+    let mut number = vec![0; groups.len()];
+    order.iter().enumerate().for_each(|(new, &old)| number[old] = new as u32);
+    let mut sites_of: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
+    let mut sites = Vec::new();
+    for (id, site) in done.iter().enumerate() {
+        let (title, frames) = titles.site(site.draft);
+        sites_of[site.group].push(id as u32);
+        sites.push(Site {
+            id: id as u32,
+            title,
+            frames,
+            stacks: site.stacks.len() as u32,
+            group: number[site.group],
+            behaviour: site.known.behaviour(),
+        });
+    }
+    let mut groups: Vec<Group> = groups
+        .into_iter()
+        .enumerate()
+        .map(|(old, group)| Group {
+            id: number[old],
+            title: titles.of(&group.name),
+            sites: std::mem::take(&mut sites_of[old]),
+            behaviour: group.known,
+            verdict: group.verdict,
+        })
+        .collect();
+    groups.sort_by_key(|group| group.id);
+    (sites, groups)
+}
+
+fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
+    let process = &reader.processes()[number];
+    let totals = &end.totals;
+    let usage = reader.end().map(|end| &end.usage);
+    let measured = usage.map(|usage| usage.user_ns + usage.system_ns).filter(|&ns| ns > 0);
+    // The usage is of all processes together.
+    let all: u64 = reader.processes().iter().map(allot_trace::Process::raw_bytes).sum();
+    let part = share(process.raw_bytes(), all).unwrap_or(1.0);
+    let cpu_ns = measured.map(|ns| (ns as f64 * part) as u64);
+    let exit = reader.end().filter(|_| number == 0).and_then(|end| end.outcome);
+    let wall = usage.filter(|_| number == 0).map_or(0, |usage| usage.wall_ns);
+    Program {
+        command: process.header.command.clone(),
+        executable: process.header.executable.clone(),
+        process: number as u32,
+        processes: reader.processes().len() as u32,
+        exit: exit.map(|outcome| match outcome {
+            Outcome::Code(code) => code.to_string(),
+            Outcome::Signal(signal) => format!("signal {signal}"),
+        }),
+        cpu_ns,
+        bare_cpu_ns: cpu_ns.map(|ns| costs::without_recorder(ns, totals.events)),
+        bare_measured: false,
+        wall_ns: wall.max(totals.last_ns),
+        peak_resident: usage.map(|usage| usage.peak_resident).filter(|&bytes| bytes > 0),
+        threads: end.threads.len() as u32,
+        events: totals.events,
+        allocations: totals.allocations,
+        frees: totals.frees,
+        realloc_share: share(totals.reallocations, totals.allocations).unwrap_or(0.0),
+        bytes: totals.bytes,
+        peak_live_bytes: totals.peak_live_bytes,
+        peak_live_objects: totals.peak_live_objects,
+        live_at_end: end.live_at_end,
+        unknown_frees: totals.unknown_frees,
+        allocator_share: None,
+        freed_at_exit: totals.freed_at_exit,
+        trace_bytes_per_event: share(process.compressed_bytes(), totals.events).unwrap_or(0.0),
+        raw_bytes_per_event: share(process.raw_bytes(), totals.events).unwrap_or(0.0),
+        truncated: process.end.as_ref().is_none_or(|end| end.full_at_ns.is_some()),
+    }
+}
+
+fn locks(stacks: &Stacks, symbols: &mut Symbols<'_>, end: &FirstEnd) -> Vec<LockSite> {
+    let mut waits: Vec<_> = end.locks.iter().collect();
+    waits.sort_by_key(|((node, kind), waits)| (std::cmp::Reverse(waits.waited_ns), *node, *kind));
+    waits.truncate(MOST_LOCKS);
+    let site = |((node, kind), waits): (&(NodeId, &str), &super::first::Waits)| LockSite {
+        frames: stacks
+            .frames(*node)
+            .take(LOCK_FRAMES)
+            .flat_map(|node| symbols.at(stacks, node).to_vec())
+            .collect(),
+        kind: (*kind).to_owned(),
+        waits: waits.waits,
+        waited_ns: waits.waited_ns,
+        longest_ns: waits.longest_ns,
+        locks: waits.locks.len() as u32,
+    };
+    waits.into_iter().map(site).collect()
+}
+
+fn system(reader: &Reader) -> System {
+    let Some(end) = reader.end() else { return System::default() };
+    let usage = &end.usage;
+    let mut calls: Vec<SystemCalls> = end
+        .system_calls
+        .iter()
+        .map(|call| SystemCalls { name: call.name.clone(), calls: call.calls })
+        .collect();
+    calls.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
+    System {
+        calls,
+        read_calls: usage.read_calls,
+        read_bytes: usage.read_bytes,
+        write_calls: usage.write_calls,
+        written_bytes: usage.written_bytes,
+        minor_faults: Some(usage.minor_faults),
+        major_faults: Some(usage.major_faults),
+        voluntary_switches: Some(usage.voluntary_switches),
+        involuntary_switches: Some(usage.involuntary_switches),
+        advice: Vec::new(),
+    }
+}
+
+fn notes(
+    reader: &Reader,
+    number: usize,
+    program: &Program,
+    end: &FirstEnd,
+    stacks: &Stacks,
+    all: &[Stack],
+    symbols: &Symbols<'_>,
+) -> Vec<Note> {
+    let mut notes = Vec::new();
+    let mut note = |warning: bool, text: String| notes.push(Note { warning, text });
+    let process = &reader.processes()[number];
+    if let Some(at) = reader.cut_off_at() {
+        note(true, format!("the recording was cut off at byte {at}: what came later is missing"));
+    }
+    if let Some(full) = process.end.as_ref().and_then(|end| end.full_at_ns) {
+        note(
+            true,
+            format!("the disk was full after {}: what came later is missing", words::time(full)),
+        );
+    }
+    if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {
+        note(
+            true,
+            format!(
+                "{} calls were not recorded: there was no memory to do so",
+                words::count(missed)
+            ),
+        );
+    }
+    if program.processes > 1 {
+        note(
+            false,
+            format!(
+                "process {number} of {}: its CPU time is its part of all by the events; --process chooses another",
+                program.processes
+            ),
+        );
+    }
+    if program.allocations == 0 {
+        note(true, "it allocated nothing that could be seen: it is linked statically, brings its own malloc, or has no need of one".to_owned());
+    } else if program.cpu_ns.is_none() {
+        note(
+            true,
+            "its CPU time isn't known, so no gain can be told, and everything is left as it is"
+                .to_owned(),
+        );
+    }
+    if end.totals.twice > 0 {
+        note(
+            true,
+            format!(
+                "{} blocks came where one was live: frees are missing, or a recorder that missed them",
+                words::count(end.totals.twice)
+            ),
+        );
+    }
+    if process.header.forked && end.totals.unknown_frees > 0 {
+        note(
+            false,
+            format!(
+                "{} frees are of blocks from before the fork",
+                words::count(end.totals.unknown_frees)
+            ),
+        );
+    }
+    let cut: u64 = all
+        .iter()
+        .filter(|stack| NodeId(stack.node).is_root() || stacks.is_cut_off(NodeId(stack.node)))
+        .map(|stack| stack.tally.count)
+        .sum();
+    if let Some(share) = share(cut, program.allocations).filter(|&share| share > 0.01) {
+        note(
+            true,
+            format!(
+                "{} of the allocations have a stack whose outer end wasn't found",
+                words::percent(share)
+            ),
+        );
+    }
+    for module in symbols.changed() {
+        note(
+            true,
+            format!(
+                "{module} isn't there any more, or is another one than was recorded: its functions have no names"
+            ),
+        );
+    }
+    let nameless: Vec<&str> = symbols.nameless().take(6).collect();
+    if !nameless.is_empty() {
+        note(
+            false,
+            format!(
+                "functions without a name in {}: their debug symbols are not installed",
+                nameless.join(", ")
+            ),
+        );
+    }
+    notes
+}

@@ -1,0 +1,181 @@
+//! Which pieces of work might have an arena of their own: functions under which much is allocated.
+//!
+//! Whatever is allocated below a call is a possible group; so is what of it is freed again, without what is only made
+//! for a moment, and with what lasts to the end. The second pass watches them all.
+
+use super::first::Stack;
+use allot_trace::{NodeId, Stacks};
+use std::collections::HashMap;
+
+/// A piece of work has at least this share of all allocations, and so many.
+const LEAST_SHARE: f64 = 0.01;
+const LEAST_COUNT: u64 = 64;
+/// A caller is left for its callee as long as that has so much of what it has.
+const SAME: f64 = 0.97;
+/// The most pieces of work that are watched, and the most that one stack is in.
+const MOST: usize = 48;
+const MOST_NESTED: usize = 6;
+/// A stack whose own blocks an arena would drag along this far isn't for an arena.
+const MOST_DRAG: f64 = 3.0;
+/// Blocks that nine times in ten die within so many allocations are made for the moment.
+const MOMENT: u64 = 32;
+/// A stack of which more lasts to the end is one that lasts.
+const LASTS: f64 = 0.5;
+
+/// What of the work's blocks are in the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Members {
+    /// All that are freed again.
+    Transient,
+    /// The same without those for a moment.
+    Kept,
+    /// Those that last to the end.
+    Lasting,
+    /// All but those that churn.
+    All,
+}
+
+/// A possible group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watch {
+    /// The call under which its blocks are made.
+    pub node: NodeId,
+    pub members: Members,
+    pub stacks: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Moment,
+    Kept,
+    Lasting,
+    Churn,
+}
+
+fn kind(stack: &Stack) -> Kind {
+    let tally = &stack.tally;
+    if tally.permanent_share() > LASTS {
+        return Kind::Lasting;
+    }
+    let moment = tally.lifetime_allocations.quantiles().is_some_and(|ages| ages.p90 <= MOMENT);
+    if moment {
+        Kind::Moment
+    } else if stack.phases.drag() > MOST_DRAG {
+        Kind::Churn
+    } else {
+        Kind::Kept
+    }
+}
+
+/// The possible groups of a program.
+pub fn watches(stacks: &Stacks, all: &[Stack]) -> Vec<Watch> {
+    let kinds: Vec<Kind> = all.iter().map(kind).collect();
+    let total: u64 = all.iter().map(|stack| stack.tally.count).sum();
+    let least = LEAST_COUNT.max((total as f64 * LEAST_SHARE) as u64);
+    let transient = |kind| matches!(kind, Kind::Moment | Kind::Kept);
+    let lasting = |kind| kind == Kind::Lasting;
+    let either = |kind| kind != Kind::Churn;
+    let mut watches = Vec::new();
+    for (members, wanted) in [
+        (Members::Transient, &transient as &dyn Fn(Kind) -> bool),
+        (Members::Lasting, &lasting),
+        (Members::All, &either),
+    ] {
+        let counts = counts(stacks, all, |index| wanted(kinds[index]));
+        let mut nodes = works(stacks, &counts, least);
+        // A table that is built once is worth a look however many others allocate.
+        if members == Members::Lasting {
+            nodes.extend(works(stacks, &counts, LEAST_COUNT));
+        }
+        nodes.sort_by_key(|node| (std::cmp::Reverse(counts[node.0 as usize]), node.0));
+        nodes.dedup();
+        nodes.truncate(MOST);
+        for (node, stacks) in members_of(stacks, all, &nodes, |index| wanted(kinds[index])) {
+            if members == Members::Transient {
+                let is_kept = |&stack: &u32| kinds[stack as usize] == Kind::Kept;
+                let kept: Vec<u32> = stacks.iter().copied().filter(is_kept).collect();
+                if !kept.is_empty() && kept.len() < stacks.len() {
+                    watches.push(Watch { node, members: Members::Kept, stacks: kept });
+                }
+            }
+            let known = |watch: &Watch| watch.stacks == stacks;
+            if !watches.iter().any(known) {
+                watches.push(Watch { node, members, stacks });
+            }
+        }
+    }
+    watches
+}
+
+/// By node: the allocations of wanted stacks below it, and its own.
+fn counts(stacks: &Stacks, all: &[Stack], wanted: impl Fn(usize) -> bool) -> Vec<u64> {
+    let mut counts = vec![0; stacks.len()];
+    for (index, stack) in all.iter().enumerate().filter(|&(index, _)| wanted(index)) {
+        debug_assert!((stack.node as usize) < counts.len(), "stack {index}");
+        counts[stack.node as usize] += stack.tally.count;
+    }
+    // Parents have smaller numbers.
+    for node in (0..counts.len()).rev() {
+        if !NodeId(node as u32).is_root() {
+            counts[stacks.parent(NodeId(node as u32)).0 as usize] += counts[node];
+        }
+    }
+    counts
+}
+
+/// The calls under which at least so much is allocated, each chain of calls that do the same represented by its innermost.
+fn works(stacks: &Stacks, counts: &[u64], least: u64) -> Vec<NodeId> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    let mut roots = Vec::new();
+    for node in (0..counts.len() as u32).filter(|&node| counts[node as usize] >= least) {
+        if NodeId(node).is_root() {
+            continue;
+        }
+        let parent = stacks.parent(NodeId(node));
+        if parent.is_root() {
+            roots.push(node);
+        } else {
+            children.entry(parent.0).or_default().push(node);
+        }
+    }
+    let mut found = Vec::new();
+    let mut waiting = roots;
+    while let Some(top) = waiting.pop() {
+        let whole = counts[top as usize] as f64;
+        let mut at = top;
+        loop {
+            let below = children.get(&at).map_or(&[][..], |nodes| nodes);
+            match below.iter().find(|&&node| counts[node as usize] as f64 >= SAME * whole) {
+                Some(&node) => at = node,
+                None => break waiting.extend(below),
+            }
+        }
+        found.push(NodeId(at));
+    }
+    found
+}
+
+/// The wanted stacks below each of the nodes.
+fn members_of(
+    stacks: &Stacks,
+    all: &[Stack],
+    nodes: &[NodeId],
+    wanted: impl Fn(usize) -> bool,
+) -> Vec<(NodeId, Vec<u32>)> {
+    let index_of: HashMap<NodeId, usize> =
+        nodes.iter().enumerate().map(|(index, &node)| (node, index)).collect();
+    let mut members: Vec<(NodeId, Vec<u32>)> =
+        nodes.iter().map(|&node| (node, Vec::new())).collect();
+    for (stack, found) in all.iter().enumerate().filter(|&(index, _)| wanted(index)) {
+        let mut within: Vec<usize> = stacks
+            .frames(NodeId(found.node))
+            .filter_map(|node| index_of.get(&node).copied())
+            .collect();
+        // The outermost ones come first.
+        within.reverse();
+        within.truncate(MOST_NESTED);
+        within.into_iter().for_each(|index| members[index].1.push(stack as u32));
+    }
+    members.retain(|(_, stacks)| !stacks.is_empty());
+    members
+}

@@ -1,0 +1,353 @@
+//! The first pass: the program's totals, and for each stack what can be added up.
+
+use super::findings::{MOST_POINTS, Overlaps, Point};
+use super::live::{Block, Live};
+use super::overlap::Check;
+use super::phase::{Phase, Phases};
+use super::tally::Tally;
+use allot_trace::raw::Lock;
+use allot_trace::{Event, NodeId, What};
+use std::collections::{HashMap, HashSet};
+
+/// What an allocation costs the end of a program that only frees.
+const ALLOCATION_AT_EXIT: u32 = 16;
+/// So many allocations at most, however many frees came before, and it isn't the end.
+const MOST_AT_EXIT: u32 = 64 * ALLOCATION_AT_EXIT;
+/// The most locks of one place that are told apart.
+const MOST_LOCKS: usize = 4096;
+
+/// A stack that allocates.
+#[derive(Debug, Default)]
+pub struct Stack {
+    pub node: u32,
+    pub tally: Tally,
+    /// Of all threads, once the pass is over.
+    pub phases: Phases,
+    /// The thread that was last here, and its cell.
+    last: (u32, u32),
+}
+
+/// A stack and a thread.
+#[derive(Debug)]
+struct Cell {
+    stack: u32,
+    thread: u32,
+    phase: Phase,
+}
+
+/// Waits of one stack for one kind of lock.
+#[derive(Debug, Clone, Default)]
+pub struct Waits {
+    pub waits: u64,
+    pub waited_ns: u64,
+    pub longest_ns: u64,
+    pub locks: HashSet<u64>,
+}
+
+/// The totals of the process.
+#[derive(Debug, Default, Clone)]
+pub struct Totals {
+    pub events: u64,
+    pub allocations: u64,
+    pub frees: u64,
+    pub reallocations: u64,
+    pub bytes: u64,
+    pub live_bytes: u64,
+    pub peak_live_bytes: u64,
+    pub peak_live_objects: u64,
+    pub unknown_frees: u64,
+    pub twice: u64,
+    pub last_ns: u64,
+    pub freed_at_exit: u64,
+    /// The number of the event from which on the program only frees.
+    pub exit_from: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Death {
+    stack: u32,
+    ns: u64,
+    allocations: u32,
+    by_own: bool,
+}
+
+/// The first pass.
+#[derive(Debug)]
+pub struct First {
+    pub stacks: Vec<Stack>,
+    pub totals: Totals,
+    pub locks: HashMap<(NodeId, &'static str), Waits>,
+    /// The stack of a node.
+    stack_of: Vec<u32>,
+    cells: Vec<Cell>,
+    cell_of: HashMap<(u32, u32), u32>,
+    live: Live,
+    /// By thread: its next allocation belongs to a free.
+    reallocating: Vec<bool>,
+    /// By thread: when it was first and last seen.
+    seen: Vec<(u64, u64)>,
+    timeline: Timeline,
+    /// Frees that may be those at exit.
+    pending: Vec<Death>,
+    exit_score: u32,
+    check: Option<Check>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl First {
+    pub fn new(check: bool) -> Self {
+        Self {
+            stacks: Vec::new(),
+            totals: Totals::default(),
+            locks: HashMap::new(),
+            stack_of: Vec::new(),
+            cells: Vec::new(),
+            cell_of: HashMap::new(),
+            live: Live::new(),
+            reallocating: Vec::new(),
+            seen: Vec::new(),
+            timeline: Timeline::new(),
+            pending: Vec::new(),
+            exit_score: 0,
+            check: check.then(Check::default),
+        }
+    }
+
+    #[inline]
+    pub fn take(&mut self, event: &Event) {
+        self.totals.events += 1;
+        self.totals.last_ns = event.time_ns;
+        match self.seen.get_mut(event.thread as usize) {
+            Some(seen) => seen.1 = event.time_ns,
+            None => self.seen.resize(event.thread as usize + 1, (event.time_ns, event.time_ns)),
+        }
+        match event.what {
+            What::Alloc { address, size, site, .. } => self.allocated(event, address, size, site),
+            What::Free { address, by_realloc } => self.freed(event, address, by_realloc),
+            What::LockWait { address, lock, duration_ns, site } => {
+                let kind = match lock {
+                    Lock::Mutex => "mutex",
+                    Lock::Read => "read",
+                    Lock::Write => "write",
+                };
+                let waits = self.locks.entry((site, kind)).or_default();
+                waits.waits += 1;
+                waits.waited_ns += duration_ns;
+                waits.longest_ns = waits.longest_ns.max(duration_ns);
+                if waits.locks.len() < MOST_LOCKS {
+                    waits.locks.insert(address);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn allocated(&mut self, event: &Event, address: u64, size: u64, site: NodeId) {
+        let thread = event.thread;
+        let by_realloc = match self.reallocating.get_mut(thread as usize) {
+            Some(pending) => std::mem::take(pending),
+            None => false,
+        };
+        let cell = self.cell(site, thread);
+        let Cell { stack, ref mut phase, .. } = self.cells[cell as usize];
+        let clock = self.totals.allocations;
+        phase.allocate(size, clock);
+        let stack = &mut self.stacks[stack as usize];
+        stack.tally.allocated(size, event.time_ns, thread, by_realloc);
+        if let Some(check) = &mut self.check {
+            check.allocated(address, size, event.time_ns);
+        }
+        let block = Block { address, born_ns: event.time_ns, size, birth: clock as u32, cell };
+        if let Some(old) = self.live.insert(block) {
+            self.lost(&old);
+        }
+        let totals = &mut self.totals;
+        totals.allocations += 1;
+        totals.reallocations += u64::from(by_realloc);
+        totals.bytes = totals.bytes.saturating_add(size);
+        totals.live_bytes = totals.live_bytes.saturating_add(size);
+        totals.peak_live_bytes = totals.peak_live_bytes.max(totals.live_bytes);
+        totals.peak_live_objects = totals.peak_live_objects.max(self.live.len() as u64);
+        self.exit_score = self.exit_score.saturating_sub(ALLOCATION_AT_EXIT);
+        if self.exit_score == 0 {
+            self.not_the_exit();
+        }
+        self.timeline.take(event.time_ns, self.totals.live_bytes, self.live.len() as u64);
+    }
+
+    #[inline]
+    fn freed(&mut self, event: &Event, address: u64, by_realloc: bool) {
+        let thread = event.thread;
+        if by_realloc {
+            let index = thread as usize;
+            if self.reallocating.len() <= index {
+                self.reallocating.resize(index + 1, false);
+            }
+            self.reallocating[index] = true;
+        }
+        if let Some(check) = &mut self.check {
+            check.freed(address);
+        }
+        let totals = &mut self.totals;
+        totals.frees += 1;
+        let Some(block) = self.live.remove(address) else {
+            totals.unknown_frees += 1;
+            return;
+        };
+        let Cell { stack, thread: by, ref mut phase } = self.cells[block.cell as usize];
+        phase.free(block.size, totals.allocations);
+        totals.live_bytes -= block.size.min(totals.live_bytes);
+        if self.exit_score == 0 {
+            totals.exit_from = totals.events - 1;
+        }
+        self.exit_score = (self.exit_score + 1).min(MOST_AT_EXIT);
+        self.pending.push(Death {
+            stack,
+            ns: event.time_ns.saturating_sub(block.born_ns),
+            allocations: (totals.allocations as u32).wrapping_sub(block.birth),
+            by_own: by == thread,
+        });
+        self.timeline.take(event.time_ns, totals.live_bytes, self.live.len() as u64);
+    }
+
+    #[inline]
+    fn cell(&mut self, site: NodeId, thread: u32) -> u32 {
+        let index = site.0 as usize;
+        if index >= self.stack_of.len() {
+            self.stack_of.resize((index + 1).next_power_of_two(), NONE);
+        }
+        let mut stack = self.stack_of[index];
+        if stack == NONE {
+            stack = self.stacks.len() as u32;
+            self.stacks.push(Stack { node: site.0, last: (NONE, NONE), ..Stack::default() });
+            self.stack_of[index] = stack;
+        }
+        let last = self.stacks[stack as usize].last;
+        if last.0 == thread { last.1 } else { self.another_thread(stack, thread) }
+    }
+
+    #[cold]
+    fn another_thread(&mut self, stack: u32, thread: u32) -> u32 {
+        let cells = &mut self.cells;
+        let cell = *self.cell_of.entry((stack, thread)).or_insert_with(|| {
+            cells.push(Cell { stack, thread, phase: Phase::default() });
+            cells.len() as u32 - 1
+        });
+        self.stacks[stack as usize].last = (thread, cell);
+        cell
+    }
+
+    /// The frees that were thought to be those at exit weren't.
+    #[inline]
+    fn not_the_exit(&mut self) {
+        for death in self.pending.drain(..) {
+            let tally = &mut self.stacks[death.stack as usize].tally;
+            tally.freed(death.ns, u64::from(death.allocations), death.by_own);
+        }
+    }
+
+    /// A block came where one was live: its free was not seen.
+    #[cold]
+    fn lost(&mut self, block: &Block) {
+        self.totals.twice += 1;
+        self.totals.live_bytes = self.totals.live_bytes.saturating_sub(block.size);
+        let Cell { stack, ref mut phase, .. } = self.cells[block.cell as usize];
+        phase.free(block.size, self.totals.allocations);
+        self.stacks[stack as usize].tally.never_freed += 1;
+    }
+
+    /// Ends the pass.
+    pub fn finish(mut self) -> (Vec<Stack>, FirstEnd) {
+        let at_exit = self.exit_score > 0;
+        if at_exit {
+            for death in self.pending.drain(..) {
+                self.stacks[death.stack as usize].tally.freed_at_exit += 1;
+                self.totals.freed_at_exit += 1;
+            }
+        } else {
+            self.totals.exit_from = self.totals.events;
+        }
+        for block in self.live.iter() {
+            let stack = self.cells[block.cell as usize].stack;
+            self.stacks[stack as usize].tally.never_freed += 1;
+        }
+        for mut cell in self.cells {
+            cell.phase.finish(self.totals.allocations);
+            self.stacks[cell.stack as usize].phases.add(&cell.phase);
+        }
+        let end = FirstEnd {
+            live_at_end: self.live.len() as u64,
+            totals: self.totals,
+            threads: self.seen,
+            locks: self.locks,
+            timeline: self.timeline.finish(),
+            overlaps: self.check.map(Check::finish),
+        };
+        (self.stacks, end)
+    }
+}
+
+/// What the first pass found besides stacks.
+#[derive(Debug)]
+pub struct FirstEnd {
+    pub totals: Totals,
+    /// By thread: when it was first and last seen.
+    pub threads: Vec<(u64, u64)>,
+    pub live_at_end: u64,
+    pub locks: HashMap<(NodeId, &'static str), Waits>,
+    pub timeline: Vec<Point>,
+    pub overlaps: Option<Overlaps>,
+}
+
+/// Live memory over time, in steps that double when there are too many.
+#[derive(Debug)]
+struct Timeline {
+    points: Vec<Point>,
+    step_ns: u64,
+    next_ns: u64,
+    most: u64,
+    now: Point,
+}
+
+const NOTHING: Point = Point { time_ns: 0, bytes: 0, objects: 0, most_bytes: 0 };
+
+impl Timeline {
+    fn new() -> Self {
+        let step_ns = 1000;
+        Self { points: Vec::with_capacity(MOST_POINTS), step_ns, next_ns: 0, most: 0, now: NOTHING }
+    }
+
+    #[inline]
+    fn take(&mut self, time_ns: u64, bytes: u64, objects: u64) {
+        self.most = self.most.max(bytes);
+        self.now = Point { time_ns, bytes, objects, most_bytes: self.most };
+        if time_ns >= self.next_ns {
+            self.point();
+        }
+    }
+
+    #[cold]
+    fn point(&mut self) {
+        // The last place is kept for the last event.
+        if self.points.len() + 1 == MOST_POINTS {
+            self.step_ns *= 2;
+            let halves = self.points.chunks(2).map(|pair| {
+                let most_bytes = pair.iter().map(|point| point.most_bytes).max().unwrap_or(0);
+                Point { most_bytes, ..*pair.last().unwrap_or(&NOTHING) }
+            });
+            self.points = halves.collect();
+        }
+        self.points.push(self.now);
+        self.most = self.now.bytes;
+        self.next_ns = self.now.time_ns + self.step_ns;
+    }
+
+    fn finish(mut self) -> Vec<Point> {
+        if self.points.last().is_some_and(|last| last.time_ns < self.now.time_ns) {
+            self.points.push(self.now);
+        }
+        self.points
+    }
+}

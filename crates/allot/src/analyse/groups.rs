@@ -1,0 +1,371 @@
+//! Which sites one change would serve, and what is said of them.
+
+use super::contexts::{Members, Watch};
+use super::costs::{self, Setting};
+use super::findings::{Allocator, Behaviour, Category, Verdict};
+use super::first::Stack;
+use super::rules;
+use super::second::Watched;
+use super::sites::Draft;
+use super::tally::{Tally, share};
+use std::collections::{BTreeMap, HashSet};
+
+/// A larger piece of work is left for one within it that has so much of its gain, or of what it builds.
+const MOST_OF_IT: f64 = 0.9;
+const CORE: f64 = 0.5;
+/// What is left of a possible group after others were taken out has to be this much.
+const LEFT: f64 = 0.5;
+/// Sites with this share of the allocations, or of the peak, are shown alone also where they are left as they are.
+const NOTABLE: f64 = 0.02;
+
+/// What is known of a site or a group.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    pub tally: Tally,
+    pub watched: Watched,
+}
+
+impl Known {
+    fn merge(&mut self, other: &Self) {
+        self.tally.merge(&other.tally);
+        self.watched.merge(&other.watched);
+    }
+
+    /// As findings have it.
+    pub fn behaviour(&self) -> Behaviour {
+        let (tally, watched) = (&self.tally, &self.watched);
+        let phases = &watched.phases;
+        let freed = tally.freed;
+        Behaviour {
+            count: tally.count,
+            reallocated: tally.reallocated,
+            bytes: tally.bytes,
+            dominant_size: tally.sizes.dominant().0,
+            dominant_share: tally.dominant_share(),
+            sizes: tally.sizes.different(),
+            least_size: tally.least_size,
+            most_size: tally.most_size,
+            lifetime_ns: tally.lifetime_ns.quantiles(),
+            lifetime_allocations: tally.lifetime_allocations.quantiles(),
+            same_thread_share: tally.same_thread_share(),
+            threads: tally.threads.count_ones(),
+            last_in_first_out_share: share(watched.in_order, freed).unwrap_or(0.0).min(1.0),
+            peak_live_objects: watched.peak_live,
+            peak_live_bytes: watched.peak_live_bytes,
+            never_freed: tally.never_freed,
+            freed_at_exit: tally.freed_at_exit,
+            burst_share: phases.burst_share(),
+            mean_burst: phases.mean_burst(),
+            returns_to_zero: phases.returns,
+            phase_objects: phases.objects(),
+            drag: phases.drag(),
+            peak_drag: phases.peak_drag(),
+            peak_held_bytes: phases.peak_held,
+            first_ns: tally.first_ns,
+            last_ns: tally.last_ns,
+        }
+    }
+}
+
+impl Watched {
+    fn merge(&mut self, other: &Self) {
+        self.phases.merge(&other.phases);
+        self.in_order += other.in_order;
+        self.peak_live += other.peak_live;
+        self.peak_live_bytes = self.peak_live_bytes.saturating_add(other.peak_live_bytes);
+    }
+}
+
+/// A site that is done: of a draft, the stacks of one group.
+#[derive(Debug)]
+pub struct DoneSite {
+    pub draft: usize,
+    pub stacks: Vec<u32>,
+    pub known: Known,
+    pub group: usize,
+}
+
+/// A group that is done.
+#[derive(Debug)]
+pub struct DoneGroup {
+    pub name: Name,
+    pub known: Behaviour,
+    pub verdict: Verdict,
+}
+
+/// What a group is named after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// The function of a watch's node.
+    Work(usize),
+    /// A site's function.
+    Site(usize),
+    /// Words.
+    Words(&'static str),
+}
+
+/// All that the passes found.
+pub struct Material<'a> {
+    pub stacks: &'a [Stack],
+    pub drafts: &'a [Draft],
+    pub watches: &'a [Watch],
+    pub class_of_stack: &'a [u32],
+    /// Of each draft, then of each watch, then of each class.
+    pub watched: &'a [Watched],
+    pub setting: &'a Setting,
+    /// What a piece of work or a site is called in the lines to change.
+    pub title: &'a mut dyn FnMut(&Name) -> String,
+}
+
+/// Makes groups of all sites.
+pub fn make(mut material: Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
+    let mut taken: Vec<Option<usize>> = vec![None; material.stacks.len()];
+    let mut groups = Vec::new();
+    material.seal(&mut taken, &mut groups);
+    material.arenas(&mut taken, &mut groups);
+    let mut sites = material.split(&taken);
+    material.rest(&mut sites, &mut groups);
+    (sites, groups)
+}
+
+impl Material<'_> {
+    fn of_watch(&self, watch: usize) -> Known {
+        let mut known =
+            Known { watched: self.watched[self.drafts.len() + watch].clone(), ..Known::default() };
+        for &stack in &self.watches[watch].stacks {
+            known.tally.merge(&self.stacks[stack as usize].tally);
+        }
+        known
+    }
+
+    fn count(&self, stacks: &[u32]) -> u64 {
+        stacks.iter().map(|&stack| self.stacks[stack as usize].tally.count).sum()
+    }
+
+    /// Takes a possible group, if enough of it is left.
+    fn take(&self, watch: usize, taken: &mut [Option<usize>], group: usize) -> bool {
+        let stacks = &self.watches[watch].stacks;
+        let left: Vec<u32> =
+            stacks.iter().copied().filter(|&stack| taken[stack as usize].is_none()).collect();
+        if (self.count(&left) as f64) < LEFT * self.count(stacks) as f64 || left.is_empty() {
+            return false;
+        }
+        left.iter().for_each(|&stack| taken[stack as usize] = Some(group));
+        true
+    }
+
+    /// What is built once and stays.
+    fn seal(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<DoneGroup>) {
+        let mut found: Vec<(usize, Behaviour, u32)> = (0..self.watches.len())
+            .filter(|&watch| self.watches[watch].members == Members::Lasting)
+            .filter_map(|watch| {
+                let behaviour = self.of_watch(watch).behaviour();
+                let others = rules::sealed(&behaviour, self.setting)?;
+                Some((watch, behaviour, others))
+            })
+            .collect();
+        found.sort_by_key(|(watch, behaviour, _)| (std::cmp::Reverse(behaviour.count), *watch));
+        for (watch, behaviour, others) in self.innermost(&found, CORE, |found| found.count as f64) {
+            let group = groups.len();
+            if !self.take(watch, taken, group) {
+                continue;
+            }
+            let name = Name::Work(watch);
+            let title = (self.title)(&name);
+            let verdict = rules::seal(&behaviour, &title, others, self.setting);
+            groups.push(DoneGroup { name, known: behaviour, verdict });
+        }
+    }
+
+    /// Puts before each possible group those within it that have most of it.
+    fn innermost<T: Copy>(
+        &self,
+        found: &[(usize, Behaviour, T)],
+        most: f64,
+        value: impl Fn(&Behaviour) -> f64,
+    ) -> Vec<(usize, Behaviour, T)> {
+        let sets: Vec<HashSet<u32>> = found
+            .iter()
+            .map(|(watch, ..)| self.watches[*watch].stacks.iter().copied().collect())
+            .collect();
+        let mut order = Vec::new();
+        for outer in 0..found.len() {
+            // The smallest one that still has most of it.
+            let within = (0..found.len()).rev().find(|&inner| {
+                sets[inner].len() <= sets[outer].len()
+                    && sets[inner].is_subset(&sets[outer])
+                    && value(&found[inner].1) >= most * value(&found[outer].1)
+            });
+            for index in within.into_iter().chain([outer]) {
+                if !order.contains(&index) {
+                    order.push(index);
+                }
+            }
+        }
+        order.into_iter().map(|index| found[index].clone()).collect()
+    }
+
+    /// Pieces of work whose blocks die together.
+    fn arenas(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<DoneGroup>) {
+        if self.setting.allocator_share.is_some_and(|share| share < rules::LEAST_ALLOCATOR_SHARE) {
+            return;
+        }
+        let mut found: Vec<(usize, Behaviour, ())> = (0..self.watches.len())
+            .map(|watch| (watch, self.of_watch(watch).behaviour(), ()))
+            .filter(|(_, behaviour, ())| {
+                rules::arena(behaviour).is_ok()
+                    && rules::worth(costs::gain(behaviour, Allocator::Arena, self.setting))
+            })
+            .collect();
+        let value = |behaviour: &Behaviour| {
+            costs::gain(behaviour, Allocator::Arena, self.setting).map_or(0.0, |gain| gain.share)
+        };
+        found.sort_by(|a, b| value(&b.1).total_cmp(&value(&a.1)).then(a.0.cmp(&b.0)));
+        for (watch, behaviour, ()) in self.innermost(&found, MOST_OF_IT, value) {
+            let group = groups.len();
+            if !self.take(watch, taken, group) {
+                continue;
+            }
+            let name = Name::Work(watch);
+            let title = (self.title)(&name);
+            let verdict = rules::judge(&behaviour, &title, None, self.setting);
+            groups.push(DoneGroup { name, known: behaviour, verdict });
+        }
+    }
+
+    /// Sites, those divided of which only a part is in a group.
+    fn split(&self, taken: &[Option<usize>]) -> Vec<DoneSite> {
+        let mut sites = Vec::new();
+        for (index, draft) in self.drafts.iter().enumerate() {
+            let mut parts: BTreeMap<Option<usize>, Vec<u32>> = BTreeMap::new();
+            for &stack in &draft.stacks {
+                parts.entry(taken[stack as usize]).or_default().push(stack);
+            }
+            let whole = parts.len() == 1;
+            for (group, stacks) in parts {
+                let known = if whole {
+                    Known { tally: draft.tally.clone(), watched: self.watched[index].clone() }
+                } else {
+                    self.part(&stacks)
+                };
+                let group = group.unwrap_or(usize::MAX);
+                sites.push(DoneSite { draft: index, stacks, known, group });
+            }
+        }
+        sites.sort_by_key(|site| (std::cmp::Reverse(site.known.tally.count), site.draft));
+        sites
+    }
+
+    /// What is known of some stacks of a site: the sum over the classes that they are in.
+    fn part(&self, stacks: &[u32]) -> Known {
+        let mut known = Known::default();
+        let mut seen = HashSet::new();
+        for &stack in stacks {
+            known.tally.merge(&self.stacks[stack as usize].tally);
+            let class = self.class_of_stack[stack as usize] as usize;
+            if seen.insert(class) {
+                known.watched.merge(&self.watched[self.drafts.len() + self.watches.len() + class]);
+            }
+        }
+        known
+    }
+
+    /// The work that most of a site's stacks are in and that has the most, the lasting left out.
+    fn around(&self, stacks: &[u32]) -> Option<Behaviour> {
+        let own: HashSet<u32> = stacks.iter().copied().collect();
+        let total = self.count(stacks);
+        let covers = |watch: &Watch| {
+            let common: Vec<u32> =
+                watch.stacks.iter().copied().filter(|stack| own.contains(stack)).collect();
+            self.count(&common) * 2 > total
+        };
+        let watch = (0..self.watches.len())
+            .filter(|&watch| {
+                matches!(self.watches[watch].members, Members::Transient | Members::Kept)
+            })
+            .filter(|&watch| covers(&self.watches[watch]))
+            .max_by_key(|&watch| self.count(&self.watches[watch].stacks))?;
+        Some(self.of_watch(watch).behaviour())
+    }
+
+    /// Groups for what is in none: sites worth a change of their own, one pool for what it would serve, and the rest.
+    fn rest(&mut self, sites: &mut [DoneSite], groups: &mut Vec<DoneGroup>) {
+        let (mut pooled, mut foreign, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for index in (0..sites.len()).filter(|&index| sites[index].group == usize::MAX) {
+            let behaviour = sites[index].known.behaviour();
+            let allocator = rules::allocator(&behaviour);
+            let gain = costs::gain(&behaviour, allocator, self.setting);
+            match allocator {
+                Allocator::FreeList | Allocator::Slab | Allocator::Reap if rules::worth(gain) => {
+                    left.push((vec![index], Name::Site(sites[index].draft)));
+                }
+                Allocator::FreeList | Allocator::Pool | Allocator::Reap => pooled.push(index),
+                Allocator::Arena if behaviour.returns_to_zero > 0 => pooled.push(index),
+                Allocator::Slab | Allocator::None => foreign.push(index),
+                _ => left.push((vec![index], Name::Site(sites[index].draft))),
+            }
+        }
+        for (indexes, words) in
+            [(pooled, "short-lived blocks"), (foreign, "blocks passed between threads")]
+        {
+            let gathered = self.gathered(sites, &indexes);
+            let gain = costs::gain(&gathered, rules::allocator(&gathered), self.setting);
+            if rules::worth(gain) && !indexes.is_empty() {
+                left.push((indexes, Name::Words(words)));
+            } else {
+                let alone = |&index: &usize| (vec![index], Name::Site(sites[index].draft));
+                left.extend(indexes.iter().map(alone));
+            }
+        }
+        self.judge_rest(sites, left, groups);
+    }
+
+    fn gathered(&self, sites: &[DoneSite], indexes: &[usize]) -> Behaviour {
+        let mut known = Known::default();
+        indexes.iter().for_each(|&index| known.merge(&sites[index].known));
+        known.behaviour()
+    }
+
+    fn judge_rest(
+        &mut self,
+        sites: &mut [DoneSite],
+        candidates: Vec<(Vec<usize>, Name)>,
+        groups: &mut Vec<DoneGroup>,
+    ) {
+        let allocations: u64 = self.stacks.iter().map(|stack| stack.tally.count).sum();
+        let peak: u64 =
+            sites.iter().map(|site| site.known.watched.peak_live_bytes).max().unwrap_or(0);
+        let mut unnotable = Vec::new();
+        for (indexes, name) in candidates {
+            let known = self.gathered(sites, &indexes);
+            let stacks: Vec<u32> =
+                indexes.iter().flat_map(|&index| sites[index].stacks.iter().copied()).collect();
+            let notable = known.count as f64 >= NOTABLE * allocations as f64
+                || known.peak_live_bytes as f64 >= 0.1 * peak as f64;
+            let verdict = if notable {
+                let wider = self.around(&stacks);
+                let title = (self.title)(&name);
+                rules::judge(&known, &title, wider.as_ref(), self.setting)
+            } else {
+                rules::judge(&known, "", None, self.setting)
+            };
+            if !notable && verdict.category == Category::LeaveIt {
+                unnotable.extend(indexes);
+                continue;
+            }
+            let group = groups.len();
+            indexes.iter().for_each(|&index| sites[index].group = group);
+            groups.push(DoneGroup { name, known, verdict });
+        }
+        if !unnotable.is_empty() {
+            let group = groups.len();
+            let known = self.gathered(sites, &unnotable);
+            unnotable.iter().for_each(|&index| sites[index].group = group);
+            let mut verdict = rules::judge(&known, "", None, self.setting);
+            if verdict.category != Category::LeaveIt {
+                verdict = rules::scattered(&known, unnotable.len(), self.setting);
+            }
+            groups.push(DoneGroup { name: Name::Words("everything else"), known, verdict });
+        }
+    }
+}

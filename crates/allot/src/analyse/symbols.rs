@@ -1,0 +1,322 @@
+//! Names, files and lines of a recording's frames, from what is installed on this machine.
+
+use super::findings::Frame;
+use super::wrappers;
+use addr2line::Loader;
+use allot_trace::{Module, ModuleId, Modules, NodeId, Stacks};
+use object::read::{Object, ObjectSection, ObjectSymbol, ReadCache};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Where distributions put debug information.
+const DEBUG: &str = "/usr/lib/debug";
+
+/// The names of one process's frames, looked up when they are asked for.
+pub struct Symbols<'m> {
+    modules: &'m Modules,
+    files: HashMap<ModuleId, ModuleFile>,
+    known: HashMap<(Option<ModuleId>, u64), Rc<[Frame]>>,
+    /// Modules whose file isn't the one that was recorded.
+    changed: BTreeSet<String>,
+    /// Modules with neither debug information nor a symbol for some address that was asked for.
+    nameless: BTreeSet<String>,
+}
+
+impl<'m> Symbols<'m> {
+    pub fn new(modules: &'m Modules) -> Self {
+        Self {
+            modules,
+            files: HashMap::new(),
+            known: HashMap::new(),
+            changed: BTreeSet::new(),
+            nameless: BTreeSet::new(),
+        }
+    }
+
+    /// The functions at a node: those inlined first, the one that they are in last. Never empty.
+    pub fn at(&mut self, stacks: &Stacks, node: NodeId) -> Rc<[Frame]> {
+        let (module, address) = (stacks.module(node), stacks.return_address(node));
+        if let Some(frames) = self.known.get(&(module, address)) {
+            return Rc::clone(frames);
+        }
+        let frames: Rc<[Frame]> = self.look_up(module, address).into();
+        self.known.insert((module, address), Rc::clone(&frames));
+        frames
+    }
+
+    /// Modules whose file has changed since the recording.
+    pub fn changed(&self) -> impl Iterator<Item = &str> {
+        self.changed.iter().map(String::as_str)
+    }
+
+    /// Modules of which some functions have no name.
+    pub fn nameless(&self) -> impl Iterator<Item = &str> {
+        self.nameless.iter().map(String::as_str)
+    }
+
+    fn look_up(&mut self, id: Option<ModuleId>, return_address: u64) -> Vec<Frame> {
+        let Some(id) = id else {
+            let function = format!("{return_address:#x}");
+            return vec![frame(function, None, "?", false)];
+        };
+        let module = self.modules.get(id);
+        // The call lies before the address behind it.
+        let address = return_address.wrapping_sub(1).wrapping_sub(module.bias);
+        let name = base_name(&module.path).to_owned();
+        let (file, changed) = match self.files.entry(id) {
+            std::collections::hash_map::Entry::Occupied(entry) => (entry.into_mut(), false),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let opened = ModuleFile::open(module);
+                let changed = opened.is_err();
+                (entry.insert(opened.unwrap_or_default()), changed)
+            }
+        };
+        if changed {
+            self.changed.insert(module.path.clone());
+        }
+        let mut frames = file.frames(address, &name);
+        if frames.is_empty() {
+            let function = match file.symbol(address) {
+                Some(symbol) => demangled(symbol),
+                None => {
+                    self.nameless.insert(name.clone());
+                    format!("{name}+{address:#x}")
+                }
+            };
+            frames.push(frame(function, None, &name, false));
+        }
+        frames
+    }
+}
+
+fn frame(
+    function: String,
+    at: Option<(String, Option<u32>)>,
+    module: &str,
+    inlined: bool,
+) -> Frame {
+    let wrapper = wrappers::by_name(&function);
+    let (file, line) = at.map_or((None, None), |(file, line)| (Some(file), line));
+    Frame { function, file, line, module: module.to_owned(), inlined, wrapper }
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn demangled(name: &str) -> String {
+    // The linker's `name@@VERSION`.
+    let name = name.split('@').next().unwrap_or(name);
+    addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
+}
+
+/// A function in a symbol table.
+#[derive(Debug)]
+struct Symbol {
+    start: u64,
+    size: u64,
+    name: String,
+}
+
+/// What is known of a module's file.
+#[derive(Default)]
+struct ModuleFile {
+    symbols: Vec<Symbol>,
+    debug: Option<Loader>,
+}
+
+/// The file of a module is another one than was recorded.
+struct Changed;
+
+impl ModuleFile {
+    /// Opens a module's file and its debug information. What can't be read has no names.
+    fn open(module: &Module) -> Result<Self, Changed> {
+        let path = Path::new(&module.path);
+        if !path.is_absolute() {
+            return Ok(Self::default());
+        }
+        let main = Parsed::read(path);
+        let same = |parsed: &Parsed| {
+            module.build_id.is_empty()
+                || parsed.build_id.is_empty()
+                || parsed.build_id == module.build_id
+        };
+        let main = match main {
+            Some(main) if same(&main) => Some(main),
+            Some(_) => None,
+            None => None,
+        };
+        let missing = main.is_none();
+        let main = main.unwrap_or_default();
+        let (mut symbols, mut from, mut alternative) = (main.symbols, None, main.alternative);
+        if main.has_debug {
+            from = Some(path.to_owned());
+        } else {
+            let by_link = main.debug_link.map(|link| debug_links(path, &link));
+            let candidates =
+                by_build_id(&module.build_id).into_iter().chain(by_link.into_iter().flatten());
+            for candidate in candidates {
+                let Some(debug) = Parsed::read(&candidate).filter(|debug| same(debug)) else {
+                    continue;
+                };
+                symbols.extend(debug.symbols);
+                alternative = debug.alternative;
+                from = debug.has_debug.then_some(candidate);
+                break;
+            }
+        }
+        if missing && from.is_none() {
+            return Err(Changed);
+        }
+        symbols.sort_by_key(|symbol| (symbol.start, symbol.size));
+        let debug = from.and_then(|from| Loader::new_with_sup(&from, alternative).ok());
+        Ok(Self { symbols, debug })
+    }
+
+    /// The functions at an address by the debug information.
+    fn frames(&self, address: u64, module: &str) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let Some(Ok(mut found)) = self.debug.as_ref().map(|debug| debug.find_frames(address))
+        else {
+            return frames;
+        };
+        while let Ok(Some(inner)) = found.next() {
+            let name = inner.function.as_ref().and_then(|name| name.demangle().ok());
+            let name = match name {
+                Some(name) => name.into_owned(),
+                None => match self.symbol(address) {
+                    Some(symbol) => demangled(symbol),
+                    None => break,
+                },
+            };
+            let at = inner.location.as_ref().and_then(|at| Some((at.file?.to_owned(), at.line)));
+            frames.push(frame(name, at, module, true));
+        }
+        if let Some(outermost) = frames.last_mut() {
+            outermost.inlined = false;
+        }
+        frames
+    }
+
+    /// The function that an address lies in by the symbol table.
+    fn symbol(&self, address: u64) -> Option<&str> {
+        let behind = self.symbols.partition_point(|symbol| symbol.start <= address);
+        // Symbols may lie within each other; a few steps back are enough.
+        self.symbols[..behind]
+            .iter()
+            .rev()
+            .take(8)
+            .find(|symbol| address - symbol.start < symbol.size)
+            .map(|symbol| &*symbol.name)
+    }
+}
+
+/// A file as far as it interests here.
+#[derive(Default)]
+struct Parsed {
+    build_id: Vec<u8>,
+    symbols: Vec<Symbol>,
+    has_debug: bool,
+    debug_link: Option<String>,
+    alternative: Option<PathBuf>,
+}
+
+impl Parsed {
+    fn read(path: &Path) -> Option<Self> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let is_function = |symbol: &object::Symbol<'_, '_, _>| {
+            symbol.kind() == object::SymbolKind::Text && symbol.is_definition()
+        };
+        let symbols = file
+            .symbols()
+            .chain(file.dynamic_symbols())
+            .filter(is_function)
+            .filter_map(|symbol| {
+                let name = symbol.name().ok()?.to_owned();
+                Some(Symbol { start: symbol.address(), size: symbol.size(), name })
+            })
+            .collect();
+        let alternative = file.gnu_debugaltlink().ok().flatten().and_then(|(link, _)| name(link));
+        Some(Self {
+            build_id: file.build_id().ok().flatten().unwrap_or_default().to_vec(),
+            symbols,
+            has_debug: file
+                .section_by_name(".debug_info")
+                .is_some_and(|section| section.size() > 0),
+            debug_link: file.gnu_debuglink().ok().flatten().and_then(|(link, _)| name(link)),
+            alternative: alternative
+                .map(|link| path.parent().unwrap_or(Path::new("/")).join(link))
+                .filter(|path| path.exists()),
+        })
+    }
+}
+
+/// Where the debug information of a build id lies.
+fn by_build_id(id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = id.split_first()?;
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(PathBuf::from(format!("{DEBUG}/.build-id/{first:02x}/{rest}.debug")))
+}
+
+/// Where a file's debug information by the name of its link may lie.
+fn debug_links(path: &Path, link: &str) -> Vec<PathBuf> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let below = directory.strip_prefix("/").unwrap_or(directory);
+    vec![
+        directory.join(link),
+        directory.join(".debug").join(link),
+        Path::new(DEBUG).join(below).join(link),
+    ]
+}
+
+/// A function's name without parameters and template arguments, for titles.
+pub fn short(name: &str) -> String {
+    // `<T as Trait>::method` and `operator<` keep their brackets.
+    if name.starts_with('<') || name.contains("operator") || name.contains('+') {
+        return name.to_owned();
+    }
+    let mut text = String::with_capacity(name.len());
+    let mut depth = 0_u32;
+    for c in name.chars() {
+        match c {
+            '<' | '(' | '[' => depth += 1,
+            '>' | ')' | ']' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => text.push(c),
+            _ => {}
+        }
+    }
+    let text = text.replace("::::", "::");
+    let text = text.trim().trim_end_matches(" const").trim_end_matches("::");
+    if text.is_empty() { name.to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_leaves_out_parameters_and_template_arguments() {
+        for (name, title) in [
+            ("xmlNewNode", "xmlNewNode"),
+            ("ns::Tree<int, std::less<int> >::insert(int const&)", "ns::Tree::insert"),
+            ("void f<int>(int)", "void f"),
+            ("program::parse::{closure#0}", "program::parse::{closure#0}"),
+            ("core::ops::function::FnOnce::call_once", "core::ops::function::FnOnce::call_once"),
+            ("libxml2.so.2+0x1234", "libxml2.so.2+0x1234"),
+        ] {
+            assert_eq!(short(name), title);
+        }
+    }
+
+    #[test]
+    fn build_ids_name_the_files_of_debug_information() {
+        let path = by_build_id(&[0xab, 0xcd, 0x01]).unwrap();
+        assert_eq!(path.to_str(), Some("/usr/lib/debug/.build-id/ab/cd01.debug"));
+        assert_eq!(by_build_id(&[]), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! What was found, on one screen.
+
+use super::findings::{Allocator, Category, Findings, Group};
+use super::words;
+use crate::output::{HEADING, NOTE, WIDTH, styled, wrapped};
+use crate::table::{Line, Stand, render};
+
+/// Characters that a name has in the table.
+const NAME: usize = 34;
+/// Groups whose reasons are told.
+const REASONS: usize = 3;
+/// Notes that are told.
+const NOTES: usize = 4;
+
+/// What a verdict is called.
+pub fn advice(group: &Group) -> String {
+    let verdict = &group.verdict;
+    let allocator = match verdict.allocator {
+        Allocator::Arena if verdict.without_reset => "arena, no reset",
+        Allocator::Arena => "arena",
+        Allocator::Reap => "reap",
+        Allocator::FreeList => "free list",
+        Allocator::Pool => "pool",
+        Allocator::Slab => "slab",
+        Allocator::Sealed => "sealed",
+        Allocator::None if verdict.category == Category::BetterMalloc => "a better malloc",
+        Allocator::None => "leave it",
+    };
+    if verdict.candidate { format!("{allocator}?") } else { allocator.to_owned() }
+}
+
+/// The whole text.
+pub fn table(findings: &Findings, rows: usize) -> String {
+    let mut text = head(findings);
+    let advised =
+        findings.groups.iter().filter(|group| group.verdict.category != Category::LeaveIt);
+    if findings.groups.is_empty() {
+        text += "\n";
+    } else {
+        let lines: Vec<Line> = findings.groups.iter().take(rows).map(line).collect();
+        let heads = [
+            "where",
+            "sites",
+            "allocations",
+            "size",
+            "peak live",
+            "own thread",
+            "drag",
+            "gain",
+            "advice",
+        ];
+        text += "\n";
+        text += &render(&heads, &lines);
+        text += "\n";
+        if findings.groups.len() > rows {
+            let more = findings.groups.len() - rows;
+            text += &format!("{}\n", styled(NOTE, format!("   and {more} more: --rows, --json")));
+        }
+    }
+    for group in advised.take(REASONS) {
+        let verdict = &group.verdict;
+        text += "\n";
+        text += &paragraph(&format!("{}: {}", group.title, advice(group)), &verdict.reason);
+        for refused in &verdict.refused {
+            let why = format!("not an {}: {}", name(refused.allocator), refused.reason);
+            text += &format!("{}\n", styled(NOTE, wrapped(&why)));
+        }
+    }
+    let refused = findings.groups.iter().all(|group| group.verdict.category == Category::LeaveIt);
+    if let (true, Some(first)) = (refused, findings.groups.first()) {
+        text += "\n";
+        text += &paragraph("Leave it", &first.verdict.reason);
+    }
+    text += "\n";
+    for note in findings.notes.iter().take(NOTES) {
+        let word = if note.warning { "warning: " } else { "" };
+        text += &format!("{}\n", styled(NOTE, wrapped(&format!("{word}{}", note.text))));
+    }
+    let hint = "Gains are estimates with glibc's usual costs; nothing here was replayed. drag: bytes an arena would hold over bytes live.";
+    text += &styled(NOTE, wrapped(hint));
+    text
+}
+
+fn paragraph(head: &str, text: &str) -> String {
+    let line = wrapped(&format!("{head}: {text}"));
+    // Styles must not be counted when breaking lines.
+    format!("{}\n", line.replacen(head, &styled(HEADING, head), 1))
+}
+
+fn head(findings: &Findings) -> String {
+    let program = &findings.program;
+    let mut command = program.command.join(" ");
+    if command.chars().count() > WIDTH {
+        command = command.chars().take(WIDTH - 1).chain(['…']).collect();
+    }
+    let cpu = program.bare_cpu_ns.map_or_else(String::new, |ns| {
+        let about = if program.bare_measured { "" } else { "about " };
+        format!("{about}{} CPU, ", words::time(ns))
+    });
+    let share = program.allocator_share.map_or_else(String::new, |share| {
+        format!(", about {} of the CPU time spent on them", words::percent(share))
+    });
+    let facts = format!(
+        "{cpu}{} threads, {} allocations of {}{share}; at most {} live in {} blocks; {} by realloc; {} blocks left at the end.",
+        program.threads,
+        words::count(program.allocations),
+        words::bytes(program.bytes),
+        words::bytes(program.peak_live_bytes),
+        words::count(program.peak_live_objects),
+        words::percent(program.realloc_share),
+        words::count(program.live_at_end),
+    );
+    let mut text = format!("{}\n{}\n", styled(HEADING, command), wrapped(&facts));
+    if let Some(overlaps) = &findings.overlaps {
+        text += &format!(
+            "{} blocks checked, {} overlap a live one.\n",
+            words::count(overlaps.checked),
+            words::count(overlaps.found)
+        );
+    }
+    text
+}
+
+fn line(group: &Group) -> Line {
+    let behaviour = &group.behaviour;
+    let size = if behaviour.dominant_share >= 0.9 {
+        behaviour.dominant_size.to_string()
+    } else {
+        format!("{}..{}", behaviour.least_size, short(behaviour.most_size))
+    };
+    let gain = group.verdict.gain.map_or_else(|| "-".to_owned(), |gain| words::percent(gain.share));
+    let gain = if gain.starts_with("less") { "<0.1 %".to_owned() } else { gain };
+    let stand = if group.verdict.category == Category::LeaveIt { Stand::Plain } else { Stand::Own };
+    let cells = vec![
+        shortened(&group.title),
+        group.sites.len().to_string(),
+        words::count(behaviour.count),
+        size,
+        words::bytes(behaviour.peak_live_bytes),
+        words::percent(behaviour.same_thread_share),
+        words::number(behaviour.drag),
+        gain,
+        advice(group),
+    ];
+    (stand, cells)
+}
+
+/// A size in few characters.
+fn short(size: u64) -> String {
+    match size {
+        0..100_000 => size.to_string(),
+        100_000..10_000_000 => format!("{}K", size >> 10),
+        _ => format!("{}M", size >> 20),
+    }
+}
+
+fn shortened(title: &str) -> String {
+    if title.chars().count() <= NAME {
+        title.to_owned()
+    } else {
+        title.chars().take(NAME - 1).chain(['…']).collect()
+    }
+}
+
+fn name(allocator: Allocator) -> &'static str {
+    match allocator {
+        Allocator::Arena => "arena",
+        Allocator::Reap => "reap",
+        Allocator::FreeList => "free list",
+        Allocator::Pool => "pool",
+        Allocator::Slab => "slab",
+        Allocator::Sealed => "sealed object",
+        Allocator::None => "allocator of ours",
+    }
+}

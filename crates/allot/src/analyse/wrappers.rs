@@ -1,0 +1,134 @@
+//! Functions that only pass their callers' wishes on, known by their names.
+//!
+//! The second test: the first one is structural, in [`sites`](super::sites).
+
+/// What such functions have in their names.
+const PARTS: [&str; 12] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "strdup",
+    "strndup",
+    "memdup",
+    "strcat",
+    "asprintf",
+    "_alloc",
+    "alloc_",
+    "operator new",
+    "xalloc",
+];
+
+/// What the names of libraries' own containers and allocators begin with.
+const PREFIXES: [&str; 19] = [
+    "std::",
+    "__gnu_cxx::",
+    "alloc::",
+    "<alloc::",
+    "core::",
+    "<core::",
+    "<std::",
+    "hashbrown::",
+    "<hashbrown::",
+    "__rust_",
+    "__rustc",
+    "__rdl_",
+    "__rg_",
+    "_Znwm",
+    "boost::",
+    "absl::",
+    "void std::",
+    "<T as alloc::",
+    "<T as core::",
+];
+
+/// Whole names.
+const NAMES: [&str; 25] = [
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "aligned_alloc",
+    "posix_memalign",
+    "reallocarray",
+    "getline",
+    "getdelim",
+    "alloc",
+    "Alloc",
+    "palloc",
+    "palloc0",
+    "repalloc",
+    "MemoryContextAlloc",
+    "MemoryContextAllocZero",
+    "MemoryContextAllocExtended",
+    "AllocSetAlloc",
+    "g_new",
+    "g_slice_new",
+    "PyObject_New",
+    "_PyObject_New",
+    "xmlStrndup",
+    "sqlite3Malloc",
+    "g_string_sized_new",
+    "mem_get",
+];
+
+/// Whether a function is such a one, by its name.
+pub fn by_name(function: &str) -> bool {
+    // Types of C++ results stand before names.
+    let name = function.split('(').next().unwrap_or(function);
+    PREFIXES.iter().any(|prefix| function.starts_with(prefix))
+        || NAMES.contains(&name)
+        || has_part(name)
+}
+
+fn has_part(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let freeing = lower.contains("dealloc");
+    !freeing && (PARTS.iter().any(|part| lower.contains(part)) || lower.ends_with("alloc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocating_functions_of_many_houses_are_known() {
+        for name in [
+            "malloc",
+            "xmalloc",
+            "g_malloc0",
+            "g_strdup",
+            "operator new(unsigned long)",
+            "sqlite3DbMallocRaw",
+            "jv_mem_alloc",
+            "jv_mem_realloc",
+            "CRYPTO_zalloc",
+            "strndup",
+            "alloc::raw_vec::RawVec<T,A>::grow_one",
+            "std::vector<int>::push_back(int const&)",
+            "__rust_alloc",
+            "hashbrown::raw::RawTable<T,A>::reserve_rehash",
+            "PyMem_RawMalloc",
+            "xmlStrdup",
+            "ngx_palloc",
+            "_PyObject_GC_Alloc",
+        ] {
+            assert!(by_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn functions_that_make_something_of_their_own_are_not() {
+        for name in [
+            "main",
+            "xmlNewNode",
+            "parse_line",
+            "jvp_string_new",
+            "json::parse",
+            "tuple_dealloc",
+            "libxml2.so.2+0x1234",
+            "PyList_Append",
+            "insert(std::string const&)",
+        ] {
+            assert!(!by_name(name), "{name}");
+        }
+    }
+}
