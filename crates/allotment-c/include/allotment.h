@@ -461,7 +461,7 @@ allot_statistics allot_reap_statistics(const allot_reap *reap);
 
 /* Blocks that know their size, for whoever frees without it: 16 bytes more each, aligned to 16. A block that was freed before, was
  * there before the last reset, is of another reap or was overwritten from below is told from a live one: it is named and
- * stopped, hardened or not. Not to be mixed with the calls above. A block to be resized that is NULL is allocated. */
+ * stopped, hardened or not, unless its memory went back to the system: then the program faults. Not to be mixed with the calls above. A block to be resized that is NULL is allocated. */
 void *allot_reap_malloc(allot_reap *reap, size_t size);
 void *allot_reap_try_malloc(allot_reap *reap, size_t size);
 void *allot_reap_realloc(allot_reap *reap, void *block, size_t size);
@@ -531,7 +531,8 @@ void allot_free_sized(void *block, size_t size, size_t align);
 /* Blocks that know their size: 16 bytes more each, or as much as an alignment of more than 16; of the pool that the thread is in, of
  * a named one, or, outside of pools, of malloc. All are freed by allot_free() and resized by allot_realloc(), on any thread. A
  * block that was freed before, has another origin or was overwritten from below is told from a live one: it is named and
- * stopped. Not to be mixed with free() or the calls above. */
+ * stopped. For that the 16 bytes before it are read: where they went back to the system (of a large block), or never were, the
+ * program faults instead. Not to be mixed with free() or the calls above. */
 void *allot_malloc(size_t size);
 void *allot_try_malloc(size_t size);
 void *allot_calloc(size_t count, size_t size); /* zeros */
@@ -574,8 +575,8 @@ const void *allot_sealed_leak(allot_sealed *sealed);
 void allot_sealed_destroy(allot_sealed *sealed);
 allot_statistics allot_sealed_statistics(const allot_sealed *sealed);
 
-/* Only while init runs, on its thread (else ALLOT_SEALED_ERROR). Uninitialised memory; copies aligned to 16; a text's copy with its
- * NUL, not aligned. */
+/* Only while init runs (else ALLOT_BAD_HANDLE), on its thread (else ALLOT_WRONG_THREAD), hardened or not. Uninitialised memory;
+ * copies aligned to 16; a text's copy with its NUL, not aligned. */
 void *allot_sealer_alloc(allot_sealer *sealer, size_t size, size_t align);
 void *allot_sealer_try_alloc(allot_sealer *sealer, size_t size, size_t align);
 void *allot_sealer_memdup(allot_sealer *sealer, const void *bytes, size_t size);

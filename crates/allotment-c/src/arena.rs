@@ -4,12 +4,14 @@
 //!
 //! 1. `ArenaOfC` begins with its arena, whose first fields the header's inline functions use.
 //! 2. An `allot_arena_position` whose `arena` and `resets` are those of a living arena came from its `allot_arena_mark`,
-//!    and no reset came since. `marks`, of a hardened arena alone, are the numbers of those that no rewind has passed.
+//!    and no reset came since. An arena's number is no other's, also not of one that was destroyed where it lies now.
+//!    `marks`, of a hardened arena alone, are the numbers of those that no rewind has passed.
 
 use core::cell::{Cell, RefCell};
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use allotment::{AllocError, Arena, ArenaPosition, ErrorKind};
 
@@ -26,6 +28,8 @@ pub type allot_arena = Held<ArenaOfC>;
 #[repr(C)]
 pub struct ArenaOfC {
     arena: Arena,
+    /// 0 until it is marked.
+    number: Cell<u64>,
     resets: Cell<u64>,
     next_mark: Cell<u64>,
     marks: Option<RefCell<Vec<u64>>>,
@@ -43,7 +47,7 @@ impl Kept for ArenaOfC {
 /// `allot_arena_position`. The library's own is in the last field.
 #[repr(C)]
 pub struct allot_arena_position {
-    arena: usize,
+    arena: u64,
     resets: u32,
     number: u32,
     position: [MaybeUninit<u64>; 18],
@@ -64,6 +68,15 @@ impl ArenaOfC {
     #[cold]
     fn failed(&self, error: AllocError) -> Noted {
         note(Kind::Arena, self.name(), error)
+    }
+
+    /// The number that its positions have.
+    fn number(&self) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        if self.number.get() == 0 {
+            self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        self.number.get()
     }
 }
 
@@ -95,7 +108,8 @@ unsafe fn make(abi: u32, options: *const allot_options) -> Result<NonNull<allot_
     };
     let arena = made.map_err(|error| note(Kind::Arena, options.name, error))?;
     let marks = options.hardened.then(RefCell::default);
-    let arena = ArenaOfC { arena, resets: Cell::new(0), next_mark: Cell::new(0), marks };
+    let (number, resets, next_mark) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let arena = ArenaOfC { arena, number, resets, next_mark, marks };
     handle::create(arena, options.hardened)
 }
 
@@ -258,7 +272,7 @@ unsafe fn mark(held: *const allot_arena) -> Result<allot_arena_position, Noted> 
     // SAFETY: it is large enough, and aligned, as asserted above.
     unsafe { position.as_mut_ptr().cast::<ArenaPosition>().write(arena.arena.position_in_scope()) };
     let (resets, number) = (arena.resets.get() as u32, number as u32);
-    Ok(allot_arena_position { arena: held.addr(), resets, number, position })
+    Ok(allot_arena_position { arena: arena.number(), resets, number, position })
 }
 
 /// # Safety
@@ -275,7 +289,7 @@ unsafe fn rewind(
         if position.is_null() {
             return bad("the position to rewind to is NULL");
         }
-        if (*position).arena != held.addr() {
+        if (*position).arena != arena.number() {
             return bad(
                 "rewound to a position that is not of its own; take it with allot_arena_mark",
             );

@@ -76,8 +76,10 @@ fn of(size: usize, align: usize) -> Result<Form, AllocError> {
         return Err(AllocError::new(ErrorKind::BadAlignment, align));
     }
     let (size, offset) = (size.max(1), align.max(HEADER));
-    // The bytes behind each other, rounded up to the alignment, are no more than half of the addresses.
-    if size > isize::MAX as usize - offset || size + offset > isize::MAX as usize - (offset - 1) {
+    // The bytes behind each other, rounded up to the alignment, are no more than half of the addresses. Whatever is subtracted is
+    // smaller: the greatest alignment is one above that half.
+    let room = isize::MAX as usize - (offset - 1);
+    if offset > room || size > room - offset {
         return Err(AllocError::new(ErrorKind::SizeOverflow, size));
     }
     Ok(Form { size, offset })

@@ -5,14 +5,15 @@
 //! Those of lib.rs and handle.rs, and these:
 //!
 //! 1. The thread that made a pool enters, leaves and destroys it, which is made sure of where it is not hardened, too.
-//! 2. `entered` is how often its thread is in the pool; it is not destroyed before that is 0. So what a thread was in before
-//!    it entered a pool is there when it leaves.
+//! 2. `entered` has what its thread was in before, for each time that it is in the pool; the pool is not destroyed before it has
+//!    left as often. It leaves with what it got when it last entered, and only the pool that it is in: so what it was in before
+//!    is there.
 
-use core::cell::Cell;
+use core::cell::RefCell;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use allotment::{AllocError, LocalPool, current};
+use allotment::{AllocError, ErrorKind, LocalPool, current};
 
 use crate::blocks;
 use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
@@ -25,7 +26,7 @@ use crate::statistics::allot_statistics;
 #[repr(C)]
 pub struct Pool {
     pool: LocalPool,
-    entered: Cell<usize>,
+    entered: RefCell<Vec<*const ()>>,
 }
 
 /// What a pool can be told beside its name and budget.
@@ -58,21 +59,26 @@ impl Pool {
     }
 
     fn check_left(&self) -> Result<(), Noted> {
-        match self.entered.get() {
-            0 => Ok(()),
-            _ => Err(self.in_use("destroyed while its thread is in it; leave it first")),
+        match self.entered.borrow().is_empty() {
+            true => Ok(()),
+            false => Err(self.in_use("destroyed while its thread is in it; leave it first")),
         }
     }
 
-    /// Whether the thread may leave it now.
-    fn check_entered(&self) -> Result<(), Noted> {
-        if self.entered.get() == 0 {
+    /// Whether the thread may leave it now for what it was in before.
+    fn check_entered(&self, before: *const ()) -> Result<(), Noted> {
+        let Some(&newest) = self.entered.borrow().last() else {
             return Err(self.in_use("left more often than it was entered"));
-        }
+        };
         if current() != self.pool.reference() {
             return Err(
                 self.in_use("left before a pool that was entered after it; leave that first")
             );
+        }
+        if newest != before {
+            return Err(self.in_use(
+                "left with what an earlier allot_pool_enter() returned; the last one comes first",
+            ));
         }
         Ok(())
     }
@@ -82,7 +88,7 @@ unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<Held
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(Kind::Pool, abi, options, OPTIONS) }?;
     let pool = build(&options).map_err(|error| note(Kind::Pool, options.name, error))?;
-    handle::create(Pool { pool, entered: Cell::new(0) }, options.hardened)
+    handle::create(Pool { pool, entered: RefCell::default() }, options.hardened)
 }
 
 fn build(options: &Options<'_>) -> Result<LocalPool, AllocError> {
@@ -179,16 +185,20 @@ unsafe fn malloc(pool: Pointer, size: usize) -> Result<NonNull<c_void>, Noted> {
 unsafe fn enter(pool: Pointer) -> Result<allot_entered, Noted> {
     // SAFETY: passed on to the caller.
     let held = unsafe { handle::get_by_owner(pool) }?;
-    held.entered.set(held.entered.get() + 1);
-    Ok(allot_entered { pool, before: held.pool.enter_until_left() })
+    let mut entered = held.entered.borrow_mut();
+    let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<*const ()>());
+    entered.try_reserve(1).map_err(|_| held.failed(refused))?;
+    let before = held.pool.enter_until_left();
+    entered.push(before);
+    Ok(allot_entered { pool, before })
 }
 
 unsafe fn leave(entered: allot_entered) -> Result<(), Noted> {
     // SAFETY: passed on to the caller; entered, and the current one.
     unsafe {
         let held = handle::get_by_owner(entered.pool)?;
-        held.check_entered()?;
-        held.entered.set(held.entered.get() - 1);
+        held.check_entered(entered.before)?;
+        held.entered.borrow_mut().pop();
         held.pool.leave_for(entered.before);
     }
     Ok(())

@@ -5,7 +5,8 @@
 //! Those of lib.rs and handle.rs, and these:
 //!
 //! 1. What a [`Root`] refers to is what an initialiser returned: C's word stands for its being read-only.
-//! 2. A `Sealer` lives while its initialiser runs; its handle is destroyed before the sealed memory can go.
+//! 2. A `Sealer` lives while its initialiser runs; its handle, a hardened one in any mode, is destroyed before the sealed memory
+//!    can go.
 
 use core::alloc::Layout;
 use core::ffi::{CStr, c_char, c_void};
@@ -105,7 +106,9 @@ unsafe fn run(
             core::mem::transmute::<Option<&str>, Option<&'static str>>(name),
         )
     };
-    let held = handle::create(Sealer { sealer, name }, known::all_hardened());
+    // What is left of its handle is kept in any mode: it is easily put away and used too late, and costs little beside the
+    // system calls.
+    let held = handle::create(Sealer { sealer, name }, true);
     let held = held.map_err(Refused::Noted)?.as_ptr();
     // SAFETY: passed on to the caller.
     let root = unsafe { init(held, context) };

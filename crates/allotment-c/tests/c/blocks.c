@@ -105,6 +105,10 @@ static void what_can_not_be_had_is_refused_and_leaves_things_as_they_were(void)
     EXPECT(allot_try_aligned_alloc(3, 8) == NULL && allot_last_error()->kind == ALLOT_BAD_ALIGNMENT);
     EXPECT(allot_try_aligned_alloc(0, 8) == NULL && allot_last_error()->kind == ALLOT_BAD_ALIGNMENT);
     EXPECT(allot_try_aligned_alloc((size_t)1 << 63, 8) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
+    EXPECT(allot_try_aligned_alloc((size_t)1 << 62, 1) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
+    /* Both together are more than 2^64. */
+    EXPECT(allot_try_aligned_alloc((size_t)1 << 63, (size_t)1 << 63) == NULL);
+    EXPECT(allot_last_error()->kind == ALLOT_SIZE_OVERFLOW && allot_last_error()->requested == (size_t)1 << 63);
     unsigned char *block = (unsigned char *)memset(allot_malloc(50), 3, 50);
     EXPECT(allot_try_realloc(block, SIZE_MAX / 2) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
     EXPECT(block[0] == 3 && block[49] == 3 && allot_usable_size(block) == 50);

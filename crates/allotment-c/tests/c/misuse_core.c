@@ -255,6 +255,18 @@ static void rewind_of_another_arena(void)
     allot_arena_rewind(allot_arena_create(NULL), &mark);
 }
 
+/* malloc gives the memory of the one to the other. */
+static void rewind_of_a_destroyed_arena(void)
+{
+    allot_arena *arena = allot_arena_create(NULL);
+    (void)allot_arena_alloc(arena, 100);
+    allot_arena_position mark = allot_arena_mark(arena);
+    allot_arena_destroy(arena);
+    arena = allot_arena_create(NULL);
+    (void)allot_arena_alloc(arena, 100);
+    allot_arena_rewind(arena, &mark);
+}
+
 static void rewind_after_reset(void)
 {
     allot_arena *arena = allot_arena_create(NULL);
@@ -299,6 +311,7 @@ static const struct deadly cases[] = {
     {"list-write-after-free", "free list 'guarded': write after free", list_write_after_free},
     {"list-live", "nodes", list_leaves_live_objects},
     {"rewind-another", "a position that is not of its own", rewind_of_another_arena},
+    {"rewind-destroyed", "a position that is not of its own", rewind_of_a_destroyed_arena},
     {"rewind-after-reset", "a position from before its last reset", rewind_after_reset},
     {"rewind-passed", "arena 'guarded': rewound to a position that an earlier rewind has passed", rewind_of_a_passed_mark},
     {"rewind-null", "the position to rewind to is NULL", rewind_to_null},

@@ -24,6 +24,28 @@ static void left_in_the_wrong_order(void)
     allot_pool_leave(outer);
 }
 
+static void left_with_the_first_of_two(void)
+{
+    allot_pool *pool = allot_pool_create(&plain);
+    allot_entered outer = allot_pool_enter(pool);
+    (void)allot_pool_enter(pool);
+    allot_pool_leave(outer);
+}
+
+/* What the thread was in when it entered the first time is gone when it leaves the second time. */
+static void left_with_what_is_over(void)
+{
+    allot_pool *pool = allot_pool_create(&plain);
+    allot_pool *gone = allot_pool_create(NULL);
+    allot_entered in_gone = allot_pool_enter(gone);
+    allot_entered over = allot_pool_enter(pool);
+    allot_pool_leave(over);
+    allot_pool_leave(in_gone);
+    allot_pool_destroy(gone);
+    (void)allot_pool_enter(pool);
+    allot_pool_leave(over);
+}
+
 static void left_twice(void)
 {
     allot_entered entered = allot_pool_enter(allot_pool_create(&plain));
@@ -289,6 +311,13 @@ static void sealer_used_after_its_initialiser(void)
     (void)allot_sealer_alloc(sealer, 8, 8);
 }
 
+static void plain_sealer_used_after_its_initialiser(void)
+{
+    allot_sealer *sealer;
+    allot_sealed_destroy(allot_sealed_create(&plain, keep_the_sealer, &sealer));
+    (void)allot_sealer_alloc(sealer, 8, 8);
+}
+
 static void sealed_used_after_destroy(void)
 {
     allot_sealer *sealer;
@@ -309,6 +338,8 @@ static void sealed_used_after_leak(void)
 
 static const struct deadly cases[] = {
     {"left-in-the-wrong-order", "pool 'plain': left before a pool that was entered after it", left_in_the_wrong_order},
+    {"left-with-the-first-of-two", "pool 'plain': left with what an earlier", left_with_the_first_of_two},
+    {"left-with-what-is-over", "pool 'plain': left with what an earlier", left_with_what_is_over},
     {"left-twice", "pool 'plain': left more often than it was entered", left_twice},
     {"destroyed-while-entered", "pool 'plain': destroyed while its thread is in it", destroyed_while_entered},
     {"entered-by-another-thread", "pool: used by a thread that is not its owner", entered_by_another_thread},
@@ -342,6 +373,7 @@ static const struct deadly cases[] = {
     {"initialiser-that-gives-up", "sealed: its initialiser gave up", initialiser_that_gives_up},
     {"initialiser-that-takes-too-much", "sealer 'plain': ", initialiser_that_takes_too_much},
     {"sealer-used-after-its-initialiser", "sealer 'plain': used after it was destroyed", sealer_used_after_its_initialiser},
+    {"plain-sealer-used-after-its-initialiser", "sealer 'plain': used after it was destroyed", plain_sealer_used_after_its_initialiser},
     {"sealed-used-after-destroy", "sealed 'plain': used after it was destroyed", sealed_used_after_destroy},
     {"sealed-used-after-leak", "used after it was destroyed", sealed_used_after_leak},
 };
