@@ -61,7 +61,7 @@ pub(crate) static WAYS: [Way; 7] = [
     },
     Way {
         name: "pmr-pool",
-        meaning: "std::pmr::unsynchronized_pool_resource, one for each thread; beside our pool",
+        meaning: "std::pmr::unsynchronized_pool_resource, one a thread; beside our pool",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-pool"),
@@ -77,7 +77,7 @@ pub(crate) static WAYS: [Way; 7] = [
     },
     Way {
         name: "pmr-synchronized-pool",
-        meaning: "std::pmr::synchronized_pool_resource, one for all threads; beside our slabs",
+        meaning: "std::pmr::synchronized_pool_resource, one for all; beside our slabs",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-slab"),
