@@ -13,7 +13,7 @@ use crate::ways::Way;
 pub(crate) static WAYS: [Way; 3] = [
     Way {
         name: "c-stress",
-        meaning: "aral_mallocz() and aral_freez() of allotment_netdata.h, one for all threads",
+        meaning: "aral_mallocz(), aral_freez() of allotment_netdata.h, one for all threads",
         policy: SLAB_POLICY,
         peer: false,
         own: None,
