@@ -12,7 +12,7 @@ use super::second::{Class, Second};
 use super::sites::{Draft, Finder};
 use super::symbols::{Symbols, short};
 use super::tally::share;
-use super::{Analysis, NO_SITE, Options, flame, words};
+use super::{Analysis, NO_SITE, Options, flame, words, wrappers};
 use crate::progress::Progress;
 use allot_trace::container::Outcome;
 use allot_trace::{NodeId, Reader, Stacks, TraceError};
@@ -24,6 +24,11 @@ const EVENT_BYTES: u64 = 4;
 const MOST_LOCKS: usize = 100;
 /// Frames of a lock's stack that are told.
 const LOCK_FRAMES: usize = 16;
+/// A piece of work is named after a function that this part of it is done in.
+const NAMED: f64 = 0.995;
+/// The C library's functions that call `main` and a thread's first function.
+const START: [&str; 4] =
+    ["__libc_start_call_main", "__libc_start_main_impl", "__libc_start_main", "start_thread"];
 
 /// Analyses a process.
 pub fn assemble(
@@ -69,6 +74,7 @@ pub fn assemble(
         wall_ns: program.wall_ns,
         threads: end.threads.clone(),
         allocator_share: None,
+        peak_live_bytes: program.peak_live_bytes,
     };
     let cost: f64 = drafts
         .iter()
@@ -78,8 +84,13 @@ pub fn assemble(
         .sum();
     setting.allocator_share = setting.cpu_ns.map(|cpu| (cost / cpu).min(1.0));
     program.allocator_share = setting.allocator_share;
-    let mut titles =
-        Titles { stacks: &stacks, symbols: &mut symbols, drafts: &drafts, watches: &watches };
+    let mut titles = Titles {
+        stacks: &stacks,
+        all: &all,
+        symbols: &mut symbols,
+        drafts: &drafts,
+        watches: &watches,
+    };
     let (done_sites, done_groups) = groups::make(Material {
         stacks: &all,
         drafts: &drafts,
@@ -149,6 +160,7 @@ fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, V
 /// Names for sites and groups.
 struct Titles<'a, 'm> {
     stacks: &'a Stacks,
+    all: &'a [Stack],
     symbols: &'a mut Symbols<'m>,
     drafts: &'a [Draft],
     watches: &'a [Watch],
@@ -157,10 +169,53 @@ struct Titles<'a, 'm> {
 impl Titles<'_, '_> {
     fn of(&mut self, name: &Name) -> String {
         match name {
-            Name::Work(watch) => self.function(self.watches[*watch].node),
+            Name::Work(watch) => self.work(*watch),
             Name::Site(draft) => self.site(*draft).0,
             Name::Words(words) => (*words).to_owned(),
         }
+    }
+
+    /// The innermost function that nearly all of a piece of work is done in, the one that it calls first if it has a name.
+    fn work(&mut self, watch: usize) -> String {
+        let Watch { node, stacks, .. } = &self.watches[watch];
+        // By how far in, which functions, inlined ones too.
+        let mut levels: Vec<HashMap<String, u64>> = Vec::new();
+        let mut total = 0;
+        for &stack in stacks {
+            let stack = &self.all[stack as usize];
+            total += stack.tally.count;
+            let frames: Vec<NodeId> = self.stacks.frames(NodeId(stack.node)).collect();
+            let at = frames.iter().position(|frame| frame == node).unwrap_or(0);
+            let mut level = 0;
+            // The work's own frame, and what it calls.
+            for &frame in frames[at.saturating_sub(1)..=at].iter().rev() {
+                for inner in self.symbols.at(self.stacks, frame).iter().rev() {
+                    if levels.len() == level {
+                        levels.push(HashMap::new());
+                    }
+                    *levels[level].entry(inner.function.clone()).or_default() += stack.tally.count;
+                    level += 1;
+                }
+            }
+        }
+        let mut title = None;
+        for level in levels {
+            let Some((function, count)) = level.into_iter().max_by_key(|(_, count)| *count) else {
+                break;
+            };
+            if (count as f64) < NAMED * total as f64 {
+                break;
+            }
+            let called = START.contains(&&*function);
+            let nameless = function.contains("+0x");
+            if !nameless && !called && !wrappers::by_name(&function) {
+                title = Some(short(&function));
+            } else if called {
+                title =
+                    Some(if function == "start_thread" { "a thread" } else { "main" }.to_owned());
+            }
+        }
+        title.unwrap_or_else(|| self.function(*node))
     }
 
     /// The function of a frame, or of the first caller that isn't a wrapper.

@@ -31,7 +31,7 @@ pub enum Members {
     Kept,
     /// Those that last to the end.
     Lasting,
-    /// All but those that churn.
+    /// Those and the ones that are freed again, but not those for a moment.
     All,
 }
 
@@ -42,6 +42,8 @@ pub struct Watch {
     pub node: NodeId,
     pub members: Members,
     pub stacks: Vec<u32>,
+    /// Some of its blocks are made for a moment: an arena without reset would hold them all.
+    pub moments: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +76,7 @@ pub fn watches(stacks: &Stacks, all: &[Stack]) -> Vec<Watch> {
     let least = LEAST_COUNT.max((total as f64 * LEAST_SHARE) as u64);
     let transient = |kind| matches!(kind, Kind::Moment | Kind::Kept);
     let lasting = |kind| kind == Kind::Lasting;
-    let either = |kind| kind != Kind::Churn;
+    let either = |kind| matches!(kind, Kind::Kept | Kind::Lasting);
     let mut watches = Vec::new();
     for (members, wanted) in [
         (Members::Transient, &transient as &dyn Fn(Kind) -> bool),
@@ -91,16 +93,19 @@ pub fn watches(stacks: &Stacks, all: &[Stack]) -> Vec<Watch> {
         nodes.dedup();
         nodes.truncate(MOST);
         for (node, stacks) in members_of(stacks, all, &nodes, |index| wanted(kinds[index])) {
+            let mut moments = false;
             if members == Members::Transient {
                 let is_kept = |&stack: &u32| kinds[stack as usize] == Kind::Kept;
                 let kept: Vec<u32> = stacks.iter().copied().filter(is_kept).collect();
-                if !kept.is_empty() && kept.len() < stacks.len() {
-                    watches.push(Watch { node, members: Members::Kept, stacks: kept });
+                moments = kept.len() < stacks.len();
+                if !kept.is_empty() && moments {
+                    let members = Members::Kept;
+                    watches.push(Watch { node, members, stacks: kept, moments: false });
                 }
             }
             let known = |watch: &Watch| watch.stacks == stacks;
             if !watches.iter().any(known) {
-                watches.push(Watch { node, members, stacks });
+                watches.push(Watch { node, members, stacks, moments });
             }
         }
     }

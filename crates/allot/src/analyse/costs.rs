@@ -39,6 +39,7 @@ pub struct Setting {
     /// When each thread was first and last seen.
     pub threads: Vec<(u64, u64)>,
     pub allocator_share: Option<f64>,
+    pub peak_live_bytes: u64,
 }
 
 impl Setting {
@@ -90,7 +91,8 @@ fn ours(b: &Behaviour, allocator: Allocator) -> f64 {
 pub fn gain(b: &Behaviour, allocator: Allocator, setting: &Setting) -> Option<Gain> {
     let cpu = setting.cpu_ns.filter(|&cpu| cpu > 0.0)?;
     let before = glibc(b);
-    let ceiling = (before / cpu).min(1.0);
-    let share = ((before - ours(b, allocator)).max(0.0) / cpu).min(ceiling);
-    Some(Gain { share, ceiling })
+    // Estimates may come to more than there is.
+    let ceiling = (before / cpu).min(setting.allocator_share.unwrap_or(1.0)).min(1.0);
+    let saved = 1.0 - (ours(b, allocator) / before.max(1.0)).min(1.0);
+    Some(Gain { share: ceiling * saved, ceiling })
 }

@@ -212,8 +212,9 @@ impl Material<'_> {
         }
         let mut found: Vec<(usize, Behaviour, ())> = (0..self.watches.len())
             .map(|watch| (watch, self.of_watch(watch).behaviour(), ()))
-            .filter(|(_, behaviour, ())| {
-                rules::arena(behaviour).is_ok()
+            .filter(|(watch, behaviour, ())| {
+                let moments = self.watches[*watch].moments;
+                rules::arena(behaviour).is_ok_and(|without_reset| !(without_reset && moments))
                     && rules::worth(costs::gain(behaviour, Allocator::Arena, self.setting))
             })
             .collect();
@@ -295,7 +296,9 @@ impl Material<'_> {
             let behaviour = sites[index].known.behaviour();
             let allocator = rules::allocator(&behaviour);
             let gain = costs::gain(&behaviour, allocator, self.setting);
+            let lasts = sites[index].known.tally.permanent_share() > 0.5;
             match allocator {
+                _ if lasts => left.push((vec![index], Name::Site(sites[index].draft))),
                 Allocator::FreeList | Allocator::Slab | Allocator::Reap if rules::worth(gain) => {
                     left.push((vec![index], Name::Site(sites[index].draft)));
                 }
@@ -333,8 +336,7 @@ impl Material<'_> {
         groups: &mut Vec<DoneGroup>,
     ) {
         let allocations: u64 = self.stacks.iter().map(|stack| stack.tally.count).sum();
-        let peak: u64 =
-            sites.iter().map(|site| site.known.watched.peak_live_bytes).max().unwrap_or(0);
+        let peak = self.setting.peak_live_bytes;
         let mut unnotable = Vec::new();
         for (indexes, name) in candidates {
             let known = self.gathered(sites, &indexes);

@@ -1,0 +1,297 @@
+//! Verdicts on programs whose right answer is known: distributions' packages, and small programs of our own.
+//!
+//! A test whose program isn't installed says so and passes; `.ci/run` installs them.
+
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn allot() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn folder() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Whether a program is there; a test that needs it says so and ends.
+fn installed(program: &str, package: &str) -> bool {
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    });
+    if !found {
+        eprintln!("SKIPPED: {program} is not installed (package {package})");
+    }
+    found
+}
+
+/// Records a program to its end, and analyses the recording.
+fn analysed(name: &str, program: &[&str]) -> Value {
+    let recording = folder().join(format!("{name}.allot"));
+    let output =
+        allot().args(["record", "-o"]).arg(&recording).arg("--").args(program).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program:?}: {errors}");
+    findings(&recording)
+}
+
+fn findings(recording: &Path) -> Value {
+    let output = allot().args(["analyse", "--json", "--check"]).arg(recording).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The groups with a word of advice.
+fn advised(findings: &Value) -> Vec<&Value> {
+    let groups = findings["groups"].as_array().unwrap();
+    groups.iter().filter(|group| group["verdict"]["category"] != "leave_it").collect()
+}
+
+fn verdicts(findings: &Value) -> String {
+    let mut text = String::new();
+    for group in findings["groups"].as_array().unwrap() {
+        let verdict = &group["verdict"];
+        writeln!(
+            text,
+            "{}: {} of {}, {} {}, {}",
+            group["title"],
+            group["count"],
+            findings["program"]["allocations"],
+            verdict["allocator"],
+            verdict["gain"],
+            verdict["reason"]
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// Builds one of the programs beside this file.
+fn built(name: &str) -> Option<PathBuf> {
+    if !installed("cc", "gcc") {
+        return None;
+    }
+    let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = folder().join(name);
+    let status = Command::new("cc")
+        .args(["-O2", "-g", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name}");
+    Some(program)
+}
+
+fn documents(count: usize) -> Vec<String> {
+    let mut text = String::from("<list>\n");
+    for i in 0..1500 {
+        writeln!(text, "<item id=\"{i}\"><title>Title {i}</title><text>some words</text></item>")
+            .unwrap();
+    }
+    text += "</list>\n";
+    let name = |i| folder().join(format!("document-{i}.xml")).to_str().unwrap().to_owned();
+    let names: Vec<String> = (0..count).map(name).collect();
+    names.iter().for_each(|name| std::fs::write(name, &text).unwrap());
+    names
+}
+
+#[test]
+fn xmllint_gets_an_arena_for_the_document() {
+    if !installed("xmllint", "libxml2-utils") {
+        return;
+    }
+    for count in [1, 8] {
+        let names = documents(count);
+        let mut program = vec!["xmllint", "--noout"];
+        program.extend(names.iter().map(String::as_str));
+        let findings = analysed("xmllint", &program);
+        let best = advised(&findings)[0];
+        assert_eq!(best["verdict"]["allocator"], "arena", "{}", verdicts(&findings));
+        let all = findings["program"]["allocations"].as_f64().unwrap();
+        assert!(best["count"].as_f64().unwrap() > 0.9 * all, "{}", verdicts(&findings));
+        // One document at a time; the last one ends with the program.
+        assert_eq!(best["returns_to_zero"], count - 1, "{}", verdicts(&findings));
+        assert_eq!(best["verdict"]["without_reset"], count == 1, "{}", verdicts(&findings));
+    }
+}
+
+#[test]
+fn jq_gets_an_arena() {
+    if !installed("jq", "jq") {
+        return;
+    }
+    let mut text = String::from("[");
+    for i in 0..8000 {
+        let comma = if i > 0 { "," } else { "" };
+        writeln!(
+            text,
+            "{comma}{{\"id\":{i},\"name\":\"n{}\",\"tags\":[\"a\",\"b\"],\"x\":{{\"y\":[1,2.5]}}}}",
+            i % 97
+        )
+        .unwrap();
+    }
+    text += "]";
+    let file = folder().join("large.json");
+    std::fs::write(&file, text).unwrap();
+    let findings = analysed("jq", &["jq", "map(.id) | add", file.to_str().unwrap()]);
+    let best = advised(&findings)[0];
+    assert_eq!(best["verdict"]["allocator"], "arena", "{}", verdicts(&findings));
+    let all = findings["program"]["allocations"].as_f64().unwrap();
+    assert!(best["count"].as_f64().unwrap() > 0.8 * all, "{}", verdicts(&findings));
+    assert!(best["drag"].as_f64().unwrap() < 1.2);
+}
+
+#[test]
+fn sqlite_gets_a_free_list_or_a_pool_and_an_arena_is_refused() {
+    if !installed("sqlite3", "sqlite3") {
+        return;
+    }
+    let script = folder().join("work.sql");
+    std::fs::write(
+        &script,
+        "create table t(a integer primary key, b text, c real);
+         with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000)
+             insert into t select i, 'text ' || i || printf('%08d', i), i * 1.5 from n;
+         select count(*), sum(length(b || a)) from t where b like '%7%';
+         select substr(b, 1, 7) k, count(*), max(a || b) from t group by k order by 2 desc limit 3;
+         update t set b = upper(b) || 'x' where a % 3 = 0;
+         delete from t where a % 5 = 0;",
+    )
+    .unwrap();
+    let read = format!(".read {}", script.display());
+    let findings = analysed("sqlite", &["sqlite3", ":memory:", &read]);
+    let advised = advised(&findings);
+    assert!(!advised.is_empty(), "{}", verdicts(&findings));
+    for group in &advised {
+        let allocator = group["verdict"]["allocator"].as_str().unwrap();
+        assert!(["free_list", "pool"].contains(&allocator), "{}", verdicts(&findings));
+    }
+    let refused = advised[0]["verdict"]["refused"].to_string();
+    assert!(refused.contains("arena") && refused.contains("never be reset"), "{refused}");
+}
+
+#[test]
+fn messages_between_threads_get_a_slab() {
+    let Some(program) = built("producer_consumer") else { return };
+    let findings = analysed("producer", &[program.to_str().unwrap()]);
+    let best = advised(&findings)[0];
+    assert_eq!(best["verdict"]["allocator"], "slab", "{}", verdicts(&findings));
+    assert_eq!(best["verdict"]["category"], "shared");
+    assert_eq!((&best["title"], &best["dominant_size"]), (&"make_message".into(), &96.into()));
+    assert!(best["same_thread_share"].as_f64().unwrap() < 0.01);
+    // With its line, from the debug information.
+    let site = &findings["sites"][0];
+    assert_eq!(site["frames"][0]["function"], "make_message", "{site:#}");
+    assert!(site["frames"][0]["file"].as_str().unwrap().ends_with("producer_consumer.c"));
+    assert!(site["frames"][0]["line"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_configuration_read_at_start_is_a_candidate_for_sealing() {
+    let Some(program) = built("configured_server") else { return };
+    let findings = analysed("server", &[program.to_str().unwrap()]);
+    let sealed: Vec<_> = advised(&findings)
+        .into_iter()
+        .filter(|group| group["verdict"]["allocator"] == "sealed")
+        .collect();
+    assert_eq!(sealed.len(), 1, "{}", verdicts(&findings));
+    let verdict = &sealed[0]["verdict"];
+    assert_eq!(
+        (&verdict["category"], &verdict["candidate"]),
+        (&"read_only_shared".into(), &true.into())
+    );
+    // 40 sections with a name, 25 entries each with key and value; what threads need comes from elsewhere.
+    assert!(
+        (3080..3090).contains(&sealed[0]["count"].as_u64().unwrap()),
+        "{}",
+        verdicts(&findings)
+    );
+    assert_eq!(sealed[0]["title"], "load_configuration");
+}
+
+#[test]
+fn a_program_that_spends_a_hundredth_of_its_time_in_malloc_is_left_as_it_is() {
+    let Some(program) = built("one_percent") else { return };
+    let findings = analysed("little", &[program.to_str().unwrap()]);
+    assert!(advised(&findings).is_empty(), "{}", verdicts(&findings));
+    let share = findings["program"]["allocator_share"].as_f64().unwrap();
+    assert!(share > 0.0 && share < 0.02, "{share}");
+}
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nginx_has_pools_of_its_own_and_little_to_gain() {
+    if !installed("nginx", "nginx-light") {
+        return;
+    }
+    let home = folder().join("nginx");
+    std::fs::create_dir_all(home.join("logs")).unwrap();
+    std::fs::write(home.join("page.html"), "a page").unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let home = home.to_str().unwrap();
+    let configuration = format!(
+        "daemon off; master_process off; pid {home}/pid; error_log {home}/error.log;
+         events {{ worker_connections 64; }}
+         http {{
+             access_log off; keepalive_requests 100000;
+             client_body_temp_path {home}; proxy_temp_path {home}; fastcgi_temp_path {home};
+             uwsgi_temp_path {home}; scgi_temp_path {home};
+             server {{ listen 127.0.0.1:{port}; location / {{ root {home}; }} }}
+         }}"
+    );
+    let file = format!("{home}/nginx.conf");
+    std::fs::write(&file, configuration).unwrap();
+    let recording = folder().join("nginx.allot");
+    let server = allot()
+        .args(["record", "-o"])
+        .arg(&recording)
+        .args(["--", "nginx", "-p", home, "-c", &file])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut server = Server(server);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut connection = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(connection) => break connection,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let mut answer = [0; 4096];
+    for _ in 0..3000 {
+        connection.write_all(b"GET /page.html HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"a page") {
+            let length = connection.read(&mut answer).unwrap();
+            assert!(length > 0, "{}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(&answer[..length]);
+        }
+        assert!(seen.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&seen));
+    }
+    drop(connection);
+    let pid = std::fs::read_to_string(format!("{home}/pid")).unwrap();
+    let quit = Command::new("kill").args(["-QUIT", pid.trim()]).status().unwrap();
+    assert!(quit.success());
+    assert!(server.0.wait().unwrap().success());
+    let findings = findings(&recording);
+    assert!(findings["program"]["allocations"].as_u64().unwrap() > 1000, "{}", verdicts(&findings));
+    assert!(advised(&findings).is_empty(), "{}", verdicts(&findings));
+}
