@@ -40,3 +40,21 @@ fn parts_in_c_in_cpp_and_in_a_shared_library_count_together() {
     let output = limited(&program).output().expect("there is a shell");
     assert!(output.status.success(), "{}", text(&output));
 }
+
+#[test]
+fn an_aral_of_a_library_that_shares_nothing_is_destroyed_by_another_one() {
+    let sources = package().join("tests/units");
+    let is = |text: &'static str| OsStr::new(text);
+    let plugins = ["libone.so", "libother.so"].map(|name| scratch().join(name));
+    for plugin in &plugins {
+        let source = sources.join("plugin.c");
+        let arguments =
+            [is("-shared"), is("-fPIC"), source.as_os_str(), is("-o"), plugin.as_os_str()];
+        run("gcc", &arguments, &installation().shared_flags());
+    }
+    let program = scratch().join("loader");
+    let source = sources.join("loader.c");
+    run("gcc", &[source.as_os_str(), is("-o"), program.as_os_str()], &["-ldl".to_owned()]);
+    let output = limited(&program).args(&plugins).output().expect("there is a shell");
+    assert!(output.status.success(), "{}", text(&output));
+}

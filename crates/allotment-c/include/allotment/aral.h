@@ -42,6 +42,12 @@ struct aral_statistics {
     struct aral_page_type_stats mmap;
 };
 
+/* The living ARALs of those who share the variable below; an ARAL knows whose it is among. */
+struct allot_netdata_living {
+    pthread_mutex_t lock;
+    ARAL *first;
+};
+
 struct aral {
     allot_slab *slab;
     size_t element_size;
@@ -51,13 +57,14 @@ struct aral {
     size_t users; /* of aral_by_size_acquire(); 0: made by aral_create() */
     char *file;   /* of pages, if they lie in one that has a name */
     pid_t process;
-    ARAL *next, *previous; /* the living ones */
+    struct allot_netdata_living *living;
+    ARAL *next, *previous;
     struct aral_statistics own;
     char name[ARAL_MAX_NAME + 1];
 };
 
-ALLOT_NETDATA_SHARED pthread_mutex_t allot_netdata_lock = PTHREAD_MUTEX_INITIALIZER;
-ALLOT_NETDATA_SHARED ARAL *allot_netdata_arals;
+/* Libraries that were loaded with RTLD_LOCAL have one each. */
+ALLOT_NETDATA_SHARED struct allot_netdata_living allot_netdata_arals = {PTHREAD_MUTEX_INITIALIZER, NULL};
 ALLOT_NETDATA_SHARED struct aral_statistics allot_netdata_by_size;
 ALLOT_NETDATA_SHARED size_t allot_netdata_page_size;
 
@@ -135,11 +142,11 @@ static inline void allot_netdata_store(struct aral_page_type_stats *to, const st
 }
 
 /* With the lock: sums up the living ARALs that were made with it. Returns how many these are. */
-static inline size_t allot_netdata_sum_up(struct aral_statistics *into)
+static inline size_t allot_netdata_sum_up(const struct allot_netdata_living *living, struct aral_statistics *into)
 {
     struct aral_statistics sum;
     memset(&sum, 0, sizeof sum);
-    for (ARAL *ar = allot_netdata_arals; ar != NULL; ar = ar->next) {
+    for (ARAL *ar = living->first; ar != NULL; ar = ar->next) {
         if (ar->statistics == into) {
             allot_statistics its = allot_slab_statistics(ar->slab);
             struct aral_page_type_stats *pages = ar->mapped ? &sum.mmap : &sum.malloc;
@@ -159,21 +166,22 @@ static inline size_t allot_netdata_sum_up(struct aral_statistics *into)
 }
 
 /* Its figures as they are now; those that it has if no ARAL was made with it: it may be a copy. */
-static inline struct aral_statistics allot_netdata_figures(struct aral_statistics *stats)
+static inline struct aral_statistics allot_netdata_figures(
+    struct allot_netdata_living *living, struct aral_statistics *stats)
 {
     struct aral_statistics figures;
     memset(&figures, 0, sizeof figures);
     if (stats != NULL) {
-        pthread_mutex_lock(&allot_netdata_lock);
+        pthread_mutex_lock(&living->lock);
         bool is_in_use = false;
-        for (ARAL *ar = allot_netdata_arals; ar != NULL && !is_in_use; ar = ar->next) {
+        for (ARAL *ar = living->first; ar != NULL && !is_in_use; ar = ar->next) {
             is_in_use = ar->statistics == stats;
         }
         if (is_in_use) {
-            (void)allot_netdata_sum_up(stats);
+            (void)allot_netdata_sum_up(living, stats);
         }
         figures = *stats;
-        pthread_mutex_unlock(&allot_netdata_lock);
+        pthread_mutex_unlock(&living->lock);
     }
     return figures;
 }
@@ -183,25 +191,25 @@ static inline struct aral_statistics allot_netdata_figures(struct aral_statistic
  * elements that threads keep at hand. Sums over pages and threads: not for each allocation. */
 static inline size_t aral_structures_bytes_from_stats(struct aral_statistics *stats)
 {
-    return allot_netdata_figures(stats).structures.allocated_bytes;
+    return allot_netdata_figures(&allot_netdata_arals, stats).structures.allocated_bytes;
 }
 
 static inline size_t aral_used_bytes_from_stats(struct aral_statistics *stats)
 {
-    struct aral_statistics figures = allot_netdata_figures(stats);
+    struct aral_statistics figures = allot_netdata_figures(&allot_netdata_arals, stats);
     return figures.malloc.used_bytes + figures.mmap.used_bytes;
 }
 
 static inline size_t aral_free_bytes_from_stats(struct aral_statistics *stats)
 {
-    struct aral_statistics figures = allot_netdata_figures(stats);
+    struct aral_statistics figures = allot_netdata_figures(&allot_netdata_arals, stats);
     return figures.malloc.allocated_bytes + figures.mmap.allocated_bytes - figures.malloc.used_bytes
            - figures.mmap.used_bytes;
 }
 
 static inline size_t aral_padding_bytes_from_stats(struct aral_statistics *stats)
 {
-    struct aral_statistics figures = allot_netdata_figures(stats);
+    struct aral_statistics figures = allot_netdata_figures(&allot_netdata_arals, stats);
     return figures.malloc.padding_bytes + figures.mmap.padding_bytes;
 }
 
@@ -231,14 +239,14 @@ static inline struct aral_statistics *aral_get_statistics(ARAL *ar)
     if (ar == NULL) {
         return NULL;
     }
-    (void)allot_netdata_figures(ar->statistics);
+    (void)allot_netdata_figures(ar->living, ar->statistics);
     return ar->statistics;
 }
 
 /* Of all that aral_by_size_acquire() made. */
 static inline struct aral_statistics *aral_by_size_statistics(void)
 {
-    (void)allot_netdata_figures(&allot_netdata_by_size);
+    (void)allot_netdata_figures(&allot_netdata_arals, &allot_netdata_by_size);
     return &allot_netdata_by_size;
 }
 
@@ -267,26 +275,27 @@ static inline size_t aral_by_size_padding_bytes(void)
 /* With the lock. */
 static inline void allot_netdata_enlist(ARAL *ar)
 {
-    ar->next = allot_netdata_arals;
+    ar->living = &allot_netdata_arals;
+    ar->next = allot_netdata_arals.first;
     if (ar->next != NULL) {
         ar->next->previous = ar;
     }
-    allot_netdata_arals = ar;
-    (void)allot_netdata_sum_up(ar->statistics);
+    allot_netdata_arals.first = ar;
+    (void)allot_netdata_sum_up(ar->living, ar->statistics);
 }
 
-/* With the lock. */
+/* With the lock of those that it is among. */
 static inline void allot_netdata_strike(ARAL *ar)
 {
     if (ar->previous != NULL) {
         ar->previous->next = ar->next;
     } else {
-        allot_netdata_arals = ar->next;
+        ar->living->first = ar->next;
     }
     if (ar->next != NULL) {
         ar->next->previous = ar->previous;
     }
-    (void)allot_netdata_sum_up(ar->statistics);
+    (void)allot_netdata_sum_up(ar->living, ar->statistics);
 }
 
 static inline void allot_netdata_let_go(ARAL *ar)
@@ -340,9 +349,9 @@ static inline ARAL *aral_create(const char *name, size_t element_size, size_t in
                    && (*cache_dir)[0] != 0;
     ARAL *ar = allot_netdata_aral(name, element_size, max_page_size, stats, in_file ? filename : NULL,
                                   in_file ? *cache_dir : NULL, mmap, dont_dump);
-    pthread_mutex_lock(&allot_netdata_lock);
+    pthread_mutex_lock(&allot_netdata_arals.lock);
     allot_netdata_enlist(ar);
-    pthread_mutex_unlock(&allot_netdata_lock);
+    pthread_mutex_unlock(&allot_netdata_arals.lock);
     return ar;
 }
 
@@ -358,9 +367,10 @@ static inline void aral_destroy(ARAL *ar)
         allot_netdata_fail(ALLOT_IN_USE, 0, "slab", ar->name,
                            "an ARAL of aral_by_size_acquire() was given to aral_destroy(): use aral_by_size_release()");
     }
-    pthread_mutex_lock(&allot_netdata_lock);
+    struct allot_netdata_living *living = ar->living;
+    pthread_mutex_lock(&living->lock);
     allot_netdata_strike(ar);
-    pthread_mutex_unlock(&allot_netdata_lock);
+    pthread_mutex_unlock(&living->lock);
     allot_netdata_end(ar);
 }
 
@@ -369,8 +379,8 @@ static inline ARAL *aral_by_size_acquire(size_t size)
 {
     ARAL *made = NULL;
     for (;;) {
-        pthread_mutex_lock(&allot_netdata_lock);
-        ARAL *ar = allot_netdata_arals;
+        pthread_mutex_lock(&allot_netdata_arals.lock);
+        ARAL *ar = allot_netdata_arals.first;
         while (ar != NULL && (ar->users == 0 || ar->element_size != size)) {
             ar = ar->next;
         }
@@ -382,7 +392,7 @@ static inline ARAL *aral_by_size_acquire(size_t size)
         if (ar != NULL) {
             ar->users += 1;
         }
-        pthread_mutex_unlock(&allot_netdata_lock);
+        pthread_mutex_unlock(&allot_netdata_arals.lock);
         if (ar != NULL) {
             if (made != NULL) {
                 allot_netdata_end(made); /* another thread was first */
@@ -402,7 +412,8 @@ static inline void aral_by_size_release(ARAL *ar)
     if (ar == NULL) {
         return;
     }
-    pthread_mutex_lock(&allot_netdata_lock);
+    struct allot_netdata_living *living = ar->living;
+    pthread_mutex_lock(&living->lock);
     size_t users = ar->users;
     if (users > 0) {
         ar->users -= 1;
@@ -410,7 +421,7 @@ static inline void aral_by_size_release(ARAL *ar)
     if (users == 1) {
         allot_netdata_strike(ar);
     }
-    pthread_mutex_unlock(&allot_netdata_lock);
+    pthread_mutex_unlock(&living->lock);
     if (users == 0) {
         allot_netdata_fail(ALLOT_IN_USE, 0, "slab", ar->name,
                            "an ARAL of aral_create() was given to aral_by_size_release(): use aral_destroy()");
