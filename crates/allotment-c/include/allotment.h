@@ -98,7 +98,9 @@ allot_failure_handler *allot_set_failure_handler(allot_failure_handler *handler)
  *   of the 4096 allocators that were destroyed last are known.
  * - Where every allocator is hardened, pointers that lead to none, or to one of another kind, are reported and not followed
  *   (ALLOT_BAD_HANDLE). Those that were created before can't be known: call it first. The inline functions follow what
- *   they get; define ALLOT_OUT_OF_LINE if that may be anything. */
+ *   they get; define ALLOT_OUT_OF_LINE if that may be anything.
+ * - Hardened slabs, and those by size then, take locks. A child that is made by fork while another thread is in one finds it locked:
+ *   fork before there are threads. */
 void allot_set_hardened(bool hardened);
 
 /* ---- sources and budgets ------------------------------------------------------------------------------------------ */

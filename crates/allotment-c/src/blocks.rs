@@ -22,7 +22,7 @@ use allotment::{AllocError, ErrorKind, LocalPool, PoolRef, current};
 
 use crate::error::{Noted, Problem, note, or_null, or_stop_pointer};
 use crate::handle::Kind;
-use crate::layouts::{COMMON, DEFAULT_ALIGN};
+use crate::layouts::{COMMON, DEFAULT_ALIGN, bytes_of_many};
 
 /// What stands before a block.
 #[repr(C, align(16))]
@@ -251,10 +251,7 @@ extern "C" fn try_malloc_slowly(size: usize) -> *mut c_void {
 
 fn calloc(count: usize, size: usize) -> Result<NonNull<c_void>, Noted> {
     let pool = current();
-    let Some(bytes) = count.checked_mul(size) else {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
-        return Err(note(kind_of(pool), None, overflow));
-    };
+    let bytes = bytes_of_many(count, size).map_err(|error| note(kind_of(pool), None, error))?;
     let block = match at_hand(bytes) {
         Some(block) => block,
         None => alloc(pool, bytes, HEADER)?,

@@ -35,8 +35,11 @@ pub(crate) fn common_layout(size: usize, align: usize) -> Option<Layout> {
 /// The layout of `count` objects of `size` bytes behind each other, at the usual alignment.
 #[inline]
 pub(crate) fn layout_of_many(count: usize, size: usize) -> Result<Layout, AllocError> {
-    match count.checked_mul(size) {
-        Some(bytes) => layout_of(bytes, DEFAULT_ALIGN),
-        None => Err(AllocError::new(ErrorKind::SizeOverflow, size)),
-    }
+    layout_of(bytes_of_many(count, size)?, DEFAULT_ALIGN)
+}
+
+/// The bytes of `count` objects of `size` bytes. An error that says so many as can be said, where they are more.
+#[inline]
+pub(crate) fn bytes_of_many(count: usize, size: usize) -> Result<usize, AllocError> {
+    count.checked_mul(size).ok_or(AllocError::new(ErrorKind::SizeOverflow, usize::MAX))
 }

@@ -245,7 +245,8 @@ unsafe fn alloc_many(
         return Ok(());
     }
     if count > isize::MAX as usize / size_of::<*mut c_void>() {
-        return Err(slab.failed(AllocError::new(ErrorKind::SizeOverflow, count)));
+        let bytes = count.saturating_mul(slab.raw.layout().size());
+        return Err(slab.failed(AllocError::new(ErrorKind::SizeOverflow, bytes)));
     }
     let slots = slots.cast::<MaybeUninit<NonNull<u8>>>();
     // SAFETY: the caller has so many places, and a pointer that is not null is a pointer.

@@ -102,6 +102,7 @@ static void what_can_not_be_had_is_refused_and_leaves_things_as_they_were(void)
     EXPECT(allot_try_malloc(SIZE_MAX - 16) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
     EXPECT(strcmp(allot_last_error()->allocator, "memory") == 0);
     EXPECT(allot_try_calloc(SIZE_MAX / 2, 3) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
+    EXPECT(allot_last_error()->requested == SIZE_MAX);
     EXPECT(allot_try_aligned_alloc(3, 8) == NULL && allot_last_error()->kind == ALLOT_BAD_ALIGNMENT);
     EXPECT(allot_try_aligned_alloc(0, 8) == NULL && allot_last_error()->kind == ALLOT_BAD_ALIGNMENT);
     EXPECT(allot_try_aligned_alloc((size_t)1 << 63, 8) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);

@@ -38,7 +38,7 @@ static void an_error_says_what_who_and_how_much(void)
     expect_error(ALLOT_BAD_ALIGNMENT, "arena", "24 is not a power of two");
     EXPECT(allot_arena_try_alloc_aligned(arena, 1, 0) == NULL);
     expect_error(ALLOT_BAD_ALIGNMENT, "arena", "0 is not a power of two");
-    EXPECT(allot_arena_try_calloc(arena, SIZE_MAX / 2, 3) == NULL);
+    EXPECT(allot_arena_try_calloc(arena, SIZE_MAX / 2, 3) == NULL && allot_last_error()->requested == SIZE_MAX);
     expect_error(ALLOT_SIZE_OVERFLOW, "arena", "does not fit the address space");
     EXPECT(allot_arena_try_alloc(arena, (size_t)1 << 50) == NULL);
     EXPECT(allot_last_error()->system_error != 0);
