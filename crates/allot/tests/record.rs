@@ -1,0 +1,528 @@
+//! `allot record`, with small C programs whose calls are known.
+
+#[path = "record/programs.rs"]
+mod programs;
+
+use programs::{Recorded, compiled, record, record_with};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+/// The sizes that the small programs ask for, which nobody else does.
+fn mine(recorded: &Recorded, from: u64, to: u64) -> Vec<&Value> {
+    recorded
+        .allocations()
+        .filter(|event| (from..to).contains(&event["size"].as_u64().unwrap()))
+        .collect()
+}
+
+macro_rules! program {
+    ($name:literal, $source:expr) => {
+        match compiled($name, $source, &["-O1", "-g", "-pthread"]) {
+            Some(program) => program,
+            None => return,
+        }
+    };
+}
+
+const HEAD: &str = "
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define KEEP(p) __asm__ volatile(\"\" : : \"r\"(p) : \"memory\")
+";
+
+#[test]
+fn every_entry_point_is_seen_with_its_size_and_alignment() {
+    let source = "
+int main(void) {
+    void *p, *volatile none = 0;
+    p = malloc(770001); KEEP(p); free(p);
+    p = calloc(77, 10001); KEEP(p); free(p);
+    p = malloc(770003); KEEP(p); p = realloc(p, 770004); KEEP(p); free(p);
+    p = realloc(none, 770005); KEEP(p); free(p);
+    p = reallocarray(none, 11, 70001); KEEP(p); free(p);
+    p = memalign(64, 770006); KEEP(p); free(p);
+    p = aligned_alloc(128, 770048); KEEP(p); free(p);
+    if (posix_memalign(&p, 256, 770007)) return 1; KEEP(p); free(p);
+    p = valloc(770008); KEEP(p); free(p);
+    p = pvalloc(770009); KEEP(p);
+    if (malloc_usable_size(p) < 770009) return 2;
+    free(p); free(0);
+    p = malloc(770010); KEEP(p); p = realloc(p, 0); if (p) return 3;
+    if (malloc((size_t)-1 / 2) || errno != ENOMEM) return 4;
+    return 0;
+}";
+    let recorded = record(&program!("entries", source));
+    assert_eq!(recorded.status.code(), Some(0));
+    let seen: Vec<(u64, &str, u64)> = mine(&recorded, 770_000, 771_000)
+        .iter()
+        .map(|event| {
+            (
+                event["size"].as_u64().unwrap(),
+                event["origin"].as_str().unwrap(),
+                event["alignment"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (770_001, "malloc", 1),
+            (770_077, "calloc", 1),
+            (770_003, "malloc", 1),
+            (770_004, "realloc", 1),
+            (770_005, "realloc", 1),
+            (770_011, "realloc", 1),
+            (770_006, "aligned", 64),
+            (770_048, "aligned", 128),
+            (770_007, "aligned", 256),
+            (770_008, "pages", 4096),
+            (770_009, "pages", 4096),
+            (770_010, "malloc", 1),
+        ]
+    );
+    assert_eq!(recorded.of_kind("usable_size").count(), 1);
+    let live = recorded.live(0);
+    assert!(
+        live.values().all(|size| !(770_000..771_000).contains(size)),
+        "all were freed: {live:?}"
+    );
+    assert!(recorded.unknown_frees(0).is_empty());
+}
+
+#[test]
+fn stacks_are_the_functions_that_called() {
+    let source = "
+__attribute__((noinline)) void *innermost(int size) { void *p = malloc(size); KEEP(p); return p; }
+__attribute__((noinline)) void *middle(int size) { char room[size % 100 + 40]; KEEP(room); void *p = innermost(size); KEEP(p); return p; }
+__attribute__((noinline)) void *outer(int size) { void *p = size % 2 ? middle(size) : innermost(size); KEEP(p); return p; }
+int main(void) { for (int i = 0; i < 1000; i++) free(outer(880000 + i % 7)); return 0; }";
+    let program = program!("stacks", source);
+    let recorded = record(&program);
+    let functions = program.functions();
+    let events = mine(&recorded, 880_000, 880_007);
+    assert_eq!(events.len(), 1000);
+    for event in events {
+        let names: Vec<&str> = event["stack"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|frame| frame.as_str().unwrap().strip_prefix("stacks+0x"))
+            .map(|offset| u64::from_str_radix(offset, 16).unwrap())
+            .map(|offset| &**functions.range(..=offset).next_back().unwrap().1)
+            .collect();
+        let expected: &[&str] = if event["size"].as_u64().unwrap() % 2 == 1 {
+            &["innermost", "middle", "outer", "main", "_start"]
+        } else {
+            &["innermost", "outer", "main", "_start"]
+        };
+        assert_eq!(names, expected);
+    }
+}
+
+#[test]
+fn the_unwinder_agrees_with_the_c_library_s_own() {
+    let source = "
+#include <execinfo.h>
+static int depth(void) { void *frames[400]; return backtrace(frames, 400); }
+__attribute__((noinline)) int recurse(int n) {
+    if (n == 0) { int d = depth(); void *p = malloc(990000 + d); KEEP(p); free(p); return d; }
+    volatile int r = recurse(n - 1); return r + 1;
+}
+static int compare(const void *a, const void *b) { recurse(3); return *(int *)a - *(int *)b; }
+int main(void) {
+    depth();
+    for (int n = 0; n < 200; n += 7) recurse(n);
+    int numbers[] = {3, 1, 2}; qsort(numbers, 3, sizeof *numbers, compare);
+    return 0;
+}";
+    let recorded = record(&program!("depths", source));
+    let events = mine(&recorded, 990_000, 990_400);
+    assert!(events.len() > 30);
+    for event in events {
+        // `depth` may be a frame of its own, or part of the one that asks.
+        let theirs = event["size"].as_u64().unwrap() - 990_000;
+        let ours = event["stack"].as_array().unwrap().len() as u64;
+        assert!(
+            theirs - ours <= 1,
+            "backtrace() has {theirs} frames, the recording {ours}: {event}"
+        );
+    }
+}
+
+#[test]
+fn every_event_of_many_threads_is_there() {
+    let source = "
+enum { THREADS = 64, EVENTS = 2000 };
+static void *work(void *n) {
+    for (long i = 0; i < EVENTS; i++) { void *p = malloc(660000 + (long)n); KEEP(p); free(p); }
+    return 0;
+}
+int main(void) {
+    pthread_t threads[THREADS];
+    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, work, (void *)i);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);
+    return 0;
+}";
+    let recorded = record(&program!("threads", source));
+    let mut counts = BTreeMap::<(u64, u64), u64>::new();
+    for event in mine(&recorded, 660_000, 660_064) {
+        let key = (event["size"].as_u64().unwrap(), event["thread"].as_u64().unwrap());
+        *counts.entry(key).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 64, "each thread has a number of its own");
+    assert!(counts.values().all(|&count| count == 2_000), "{counts:?}");
+    assert_eq!(recorded.of_kind("thread_end").count(), 64);
+    assert!(recorded.unknown_frees(0).is_empty());
+    assert_eq!(recorded.overlaps(0), 0);
+}
+
+#[test]
+fn blocks_that_go_from_thread_to_thread_never_overlap() {
+    let source = "
+enum { EVENTS = 60000, ROOM = 64 };
+static void *volatile ring[ROOM];
+static void *take(void *unused) {
+    for (long i = 0; i < EVENTS; i++) {
+        void *p;
+        while (!(p = __atomic_exchange_n(&ring[i % ROOM], 0, __ATOMIC_ACQ_REL))) sched_yield();
+        free(p);
+    }
+    return 0;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, take, 0);
+    for (long i = 0; i < EVENTS; i++) {
+        void *p = malloc(32 + i % 5 * 500);
+        while (__atomic_load_n(&ring[i % ROOM], __ATOMIC_ACQUIRE)) sched_yield();
+        __atomic_store_n(&ring[i % ROOM], p, __ATOMIC_RELEASE);
+    }
+    pthread_join(thread, 0);
+    return 0;
+}";
+    let recorded = record(&program!("exchange", source));
+    assert!(recorded.allocations().count() >= 60_000);
+    assert_eq!(recorded.overlaps(0), 0);
+    assert!(recorded.unknown_frees(0).is_empty());
+}
+
+#[test]
+fn a_child_of_a_fork_has_its_own_process_and_its_parent_s_blocks() {
+    let source = "
+int main(void) {
+    void *before = malloc(550001); KEEP(before);
+    if (fork() == 0) { void *p = malloc(550002); KEEP(p); free(before); free(p); exit(0); }
+    int status; wait(&status);
+    void *p = malloc(550003); KEEP(p); free(before); free(p);
+    return status;
+}";
+    let recorded = record(&program!("fork", source));
+    assert_eq!(recorded.status.code(), Some(0));
+    assert_eq!(recorded.processes().len(), 2);
+    assert_eq!(recorded.processes()[1]["header"]["forked"], true);
+    let sizes = |process: u64| -> Vec<u64> {
+        mine(&recorded, 550_000, 551_000)
+            .iter()
+            .filter(|event| event["process"] == process)
+            .map(|event| event["size"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(sizes(0), [550_001, 550_003]);
+    assert_eq!(sizes(1), [550_002]);
+    assert_eq!(recorded.unknown_frees(1).len(), 1, "the parent's block");
+    assert!(recorded.unknown_frees(0).is_empty());
+}
+
+#[test]
+fn an_exec_is_a_new_image_and_what_was_before_stays() {
+    let source = "
+int main(int count, char **words) {
+    void *p = malloc(540000 + count); KEEP(p);
+    if (count == 1) execl(words[0], words[0], \"again\", (char *)0);
+    return count == 2 ? 0 : 1;
+}";
+    let recorded = record(&program!("exec", source));
+    assert_eq!(recorded.status.code(), Some(0));
+    let sizes: Vec<(u64, u64)> = mine(&recorded, 540_000, 541_000)
+        .iter()
+        .map(|event| (event["process"].as_u64().unwrap(), event["size"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(sizes, [(0, 540_001), (1, 540_002)]);
+    let headers: Vec<&Value> =
+        recorded.processes().iter().map(|process| &process["header"]).collect();
+    assert_eq!(headers[0]["pid"], headers[1]["pid"]);
+    assert_eq!((&headers[0]["image"], &headers[1]["image"]), (&0.into(), &1.into()));
+}
+
+#[test]
+fn nothing_is_lost_however_the_program_ends() {
+    let source = "
+int main(int count, char **words) {
+    for (int i = 0; i < 20000; i++) { void *p = malloc(530000 + i % 10); KEEP(p); free(p); }
+    void *p = malloc(530999); KEEP(p);
+    switch (words[1][0]) {
+    case 'e': exit(3);
+    case '_': _exit(4);
+    case 'a': abort();
+    case 'k': kill(getpid(), SIGKILL);
+    case 's': *(volatile int *)8 = 1;
+    }
+    return 0;
+}";
+    let program = program!("ends", source);
+    // A shell says 128 and the signal's number, and so do we.
+    for (way, code) in [("e", 3), ("_", 4), ("a", 134), ("k", 137), ("s", 139)] {
+        let recorded = record_with(&program, &[way], |_| {});
+        assert_eq!(recorded.status.code(), Some(code), "{way}");
+        assert_eq!(mine(&recorded, 530_000, 530_010).len(), 20_000, "{way}");
+        assert_eq!(mine(&recorded, 530_999, 531_000).len(), 1, "{way}");
+        assert_eq!(recorded.processes()[0]["end"]["exited"], way == "e", "{way}");
+    }
+}
+
+#[test]
+fn a_thread_s_last_frees_are_seen_behind_its_destructors() {
+    let source = "
+static pthread_key_t keys[3];
+static void destroy(void *p) { free(p); void *q = malloc(520500); KEEP(q); free(q); }
+static void *work(void *unused) {
+    for (int i = 0; i < 3; i++) pthread_setspecific(keys[i], malloc(520000 + i));
+    return 0;
+}
+int main(void) {
+    for (int i = 0; i < 3; i++) pthread_key_create(&keys[i], destroy);
+    for (int i = 0; i < 50; i++) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0); }
+    return 0;
+}";
+    let recorded = record(&program!("destructors", source));
+    assert_eq!(mine(&recorded, 520_000, 520_003).len(), 150);
+    assert_eq!(mine(&recorded, 520_500, 520_501).len(), 150);
+    let live = recorded.live(0);
+    assert!(live.values().all(|size| !(520_000..521_000).contains(size)), "{live:?}");
+    let threads: BTreeSet<u64> = mine(&recorded, 520_000, 520_501)
+        .iter()
+        .map(|event| event["thread"].as_u64().unwrap())
+        .collect();
+    assert_eq!(threads.len(), 50, "what a thread does behind its end is still its own");
+}
+
+#[test]
+fn libraries_that_come_and_go_are_followed() {
+    let library = |name, size: u32| {
+        let source = format!(
+            "{HEAD} void *give(void) {{ void *p = malloc({size}); KEEP(p); return p; }}
+             __attribute__((constructor)) static void begin(void) {{ free(give()); }}"
+        );
+        compiled(name, &source, &["-O1", "-g", "-shared", "-fPIC"])
+    };
+    let (Some(first), Some(second)) = (library("first.so", 510_001), library("second.so", 510_002))
+    else {
+        return;
+    };
+    let source = "
+int main(int count, char **words) {
+    for (int round = 0; round < 20; round++)
+        for (int i = 1; i < count; i++) {
+            void *library = dlopen(words[i], RTLD_NOW);
+            if (!library) return 1;
+            void *(*give)(void) = (void *(*)(void))dlsym(library, \"give\");
+            free(give());
+            dlclose(library);
+        }
+    return 0;
+}";
+    let program = program!("plugins", source);
+    let words = [first.path(), second.path()];
+    let recorded = record_with(&program, &words, |_| {});
+    assert_eq!(recorded.status.code(), Some(0));
+    for (size, name) in [(510_001, "first.so+"), (510_002, "second.so+")] {
+        let events = mine(&recorded, size, size + 1);
+        assert_eq!(events.len(), 40);
+        for event in events {
+            let innermost = event["stack"][0].as_str().unwrap();
+            assert!(innermost.starts_with(name), "{event}");
+        }
+    }
+    assert!(recorded.of_kind("module_unloaded").count() >= 40);
+}
+
+#[test]
+fn a_deep_recursion_is_recorded_to_a_limit() {
+    let source = "
+__attribute__((noinline)) long recurse(long n) {
+    void *p = malloc(500000); KEEP(p); free(p);
+    return n == 0 ? 0 : recurse(n - 1) + 1;
+}
+int main(void) { return recurse(3000) == 3000 ? 0 : 1; }";
+    let recorded = record(&program!("recursion", source));
+    assert_eq!(recorded.status.code(), Some(0));
+    let events = mine(&recorded, 500_000, 500_001);
+    assert_eq!(events.len(), 3_001);
+    let deepest =
+        events.iter().map(|event| event["stack"].as_array().unwrap().len()).max().unwrap();
+    assert!((256..=513).contains(&deepest), "{deepest}");
+    assert_eq!(events.last().unwrap()["stack"].as_array().unwrap().last().unwrap(), "...");
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let source = "
+int main(void) {
+    for (int i = 0; i < 3000000; i++) { void *p = malloc(490000 + i % 97); KEEP(p); free(p); }
+    puts(\"done\");
+    return 7;
+}";
+    let recorded = record_with(&program!("full", source), &[], |command| {
+        // As where a disk is full: no file may have more than so many KiB. The program's own signal for that would end it.
+        command.env("ALLOT_TEST_LIMIT", "600");
+    });
+    assert_eq!(recorded.status.code(), Some(7));
+    assert!(recorded.errors.contains("lost: what process"), "{}", recorded.errors);
+    // The shell that set the limit was the image before.
+    let end = &recorded.processes()[1]["end"];
+    assert!(end["full_at_ns"].as_u64().unwrap() > 0 && end["full_error"] == libc::EFBIG, "{end}");
+    let seen = mine(&recorded, 490_000, 490_097).len();
+    assert!((10_000..3_000_000).contains(&seen), "{seen}");
+}
+
+#[test]
+fn waits_for_locks_have_their_site_and_their_time() {
+    let source = "
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
+static void *hold(void *barrier) {
+    pthread_mutex_lock(&mutex); pthread_rwlock_wrlock(&rwlock);
+    pthread_barrier_wait(barrier); usleep(30000);
+    pthread_mutex_unlock(&mutex); usleep(30000); pthread_rwlock_unlock(&rwlock);
+    return 0;
+}
+int main(void) {
+    pthread_barrier_t barrier; pthread_t thread;
+    pthread_barrier_init(&barrier, 0, 2);
+    pthread_create(&thread, 0, hold, &barrier);
+    pthread_barrier_wait(&barrier);
+    pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex);
+    pthread_rwlock_rdlock(&rwlock); pthread_rwlock_unlock(&rwlock);
+    pthread_join(thread, 0);
+    pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex);
+    return 0;
+}";
+    let recorded = record(&program!("locks", source));
+    let waits: Vec<&Value> = recorded.of_kind("lock_wait").collect();
+    let locks: Vec<&str> = waits.iter().map(|wait| wait["lock"].as_str().unwrap()).collect();
+    assert_eq!(locks, ["mutex", "rwlock for reading"], "those that nobody held are none");
+    for wait in waits {
+        let ns = wait["duration_ns"].as_u64().unwrap();
+        assert!((1_000_000..60_000_000_000).contains(&ns), "{ns}");
+        assert!(wait["stack"][0].as_str().unwrap().starts_with("locks+"), "{wait}");
+    }
+}
+
+#[test]
+fn a_signal_handler_that_allocates_has_a_stack_through_what_it_interrupted() {
+    let source = "
+static void handle(int signal) { void *p = malloc(480000); KEEP(p); free(p); }
+__attribute__((noinline)) void interrupted(void) { raise(SIGUSR1); KEEP(0); }
+int main(void) { signal(SIGUSR1, handle); for (int i = 0; i < 3; i++) interrupted(); return 0; }";
+    let program = program!("signals", source);
+    let recorded = record(&program);
+    let functions = program.functions();
+    for event in mine(&recorded, 480_000, 480_001) {
+        let names: Vec<&str> = event["stack"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|frame| frame.as_str().unwrap().strip_prefix("signals+0x"))
+            .map(|offset| u64::from_str_radix(offset, 16).unwrap())
+            .map(|offset| &**functions.range(..=offset).next_back().unwrap().1)
+            .collect();
+        assert_eq!(names, ["handle", "interrupted", "main", "_start"]);
+    }
+    assert_eq!(mine(&recorded, 480_000, 480_001).len(), 3);
+}
+
+#[test]
+fn a_program_that_can_t_be_seen_is_told_so_in_one_line() {
+    let own = format!(
+        "{HEAD} static char room[1 << 20]; static size_t used;
+         void *malloc(size_t n) {{ void *p = room + used; used += (n + 15) & ~15ul; return p; }}
+         void free(void *p) {{ (void)p; }}
+         int main(void) {{ free(malloc(3)); return 0; }}"
+    );
+    let empty = "int main(void) { return 0; }";
+    let programs = [
+        (compiled("static", empty, &["-static"]), "linked statically"),
+        (compiled("own-malloc", &own, &["-rdynamic"]), "malloc of its own"),
+    ];
+    for (program, why) in programs {
+        let Some(program) = program else { continue };
+        let recorded = record(&program);
+        assert_eq!(recorded.status.code(), Some(0), "it runs all the same");
+        let told = recorded.errors.lines().filter(|line| line.contains(why)).count();
+        assert_eq!(told, 1, "{}", recorded.errors);
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_in_one_line() {
+    let output = Command::new(env!("CARGO_BIN_EXE_allot"))
+        .args(["record", "-o", "/dev/null", "--", "no-such-program-anywhere"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("no-such-program-anywhere"), "{errors}");
+    assert_eq!(output.status.signal(), None);
+}
+
+#[test]
+fn the_cache_never_gives_another_stack_than_the_unwinder() {
+    // Whichever of them is there; each goes other ways through other libraries.
+    let programs: [(&str, &[&str], &str); 4] = [
+        ("jq", &["[range(2000)] | map({a: ., b: tostring}) | group_by(.b[0:1]) | length", "-n"], ""),
+        (
+            "sqlite3",
+            &[":memory:"],
+            "create table t(a, b); with recursive n(i) as (select 1 union all select i+1 from n where i<3000)
+             insert into t select i, 'x'||i from n; create index x on t(b); select count(distinct b) from t;",
+        ),
+        ("python3", &["-c", "import json; print(len(json.dumps([{'a': str(i)} for i in range(3000)])))"], ""),
+        ("sh", &["-c", "for i in 1 2 3; do echo $i | sed s/1/2/ | sort; done; ls -la /"], ""),
+    ];
+    let mut compared = 0;
+    for (name, arguments, input) in programs {
+        let Some(recorded) = programs::record_installed(name, arguments, input, |command| {
+            command.env("ALLOT_RECORD_CHECK", "1").env("PYTHONMALLOC", "malloc");
+        }) else {
+            eprintln!("skipped: there is no {name} here");
+            continue;
+        };
+        for process in recorded.processes() {
+            compared += process["end"]["stacks_checked"].as_u64().unwrap();
+            assert_eq!(process["end"]["stacks_wrong"], 0, "{name}: {process}");
+        }
+    }
+    assert!(compared > 0);
+}
+
+/// A program with what every one begins with.
+fn with_head(source: &str) -> String {
+    if source.contains("#define _GNU_SOURCE") {
+        source.to_owned()
+    } else {
+        format!("{HEAD}{source}")
+    }
+}
