@@ -197,26 +197,26 @@ impl fmt::Write for Field<'_> {
 #[cold]
 pub(crate) fn note<'a>(kind: Kind, name: Option<&str>, problem: impl Into<Problem<'a>>) -> Noted {
     let problem = problem.into();
-    LAST.with(|last| {
-        // SAFETY: the thread's own, and nobody else has a reference (invariant 1): what is formatted below is not it.
-        let last = unsafe { &mut *last.0.get() };
-        last.kind = problem.code();
-        last.system_error = problem.system_error();
-        last.requested = match problem {
-            Problem::Memory(error) => error.requested(),
-            _ => 0,
-        };
-        last.allocator = kind.word().as_ptr();
-        let word = kind.word().to_str().unwrap_or("");
-        let name = name.unwrap_or("");
-        let _ = Field::begin(&mut last.name).write_str(name);
-        let mut message = Field::begin(&mut last.message);
-        let _ = if name.is_empty() {
-            write!(message, "{word}: {problem}")
-        } else {
-            write!(message, "{word} '{name}': {problem}")
-        };
-    });
+    let word = kind.word();
+    // Apart from the last one, of which the caller may have the name, or what else is said here.
+    let mut new = NO_ERROR;
+    new.kind = problem.code();
+    new.system_error = problem.system_error();
+    new.requested = match problem {
+        Problem::Memory(error) => error.requested(),
+        _ => 0,
+    };
+    new.allocator = word.as_ptr();
+    let (word, name) = (word.to_str().unwrap_or(""), name.unwrap_or(""));
+    let _ = Field::begin(&mut new.name).write_str(name);
+    let mut message = Field::begin(&mut new.message);
+    let _ = if name.is_empty() {
+        write!(message, "{word}: {problem}")
+    } else {
+        write!(message, "{word} '{name}': {problem}")
+    };
+    // SAFETY: the thread's own, and nobody keeps a reference (invariant 1).
+    LAST.with(|last| unsafe { *last.0.get() = new });
     Noted(())
 }
 

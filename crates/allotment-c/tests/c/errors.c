@@ -34,6 +34,11 @@ static void an_error_says_what_who_and_how_much(void)
     EXPECT(allot_arena_try_alloc(arena, SIZE_MAX) == NULL);
     EXPECT(allot_last_error()->requested == SIZE_MAX && strcmp(allot_last_error()->name, "query") == 0);
     expect_error(ALLOT_SIZE_OVERFLOW, "arena", "arena 'query': a size of");
+    /* Another one of the name that is in the error. */
+    EXPECT(allot_arena_try_alloc(arena, SIZE_MAX) == NULL);
+    allot_options again = {.name = allot_last_error()->name, .hint = SIZE_MAX};
+    EXPECT(allot_arena_try_create(&again) == NULL && strcmp(allot_last_error()->name, "query") == 0);
+    expect_error(ALLOT_SIZE_OVERFLOW, "arena", "arena 'query': a size of");
     EXPECT(allot_arena_try_alloc_aligned(arena, 1, 24) == NULL);
     expect_error(ALLOT_BAD_ALIGNMENT, "arena", "24 is not a power of two");
     EXPECT(allot_arena_try_alloc_aligned(arena, 1, 0) == NULL);
