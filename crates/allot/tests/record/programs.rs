@@ -172,10 +172,8 @@ impl Recorded {
                     );
                     live.insert(address, size);
                 }
-                (Some("free"), Some(address)) => {
-                    if live.remove(&address).is_none() {
-                        unknown.push(address);
-                    }
+                (Some("free"), Some(address)) if live.remove(&address).is_none() => {
+                    unknown.push(address);
                 }
                 _ => {}
             }
