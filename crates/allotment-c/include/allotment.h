@@ -70,7 +70,7 @@ typedef enum allot_error_kind {
 typedef struct allot_error {
     allot_error_kind kind;
     int system_error;             /* errno for ALLOT_SYSTEM, else 0 */
-    size_t requested;             /* the bytes that could not be had */
+    size_t requested;             /* the bytes that could not be had, or the alignment that is none */
     const char *allocator;        /* "arena", "free list", "slab", "reap", "pool", "sealed", "source", "budget", ... */
     char name[ALLOT_MAX_NAME + 1]; /* the allocator's name, or empty */
     char message[256];            /* all of it as one line: cause and remedy */
