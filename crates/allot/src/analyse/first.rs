@@ -351,3 +351,78 @@ impl Timeline {
         self.points
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use allot_trace::raw::{Flags, Origin};
+
+    fn run(first: &mut First, events: impl Iterator<Item = (u64, Option<u32>)>) {
+        let flags = Flags::new(Origin::Malloc);
+        for (number, (address, site)) in events.enumerate() {
+            let what = match site {
+                Some(site) => What::Alloc { address, size: 64, site: NodeId(site), flags },
+                None => What::Free { address, by_realloc: false },
+            };
+            first.take(&Event { time_ns: number as u64 * 100, thread: 0, what });
+        }
+    }
+
+    /// So many pairs over 10 stacks, 500 blocks live.
+    fn pairs(count: u64) -> impl Iterator<Item = (u64, Option<u32>)> {
+        let place = |i: u64| 0x10_0000 + i % 600 * 64;
+        (0..count).flat_map(move |i| {
+            let free = i.checked_sub(500).map(|i| (place(i), None));
+            free.into_iter().chain([(place(i), Some(2 + (i % 10) as u32))])
+        })
+    }
+
+    #[test]
+    fn memory_grows_with_sites_and_live_blocks_and_not_with_events() {
+        let memory = |events: u64| {
+            let mut first = First::new(false);
+            run(&mut first, pairs(events));
+            assert_eq!((first.stacks.len(), first.cells.len(), first.live.len()), (10, 10, 500));
+            assert!(first.timeline.points.len() <= MOST_POINTS);
+            first.live.memory() + first.pending.capacity() * size_of::<Death>()
+        };
+        assert_eq!(memory(2_000), memory(2_000_000));
+    }
+
+    #[test]
+    fn only_the_last_run_of_frees_is_the_exit() {
+        let mut first = First::new(false);
+        let blocks = |from: u64, to: u64| (from..to).map(|i| 0x10_0000 + i * 64);
+        let make = |address| (address, Some(2));
+        let free = |address| (address, None);
+        let events = blocks(0, 1000)
+            .map(make)
+            .chain(blocks(0, 400).map(free))
+            // More than a program does that only ends.
+            .chain(blocks(2000, 2100).map(make))
+            .chain(blocks(400, 700).map(free))
+            // A program that ends may still make something.
+            .chain(blocks(3000, 3003).map(make))
+            .chain(blocks(700, 1000).map(free));
+        run(&mut first, events);
+        let (stacks, end) = first.finish();
+        let tally = &stacks[0].tally;
+        assert_eq!((tally.freed, tally.freed_at_exit, tally.never_freed), (400, 600, 103));
+        assert_eq!((end.totals.freed_at_exit, end.totals.exit_from), (600, 1500));
+        assert_eq!(end.live_at_end, 103);
+    }
+
+    #[test]
+    fn a_timeline_of_any_length_keeps_its_peaks_and_has_a_thousand_points_at_most() {
+        let mut timeline = Timeline::new();
+        for i in 0..3_000_000_u64 {
+            let bytes = if i == 1_234_567 { 9999 } else { i % 100 };
+            timeline.take(i * 10, bytes, 1);
+        }
+        let points = timeline.finish();
+        assert!((400..=MOST_POINTS).contains(&points.len()), "{}", points.len());
+        assert_eq!(points.iter().map(|point| point.most_bytes).max(), Some(9999));
+        assert!(points.is_sorted_by_key(|point| point.time_ns));
+        assert_eq!(points.last().unwrap().time_ns, 29_999_990);
+    }
+}

@@ -4,7 +4,7 @@ use super::contexts::{Members, Watch};
 use super::costs::{self, Setting};
 use super::findings::{Allocator, Behaviour, Category, Verdict};
 use super::first::Stack;
-use super::rules;
+use super::rules::{self, Together};
 use super::second::Watched;
 use super::sites::Draft;
 use super::tally::{Tally, share};
@@ -229,7 +229,7 @@ impl Material<'_> {
             }
             let name = Name::Work(watch);
             let title = (self.title)(&name);
-            let verdict = rules::judge(&behaviour, &title, None, self.setting);
+            let verdict = rules::judge(&behaviour, &title, Together::Watched, None, self.setting);
             groups.push(DoneGroup { name, known: behaviour, verdict });
         }
     }
@@ -294,7 +294,7 @@ impl Material<'_> {
         let (mut pooled, mut foreign, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for index in (0..sites.len()).filter(|&index| sites[index].group == usize::MAX) {
             let behaviour = sites[index].known.behaviour();
-            let allocator = rules::allocator(&behaviour);
+            let allocator = rules::allocator(&behaviour, Together::Watched);
             let gain = costs::gain(&behaviour, allocator, self.setting);
             let lasts = sites[index].known.tally.permanent_share() > 0.5;
             match allocator {
@@ -312,7 +312,8 @@ impl Material<'_> {
             [(pooled, "short-lived blocks"), (foreign, "blocks passed between threads")]
         {
             let gathered = self.gathered(sites, &indexes);
-            let gain = costs::gain(&gathered, rules::allocator(&gathered), self.setting);
+            let gain =
+                costs::gain(&gathered, rules::allocator(&gathered, Together::Summed), self.setting);
             if rules::worth(gain) && !indexes.is_empty() {
                 left.push((indexes, Name::Words(words)));
             } else {
@@ -344,12 +345,13 @@ impl Material<'_> {
                 indexes.iter().flat_map(|&index| sites[index].stacks.iter().copied()).collect();
             let notable = known.count as f64 >= NOTABLE * allocations as f64
                 || known.peak_live_bytes as f64 >= 0.1 * peak as f64;
+            let together = if indexes.len() == 1 { Together::Watched } else { Together::Summed };
             let verdict = if notable {
                 let wider = self.around(&stacks);
                 let title = (self.title)(&name);
-                rules::judge(&known, &title, wider.as_ref(), self.setting)
+                rules::judge(&known, &title, together, wider.as_ref(), self.setting)
             } else {
-                rules::judge(&known, "", None, self.setting)
+                rules::judge(&known, "", together, None, self.setting)
             };
             if !notable && verdict.category == Category::LeaveIt {
                 unnotable.extend(indexes);
@@ -363,7 +365,7 @@ impl Material<'_> {
             let group = groups.len();
             let known = self.gathered(sites, &unnotable);
             unnotable.iter().for_each(|&index| sites[index].group = group);
-            let mut verdict = rules::judge(&known, "", None, self.setting);
+            let mut verdict = rules::judge(&known, "", Together::Summed, None, self.setting);
             if verdict.category != Category::LeaveIt {
                 verdict = rules::scattered(&known, unnotable.len(), self.setting);
             }

@@ -108,20 +108,30 @@ fn mean_size(b: &Behaviour) -> u64 {
 }
 
 /// What a group's blocks could be served by, whatever it gains.
-fn fitting(b: &Behaviour) -> (Category, Allocator, bool) {
+fn fitting(b: &Behaviour, known: Together) -> (Category, Allocator, bool) {
     match arena(b) {
-        Ok(without_reset) => (Category::Transient, Allocator::Arena, without_reset),
-        Err(_) if free_list(b) => (Category::Transient, Allocator::FreeList, false),
-        Err(_) if reap(b) => (Category::Transient, Allocator::Reap, false),
-        Err(_) if slab(b) => (Category::Shared, Allocator::Slab, false),
-        Err(_) if pool(b) => (Category::Transient, Allocator::Pool, false),
-        Err(_) => (Category::BetterMalloc, Allocator::None, false),
+        Ok(without_reset) if known == Together::Watched => {
+            (Category::Transient, Allocator::Arena, without_reset)
+        }
+        _ if free_list(b) => (Category::Transient, Allocator::FreeList, false),
+        _ if known == Together::Watched && reap(b) => (Category::Transient, Allocator::Reap, false),
+        _ if slab(b) => (Category::Shared, Allocator::Slab, false),
+        _ if pool(b) => (Category::Transient, Allocator::Pool, false),
+        _ => (Category::BetterMalloc, Allocator::None, false),
     }
 }
 
+/// Whether a group's sites were watched together. Where its figures are sums over sites, nothing is known of what dies
+/// together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Together {
+    Watched,
+    Summed,
+}
+
 /// The allocator that a group's blocks would be served by, whatever it gains.
-pub fn allocator(b: &Behaviour) -> Allocator {
-    fitting(b).1
+pub fn allocator(b: &Behaviour, known: Together) -> Allocator {
+    fitting(b, known).1
 }
 
 /// Whether a change for so much would be worth its lines.
@@ -130,8 +140,14 @@ pub fn worth(gain: Option<Gain>) -> bool {
 }
 
 /// The verdict on a group. `wider` is the largest piece of work around it, whose arena is refused if its own isn't a matter.
-pub fn judge(b: &Behaviour, title: &str, wider: Option<&Behaviour>, setting: &Setting) -> Verdict {
-    let (category, allocator, without_reset) = fitting(b);
+pub fn judge(
+    b: &Behaviour,
+    title: &str,
+    known: Together,
+    wider: Option<&Behaviour>,
+    setting: &Setting,
+) -> Verdict {
+    let (category, allocator, without_reset) = fitting(b, known);
     let gain = costs::gain(b, allocator, setting);
     let mut refused = Vec::new();
     if allocator != Allocator::Arena
