@@ -347,7 +347,7 @@ fn a_table_fits_a_screen_and_bad_input_is_told_in_one_line() {
     let output = run(&path, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.lines().count() <= 40 && text.contains("arena"), "{text}");
-    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 105), "{text}");
     let other = path.with_file_name("no-recording");
     std::fs::write(&other, "something else, of more than sixteen bytes").unwrap();
     for (path, more, code) in [

@@ -309,7 +309,7 @@ impl Material<'_> {
             }
         }
         for (indexes, words) in
-            [(pooled, "blocks that stay with their thread"), (foreign, "blocks passed between threads")]
+            [(pooled, "blocks of one thread each"), (foreign, "blocks passed between threads")]
         {
             let gathered = self.gathered(sites, &indexes);
             let gain =

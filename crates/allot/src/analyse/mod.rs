@@ -1,8 +1,8 @@
 //! What a recording says about the program that was recorded.
 //!
-//! Two passes over the events. The [first](first) finds for each stack what can be added up; then stacks become
-//! [sites](sites) and possible [pieces of work](contexts); the [second](second) finds for those what can't be added up;
-//! then sites become [groups](groups), and [rules] say what is advised. All of it is a set of hypotheses that the replay tests.
+//! Two passes over the events. The [first] finds for each stack what can be added up; then stacks become
+//! [sites] and possible [pieces of work](contexts); the [second] finds for those what can't be added up;
+//! then sites become [groups], and [rules] say what is advised. All of it is a set of hypotheses that the replay tests.
 
 mod assemble;
 mod changes;

@@ -3,11 +3,13 @@
 use super::findings::Frame;
 use super::wrappers;
 use addr2line::Loader;
+use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, RunTimeEndian, UnwindSection};
 use allot_trace::{Module, ModuleId, Modules, NodeId, Stacks};
 use object::read::{Object, ObjectSection, ObjectSymbol, ReadCache};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -83,7 +85,8 @@ impl<'m> Symbols<'m> {
                 Some(symbol) => demangled(symbol),
                 None => {
                     self.nameless.insert(name.clone());
-                    format!("{name}+{address:#x}")
+                    let start = file.function(Path::new(&module.path), address);
+                    format!("{name}+{:#x}", start.unwrap_or(address))
                 }
             };
             frames.push(frame(function, None, &name, false));
@@ -125,6 +128,9 @@ struct Symbol {
 #[derive(Default)]
 struct ModuleFile {
     symbols: Vec<Symbol>,
+    /// Where functions begin and end by the rules of unwinding; read when one has no name.
+    functions: Option<Vec<Range<u64>>>,
+    changed: bool,
     debug: Option<Loader>,
 }
 
@@ -173,7 +179,18 @@ impl ModuleFile {
         }
         symbols.sort_by_key(|symbol| (symbol.start, symbol.size));
         let debug = from.and_then(|from| Loader::new_with_sup(&from, alternative).ok());
-        Ok(Self { symbols, debug })
+        Ok(Self { symbols, functions: None, changed: missing, debug })
+    }
+
+    /// Where the function begins that an address lies in, so that a function without a name is one all the same.
+    fn function(&mut self, path: &Path, address: u64) -> Option<u64> {
+        if self.changed || !path.is_absolute() {
+            return None;
+        }
+        let functions = self.functions.get_or_insert_with(|| functions(path).unwrap_or_default());
+        let behind = functions.partition_point(|function| function.start <= address);
+        let function = functions[..behind].last()?;
+        function.contains(&address).then_some(function.start)
     }
 
     /// The functions at an address by the debug information.
@@ -212,6 +229,34 @@ impl ModuleFile {
             .find(|symbol| address - symbol.start < symbol.size)
             .map(|symbol| &*symbol.name)
     }
+}
+
+/// The functions of a file by its rules of unwinding, in order.
+fn functions(path: &Path) -> Option<Vec<Range<u64>>> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&cache).ok()?;
+    let section = file.section_by_name(".eh_frame")?;
+    let data = section.uncompressed_data().ok()?;
+    let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let mut frames = EhFrame::new(&data, endian);
+    frames.set_address_size(if file.is_64() { 8 } else { 4 });
+    let address = |name| file.section_by_name(name).map_or(0, |section| section.address());
+    let bases = BaseAddresses::default()
+        .set_eh_frame(section.address())
+        .set_text(address(".text"))
+        .set_got(address(".got"));
+    let mut found = Vec::new();
+    let mut entries = frames.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        if let CieOrFde::Fde(entry) = entry
+            && let Ok(function) = entry.parse(EhFrame::cie_from_offset)
+        {
+            let start = function.initial_address();
+            found.push(start..start.saturating_add(function.len()));
+        }
+    }
+    found.sort_by_key(|function| function.start);
+    Some(found)
 }
 
 /// A file as far as it interests here.
@@ -311,6 +356,19 @@ mod tests {
         ] {
             assert_eq!(short(name), title);
         }
+    }
+
+    #[test]
+    fn functions_without_names_are_found_by_the_rules_of_unwinding() {
+        let own = std::env::current_exe().unwrap();
+        let named = Parsed::read(&own).unwrap().symbols;
+        let functions = functions(&own).unwrap();
+        let starts: std::collections::HashSet<u64> =
+            functions.iter().map(|function| function.start).collect();
+        let ours: Vec<_> = named.iter().filter(|symbol| symbol.name.contains("analyse")).collect();
+        assert!(ours.len() > 100);
+        let missing = ours.iter().filter(|symbol| !starts.contains(&symbol.start)).count();
+        assert_eq!(missing, 0, "of {}", ours.len());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::output::{HEADING, NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, render};
 
 /// Characters that a name has in the table.
-const NAME: usize = 34;
+const NAME: usize = 25;
 /// Groups whose reasons are told.
 const REASONS: usize = 3;
 /// Notes that are told.
@@ -38,17 +38,8 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         text += "\n";
     } else {
         let lines: Vec<Line> = findings.groups.iter().take(rows).map(line).collect();
-        let heads = [
-            "where",
-            "sites",
-            "allocations",
-            "size",
-            "peak live",
-            "own thread",
-            "drag",
-            "gain",
-            "advice",
-        ];
+        let heads =
+            ["where", "sites", "allocations", "size", "peak live", "own", "drag", "gain", "advice"];
         text += "\n";
         text += &render(&heads, &lines);
         text += "\n";
@@ -76,7 +67,7 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         let word = if note.warning { "warning: " } else { "" };
         text += &format!("{}\n", styled(NOTE, wrapped(&format!("{word}{}", note.text))));
     }
-    let hint = "Gains are estimates with glibc's usual costs; nothing here was replayed. drag: bytes an arena would hold over bytes live.";
+    let hint = "Gains are estimates with glibc's usual costs; nothing here was replayed. own: freed by the thread that allocated; drag: bytes an arena would hold over bytes live.";
     text += &styled(NOTE, wrapped(hint));
     text
 }
