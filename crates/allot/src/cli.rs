@@ -5,6 +5,7 @@ use crate::bench::{self, BenchArguments};
 use crate::child::ChildArguments;
 use crate::failure::Failure;
 use crate::record::{self, RecordArguments};
+use crate::replay::{self, ReplayArguments};
 use crate::stress::{self, StressArguments};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -55,6 +56,15 @@ pub enum Command {
     /// together; and says for each group of places which allocator would fit and what it may save. `allot replay` tests it.
     #[command(after_help = analyse::EXAMPLES)]
     Analyse(AnalyseArguments),
+    /// Replay a recording on other allocators, and test the advice
+    ///
+    /// Runs the recorded allocations and frees on glibc's malloc, on others, and on each plan that `allot analyse`
+    /// proposes, and says which advice holds.
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(ReplayArguments),
+    /// One round of a replay; `replay` starts it.
+    #[command(hide = true)]
+    ReplayRound,
     /// One measured run; `bench` starts it.
     #[command(hide = true)]
     Child(ChildArguments),

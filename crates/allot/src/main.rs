@@ -8,6 +8,7 @@ mod failure;
 mod output;
 mod progress;
 mod record;
+mod replay;
 mod statistics;
 mod stress;
 mod table;
@@ -51,6 +52,11 @@ fn run() -> Result<(), Failure> {
             analyse::run(&arguments)
         }
         Some(Command::Record(arguments)) => record::run(&arguments),
+        Some(Command::Replay(arguments)) => {
+            end_quietly_when_interrupted();
+            replay::run(&arguments)
+        }
+        Some(Command::ReplayRound) => replay::run_round(),
         Some(Command::Child(arguments)) => child::run(&arguments),
         Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),
         Some(Command::Trace { arguments }) => {

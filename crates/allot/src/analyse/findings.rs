@@ -39,7 +39,7 @@ pub struct Findings {
 }
 
 /// The program and its run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Program {
     /// Its command line.
     pub command: Vec<String>,
@@ -290,18 +290,26 @@ pub struct Outcome {
     pub confirmed: bool,
     /// In words with figures.
     pub reason: String,
-    /// Time and peak memory over glibc's.
-    pub time_ratio: f64,
-    pub memory_ratio: f64,
+    /// Time and peak memory over glibc's; `None` where it could not be replayed.
+    pub time_ratio: Option<f64>,
+    pub memory_ratio: Option<f64>,
 }
 
 /// How the recorded sequence ran on other allocators.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Replay {
     pub rounds: u32,
+    /// `null` first, which is the harness alone, then allocators that take everything, then plans.
     pub rows: Vec<ReplayRow>,
+    /// Rows that failed, and why.
+    pub failed: Vec<ReplayFailure>,
     /// How far rounds of the same allocator lay apart, as a share of the median.
     pub noise: f64,
+    /// Allocations and frees that were replayed, and the threads that did them.
+    pub steps: u64,
+    pub threads: u32,
+    /// Live bytes were compared with the recording's after every step: whether they were the same.
+    pub faithful: Option<bool>,
 }
 
 /// One allocator, or one plan.
@@ -311,13 +319,25 @@ pub struct ReplayRow {
     pub name: String,
     /// The groups whose advice it follows; none for an allocator that takes everything.
     pub groups: Vec<u32>,
-    /// Median, least and most, of the harness with the allocator.
+    /// CPU time of the harness with the allocator, without waiting for other threads: median, least and most.
     pub time_ns: u64,
     pub least_ns: u64,
     pub most_ns: u64,
+    /// From the first step to the last, of all threads.
+    pub wall_ns: u64,
     /// Net of what the harness itself holds.
-    pub peak_resident: u64,
-    pub minor_faults: u64,
+    pub peak_resident: Option<u64>,
+    pub minor_faults: Option<u64>,
+    /// Time and peak memory over glibc's: the median of the rounds' ratios, and the ratio of the medians.
+    pub time_ratio: Option<f64>,
+    pub memory_ratio: Option<f64>,
+}
+
+/// A row that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayFailure {
+    pub name: String,
+    pub reason: String,
 }
 
 /// A tree by function.

@@ -1,0 +1,218 @@
+//! What the rounds say of the advice.
+
+use super::rounds::Standing;
+use crate::analyse::findings::{Category, Group, Outcome, Program};
+
+/// A plan has to beat glibc by more than twice what a round typically lies from the median, and by more than this.
+const LEAST_NOISE: f64 = 0.01;
+/// It may take so many times glibc's memory ...
+pub const MOST_MEMORY: f64 = 1.5;
+/// ... or this much more, for less than that is an allocator's first chunk.
+const FREE_MEMORY: u64 = 1 << 20;
+/// What it saves has to be more than this share of the program's CPU time.
+const LEAST_GAIN: f64 = 0.01;
+
+/// A malloc that takes everything.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rival {
+    pub name: String,
+    pub standing: Standing,
+}
+
+fn noise(standing: &Standing) -> f64 {
+    (2.0 * standing.apart).max(LEAST_NOISE)
+}
+
+fn is_faster(standing: &Standing) -> bool {
+    1.0 - standing.time > noise(standing)
+}
+
+fn is_small(standing: &Standing) -> bool {
+    standing.peaks.is_none_or(|(own, glibc)| {
+        own as f64 <= MOST_MEMORY * glibc as f64 || own <= glibc + FREE_MEMORY
+    })
+}
+
+/// What a plan saves of the program's CPU time, if that is known.
+fn gain(standing: &Standing, program: &Program) -> Option<f64> {
+    let cpu = program.bare_cpu_ns.or(program.cpu_ns).filter(|cpu| *cpu > 0)?;
+    Some(standing.saved_ns / cpu as f64)
+}
+
+fn figures(standing: &Standing) -> String {
+    let memory = match standing.memory {
+        Some(memory) => format!("{memory:.2} of its peak memory"),
+        None => "an unknown part of its memory".to_owned(),
+    };
+    format!(
+        "{:.2} of glibc's time (rounds ±{:.1} %) and {memory}",
+        standing.time,
+        standing.apart * 100.0
+    )
+}
+
+/// Judges a group's plan by itself.
+pub fn plan(standing: &Standing, program: &Program) -> Outcome {
+    let gain = gain(standing, program);
+    let figures = figures(standing);
+    let (confirmed, reason) = if !is_faster(standing) {
+        let slower = if standing.time > 1.0 + noise(standing) {
+            "it is slower"
+        } else {
+            "it is no faster, as far as the noise lets see"
+        };
+        (false, format!("withdrawn, {slower}: replayed, it takes {figures}"))
+    } else if !is_small(standing) {
+        (false, format!("withdrawn, it takes too much memory: replayed, {figures}"))
+    } else if gain.is_some_and(|gain| gain < LEAST_GAIN) {
+        let gain = gain.unwrap_or_default() * 100.0;
+        (
+            false,
+            format!(
+                "withdrawn, it saves {gain:.1} % of the program's CPU time, too little: replayed, {figures}"
+            ),
+        )
+    } else {
+        (true, format!("confirmed: replayed, it takes {figures}"))
+    };
+    Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
+}
+
+/// Judges a plan that isn't for the sake of time: what is sealed only must not cost any.
+pub fn candidate(standing: &Standing) -> Outcome {
+    let figures = figures(standing);
+    let (confirmed, reason) = if standing.time > 1.0 + noise(standing) {
+        (false, format!("withdrawn, it is slower: replayed, it takes {figures}"))
+    } else if !is_small(standing) {
+        (false, format!("withdrawn, it takes too much memory: replayed, {figures}"))
+    } else {
+        (true, format!("it costs nothing: replayed, it takes {figures}"))
+    };
+    Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
+}
+
+/// Writes down what became of a group's advice.
+pub fn settle(group: &mut Group, outcome: Outcome, standing: &Standing, program: &Program) {
+    if let Some(share) = gain(standing, program)
+        && let Some(gain) = &mut group.verdict.gain
+    {
+        // The rest of the sequence may run better for it too, but what the group costs is all that it can save.
+        gain.share = share.clamp(0.0, gain.ceiling.max(0.0));
+    }
+    group.verdict.replayed = Some(outcome);
+}
+
+/// The malloc that is the fastest of those that do not take too much memory, and faster than glibc.
+pub fn best(rivals: Vec<Rival>) -> Option<Rival> {
+    rivals
+        .into_iter()
+        .filter(|rival| is_faster(&rival.standing) && is_small(&rival.standing))
+        .min_by(|a, b| a.standing.time.total_cmp(&b.standing.time))
+}
+
+/// Whether a malloc gives as much as all confirmed plans together.
+pub fn gives_as_much(rival: &Rival, together: &Standing) -> bool {
+    rival.standing.time <= together.time + noise(together)
+}
+
+/// A malloc gives as much as the confirmed plans: their groups need no change.
+pub fn prefer_malloc(group: &mut Group, rival: &Rival, together: &Standing) {
+    group.verdict.category = Category::BetterMalloc;
+    let Some(outcome) = &mut group.verdict.replayed else { return };
+    outcome.reason += &format!(
+        "; but {} gives as much without any change: {}, all confirmed advice together {:.2}",
+        rival.name,
+        figures(&rival.standing),
+        together.time
+    );
+}
+
+/// Judges the advice to take a better malloc.
+pub fn malloc(group: &mut Group, best: Option<&Rival>) {
+    group.verdict.replayed = Some(match best {
+        Some(Rival { name, standing }) => Outcome {
+            confirmed: true,
+            reason: format!("confirmed: replayed, {name} takes {}", figures(standing)),
+            time_ratio: Some(standing.time),
+            memory_ratio: standing.memory,
+        },
+        None => Outcome {
+            confirmed: false,
+            reason:
+                "withdrawn: replayed, no other malloc was faster than glibc in as little memory"
+                    .to_owned(),
+            time_ratio: None,
+            memory_ratio: None,
+        },
+    });
+}
+
+/// An advice that was not replayed.
+pub fn unproved(group: &mut Group, why: &str) {
+    let reason = format!("withdrawn, not replayed: {why}");
+    group.verdict.replayed =
+        Some(Outcome { confirmed: false, reason, time_ratio: None, memory_ratio: None });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(time: f64, apart: f64, peaks: (u64, u64)) -> Standing {
+        let memory = Some(peaks.0 as f64 / peaks.1 as f64);
+        Standing { time, apart, memory, peaks: Some(peaks), saved_ns: (1.0 - time) * 1e9 }
+    }
+
+    fn program(cpu_ns: u64) -> Program {
+        Program { cpu_ns: Some(cpu_ns), ..Program::default() }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_plan_has_to_beat_the_noise() {
+        let program = program(2_000_000_000);
+        let even = (10 * MIB, 10 * MIB);
+        assert!(plan(&standing(0.9, 0.01, even), &program).confirmed);
+        let noisy = plan(&standing(0.9, 0.06, even), &program);
+        assert!(!noisy.confirmed && noisy.reason.contains("noise"), "{}", noisy.reason);
+        let slower = plan(&standing(6.0, 0.06, even), &program);
+        assert!(!slower.confirmed && slower.reason.contains("slower"), "{}", slower.reason);
+        assert!(slower.reason.contains("6.00"), "{}", slower.reason);
+    }
+
+    #[test]
+    fn a_plan_may_not_take_half_as_much_memory_again() {
+        let program = program(2_000_000_000);
+        let large = plan(&standing(0.5, 0.01, (16 * MIB, 10 * MIB)), &program);
+        assert!(!large.confirmed && large.reason.contains("memory"), "{}", large.reason);
+        // A first chunk isn't much.
+        assert!(plan(&standing(0.5, 0.01, (MIB, MIB / 8)), &program).confirmed);
+    }
+
+    #[test]
+    fn a_plan_that_saves_next_to_nothing_of_the_program_is_withdrawn() {
+        let little = plan(&standing(0.5, 0.01, (MIB, MIB)), &program(500_000_000_000));
+        assert!(!little.confirmed && little.reason.contains("0.1 %"), "{}", little.reason);
+        let unknown = Program::default();
+        assert!(plan(&standing(0.5, 0.01, (MIB, MIB)), &unknown).confirmed);
+    }
+
+    #[test]
+    fn the_best_malloc_is_fast_and_small() {
+        let rival = |name: &str, time, own| Rival {
+            name: name.to_owned(),
+            standing: standing(time, 0.01, (own, 10 * MIB)),
+        };
+        let rivals = vec![
+            rival("large", 0.3, 30 * MIB),
+            rival("good", 0.6, 9 * MIB),
+            rival("slow", 0.99, MIB),
+        ];
+        let best = best(rivals).unwrap();
+        assert_eq!(best.name, "good");
+        assert!(gives_as_much(&best, &standing(0.59, 0.01, (MIB, MIB))));
+        assert!(!gives_as_much(&best, &standing(0.4, 0.01, (MIB, MIB))));
+        assert_eq!(super::best(vec![rival("slow", 0.99, MIB)]), None);
+    }
+}

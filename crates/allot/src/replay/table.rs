@@ -1,0 +1,99 @@
+//! What was replayed, for people and as JSON.
+
+use crate::analyse::findings::{Findings, Group, ReplayRow, Verdict};
+use crate::failure::Failure;
+use crate::output::{NOTE, styled, wrapped};
+use crate::table::{self, Line, Stand, figure, grouped, mebibytes, time};
+use serde::Serialize;
+
+/// The whole as one JSON object.
+pub fn json(findings: &Findings) -> Result<String, Failure> {
+    #[derive(Serialize)]
+    struct Advice<'f> {
+        group: u32,
+        title: &'f str,
+        verdict: &'f Verdict,
+    }
+    let advice = findings
+        .groups
+        .iter()
+        .filter(|group| group.verdict.replayed.is_some())
+        .map(|group| Advice { group: group.id, title: &group.title, verdict: &group.verdict });
+    let whole = serde_json::json!({
+        "program": findings.program,
+        "replay": findings.replay,
+        "advice": advice.collect::<Vec<_>>(),
+        "notes": findings.notes,
+    });
+    serde_json::to_string(&whole).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// A table, and what it says of each advice.
+pub fn table(findings: &Findings) -> String {
+    let Some(replay) = &findings.replay else { return String::new() };
+    let head =
+        ["", "CPU time", "least", "most", "of glibc's", "peak MiB", "of glibc's", "page faults"];
+    let best = replay.rows.iter().skip(1).min_by_key(|row| row.time_ns).map(|row| &row.name);
+    let line = |row: &ReplayRow| -> Line {
+        let stand = match best {
+            Some(best) if *best == row.name => Stand::Best,
+            _ if !row.groups.is_empty() => Stand::Own,
+            _ => Stand::Plain,
+        };
+        let ms = |ns: u64| time(Some(ns as f64 / 1e6));
+        let cells = vec![
+            row.name.clone(),
+            ms(row.time_ns),
+            ms(row.least_ns),
+            ms(row.most_ns),
+            figure(row.time_ratio),
+            mebibytes(row.peak_resident),
+            figure(row.memory_ratio),
+            row.minor_faults.map_or_else(|| "-".to_owned(), grouped),
+        ];
+        (stand, cells)
+    };
+    let lines: Vec<Line> = replay.rows.iter().map(line).collect();
+    let mut text = format!(
+        "{}: {} allocations and frees of {}, {} rounds, ±{:.1} %\n\n{}\n",
+        findings.program.command.join(" "),
+        grouped(replay.steps),
+        match replay.threads {
+            1 => "one thread".to_owned(),
+            threads => format!("{} threads", grouped(threads.into())),
+        },
+        replay.rounds,
+        replay.noise * 100.0,
+        table::render(&head, &lines)
+    );
+    for failure in &replay.failed {
+        text += &format!("\n{} failed: {}\n", failure.name, failure.reason);
+    }
+    let judged = findings.groups.iter().filter(|group| group.verdict.replayed.is_some());
+    for group in judged.take(MOST_GROUPS) {
+        text += "\n";
+        text += &wrapped(&sentence(group));
+        text += "\n";
+    }
+    match replay.faithful {
+        Some(true) => {
+            text += "\nLive bytes are the recording's after every step, under glibc and every plan; no blocks overlap.\n";
+        }
+        Some(false) => text += "\nThe replay does not do what was recorded.\n",
+        None => {}
+    }
+    for note in &findings.notes {
+        text += "\n";
+        text += &styled(NOTE, wrapped(&note.text));
+        text += "\n";
+    }
+    text
+}
+
+/// Groups whose advice is told; JSON has all.
+const MOST_GROUPS: usize = 16;
+
+fn sentence(group: &Group) -> String {
+    let reason = group.verdict.replayed.as_ref().map_or("", |outcome| &*outcome.reason);
+    format!("Group {}, {}: {reason}.", group.id, group.title)
+}

@@ -1,0 +1,293 @@
+//! One round of one row, in a process of its own.
+
+use super::check::{self, Curve};
+use super::memory::{Form, Malloc, Null, Row};
+use super::perform::{Common, perform, thread_time};
+use super::plan::{self, Plan, Route};
+use super::sequence::{Sequence, read_shapes, read_words};
+use crate::child::{memory, spawn};
+use crate::failure::Failure;
+use crate::output;
+use peers::{About, Global, GlobalVisitor};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Recorded threads that get a thread each. Where there are more, those of a lane share one.
+pub const MOST_THREADS: usize = 4096;
+/// What a replayed thread's stack may take: it calls allocators and nothing else.
+const STACK: usize = 512 << 10;
+/// The malloc that a plan leaves the rest to.
+pub const REST: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
+
+/// What is replayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Who {
+    /// The harness alone.
+    Null,
+    /// An allocator, for everything.
+    Malloc(String),
+    /// Ours, for some.
+    Plan(Vec<Route>),
+}
+
+/// What a child is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub file: PathBuf,
+    pub sequence: Sequence,
+    pub who: Who,
+    /// In the recorded order, with an eye on every block.
+    pub check: bool,
+}
+
+/// What a round came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// CPU time of all threads, without what they waited for each other.
+    pub time_ns: u64,
+    /// From the first step to the last.
+    pub wall_ns: u64,
+    /// Net of the harness's own.
+    pub peak_resident: Option<u64>,
+    pub minor_faults: Option<u64>,
+    /// Where it was checked.
+    pub curve: Option<Curve>,
+}
+
+/// `allot replay-round`, which `allot replay` starts: reads its job, prints a round.
+pub fn run() -> Result<(), Failure> {
+    spawn::end_with_parent();
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let mut text = Vec::new();
+    io::stdin().read_to_end(&mut text).map_err(|error| failed(&error))?;
+    let job: Job = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
+    // Freeing a large block lets glibc change its thresholds: then it would not begin as in a program of its own.
+    std::mem::forget(text);
+    let prepared = Prepared::new(job).map_err(|error| failed(&error))?;
+    let round = match prepared.who.clone() {
+        Who::Null => prepared.replay(&Null::new(prepared.sequence.threads.len())),
+        Who::Malloc(name) => peers::with_global(&name, ForMalloc(&prepared))
+            .map_err(|error| Failure::Usage(error.to_string()))?,
+        Who::Plan(routes) => peers::with_global(REST, ForPlan(&prepared, routes))
+            .map_err(|error| Failure::Usage(error.to_string()))?,
+    };
+    let text = serde_json::to_string(&round).map_err(|error| failed(&error))?;
+    output::line(text)
+}
+
+struct ForMalloc<'p>(&'p Prepared);
+
+impl GlobalVisitor for ForMalloc<'_> {
+    type Output = Round;
+
+    fn visit<G: Global>(self, _: &'static About) -> Round {
+        self.0.replay(&Malloc::<G>::new())
+    }
+}
+
+struct ForPlan<'p>(&'p Prepared, Vec<Route>);
+
+impl GlobalVisitor for ForPlan<'_> {
+    type Output = Round;
+
+    fn visit<G: Global>(self, _: &'static About) -> Round {
+        self.0.replay(&Plan::<G>::new(self.1))
+    }
+}
+
+/// All that the measured part reads, in memory.
+#[derive(Debug)]
+pub struct Prepared {
+    pub sequence: Sequence,
+    pub who: Who,
+    pub forms: Vec<Form>,
+    /// By thread.
+    pub steps: Vec<Vec<u64>>,
+    pub turns: Vec<u64>,
+    check: bool,
+}
+
+/// Threads that run after each other on one thread of the system, and how many of their lane ran before.
+#[derive(Debug)]
+pub struct Crew {
+    lane: usize,
+    before: usize,
+    pub threads: Vec<u32>,
+}
+
+impl Prepared {
+    pub fn new(job: Job) -> io::Result<Self> {
+        let file = File::open(&job.file)?;
+        let shapes = read_shapes(&file, &job.sequence.shapes)?;
+        let routes: &[Route] = if let Who::Plan(routes) = &job.who { routes } else { &[] };
+        let forms = plan::forms(&shapes, routes)
+            .ok_or_else(|| io::Error::other("it has a block that is larger than memory"))?;
+        std::mem::forget(shapes);
+        let threads = job.sequence.threads.iter();
+        let steps =
+            threads.map(|thread| read_words(&file, &thread.steps)).collect::<Result<_, _>>()?;
+        let turns = read_words(&file, &job.sequence.turns)?;
+        let Job { sequence, who, check, .. } = job;
+        Ok(Self { sequence, who, forms, steps, turns, check })
+    }
+
+    pub fn replay<R: Row>(&self, row: &R) -> Round {
+        if self.check {
+            return Round { curve: Some(check::in_order(self, row)), ..Round::default() };
+        }
+        self.timed(row)
+    }
+
+    pub fn common(&self) -> Common {
+        let sequence = &self.sequence;
+        Common::new(sequence.shared_slots as usize, sequence.arrivals.clone(), sequence.lanes.len())
+    }
+
+    pub fn crews(&self) -> Vec<Crew> {
+        let lanes = self.sequence.lanes.iter().enumerate();
+        if self.sequence.threads.len() > MOST_THREADS {
+            let crew = |(lane, threads): (usize, &Vec<u32>)| Crew {
+                lane,
+                before: 0,
+                threads: threads.clone(),
+            };
+            return lanes.map(crew).collect();
+        }
+        lanes
+            .flat_map(|(lane, threads)| {
+                let crew = move |(before, thread): (usize, &u32)| Crew {
+                    lane,
+                    before,
+                    threads: vec![*thread],
+                };
+                threads.iter().enumerate().map(crew)
+            })
+            .collect()
+    }
+
+    fn timed<R: Row>(&self, row: &R) -> Round {
+        let common = self.common();
+        let crews = self.crews();
+        let Some((first, others)) = crews.split_first() else { return Round::default() };
+        if others.is_empty() {
+            // No other thread: a malloc that is faster in a process with one alone shows it.
+            let mut slots = self.slots(first);
+            let before = Before::now();
+            let time = self.crew(first, true, &mut slots, &common, row);
+            return before.round(time);
+        }
+        let barrier = Barrier::new(crews.len());
+        thread::scope(|scope| {
+            let mut running = Vec::with_capacity(others.len());
+            for crew in others {
+                let (common, barrier) = (&common, &barrier);
+                let work = move || {
+                    let guard = AbortIfPanicking;
+                    let mut slots = self.slots(crew);
+                    barrier.wait(); // ready
+                    barrier.wait(); // begun
+                    let time = self.crew(crew, false, &mut slots, common, row);
+                    std::mem::forget((guard, slots));
+                    time
+                };
+                match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
+                    Ok(thread) => running.push(thread),
+                    Err(error) => {
+                        // The others wait for it, for ever.
+                        eprintln!("allot: can't start thread {}: {error}", running.len() + 2);
+                        std::process::exit(1);
+                    }
+                }
+            }
+            let mut slots = self.slots(first);
+            barrier.wait();
+            let before = Before::now();
+            barrier.wait();
+            let mut time = self.crew(first, true, &mut slots, &common, row);
+            for thread in running {
+                time += thread.join().unwrap_or_default();
+            }
+            before.round(time)
+        })
+    }
+
+    /// A place for the address of each of a crew's own blocks, resident.
+    fn slots(&self, crew: &Crew) -> Vec<*mut u8> {
+        let most = crew.threads.iter().map(|thread| self.sequence.threads[*thread as usize].slots);
+        let most = most.max().unwrap_or_default() as usize;
+        // Not null, so that the pages are written to.
+        vec![std::ptr::dangling_mut(); most]
+    }
+
+    /// Does what a crew has to do, one thread after the other.
+    fn crew<R: Row>(
+        &self,
+        crew: &Crew,
+        lasts: bool,
+        slots: &mut [*mut u8],
+        common: &Common,
+        row: &R,
+    ) -> Duration {
+        let mut time = Duration::ZERO;
+        common.wait_for_turn(crew.lane, crew.before);
+        for &thread in &crew.threads {
+            let about = &self.sequence.threads[thread as usize];
+            let steps = &self.steps[thread as usize];
+            let began = thread_time();
+            let waited = row.within(thread as usize, lasts || about.leaves, |memory| {
+                // SAFETY: this thread's steps of this sequence, all of them, with its forms and as many slots as it needs.
+                unsafe { perform(steps, &self.forms, slots, common, memory) }
+            });
+            time += (thread_time() - began).saturating_sub(waited);
+            common.end_turn(crew.lane);
+        }
+        time
+    }
+}
+
+/// What the process held before the measured part.
+struct Before {
+    resident: Option<u64>,
+    faults: Option<u64>,
+    began: Instant,
+}
+
+impl Before {
+    fn now() -> Self {
+        memory::map_programs();
+        let resident = memory::resident();
+        memory::forget_peak();
+        Self { resident, faults: memory::minor_faults(), began: Instant::now() }
+    }
+
+    fn round(self, time: Duration) -> Round {
+        let wall = self.began.elapsed();
+        let faults = memory::minor_faults();
+        let net = |after: Option<u64>, before: Option<u64>| {
+            after.zip(before).map(|(after, before)| after.saturating_sub(before))
+        };
+        Round {
+            time_ns: time.as_nanos() as u64,
+            wall_ns: wall.as_nanos() as u64,
+            peak_resident: net(memory::peak_resident(), self.resident),
+            minor_faults: net(faults, self.faults),
+            curve: None,
+        }
+    }
+}
+
+/// Ends the process if a thread panics: the others would wait for it for ever.
+pub struct AbortIfPanicking;
+
+impl Drop for AbortIfPanicking {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
