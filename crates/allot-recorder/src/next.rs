@@ -1,6 +1,6 @@
 //! The next definitions of what the hooks stand before, and the blocks that are given out while they are looked up.
 //!
-//! Invariants: a function's address is stored once it was found, and never changes. Blocks from [`BUFFER`] are never freed.
+//! Invariants: a function's address is stored once it was found, and never changes. Blocks from `BUFFER` are never freed.
 
 use crate::sys;
 use crate::unwind::modules;

@@ -1,7 +1,7 @@
 //! The raw file of this process, and its chunks.
 //!
-//! Invariants: [`HEADER`] is null or the header page of this process's file, which stays mapped; the path in [`PLACES`] is
-//! written by the one thread that begins a file, before [`PHASE`] says that there is one.
+//! Invariants: `HEADER` is null or the header page of this process's file, which stays mapped; the path in `PLACES` is
+//! written by the one thread that begins a file, before `PHASE` says that there is one.
 
 use crate::clock;
 use crate::sys::{self, Failed, File, How};

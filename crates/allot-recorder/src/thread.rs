@@ -5,8 +5,8 @@
 //! runs behind that, in a destructor, takes a free state for that one call.
 //!
 //! Invariants: states are never unmapped. A state whose `owner` isn't 0 belongs to one thread, and `busy` is set while that
-//! thread is in a hook. The word of a thread is 0 at first, [`WITHOUT`] while it gets a state or when it can't record any more, the state's address, or
-//! its number with [`ENDED`] once it has ended.
+//! thread is in a hook. The word of a thread is 0 at first, `WITHOUT` while it gets a state or when it can't record any more, the state's address, or
+//! its number with `ENDED` once it has ended.
 
 use crate::clock;
 use crate::raw_file;

@@ -1,7 +1,7 @@
 //! The modules that code was found in.
 //!
-//! Invariants: entries below [`COUNT`] are written before it says so and never change, but for their mark that they have gone.
-//! [`LOCK`] is held only for moments, by threads that hold nothing else of ours; nobody who holds it allocates.
+//! Invariants: entries below `COUNT` are written before it says so and never change, but for their mark that they have gone.
+//! `LOCK` is held only for moments, by threads that hold nothing else of ours; nobody who holds it allocates.
 
 use crate::sys;
 use crate::thread::{Thread, flush_all};
