@@ -42,10 +42,7 @@ pub fn assemble(
     say("reading the recording");
     let mut first = First::new(options.check);
     let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
-    let (stacks, modules) = pass(reader, process, watched, |event| {
-        first.take(event);
-        true
-    })?;
+    let (stacks, modules) = pass(reader, process, watched, &mut first)?;
     let (all, end) = first.finish();
 
     say("finding sites");
@@ -64,7 +61,7 @@ pub fn assemble(
     let mut second =
         Second::new(&classes, &class_of_node, drafts.len(), more, end.totals.exit_from);
     let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
-    pass(reader, process, watched, |event| second.take(event))?;
+    pass(reader, process, watched, &mut second)?;
     let watched = second.finish();
 
     say("judging");

@@ -3,6 +3,7 @@
 use super::findings::{MOST_POINTS, Overlaps, Point};
 use super::live::{Block, Live};
 use super::overlap::Check;
+use super::pass::Watcher;
 use super::phase::{Phase, Phases};
 use super::tally::Tally;
 use allot_trace::raw::Lock;
@@ -115,7 +116,7 @@ impl First {
     }
 
     #[inline]
-    pub fn take(&mut self, event: &Event) {
+    fn take(&mut self, event: &Event) {
         self.totals.events += 1;
         self.totals.last_ns = event.time_ns;
         match self.seen.get_mut(event.thread as usize) {
@@ -286,6 +287,19 @@ impl First {
             overlaps: self.check.map(Check::finish),
         };
         (self.stacks, end)
+    }
+}
+
+impl Watcher for First {
+    #[inline]
+    fn expect(&self, event: &Event) {
+        self.live.expect(event);
+    }
+
+    #[inline]
+    fn take(&mut self, event: &Event) -> bool {
+        First::take(self, event);
+        true
     }
 }
 

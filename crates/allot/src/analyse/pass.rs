@@ -10,12 +10,23 @@ const AHEAD: usize = 4;
 /// Steps of progress in a pass.
 pub const STEPS: usize = 50;
 
-/// Gives each event to `take`, until that says that it has seen enough.
+/// Events between the look ahead and the event's turn: enough for memory to answer.
+const LOOK_AHEAD: usize = 12;
+
+/// What looks at all events.
+pub trait Watcher {
+    /// An event comes soon.
+    fn expect(&self, event: &Event);
+    /// Takes an event. False: the rest says nothing more.
+    fn take(&mut self, event: &Event) -> bool;
+}
+
+/// Gives each event to `watcher`, until that says that it has seen enough.
 pub fn pass(
     reader: &Reader,
     process: usize,
     progress: Option<(&Progress, u64)>,
-    mut take: impl FnMut(&Event) -> bool,
+    watcher: &mut impl Watcher,
 ) -> Result<(Stacks, Modules), TraceError> {
     std::thread::scope(|scope| {
         let (full, batches) = sync_channel(AHEAD);
@@ -23,8 +34,11 @@ pub fn pass(
         let ahead = scope.spawn(move || read(reader, process, &full, &used));
         let (mut steps, mut seen) = (0, 0_u64);
         'batches: for batch in &batches {
-            for event in &batch {
-                if !take(event) {
+            for (index, event) in batch.iter().enumerate() {
+                if let Some(soon) = batch.get(index + LOOK_AHEAD) {
+                    watcher.expect(soon);
+                }
+                if !watcher.take(event) {
                     break 'batches;
                 }
             }

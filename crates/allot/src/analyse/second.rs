@@ -1,6 +1,7 @@
 //! The second pass: for sites and possible groups what can't be added up.
 
 use super::live::{Block, Live};
+use super::pass::Watcher;
 use super::phase::{Ladder, Phase, Phases};
 use allot_trace::{Event, What};
 use std::collections::HashMap;
@@ -99,9 +100,8 @@ impl<'c> Second<'c> {
         }
     }
 
-    /// Takes an event. False: the rest says nothing more.
     #[inline]
-    pub fn take(&mut self, event: &Event) -> bool {
+    fn take(&mut self, event: &Event) -> bool {
         if self.events == self.exit_from {
             return false;
         }
@@ -208,5 +208,17 @@ impl<'c> Second<'c> {
             all[site as usize].in_order += ladder.in_order;
         }
         all
+    }
+}
+
+impl Watcher for Second<'_> {
+    #[inline]
+    fn expect(&self, event: &Event) {
+        self.live.expect(event);
+    }
+
+    #[inline]
+    fn take(&mut self, event: &Event) -> bool {
+        Second::take(self, event)
     }
 }
