@@ -37,25 +37,56 @@ private:
 
 namespace detail {
 
-/* Without exceptions a failure ends the program, as those of the C calls without try_ do. */
-[[noreturn, gnu::cold, gnu::noinline]] inline void fail()
+enum class failure { of_allocator, of_length, of_memory };
+
+/* Without exceptions a failure ends the program, as those of the C calls without try_ do. But where only some units of a program
+ * are compiled without, the linker keeps one copy of an inline function, of either: so these throw as well, by what a unit with
+ * exceptions has defined. */
+#ifdef __cpp_exceptions
+[[noreturn, gnu::used, gnu::cold, gnu::noinline]] inline void throw_failure(failure what, const allot_error *cause)
+{
+    switch (what) {
+    case failure::of_allocator:
+        throw error(*cause);
+    case failure::of_length:
+        throw std::bad_array_new_length();
+    case failure::of_memory:
+        break;
+    }
+    throw std::bad_alloc();
+}
+#else
+[[gnu::weak]] void throw_failure(failure what, const allot_error *cause);
+#endif
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_as(failure what, const allot_error *cause, const char *message)
 {
 #ifdef __cpp_exceptions
-    throw error(*allot_last_error());
+    (void)message;
+    throw_failure(what, cause);
 #else
-    std::fprintf(stderr, "allotment: %s\n", allot_last_error()->message);
+    if (&throw_failure != nullptr) {
+        throw_failure(what, cause);
+    }
+    std::fprintf(stderr, "allotment: %s\n", message);
     std::abort();
 #endif
 }
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail()
+{
+    const allot_error *cause = allot_last_error();
+    fail_as(failure::of_allocator, cause, cause->message);
+}
+
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_length()
 {
-#ifdef __cpp_exceptions
-    throw std::bad_array_new_length();
-#else
-    std::fputs("allotment: an array has more bytes than an address can express\n", stderr);
-    std::abort();
-#endif
+    fail_as(failure::of_length, nullptr, "an array has more bytes than an address can express");
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_memory()
+{
+    fail_as(failure::of_memory, nullptr, "there is no memory");
 }
 
 /* A pointer that a try_ call returned. */

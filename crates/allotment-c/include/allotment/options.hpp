@@ -5,10 +5,13 @@
 #include "error.hpp"
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <memory_resource>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace allot {
 
@@ -32,6 +35,19 @@ struct destroy {
 template <class Raw>
 using handle = std::unique_ptr<Raw, destroy>;
 
+/* Whether a resource is of this class, of which nobody derives. By the table of virtual functions, since dynamic_cast needs type
+ * information of the other one too, and resources of units compiled without have none. */
+template <class Resource>
+inline const Resource *as_same(const Resource &one, const std::pmr::memory_resource &other) noexcept
+{
+    static_assert(std::is_final<Resource>::value && !std::is_empty<Resource>::value, "a class of its own, with virtual functions");
+    const void *table_of_one = nullptr;
+    const void *table_of_other = nullptr;
+    std::memcpy(&table_of_one, static_cast<const void *>(&one), sizeof table_of_one);
+    std::memcpy(&table_of_other, static_cast<const void *>(&other), sizeof table_of_other);
+    return table_of_one == table_of_other ? static_cast<const Resource *>(&other) : nullptr;
+}
+
 } // namespace detail
 
 /* A hard limit of the bytes that allocators hold. Those that were made with it keep it. */
@@ -39,14 +55,15 @@ class budget {
 public:
     explicit budget(std::size_t cap) : budget_(detail::checked(allot_budget_try_create(cap))) {}
     /* A limit within this one. */
-    budget child(std::size_t cap) const { return budget(detail::checked(allot_budget_try_child(get(), cap))); }
+    budget child(std::size_t cap) const { return budget(handle(detail::checked(allot_budget_try_child(get(), cap)))); }
     std::size_t cap() const noexcept { return allot_budget_cap(get()); }
     std::size_t used() const noexcept { return allot_budget_used(get()); }
     allot_budget *get() const noexcept { return budget_.get(); }
 
 private:
-    explicit budget(allot_budget *made) noexcept : budget_(made) {}
-    detail::handle<allot_budget> budget_;
+    using handle = detail::handle<allot_budget>;
+    explicit budget(handle made) noexcept : budget_(std::move(made)) {} /* no plain pointer, which 0 is too */
+    handle budget_;
 };
 
 /* Where allocators get their memory from. Those that were made with it keep it. */

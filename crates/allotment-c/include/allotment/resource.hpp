@@ -37,12 +37,8 @@ private:
 
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override
     {
-#ifdef __cpp_rtti
-        const auto *same = dynamic_cast<const basic_resource *>(&other);
+        const basic_resource *same = detail::as_same(*this, other);
         return same != nullptr && same->ref_ == ref_;
-#else
-        return this == &other;
-#endif
     }
 
     Ref ref_;

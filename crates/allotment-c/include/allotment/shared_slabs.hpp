@@ -135,13 +135,13 @@ private:
 
     [[gnu::cold, gnu::noinline]] static void deallocate_slowly(std::size_t place, void *slot) noexcept
     {
-        /* The slab is there, since the slot is of it. */
-        allot_slab *slab = slabs[place].load(std::memory_order_acquire);
-        allot_slab_handle *handle = find_handle(place, slab);
+        /* The slab that the slot is of may not be in this table: a library with hidden symbols has one of its own. */
+        allot_slab *slab = find(place);
+        allot_slab_handle *handle = slab != nullptr ? find_handle(place, slab) : nullptr;
         if (handle != nullptr) {
             allot_slab_handle_free(handle, slot);
         } else {
-            allot_slab_free(slab, slot);
+            allot_slab_free_anywhere(slot);
         }
     }
 

@@ -57,12 +57,8 @@ private:
 
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override
     {
-#ifdef __cpp_rtti
-        const auto *same = dynamic_cast<const slab_resource *>(&other);
+        const slab_resource *same = detail::as_same(*this, other);
         return same != nullptr && same->upstream_->is_equal(*upstream_);
-#else
-        return this == &other;
-#endif
     }
 
     std::pmr::memory_resource *upstream_;

@@ -78,6 +78,14 @@ CLAIM(wrong_options_and_names_are_thrown)
     CHECK(allot_last_error()->kind == ALLOT_SYSTEM && allot_last_error()->system_error != 0);
 }
 
+CLAIM(a_budget_may_be_nothing)
+{
+    allot::budget none(0);
+    allot::arena arena(allot::options().budget(none));
+    THROWS(allot::error, arena.allocate(1));
+    CHECK(none.cap() == 0 && none.used() == 0);
+}
+
 CLAIM(containers_stay_as_they_were_when_a_budget_is_used_up)
 {
     allot::budget limit(std::size_t{1} << 20);
