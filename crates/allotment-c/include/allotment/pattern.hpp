@@ -142,7 +142,8 @@ inline thread_local made_current current_allocator_of_thread = {nullptr, 0};
 
 } // namespace detail
 
-/* The thread's storage. What is current is what the thread made so last: an allocator by a Scope, or a pool by entering it. */
+/* The thread's storage. What is current is what the thread made so last: an allocator by a Scope, or a pool by entering it; to
+ * enter the pool that the thread is in once more changes nothing. */
 class Storage {
 public:
     static Allocator *Current() noexcept
@@ -158,7 +159,7 @@ public:
     static Allocator *Global() noexcept { return detail::everlasting<GlobalAllocator>(); }
 
     /* Makes an allocator current while this lives; a PoolAllocator's pool is entered, so that `pooled` objects and
-     * current_pool() take from it too. Scopes nest: they are local variables. */
+     * current_pool() take from it too, which only the pool's own thread may do. Scopes nest: they are local variables. */
     class [[nodiscard]] Scope {
     public:
         explicit Scope(Allocator &allocator) noexcept
@@ -249,8 +250,11 @@ public:
         if (text.empty()) {
             return *this;
         }
-        const std::size_t length = fLength + text.size();
-        if (length < fLength || length > fCapacity) {
+        std::size_t length = 0;
+        if (__builtin_add_overflow(fLength, text.size(), &length)) {
+            detail::fail_memory();
+        }
+        if (length > fCapacity) {
             String longer(fAllocator);
             longer.reserve(grown(length));
             longer.append(view());
@@ -274,7 +278,7 @@ public:
         }
         char *data = capacity + 1 == 0 ? nullptr : static_cast<char *>(fAllocator->Malloc(capacity + 1));
         if (data == nullptr) {
-            refuse();
+            detail::fail_memory();
         }
         if (fLength > 0) {
             std::memcpy(data, fData, fLength);
@@ -292,7 +296,7 @@ public:
     std::size_t length() const noexcept { return fLength; }
     std::size_t capacity() const noexcept { return fCapacity; }
     bool empty() const noexcept { return fLength == 0; }
-    char &operator[](std::size_t index) noexcept { return fData[index]; }
+    char &operator[](std::size_t index) noexcept { return const_cast<char &>(c_str()[index]); }
     const char &operator[](std::size_t index) const noexcept { return c_str()[index]; }
     std::string_view view() const noexcept { return std::string_view(c_str(), fLength); }
     operator std::string_view() const noexcept { return view(); }
@@ -303,8 +307,12 @@ public:
     friend bool operator<(const String &one, const String &other) noexcept { return one.view() < other.view(); }
     friend bool operator==(const String &one, std::string_view other) noexcept { return one.view() == other; }
     friend bool operator==(std::string_view one, const String &other) noexcept { return one == other.view(); }
+    friend bool operator!=(const String &one, std::string_view other) noexcept { return one.view() != other; }
+    friend bool operator!=(std::string_view one, const String &other) noexcept { return one != other.view(); }
     friend bool operator==(const String &one, const char *other) noexcept { return one.view() == other; }
+    friend bool operator==(const char *one, const String &other) noexcept { return one == other.view(); }
     friend bool operator!=(const String &one, const char *other) noexcept { return one.view() != other; }
+    friend bool operator!=(const char *one, const String &other) noexcept { return one != other.view(); }
     friend std::ostream &operator<<(std::ostream &out, const String &text) { return out << text.view(); }
 
 private:
@@ -332,15 +340,6 @@ private:
             fAllocator->Free(fData);
         }
     }
-    [[noreturn, gnu::cold]] static void refuse()
-    {
-#ifdef __cpp_exceptions
-        throw std::bad_alloc();
-#else
-        std::abort();
-#endif
-    }
-
     Allocator *fAllocator;
     char *fData = nullptr;
     std::size_t fLength = 0;

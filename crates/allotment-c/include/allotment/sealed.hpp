@@ -65,15 +65,10 @@ namespace detail {
 [[noreturn, gnu::cold]] inline void fail_unmade()
 {
     constexpr char message[] = "sealed: the initialiser returned no object; return what it has made in the sealer";
-#ifdef __cpp_exceptions
     allot_error cause{};
     cause.allocator = "sealed";
     std::memcpy(cause.message, message, sizeof message);
-    throw error(cause);
-#else
-    std::fprintf(stderr, "allotment: %s\n", message);
-    std::abort();
-#endif
+    fail_as(failure::of_allocator, &cause, message);
 }
 
 } // namespace detail
@@ -151,6 +146,14 @@ class sealed {
     static_assert(!std::is_const<T>::value && !std::is_reference<T>::value, "name the plain type: all access is const");
 
 public:
+    sealed(sealed &&other) noexcept : sealed_(std::move(other.sealed_)), object_(std::exchange(other.object_, nullptr)) {}
+    sealed &operator=(sealed &&other) noexcept
+    {
+        sealed_ = std::move(other.sealed_);
+        object_ = std::exchange(other.object_, nullptr);
+        return *this;
+    }
+
     /* Calls init(sealer), which returns the object, or a pointer to one that it has made in the sealer. What init throws comes
      * out of here. */
     template <class Init>
@@ -181,6 +184,7 @@ public:
 
     const T &operator*() const noexcept { return *get(); }
     const T *operator->() const noexcept { return get(); }
+    /* Null of one that was moved from. */
     const T *get() const noexcept { return object_; }
     operator read_only<T>() const noexcept { return read_only<T>(object_); }
     allot::statistics statistics() const noexcept { return allot_sealed_statistics(sealed_.get()); }

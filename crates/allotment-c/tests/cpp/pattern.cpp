@@ -268,3 +268,19 @@ CLAIM(an_arena_allocator_frees_everything_at_once)
     in_arena.Arena().reset();
     CHECK(in_arena.Arena().statistics().live_objects == 0);
 }
+
+CLAIM(an_empty_string_ends_where_it_begins)
+{
+    String empty;
+    CHECK(empty[0] == '\0' && empty.c_str()[0] == '\0');
+    const String constant;
+    CHECK(constant[0] == '\0');
+}
+
+CLAIM(strings_are_compared_with_other_texts_on_either_side)
+{
+    const String text("text");
+    const std::string same("text");
+    CHECK(text == "text" && "text" == text && text == same && same == text && text == std::string_view(same));
+    CHECK(text != "other" && "other" != text && text != same.substr(1) && same.substr(1) != text);
+}

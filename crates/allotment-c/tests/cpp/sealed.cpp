@@ -132,3 +132,16 @@ CLAIM(empty_parts_can_be_sealed)
     });
     CHECK(sealed->name.empty() && sealed->ports.empty() && !sealed->routes && sealed->ports.begin() == sealed->ports.end());
 }
+
+CLAIM(a_sealed_object_that_was_moved_from_is_null)
+{
+    auto first = allot::sealed<int>::make(1);
+    auto second = std::move(first);
+    CHECK(first.get() == nullptr && *second == 1);
+    first = allot::sealed<int>::make(2);
+    second = std::move(first);
+    CHECK(first.get() == nullptr && *second == 2);
+    auto &itself = second;
+    second = std::move(itself);
+    CHECK(*second == 2);
+}
