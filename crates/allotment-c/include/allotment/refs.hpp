@@ -223,17 +223,40 @@ private:
     allot_free_list *list_;
 };
 
+namespace detail {
+
+template <class Freer>
+Freer nobody() noexcept
+{
+    if constexpr (std::is_default_constructible<Freer>::value) {
+        return Freer();
+    } else {
+        return Freer(nullptr);
+    }
+}
+
+} // namespace detail
+
 /* A unique_ptr's deleter: destroys the object and gives its memory back by Freer. Takes up no room where Freer has none.
  * Needs the object's own type: a unique_ptr to a base class can't know the size (use the mix-in `pooled` for these). */
 template <class T, class Freer>
 class deleter : private Freer {
 public:
     static_assert(!std::is_array<T>::value, "make a std::vector with an allocator of the same name instead");
-    template <class F = Freer, class = std::enable_if_t<std::is_default_constructible<F>::value>>
-    deleter() noexcept
+    /* For a pointer that is null: what it is assigned brings its own. */
+    template <class F = Freer, class = std::enable_if_t<std::is_default_constructible<F>::value ||
+                                                        std::is_constructible<F, std::nullptr_t>::value>>
+    deleter() noexcept : Freer(detail::nobody<F>())
     {
     }
     explicit deleter(const Freer &by) noexcept : Freer(by) {}
+    /* From a T to a const T. */
+    template <class U, class = std::enable_if_t<std::is_same<std::remove_cv_t<U>, std::remove_cv_t<T>>::value &&
+                                                std::is_convertible<U *, T *>::value>>
+    deleter(const deleter<U, Freer> &other) noexcept : Freer(other.freer())
+    {
+    }
+    const Freer &freer() const noexcept { return *this; }
     void operator()(T *object) const noexcept
     {
         object->~T();

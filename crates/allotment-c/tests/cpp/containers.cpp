@@ -257,3 +257,51 @@ CLAIM(an_address_leads_to_its_allocator)
     CHECK(allot::report_text().find("found") != std::string::npos);
     CHECK(allot::report_json().find("\"wide slots\"") != std::string::npos);
 }
+
+namespace {
+
+template <template <class> class Pointer>
+struct node {
+    int number = 0;
+    Pointer<node> next; /* null, until a pointer with its deleter is assigned */
+};
+
+} // namespace
+
+CLAIM(pointers_are_members_that_begin_with_null)
+{
+    allot::arena arena;
+    allot::arena_ptr<node<allot::arena_ptr>> first = nullptr;
+    for (int number = 0; number < 3; ++number) {
+        auto next = std::move(first);
+        first = arena.make_unique<node<allot::arena_ptr>>();
+        first->number = number;
+        first->next = std::move(next);
+    }
+    CHECK(first->next->next->number == 0 && first->next->next->next == nullptr);
+    allot::reap reap;
+    allot::reap_ptr<node<allot::reap_ptr>> in_reap;
+    in_reap = reap.make_unique<node<allot::reap_ptr>>();
+    allot::free_list<int> list;
+    allot::free_list_ptr<int> of_list;
+    of_list = list.make_unique(1);
+    allot::local_pool_ptr<int> in_pool;
+    CHECK(in_reap->next == nullptr && *of_list == 1 && in_pool == nullptr);
+    allot::free_list_ptr<int> taken = std::move(of_list);
+    taken.reset();
+    in_reap.reset();
+    CHECK(list.live() == 0 && reap.statistics().live_objects == 0);
+}
+
+CLAIM(a_pointer_becomes_one_to_const_but_not_one_to_a_base)
+{
+    allot::arena arena;
+    allot::arena_ptr<const std::string> text = arena.make_unique<std::string>("a text that is too long for a small string");
+    allot::pool_ptr<const int> number = allot::make_pooled<int>(1);
+    number = allot::make_pooled<int>(2);
+    CHECK(text->size() == 42 && *number == 2);
+    struct base {};
+    struct derived : base {};
+    static_assert(!std::is_convertible<allot::pool_ptr<derived>, allot::pool_ptr<base>>::value, "its size would be lost");
+    static_assert(!std::is_convertible<allot::pool_ptr<const int>, allot::pool_ptr<int>>::value, "const stays");
+}
