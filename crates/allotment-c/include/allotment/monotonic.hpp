@@ -14,7 +14,7 @@ namespace allot {
  * - Where no upstream resource is named, and the default one is the program's heap, further memory comes from an arena:
  *   release() keeps the newest chunk, and what goes back stays warm for the next one of any thread.
  *
- * For one thread. Deallocating does nothing. */
+ * For one thread at a time. Deallocating does nothing. */
 class monotonic_buffer_resource final : public std::pmr::memory_resource {
 public:
     monotonic_buffer_resource() : monotonic_buffer_resource(nullptr, 0, std::pmr::get_default_resource(), usual_size, false) {}
@@ -42,13 +42,20 @@ public:
     }
     monotonic_buffer_resource(const monotonic_buffer_resource &) = delete;
     monotonic_buffer_resource &operator=(const monotonic_buffer_resource &) = delete;
-    ~monotonic_buffer_resource() override { give_back(); }
+    ~monotonic_buffer_resource() override
+    {
+        give_back();
+        if (arena_.get() != nullptr) {
+            arena_.adopt();
+        }
+    }
 
     /* Frees everything: the next object lies at the beginning of the initial buffer, if there is one. */
     void release() noexcept
     {
         give_back();
         if (arena_.get() != nullptr) {
+            arena_.adopt();
             arena_.reset();
         }
         next_size_ = first_size_;
@@ -125,6 +132,7 @@ private:
         if (arena_.get() == nullptr) {
             arena_ = arena();
         }
+        arena_.adopt(); /* The standard's may go from one thread to another, and nobody has to say so. */
         return static_cast<char *>(arena_.allocate(size, alignof(std::max_align_t)));
     }
 

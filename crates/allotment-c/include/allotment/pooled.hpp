@@ -43,11 +43,7 @@ public:
     static void operator delete(void *, void *) noexcept {}
     static void operator delete[](void *, void *) noexcept {}
 
-protected:
-    pooled() = default;
-    ~pooled() = default;
-    pooled(const pooled &) = default;
-    pooled &operator=(const pooled &) = default;
+    /* Nothing is protected, or `new request{...}` would not compile for a class without constructors. */
 
 private:
     static constexpr std::size_t usual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;

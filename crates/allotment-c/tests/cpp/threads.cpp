@@ -258,3 +258,26 @@ CLAIM(an_arena_may_go_to_another_thread_that_adopts_it)
         CHECK(*moved.make<int>(2) == 2 && moved.statistics().live_objects == 2);
     }).join();
 }
+
+CLAIM(a_monotonic_buffer_goes_from_thread_to_thread_as_the_standard_s_does)
+{
+    auto memory = std::make_unique<allot::monotonic_buffer_resource>();
+    (void)memory->allocate(100000);
+    std::thread([&] {
+        (void)memory->allocate(1000000);
+        memory->release();
+        (void)memory->allocate(1000000);
+    }).join();
+    (void)memory->allocate(1000000);
+    std::thread([&] { memory.reset(); }).join();
+}
+
+CLAIM(pooled_objects_without_constructors_are_made_with_braces)
+{
+    auto *one = new plain{};
+    auto *other = new plain{{}, 5};
+    const plain local{};
+    CHECK(one->number == 0 && other->number == 5 && local.number == 0);
+    delete one;
+    delete other;
+}
