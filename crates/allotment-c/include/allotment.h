@@ -588,6 +588,11 @@ char *allot_sealer_try_strdup(allot_sealer *sealer, const char *text);
 
 /* ---- inline functions --------------------------------------------------------------------------------------------- */
 
+#if defined(__cplusplus) && defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wold-style-cast"
+#endif
+
 #define ALLOT_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
 #if defined(__SANITIZE_ADDRESS__) && !defined(ALLOT_OUT_OF_LINE)
@@ -881,6 +886,10 @@ static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
 #endif
     allot_slab_handle_free_slowly(handle, slot);
 }
+
+#if defined(__cplusplus) && defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 
 #ifdef __cplusplus
 }
