@@ -91,7 +91,8 @@ memory is the peak beyond what the harness holds. What is replayed is the alloca
 loads from memory may gain or lose by another layout.
 
 An advice is confirmed if its plan beats glibc by more than the noise, takes at most 1.5 times its memory, and saves at least
-1 % of the program's CPU time; else it is withdrawn.
+1 % of the program's CPU time; else it is withdrawn. The noise is twice what a round typically lies from the median, and at least
+1 %; 20 % where there are fewer than three rounds.
 
 The steps wait in a file without a name in TMPDIR, 8 bytes an event; each child has them in memory. Blocks are
 written to up to 64 MiB.
