@@ -209,8 +209,10 @@ pub fn is_readable(address: u64) -> bool {
     const NO_SUCH_HOW: usize = 1_000;
     const EFAULT: Failed = -14;
     // The kernel copies the new mask before it looks at what to do with it.
+    // No address is no mask to the kernel, and no error.
     // SAFETY: it writes nothing and changes nothing, whatever the address is.
-    unsafe { call(SIGPROCMASK, [NO_SUCH_HOW, address as usize, 0, 8, 0, 0]) != EFAULT }
+    address != 0
+        && unsafe { call(SIGPROCMASK, [NO_SUCH_HOW, address as usize, 0, 8, 0, 0]) != EFAULT }
 }
 
 /// The monotonic clock.
