@@ -1,5 +1,6 @@
 //! One stream of a process, read ahead by one event.
 
+use crate::container::decompress;
 use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, RawEvent, RawModule, WaitedFor};
 use crate::reader::FrameAt;
 use crate::{Modules, NodeId, Stacks, TraceError};
@@ -150,17 +151,8 @@ impl<'r> Stream<'r> {
         if crate::container::checksum(&self.compressed) != chunk.checksum {
             return Err(TraceError::damaged(chunk.offset, "a chunk has another checksum"));
         }
-        self.events.resize(chunk.raw_length as usize, 0);
-        let length = zstd::bulk::decompress_to_buffer(&self.compressed, &mut self.events[..])
-            .map_err(|error| {
-                TraceError::damaged(chunk.offset, format!("a chunk can't be decompressed: {error}"))
-            })?;
-        if length != self.events.len() {
-            return Err(TraceError::damaged(
-                chunk.offset,
-                "a chunk of another length than it says",
-            ));
-        }
+        decompress(&self.compressed, chunk.raw_length as usize, &mut self.events)
+            .map_err(|what| TraceError::damaged(chunk.offset, what))?;
         self.decoder = Decoder::new(chunk.tick);
         Ok(true)
     }

@@ -46,10 +46,51 @@ pub struct ProcessEnd {
     pub stacks_checked: u64,
     /// Those that were different.
     pub stacks_wrong: u64,
+    /// What calls and their recording took, where some were measured.
+    #[serde(default)]
+    pub costs: Option<Costs>,
     /// It ran its exit handlers; otherwise `_exit`, exec or a signal ended it, or it still ran.
     pub exited: bool,
     /// It still ran when the recording ended with the program that was asked for.
     pub still_running: bool,
+}
+
+/// What the program's own allocator and the recorder took in this run, from calls that were measured now and then:
+/// about one in 256 of each thread's. Calls of more than 20 microseconds are counted apart, most being waits for a processor.
+///
+/// Times are nanoseconds, summed over the measured calls, without what measuring them took.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Costs {
+    /// In the next `malloc`, `calloc` and the aligned ones.
+    pub allocations: Cost,
+    /// In the next `free`.
+    pub frees: Cost,
+    /// In the next `realloc` and `reallocarray`, of blocks that there were.
+    pub reallocations: Cost,
+    /// In the recorder, at all of these calls.
+    pub recorder: Cost,
+    /// Measured calls that are in none of the sums, since they took longer than 20 microseconds.
+    pub too_long: u64,
+    /// Nanoseconds that one time stamp takes.
+    pub stamp_ns: f64,
+}
+
+/// What some calls took together.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cost {
+    /// How many were measured.
+    pub samples: u64,
+    /// Nanoseconds of all of them.
+    pub ns: f64,
+}
+
+impl Cost {
+    /// Nanoseconds of one call, if there was one.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.ns / self.samples as f64)
+    }
 }
 
 /// How the program that was asked for ended.
@@ -91,13 +132,51 @@ pub struct Usage {
     pub written_bytes: Option<u64>,
 }
 
-/// A kind of system call, counted where the kernel permits it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Transfers of fewer bytes than this, and of at least one, are small.
+pub const SMALL: u64 = 512;
+
+/// A kind of system call, counted where the kernel permits it: of the program and of all that it started, without those of the recorder.
+/// Only calls that came back.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SystemCall {
-    /// Its name.
+    /// Its name; in parentheses what it was asked for, where that is told apart: `futex (wait)`, `mmap (anonymous)`.
     pub name: String,
     /// How often.
     pub calls: u64,
+    /// How many of them failed.
+    #[serde(default)]
+    pub failed: u64,
+    /// Nanoseconds from each call to its return, with what it waited for.
+    #[serde(default)]
+    pub ns: u64,
+    /// Bytes that were read or written; `None` where it does neither.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// Calls of those that moved some bytes, but fewer than [`SMALL`].
+    #[serde(default)]
+    pub small: Option<u64>,
+    /// The bytes that these moved.
+    #[serde(default)]
+    pub small_bytes: Option<u64>,
+}
+
+/// What calls of the kernel cost on the machine that the program ran on, in nanoseconds of CPU time each.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct CallCosts {
+    /// A call that does nothing.
+    pub call: f64,
+    /// Reading a byte of a file that is in memory.
+    pub read: f64,
+    /// Writing one.
+    pub write: f64,
+    /// Mapping and unmapping memory, for each of the two.
+    pub map: f64,
+    /// The first touch of a page.
+    pub fault: f64,
+    /// Waiting in a futex until another thread wakes one, and its waking.
+    pub wait: f64,
+    /// What counting adds to each call of the recorded program.
+    pub counting: f64,
 }
 
 /// The end of a recording.
@@ -109,4 +188,13 @@ pub struct RecordingEnd {
     pub usage: Usage,
     /// Its system calls, where they were counted.
     pub system_calls: Vec<SystemCall>,
+    /// Why they were not.
+    #[serde(default)]
+    pub not_counted: Option<String>,
+    /// Page faults on its own way, not on the recorder's, where they were counted.
+    #[serde(default)]
+    pub page_faults: Option<u64>,
+    /// What calls cost.
+    #[serde(default)]
+    pub costs: Option<CallCosts>,
 }

@@ -11,7 +11,10 @@ mod writer;
 pub(crate) use frame::{FILE_HEADER_SIZE, checksum};
 pub use frame::{FRAME_HEADER_SIZE, MAGIC, VERSION};
 pub(crate) use frame::{FrameHeader, FrameKind};
-pub use headers::{Outcome, ProcessEnd, ProcessHeader, RecordingEnd, SystemCall, Usage};
+pub use headers::{
+    Cost, Costs, Outcome, ProcessEnd, ProcessHeader, RecordingEnd, SystemCall, Usage,
+};
+pub(crate) use writer::decompress;
 pub use writer::{Chunk, Writer, compress};
 
 /// The largest frame that isn't a chunk.

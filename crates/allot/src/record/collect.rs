@@ -286,6 +286,7 @@ impl Collector {
             missed: header.missed,
             stacks_checked: header.checked,
             stacks_wrong: header.wrong,
+            costs: None,
             exited,
             still_running: !exited && still_runs(raw.pid, &raw.path),
         };
