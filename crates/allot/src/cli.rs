@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::advise::{self, AdviseArguments};
 use crate::analyse::{self, AnalyseArguments};
 use crate::bench::{self, BenchArguments};
 use crate::child::ChildArguments;
@@ -44,6 +45,13 @@ pub enum Command {
     /// second beside other allocators.
     #[command(after_help = stress::EXAMPLES)]
     Stress(StressArguments),
+    /// Run a program, and say what it would gain from which allocator
+    ///
+    /// Records every call that the program makes for memory, finds what its objects have in common, replays them on
+    /// other allocators, and says on one screen what is worth a change and what is not. The program itself is
+    /// unchanged. `record`, `analyse` and `replay` are its parts.
+    #[command(after_help = advise::EXAMPLES)]
+    Advise(AdviseArguments),
     /// Record every call that a program makes for memory
     ///
     /// Runs the program with a library that is loaded before all others, and writes each allocation and each free

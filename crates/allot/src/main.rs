@@ -1,5 +1,6 @@
 //! Allotment's command line: the tour, the measuring harness and the stress test.
 
+mod advise;
 mod analyse;
 mod bench;
 mod child;
@@ -47,6 +48,7 @@ fn run() -> Result<(), Failure> {
             bench::run(arguments)
         }
         Some(Command::Stress(arguments)) => stress::run(&arguments),
+        Some(Command::Advise(arguments)) => advise::run(&arguments),
         Some(Command::Analyse(arguments)) => {
             end_quietly_when_interrupted();
             analyse::run(&arguments)

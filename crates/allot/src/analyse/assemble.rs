@@ -66,6 +66,12 @@ pub fn assemble(
 
     say("judging");
     let mut program = program(reader, process, &end);
+    if let Some(bare) = options.bare_cpu_ns {
+        let all = reader.end().map(|end| end.usage.user_ns + end.usage.system_ns);
+        let part = share(program.cpu_ns.unwrap_or(0), all.unwrap_or(0)).unwrap_or(1.0);
+        program.bare_cpu_ns = Some((bare as f64 * part) as u64);
+        program.bare_measured = true;
+    }
     let mut setting = Setting {
         cpu_ns: program.bare_cpu_ns.map(|ns| ns as f64),
         wall_ns: program.wall_ns,

@@ -70,6 +70,8 @@ pub struct Options {
     pub check: bool,
     /// Show the progress on a terminal.
     pub progress: bool,
+    /// The CPU time of all processes without a recorder, where it was measured.
+    pub bare_cpu_ns: Option<u64>,
 }
 
 /// What was found.
@@ -86,7 +88,12 @@ pub struct Analysis {
 
 /// Runs the command.
 pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
-    let options = Options { process: arguments.process, check: arguments.check, progress: true };
+    let options = Options {
+        process: arguments.process,
+        check: arguments.check,
+        progress: true,
+        bare_cpu_ns: None,
+    };
     let analysis = analyse(&arguments.file, &options)?;
     if arguments.json {
         let text = serde_json::to_string(&analysis.findings)

@@ -9,11 +9,12 @@ use crate::failure::Failure;
 use crate::output;
 use crate::table::grouped;
 use clap::Args;
-use collect::Totals;
-use program::Obstacle;
-use run::Ended;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+
+pub use collect::Totals;
+pub use program::{Obstacle, obstacle};
+pub use run::{Ended, Output, record};
 
 /// The arguments of `allot record`.
 #[derive(Debug, Args)]
@@ -74,17 +75,12 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     let Some(program) = arguments.program.first() else {
         return Err(Failure::Usage("say what to record behind --".to_owned()));
     };
-    let Some(path) = program::find(program) else {
-        let name = program.display();
-        return Err(Failure::Failed(format!(
-            "can't run {name}: there is no such program, or it may not be run"
-        )));
-    };
-    let obstacle = program::obstacle(&path);
+    let path = found(program)?;
+    let obstacle = obstacle(&path);
     if let Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) = &obstacle {
         eprintln!("allot: {why}");
     }
-    let (ended, totals, bytes) = run::record(output, &path, &arguments.program)?;
+    let (ended, totals, bytes) = record(output, &path, &arguments.program, Output::Shared)?;
     let why = match &obstacle {
         Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) => Some(&**why),
         None => None,
@@ -108,6 +104,14 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         0 => Ok(()),
         code => Err(Failure::Program(code)),
     }
+}
+
+/// The file of a program.
+pub fn found(program: &OsStr) -> Result<PathBuf, Failure> {
+    program::find(program).ok_or_else(|| {
+        let name = program.display();
+        Failure::Failed(format!("can't run {name}: there is no such program, or it may not be run"))
+    })
 }
 
 /// The summary for people.

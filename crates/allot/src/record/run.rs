@@ -10,10 +10,11 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,8 +29,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How the program ended, and what it used.
 #[derive(Debug, serde::Serialize)]
 pub struct Ended {
-    outcome: Outcome,
-    usage: Usage,
+    pub outcome: Outcome,
+    pub usage: Usage,
 }
 
 impl Ended {
@@ -95,11 +96,35 @@ fn pass_signals_on() -> nix::Result<()> {
     Ok(())
 }
 
+/// Where the program's standard output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// To ours.
+    Shared,
+    /// To our standard error, so that ours is for us alone.
+    ToErrors,
+}
+
+impl Output {
+    fn of_child(self) -> Result<Stdio, Failure> {
+        match self {
+            Self::Shared => Ok(Stdio::inherit()),
+            Self::ToErrors => {
+                let errors = io::stderr().as_fd().try_clone_to_owned();
+                errors.map(Stdio::from).map_err(|error| {
+                    Failure::Failed(format!("can't pass standard error on: {error}"))
+                })
+            }
+        }
+    }
+}
+
 /// Records a program into a file. Gives how it ended, what was recorded, and the file's size.
 pub fn record(
     output: &Path,
     program: &Path,
     command: &[OsString],
+    standard_output: Output,
 ) -> Result<(Ended, Totals, u64), Failure> {
     let cannot = |what: &str, error: &dyn std::fmt::Display| {
         Failure::Failed(format!("can't {what} {}: {error}", output.display()))
@@ -128,6 +153,7 @@ pub fn record(
         .args(&command[1..])
         .env("LD_PRELOAD", preload)
         .env("ALLOT_RECORD_DIR", &directory.0)
+        .stdout(standard_output.of_child()?)
         .spawn()
         .map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
     let pid = child.id() as i32;

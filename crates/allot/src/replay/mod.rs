@@ -123,7 +123,11 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
         check: arguments.check,
     };
     mallocs(&options)?;
-    let analysing = analyse::Options { process: arguments.process, check: false, progress: true };
+    let analysing = analyse::Options {
+        process: arguments.process,
+        progress: true,
+        ..analyse::Options::default()
+    };
     let mut analysis = analyse::analyse(&arguments.file, &analysing)?;
     for tried in &arguments.tries {
         tried.apply(&mut analysis.findings)?;
