@@ -12,7 +12,8 @@ pub(crate) use frame::{FILE_HEADER_SIZE, checksum};
 pub use frame::{FRAME_HEADER_SIZE, MAGIC, VERSION};
 pub(crate) use frame::{FrameHeader, FrameKind};
 pub use headers::{
-    Cost, Costs, Outcome, ProcessEnd, ProcessHeader, RecordingEnd, SystemCall, Usage,
+    CallCosts, Cost, Costs, Outcome, ProcessEnd, ProcessHeader, RecordingEnd, SMALL, SystemCall,
+    Usage,
 };
 pub(crate) use writer::decompress;
 pub use writer::{Chunk, Writer, compress};

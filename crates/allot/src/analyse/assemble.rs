@@ -2,9 +2,7 @@
 
 use super::contexts::{self, Watch};
 use super::costs::{self, Setting};
-use super::findings::{
-    Category, Findings, Frame, Group, LockSite, Note, Program, Site, System, SystemCalls, VERSION,
-};
+use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
 use super::first::{First, FirstEnd, Stack};
 use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
 use super::pass::{STEPS, pass};
@@ -12,7 +10,7 @@ use super::second::{Class, Second};
 use super::sites::{Draft, Finder};
 use super::symbols::{Symbols, short};
 use super::tally::share;
-use super::{Analysis, NO_SITE, Options, flame, words, wrappers};
+use super::{Analysis, NO_SITE, Options, flame, locks, system, words, wrappers};
 use crate::progress::Progress;
 use allot_trace::container::Outcome;
 use allot_trace::{NodeId, Reader, Stacks, TraceError};
@@ -20,10 +18,6 @@ use std::collections::HashMap;
 
 /// Bytes of an event before compression, before they are counted.
 const EVENT_BYTES: u64 = 4;
-/// Lock sites that are told.
-const MOST_LOCKS: usize = 100;
-/// Frames of a lock's stack that are told.
-const LOCK_FRAMES: usize = 16;
 /// A piece of work is named after a function that this part of it is done in.
 const NAMED: f64 = 0.995;
 /// The C library's functions that call `main` and a thread's first function.
@@ -112,7 +106,7 @@ pub fn assemble(
     }
     let name = program.command.first().map_or("program", |name| name);
     let flame = flame::flame(&stacks, &all, &mut symbols, name.rsplit('/').next().unwrap_or(name));
-    let locks = locks(&stacks, &mut symbols, &end);
+    let locks = locks::locks(&stacks, &mut symbols, &end);
     let notes = notes(reader, process, &program, &end, &stacks, &all, &symbols);
     let findings = Findings {
         version: VERSION,
@@ -123,7 +117,7 @@ pub fn assemble(
         flame,
         overlaps: end.overlaps,
         locks,
-        system: system(reader),
+        system: system::system(reader),
         replay: None,
         notes,
     };
@@ -353,48 +347,6 @@ fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
         trace_bytes_per_event: share(process.compressed_bytes(), totals.events).unwrap_or(0.0),
         raw_bytes_per_event: share(process.raw_bytes(), totals.events).unwrap_or(0.0),
         truncated: process.end.as_ref().is_none_or(|end| end.full_at_ns.is_some()),
-    }
-}
-
-fn locks(stacks: &Stacks, symbols: &mut Symbols<'_>, end: &FirstEnd) -> Vec<LockSite> {
-    let mut waits: Vec<_> = end.locks.iter().collect();
-    waits.sort_by_key(|((node, kind), waits)| (std::cmp::Reverse(waits.waited_ns), *node, *kind));
-    waits.truncate(MOST_LOCKS);
-    let site = |((node, kind), waits): (&(NodeId, &str), &super::first::Waits)| LockSite {
-        frames: stacks
-            .frames(*node)
-            .take(LOCK_FRAMES)
-            .flat_map(|node| symbols.at(stacks, node).to_vec())
-            .collect(),
-        kind: (*kind).to_owned(),
-        waits: waits.waits,
-        waited_ns: waits.waited_ns,
-        longest_ns: waits.longest_ns,
-        locks: waits.locks.len() as u32,
-    };
-    waits.into_iter().map(site).collect()
-}
-
-fn system(reader: &Reader) -> System {
-    let Some(end) = reader.end() else { return System::default() };
-    let usage = &end.usage;
-    let mut calls: Vec<SystemCalls> = end
-        .system_calls
-        .iter()
-        .map(|call| SystemCalls { name: call.name.clone(), calls: call.calls })
-        .collect();
-    calls.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
-    System {
-        calls,
-        read_calls: usage.read_calls,
-        read_bytes: usage.read_bytes,
-        write_calls: usage.write_calls,
-        written_bytes: usage.written_bytes,
-        minor_faults: Some(usage.minor_faults),
-        major_faults: Some(usage.major_faults),
-        voluntary_switches: Some(usage.voluntary_switches),
-        involuntary_switches: Some(usage.involuntary_switches),
-        advice: Vec::new(),
     }
 }
 

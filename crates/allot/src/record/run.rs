@@ -164,7 +164,7 @@ pub fn record(
     let end = RecordingEnd {
         outcome: Some(ended.outcome),
         usage: ended.usage.clone(),
-        system_calls: Vec::new(),
+        ..RecordingEnd::default()
     };
     let (totals, bytes) = collector
         .and_then(|collector| collector.finish(&end))
