@@ -34,11 +34,17 @@ numbers! {
     PRLIMIT = 302, 261;
 }
 
+/// The upper half of the fifth argument of every call from here, by which who counts a program's calls leaves them out.
+///
+/// None of them has a fifth argument but `mmap`, where it's a file's number, of which the kernel takes the lower half.
+pub const MARK: usize = 0x616c_6c6f;
+
 /// # Safety
 ///
 /// The call with these arguments touches memory of the caller alone.
 #[inline]
-unsafe fn call(number: usize, a: [usize; 6]) -> isize {
+unsafe fn call(number: usize, mut a: [usize; 6]) -> isize {
+    a[4] = a[4] & 0xffff_ffff | MARK << 32;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as the caller promised; the kernel changes rcx and r11 besides the result.
