@@ -2,7 +2,8 @@
 
 use crate::ModuleId;
 use crate::raw::{CUT_OFF, FIRST_NODE, ROOT};
-use std::collections::HashMap;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 /// A frame with all that called it: a node of the tree of stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,11 +21,25 @@ impl NodeId {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Node {
     parent: NodeId,
     module: Option<ModuleId>,
     return_address: u64,
+}
+
+impl Node {
+    /// Its place in the index. A recording that makes nodes collide is slow to read, and no worse: so two multiplications
+    /// are enough.
+    #[inline]
+    fn hash(&self) -> u64 {
+        let module = self.module.map_or(u32::MAX, |module| module.0);
+        let hash = (self.return_address ^ u64::from(module).rotate_left(32))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash =
+            (hash ^ hash >> 32 ^ u64::from(self.parent.0)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        hash ^ hash >> 32
+    }
 }
 
 /// All call stacks of a process that were met so far, with common outer frames kept once.
@@ -34,13 +49,14 @@ struct Node {
 #[derive(Debug, Clone)]
 pub struct Stacks {
     nodes: Vec<Node>,
-    index: HashMap<Node, NodeId>,
+    /// The numbers of the nodes, found by what the nodes are.
+    index: HashTable<u32>,
 }
 
 impl Stacks {
     pub(crate) fn new() -> Self {
         let none = Node { parent: NodeId::ROOT, module: None, return_address: 0 };
-        Self { nodes: vec![none; FIRST_NODE as usize], index: HashMap::new() }
+        Self { nodes: vec![none; FIRST_NODE as usize], index: HashTable::new() }
     }
 
     pub(crate) fn add(
@@ -50,10 +66,18 @@ impl Stacks {
         module: Option<ModuleId>,
     ) -> NodeId {
         let node = Node { parent, module, return_address };
-        *self.index.entry(node).or_insert_with(|| {
-            self.nodes.push(node);
-            NodeId(self.nodes.len() as u32 - 1)
-        })
+        let nodes = &mut self.nodes;
+        let same = |&number: &u32| nodes[number as usize] == node;
+        let hash = |&number: &u32| nodes[number as usize].hash();
+        match self.index.entry(node.hash(), same, hash) {
+            Entry::Occupied(entry) => NodeId(*entry.get()),
+            Entry::Vacant(entry) => {
+                let number = nodes.len() as u32;
+                entry.insert(number);
+                nodes.push(node);
+                NodeId(number)
+            }
+        }
     }
 
     /// How many nodes there are, with the two that are no frames.
@@ -87,5 +111,31 @@ impl Stacks {
     pub fn is_cut_off(&self, node: NodeId) -> bool {
         let outermost = self.frames(node).last();
         outermost.map_or(node, |node| self.parent(node)) == NodeId::CUT_OFF
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn a_frame_of_the_same_callers_is_one_node_and_numbers_stay() {
+        let mut stacks = Stacks::new();
+        let mut map: HashMap<(NodeId, u64, Option<ModuleId>), NodeId> = HashMap::new();
+        let mut random = 1_u64;
+        for _ in 0..100_000 {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let parent = NodeId((random >> 33) as u32 % (stacks.len() as u32).min(500));
+            let address = 0x40_0000 + (random >> 20) % 50 * 16;
+            let module = (random >> 60 > 3).then_some(ModuleId((random >> 50) as u32 % 2));
+            let node = stacks.add(parent, address, module);
+            let known = *map.entry((parent, address, module)).or_insert(node);
+            assert_eq!(node, known);
+            assert_eq!((stacks.parent(node), stacks.return_address(node)), (parent, address));
+            assert_eq!(stacks.module(node), module);
+            assert!(parent < node);
+        }
+        assert_eq!(stacks.len(), map.len() + FIRST_NODE as usize);
     }
 }

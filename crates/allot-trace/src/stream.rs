@@ -166,8 +166,8 @@ impl<'r> Stream<'r> {
     /// Takes what was announced before the head.
     #[cold]
     pub fn learn(&mut self, stacks: &mut Stacks, modules: &Modules) -> Result<(), TraceError> {
-        for announced in std::mem::take(&mut self.announced) {
-            match announced {
+        for index in 0..self.announced.len() {
+            match self.announced[index] {
                 Announced::Node { parent, return_address } => {
                     let parent = self.node(parent)?;
                     // The call lies before the address that it returns to, which may be behind its module's end.
@@ -184,6 +184,7 @@ impl<'r> Stream<'r> {
                 }
             }
         }
+        self.announced.clear();
         Ok(())
     }
 
