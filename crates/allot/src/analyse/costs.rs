@@ -94,5 +94,5 @@ pub fn gain(b: &Behaviour, allocator: Allocator, setting: &Setting) -> Option<Ga
     // Estimates may come to more than there is.
     let ceiling = (before / cpu).min(setting.allocator_share.unwrap_or(1.0)).min(1.0);
     let saved = 1.0 - (ours(b, allocator) / before.max(1.0)).min(1.0);
-    Some(Gain { share: ceiling * saved, ceiling })
+    Some(Gain { share: ceiling * saved, ceiling, measured: false, ceiling_measured: false })
 }

@@ -275,6 +275,12 @@ pub struct Gain {
     pub share: f64,
     /// What is saved if the group's allocating and freeing cost nothing at all.
     pub ceiling: f64,
+    /// The share was measured by replay.
+    #[serde(default)]
+    pub measured: bool,
+    /// The ceiling was measured by replay, with the group's blocks from nowhere.
+    #[serde(default)]
+    pub ceiling_measured: bool,
 }
 
 /// The lines to change.
@@ -310,6 +316,49 @@ pub struct Replay {
     pub threads: u32,
     /// Live bytes were compared with the recording's after every step: whether they were the same.
     pub faithful: Option<bool>,
+    /// All that was confirmed, together in one plan; `None` where nothing was.
+    #[serde(default)]
+    pub together: Option<Together>,
+    /// The malloc that saves the most without any change; `None` where none does.
+    #[serde(default)]
+    pub better_malloc: Option<BetterMalloc>,
+    /// What glibc's calls take here in all, as a share of the program's CPU time: no allocator can save more.
+    #[serde(default)]
+    pub ceiling: Option<f64>,
+    /// It was interrupted: there are fewer rounds than were wanted.
+    #[serde(default)]
+    pub interrupted: bool,
+}
+
+/// All confirmed advice in one plan. Its row is the one with the same groups.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Together {
+    pub groups: Vec<u32>,
+    /// Of the program's CPU time: what the plan saves, what the advice of each group saves by itself, added up, and what is
+    /// saved if all these groups' blocks cost nothing.
+    pub gain: Option<f64>,
+    pub sum: Option<f64>,
+    pub ceiling: Option<f64>,
+    /// Time and peak memory over glibc's.
+    pub time_ratio: Option<f64>,
+    pub memory_ratio: Option<f64>,
+    /// In words with figures.
+    pub reason: String,
+}
+
+/// A malloc that is better than glibc for the whole program.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct BetterMalloc {
+    pub name: String,
+    /// Of the program's CPU time.
+    pub gain: Option<f64>,
+    /// Time and peak memory over glibc's.
+    pub time_ratio: Option<f64>,
+    pub memory_ratio: Option<f64>,
+    /// It gives as much as all confirmed advice together.
+    pub gives_as_much: bool,
+    /// In words with figures.
+    pub reason: String,
 }
 
 /// One allocator, or one plan.
@@ -331,6 +380,9 @@ pub struct ReplayRow {
     /// Time and peak memory over glibc's: the median of the rounds' ratios, and the ratio of the medians.
     pub time_ratio: Option<f64>,
     pub memory_ratio: Option<f64>,
+    /// What it saves of the program's CPU time against glibc; less than 0 where it costs more.
+    #[serde(default)]
+    pub gain: Option<f64>,
 }
 
 /// A row that failed.

@@ -38,6 +38,7 @@ use sequence::{NO_GROUP, Sequence};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tried::Try;
 use worker::{Job, REST, Round, Who};
@@ -113,6 +114,13 @@ pub struct Options {
     pub rounds: Option<usize>,
     /// Compare live bytes with the recording's.
     pub check: bool,
+    /// How long all rounds may take; `None`: a minute or so, and enough rounds in any case.
+    pub time: Option<Duration>,
+    /// Show the progress on a terminal.
+    pub progress: bool,
+    /// Once it is set, no further round begins, and the one that runs is ended: there is a verdict of those that were done, and
+    /// [`Failure::Interrupted`] where that are too few for one.
+    pub stop: Option<&'static AtomicBool>,
 }
 
 /// Runs the command.
@@ -121,6 +129,8 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
         allocators: arguments.allocators.clone(),
         rounds: arguments.rounds.map(|rounds| rounds as usize),
         check: arguments.check,
+        progress: true,
+        ..Options::default()
     };
     mallocs(&options)?;
     let analysing = analyse::Options {
@@ -346,6 +356,7 @@ fn summary(
             minor_faults: median_whole(rounds, |round| round.minor_faults),
             time_ratio: standing.map(|standing| standing.time),
             memory_ratio: standing.and_then(|standing| standing.memory),
+            gain: None,
         });
     }
     replay
