@@ -135,7 +135,8 @@ unsafe fn allocated_elsewhere(
     unsafe {
         let Some((node, found)) = site(thread, tick, caller) else { return };
         let key = Kind { size, node, flags };
-        let kind = match (*thread).kinds.get(key) {
+        let known = (*thread).kinds.get(key);
+        let kind = match known {
             Some(known) => known,
             None => {
                 if !(*thread).make_room(tick, 0) {
@@ -150,7 +151,10 @@ unsafe fn allocated_elsewhere(
             (*thread).cache.keep_kind(found, size, flags, kind);
         }
         if (*thread).make_room(tick, 0) {
-            (*thread).encoder.allocated(tick, address, kind);
+            match known {
+                Some(kind) => (*thread).encoder.allocated(tick, address, kind),
+                None => (*thread).encoder.allocated_of_newest(tick, address),
+            }
         }
     }
 }

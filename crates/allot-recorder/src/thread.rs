@@ -348,7 +348,7 @@ impl Thread {
             // SAFETY: the chunk is this state's, and the encoder is closed below.
             unsafe { raw_file::close_chunk(self.chunk, length) };
             self.chunk = core::ptr::null_mut();
-            self.encoder = Encoder::closed();
+            self.encoder.close();
         }
         let Some(chunk) = raw_file::take_chunk(self.stream, self.sequence, tick) else {
             if !self.passing {

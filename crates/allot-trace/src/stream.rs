@@ -48,6 +48,8 @@ enum Announced {
     Node { parent: u32, return_address: u64 },
     Kind { node: u32, size: u64, flags: Flags },
     Forget,
+    /// So many are known.
+    Numbers { nodes: u32, kinds: u32 },
 }
 
 /// A stream.
@@ -133,6 +135,10 @@ impl<'r> Stream<'r> {
                     self.announced.push(Announced::Forget);
                     continue;
                 }
+                RawEvent::Numbers { nodes, kinds } => {
+                    self.announced.push(Announced::Numbers { nodes, kinds });
+                    continue;
+                }
             };
             self.head = Some(head);
             return Ok(true);
@@ -181,6 +187,12 @@ impl<'r> Stream<'r> {
                 Announced::Forget => {
                     self.nodes.clear();
                     self.kinds.clear();
+                }
+                Announced::Numbers { nodes, kinds } => {
+                    if (nodes as usize, kinds as usize) != (self.nodes.len(), self.kinds.len()) {
+                        let what = "a chunk that goes on with other stacks than those before";
+                        return Err(TraceError::damaged(self.offset, what));
+                    }
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::raw::CHUNK_ROOM;
 /// What a recording begins with.
 pub const MAGIC: [u8; 8] = *b"ALLOTREC";
 /// The version of the container.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_SIZE: usize = 40;
 /// Bytes before the first frame.

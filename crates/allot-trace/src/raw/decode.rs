@@ -1,7 +1,8 @@
 //! Reading the events of a chunk, whatever it holds.
 
 use super::{
-    EVENT_ROOM, Flags, LONGEST_BUILD_ID, LONGEST_PATH, Lock, WaitedFor, code, unturned, unzigzag,
+    EVENT_ROOM, FIRST_NODE, Flags, LONGEST_BUILD_ID, LONGEST_PATH, Lock, WaitedFor, code, unturned,
+    unzigzag,
 };
 
 /// Bytes that have to be free before a module is written.
@@ -80,6 +81,13 @@ pub enum RawEvent<'a> {
     },
     /// Nodes and kinds are numbered anew from here.
     Forget,
+    /// So many nodes and kinds were announced in the stream's chunks before.
+    Numbers {
+        /// Nodes.
+        nodes: u32,
+        /// Kinds.
+        kinds: u32,
+    },
 }
 
 /// What is wrong with a chunk, and where.
@@ -97,12 +105,15 @@ pub struct Decoder {
     at: usize,
     tick: u64,
     address: u64,
+    return_address: u64,
+    nodes: u32,
+    kinds: u32,
 }
 
 impl Decoder {
     /// A decoder for a chunk that begins at `tick`.
     pub fn new(tick: u64) -> Self {
-        Self { at: 0, tick, address: 0 }
+        Self { at: 0, tick, address: 0, return_address: 0, nodes: 0, kinds: 0 }
     }
 
     /// The time of the last event.
@@ -125,7 +136,8 @@ impl Decoder {
         }
         let (time, address) = (1 << (first >> 4 & 3), 1 << (first >> 2 & 3));
         let alloc = first & 0x40 != 0;
-        let kind = if alloc { 1 << (first & 3) } else { 0 };
+        let newest = alloc && first & 3 == 3;
+        let kind = if alloc && !newest { 1 << (first & 3) } else { 0 };
         let length = 1 + time + address + kind;
         let damaged = |what| Err(Damage { at: self.at, what });
         if self.at + length > chunk.len() {
@@ -138,7 +150,12 @@ impl Decoder {
         let difference = unzigzag(field(chunk, self.at + 1 + time, address));
         let turned = self.address.wrapping_add(difference);
         let address_of_block = unturned(turned);
-        let event = if alloc {
+        let event = if newest {
+            let Some(kind) = self.kinds.checked_sub(1) else {
+                return damaged("an allocation of the newest kind where there is none");
+            };
+            RawEvent::Alloc { address: address_of_block, kind }
+        } else if alloc {
             let kind = field(chunk, self.at + 1 + time + address, kind);
             let Ok(kind) = u32::try_from(kind) else {
                 return damaged("a kind's number that is too large");
@@ -159,7 +176,8 @@ impl Decoder {
 
     fn rare<'a>(&mut self, chunk: &'a [u8], first: u8) -> Result<RawEvent<'a>, Damage> {
         let mut fields = Fields { chunk, at: self.at + 1, begin: self.at };
-        let timed = !matches!(first, code::NODE | code::KIND | code::FORGET);
+        let untimed = [code::NODE, code::KIND, code::FORGET, code::NUMBERS];
+        let timed = !untimed.contains(&first);
         let mut tick = self.tick;
         if timed {
             tick = tick
@@ -168,13 +186,22 @@ impl Decoder {
         }
         let event = match first {
             code::NODE => {
-                RawEvent::Node { parent: fields.small()?, return_address: fields.number()? }
+                let parent = fields.node(self.nodes)?;
+                let away = unzigzag(fields.number()?);
+                self.return_address = self.return_address.wrapping_add(away);
+                self.nodes = fields.one_more(self.nodes)?;
+                RawEvent::Node { parent, return_address: self.return_address }
             }
-            code::KIND => RawEvent::Kind {
-                node: fields.small()?,
-                size: fields.number()?,
-                flags: Flags(fields.byte()?),
-            },
+            code::KIND => {
+                let node = fields.node(self.nodes)?;
+                let (size, flags) = (fields.number()?, Flags(fields.byte()?));
+                self.kinds = fields.one_more(self.kinds)?;
+                RawEvent::Kind { node, size, flags }
+            }
+            code::NUMBERS => {
+                (self.nodes, self.kinds) = (fields.small()?, fields.small()?);
+                RawEvent::Numbers { nodes: self.nodes, kinds: self.kinds }
+            }
             code::THREAD => {
                 RawEvent::Thread { thread: fields.small()?, system_id: fields.small()? }
             }
@@ -198,7 +225,10 @@ impl Decoder {
                 path: fields.string(LONGEST_PATH)?,
             }),
             code::MODULE_GONE => RawEvent::ModuleGone { start: fields.number()? },
-            code::FORGET => RawEvent::Forget,
+            code::FORGET => {
+                (self.nodes, self.kinds) = (0, 0);
+                RawEvent::Forget
+            }
             _ => return Err(fields.damaged("an unknown event")),
         };
         self.tick = tick;
@@ -244,6 +274,24 @@ impl<'a> Fields<'a> {
 
     fn small(&mut self) -> Result<u32, Damage> {
         self.number()?.try_into().map_err(|_| self.damaged("a number that is too large"))
+    }
+
+    /// A node, of which so many were announced, by how far it lies behind the newest.
+    fn node(&mut self, nodes: u32) -> Result<u32, Damage> {
+        let behind = self.small()?;
+        if behind < FIRST_NODE {
+            return Ok(behind);
+        }
+        let newest = u64::from(nodes) + u64::from(FIRST_NODE) - 1;
+        match newest.checked_sub(u64::from(behind - FIRST_NODE)) {
+            Some(node) if node >= u64::from(FIRST_NODE) => Ok(node as u32),
+            _ => Err(self.damaged("a stack that was not announced")),
+        }
+    }
+
+    fn one_more(&self, numbers: u32) -> Result<u32, Damage> {
+        let next = numbers.checked_add(1).filter(|&next| next < u32::MAX - FIRST_NODE);
+        next.ok_or_else(|| self.damaged("more numbers than there are"))
     }
 
     fn byte(&mut self) -> Result<u8, Damage> {

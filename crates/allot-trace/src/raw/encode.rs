@@ -4,7 +4,8 @@
 //! upper ones are zero, so what lies behind an event stays zero; [`EVENT_ROOM`] leaves room for that.
 
 use super::{
-    EVENT_ROOM, Flags, LONGEST_BUILD_ID, LONGEST_PATH, MODULE_ROOM, RawModule, code, turned, zigzag,
+    EVENT_ROOM, FIRST_NODE, Flags, LONGEST_BUILD_ID, LONGEST_PATH, MODULE_ROOM, RawModule, code,
+    turned, zigzag,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -15,6 +16,11 @@ pub struct Encoder {
     end: *mut u8,
     tick: u64,
     address: u64,
+    /// The return address of the chunk's last node.
+    return_address: u64,
+    /// How many nodes and kinds the stream has, over all its chunks.
+    nodes: u32,
+    kinds: u32,
 }
 
 /// The lock that a thread waited for.
@@ -52,18 +58,31 @@ fn size_code(value: u64) -> u32 {
 }
 
 impl Encoder {
-    /// An encoder without room.
+    /// An encoder without room, for a stream that has not begun.
     pub const fn closed() -> Self {
-        Self { at: core::ptr::null_mut(), end: core::ptr::null_mut(), tick: 0, address: 0 }
+        let none = core::ptr::null_mut();
+        Self { at: none, end: none, tick: 0, address: 0, return_address: 0, nodes: 0, kinds: 0 }
     }
 
-    /// An encoder for the room of a chunk whose header says that it begins at `tick`.
+    /// Takes the room away; the stream goes on with the next chunk.
+    pub fn close(&mut self) {
+        (self.at, self.end) = (core::ptr::null_mut(), core::ptr::null_mut());
+    }
+
+    /// Goes on in the room of a chunk whose header says that it begins at `tick`.
     ///
     /// # Safety
     ///
-    /// `room` bytes from `at` are zero, nobody else writes there, and they stay for as long as something is encoded.
+    /// `room` bytes from `at`, at least [`EVENT_ROOM`], are zero, nobody else writes there, and they stay for as long as
+    /// something is encoded.
     pub unsafe fn open(&mut self, at: *mut u8, room: usize, tick: u64) {
-        *self = Self { at, end: at.wrapping_add(room), tick, address: 0 };
+        debug_assert!(room >= EVENT_ROOM);
+        let (nodes, kinds) = (self.nodes, self.kinds);
+        *self = Self { at, end: at.wrapping_add(room), tick, nodes, kinds, ..Self::closed() };
+        if nodes > 0 || kinds > 0 {
+            // SAFETY: there is room for 11 bytes.
+            unsafe { self.rare(code::NUMBERS, &[u64::from(nodes), u64::from(kinds)]) };
+        }
     }
 
     /// Bytes that are left.
@@ -146,6 +165,24 @@ impl Encoder {
         }
     }
 
+    /// An allocation of the kind that was announced last.
+    ///
+    /// # Safety
+    ///
+    /// The encoder [`fits`](Self::fits), and a kind was announced since all were forgotten.
+    pub unsafe fn allocated_of_newest(&mut self, tick: u64, address: u64) {
+        debug_assert!(self.kinds > 0);
+        let time = self.since(tick);
+        let address = self.away(address);
+        let (t, a) = (size_code(time), size_code(address));
+        // SAFETY: 1 + 8 + 8 bytes at most.
+        unsafe {
+            self.put(1, time);
+            self.put(1 + (1 << t), address);
+            self.finish((0b1100_0011 | t << 4 | a << 2) as u8, 1 + (1 << t) + (1 << a));
+        }
+    }
+
     /// # Safety
     ///
     /// The encoder [`fits`](Self::fits).
@@ -209,14 +246,26 @@ impl Encoder {
         unsafe { self.finish(code, length) }
     }
 
-    /// A node of the tree of stacks; it gets the stream's next number, the first one [`super::FIRST_NODE`].
+    /// How far a node lies behind the newest, with those that are no frames as they are.
+    fn behind(&self, node: u32) -> u64 {
+        if node < FIRST_NODE {
+            return u64::from(node);
+        }
+        // A node that was not announced is damage, which the reader notices.
+        u64::from((FIRST_NODE + self.nodes).wrapping_sub(node)) + u64::from(FIRST_NODE) - 1
+    }
+
+    /// A node of the tree of stacks; it gets the stream's next number, the first one [`FIRST_NODE`].
     ///
     /// # Safety
     ///
     /// The encoder [`fits`](Self::fits).
     pub unsafe fn node(&mut self, parent: u32, return_address: u64) {
+        let away = zigzag(return_address.wrapping_sub(self.return_address));
         // SAFETY: 21 bytes at most.
-        unsafe { self.rare(code::NODE, &[u64::from(parent), return_address]) }
+        unsafe { self.rare(code::NODE, &[self.behind(parent), away]) }
+        self.return_address = return_address;
+        self.nodes += 1;
     }
 
     /// A kind of allocation; it gets the stream's next number, the first one 0.
@@ -226,7 +275,8 @@ impl Encoder {
     /// The encoder [`fits`](Self::fits).
     pub unsafe fn kind(&mut self, node: u32, size: u64, flags: Flags) {
         // SAFETY: 31 bytes at most.
-        unsafe { self.rare(code::KIND, &[u64::from(node), size, u64::from(flags.0)]) }
+        unsafe { self.rare(code::KIND, &[self.behind(node), size, u64::from(flags.0)]) }
+        self.kinds += 1;
     }
 
     /// From here on the stream is a thread's.
@@ -309,6 +359,7 @@ impl Encoder {
     pub unsafe fn forget(&mut self) {
         // SAFETY: one byte.
         unsafe { self.finish(code::FORGET, 1) }
+        (self.nodes, self.kinds) = (0, 0);
     }
 }
 

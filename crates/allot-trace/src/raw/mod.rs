@@ -2,8 +2,8 @@
 //!
 //! A header page, then chunks of [`CHUNK_SIZE`] bytes. A chunk belongs to one *stream*: what one thread records, and
 //! after that thread's end another one, which says so with [`RawEvent::Thread`]. The recorder takes the next chunk with
-//! one atomic addition to the header's count. The streams' numbers of nodes and kinds go on from chunk to chunk; times
-//! and addresses start again in each.
+//! one atomic addition to the header's count. The streams' numbers of nodes and kinds go on from chunk to chunk, which
+//! says in its beginning how many there are; times and addresses start again in each.
 //!
 //! An event begins with a byte that is never zero and is stored last, and what follows the last event of a chunk is zero:
 //! so a reader sees whole events only, also where the program was killed in the middle of one.
@@ -16,7 +16,7 @@
 //! | `10ttaa10` | a question for the usable size | time, address |
 //! | `0.......` | one of [`code`] | as its variant of [`RawEvent`] says |
 //!
-//! `tt`, `aa` and `kk` say in how many bytes: 1, 2, 4 or 8. A time is the ticks since the stream's event before, an address
+//! `tt`, `aa` and `kk` say in how many bytes: 1, 2, 4 or 8; no kind takes 8, and there it's the one announced last. A time is the ticks since the stream's event before, an address
 //! is what its value, turned right by four bits, differs from that of the event before (zigzag). Everything is little-endian.
 
 mod decode;
@@ -30,7 +30,7 @@ pub use file::{ChunkHeader, Clock, Field, FileHeader, state};
 /// What a raw file begins with.
 pub const MAGIC: [u8; 8] = *b"ALLOTRAW";
 /// The version of the raw format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the header page; the first chunk begins behind it.
 pub const HEADER_SIZE: usize = 4096;
 /// Bytes of a chunk with its header.
@@ -59,9 +59,10 @@ pub const FIRST_NODE: u32 = 2;
 
 /// The first bytes of the rarer events.
 pub mod code {
-    /// A node of the tree of stacks: parent, return address.
+    /// A node of the tree of stacks: parent, return address. A node is told by how far it lies behind the newest, which is
+    /// [`FIRST_NODE`](super::FIRST_NODE), and the others above that; an address by what it differs from the one before (zigzag).
     pub const NODE: u8 = 1;
-    /// A kind of allocation: node, size, flags.
+    /// A kind of allocation: node as for [`NODE`], size, flags.
     pub const KIND: u8 = 2;
     /// From here on the stream is this thread's: time, number, the system's number.
     pub const THREAD: u8 = 3;
@@ -75,6 +76,8 @@ pub mod code {
     pub const MODULE_GONE: u8 = 7;
     /// The stream's nodes and kinds are forgotten and numbered anew.
     pub const FORGET: u8 = 8;
+    /// A chunk goes on with a stream that has so many: nodes, kinds.
+    pub const NUMBERS: u8 = 9;
 }
 
 /// How a block came to be, and the alignment that was asked for.
