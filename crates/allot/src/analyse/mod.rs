@@ -22,9 +22,9 @@ mod second;
 mod sites;
 mod symbols;
 mod system;
-mod table;
+pub mod table;
 mod tally;
-mod words;
+pub mod words;
 mod wrappers;
 
 use crate::failure::Failure;
