@@ -45,11 +45,21 @@ pub(crate) enum Head {
 /// What is announced between the event before and the head.
 #[derive(Debug, Clone, Copy)]
 enum Announced {
-    Node { parent: u32, return_address: u64 },
-    Kind { node: u32, size: u64, flags: Flags },
+    Node {
+        parent: u32,
+        return_address: u64,
+    },
+    Kind {
+        node: u32,
+        size: u64,
+        flags: Flags,
+    },
     Forget,
     /// So many are known.
-    Numbers { nodes: u32, kinds: u32 },
+    Numbers {
+        nodes: u32,
+        kinds: u32,
+    },
 }
 
 /// A stream.

@@ -4,10 +4,12 @@
 //! The first frame of each process is its [`ProcessHeader`] and the last one its [`ProcessEnd`], in between are its
 //! chunks; the last frame of the file is the [`RecordingEnd`]. A file that was cut off is readable up to the cut.
 
+mod columns;
 mod frame;
 mod headers;
 mod writer;
 
+pub(crate) use columns::unpack as decompress;
 pub(crate) use frame::{FILE_HEADER_SIZE, checksum};
 pub use frame::{FRAME_HEADER_SIZE, MAGIC, VERSION};
 pub(crate) use frame::{FrameHeader, FrameKind};
@@ -15,7 +17,6 @@ pub use headers::{
     CallCosts, Cost, Costs, Outcome, ProcessEnd, ProcessHeader, RecordingEnd, SMALL, SystemCall,
     Usage,
 };
-pub(crate) use writer::decompress;
 pub use writer::{Chunk, Writer, compress};
 
 /// The largest frame that isn't a chunk.

@@ -34,20 +34,7 @@ pub struct Writer<W> {
 
 /// Compresses events, for [`Writer::compressed`].
 pub fn compress(events: &[u8]) -> Result<Vec<u8>, TraceError> {
-    Ok(zstd::bulk::compress(events, 1)?)
-}
-
-/// Brings back the `length` bytes of events that [`compress`] was given, into a buffer that is used again and again.
-/// An error says what is wrong with them.
-pub(crate) fn decompress(
-    compressed: &[u8],
-    length: usize,
-    events: &mut Vec<u8>,
-) -> Result<(), String> {
-    events.resize(length, 0);
-    let got = zstd::bulk::decompress_to_buffer(compressed, &mut events[..])
-        .map_err(|error| format!("a chunk can't be decompressed: {error}"))?;
-    if got == length { Ok(()) } else { Err("a chunk of another length than it says".to_owned()) }
+    super::columns::pack(events)
 }
 
 impl<W: Write> Writer<W> {

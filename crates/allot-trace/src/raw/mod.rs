@@ -138,19 +138,19 @@ impl Flags {
 }
 
 /// An address with the bits that vary least at its end.
-fn turned(address: u64) -> u64 {
+pub(crate) fn turned(address: u64) -> u64 {
     address.rotate_right(4)
 }
 
 /// The address of a turned one.
-fn unturned(turned: u64) -> u64 {
+pub(crate) fn unturned(turned: u64) -> u64 {
     turned.rotate_left(4)
 }
 
-fn zigzag(difference: u64) -> u64 {
+pub(crate) fn zigzag(difference: u64) -> u64 {
     (difference << 1) ^ ((difference as i64) >> 63) as u64
 }
 
-fn unzigzag(value: u64) -> u64 {
+pub(crate) fn unzigzag(value: u64) -> u64 {
     (value >> 1) ^ (value & 1).wrapping_neg()
 }
