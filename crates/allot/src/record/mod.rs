@@ -1,6 +1,7 @@
 //! `allot record`: runs a program, and writes down every call that it makes for memory.
 
 mod collect;
+mod count;
 mod program;
 mod run;
 mod show;

@@ -3,6 +3,7 @@
 //! Invariant: [`CHILD`] is 0 or the number of a child that has not been waited for.
 
 use super::collect::{Collector, Totals};
+use super::count::{Counter, Counts, costs};
 use crate::failure::Failure;
 use allot_trace::TraceError;
 use allot_trace::container::{Outcome, RecordingEnd, Usage};
@@ -147,13 +148,30 @@ pub fn record(
         preload.push(":");
         preload.push(others);
     }
-    let begun = Instant::now();
-    let child = Command::new(program)
+    let mut costs = costs::measure().ok();
+    let mut counter = Counter::begin();
+    if let (Ok(counter), Some(costs)) = (&mut counter, &mut costs) {
+        costs.counting = costs::counting(counter, costs.call).unwrap_or_default();
+    }
+    let mut prepared = Command::new(program);
+    prepared
         .arg0(&command[0])
         .args(&command[1..])
         .env("LD_PRELOAD", preload)
         .env("ALLOT_RECORD_DIR", &directory.0)
-        .stdout(standard_output.of_child()?)
+        .stdout(standard_output.of_child()?);
+    if let Ok(counter) = &counter {
+        let entry = counter.entry();
+        // SAFETY: all it does is one call of the kernel.
+        unsafe {
+            prepared.pre_exec(move || {
+                entry.enter();
+                Ok(())
+            });
+        }
+    }
+    let begun = Instant::now();
+    let child = prepared
         .spawn()
         .map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
     let pid = child.id() as i32;
@@ -161,10 +179,16 @@ pub fn record(
     collector.expect(child.id());
     let (ended, collector) = beside(collector, || wait(pid, begun));
     let ended = ended.map_err(|error| Failure::Failed(format!("lost the program: {error}")))?;
+    let counted = counter.and_then(|counter| counter.counts().map_err(|error| error.to_string()));
+    let not_counted = counted.as_ref().err().cloned();
+    let Counts { calls, page_faults } = counted.unwrap_or_default();
     let end = RecordingEnd {
         outcome: Some(ended.outcome),
         usage: ended.usage.clone(),
-        ..RecordingEnd::default()
+        system_calls: calls,
+        not_counted,
+        page_faults,
+        costs,
     };
     let (totals, bytes) = collector
         .and_then(|collector| collector.finish(&end))

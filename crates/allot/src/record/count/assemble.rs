@@ -1,0 +1,210 @@
+//! Writing programs for the kernel: its machine's instructions, and labels to jump to.
+
+use super::kernel::Instruction;
+
+/// A register. A call gives its result in the first, takes its arguments in those from the second on, and leaves the
+/// last four and the frame's end alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Register {
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R6 = 6,
+    R7,
+    R8,
+    R9,
+    /// The end of 512 bytes of the program's own.
+    Frame,
+}
+
+/// A function of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    Lookup = 1,
+    Update = 2,
+    Delete = 3,
+    Nanoseconds = 5,
+    /// The thread's number below, the process's above.
+    Thread = 14,
+}
+
+/// When to jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Equal = 0x10,
+    NotLess = 0x30,
+    NotEqual = 0x50,
+    SignedNotLess = 0x70,
+}
+
+/// A place to jump to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Label(usize);
+
+/// A program that is being written.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    instructions: Vec<Instruction>,
+    /// Where each label stands, once it does.
+    labels: Vec<Option<usize>>,
+    /// Jumps, and the labels that they go to.
+    jumps: Vec<(usize, usize)>,
+}
+
+const IMMEDIATE: u8 = 0;
+const FROM_REGISTER: u8 = 8;
+const ADD: u8 = 0x07;
+const SUBTRACT: u8 = 0x17;
+const AND: u8 = 0x57;
+const SHIFT_RIGHT: u8 = 0x77;
+const MOVE: u8 = 0xb7;
+const LOAD_WIDE: u8 = 0x18;
+const LOAD_32: u8 = 0x61;
+const LOAD_64: u8 = 0x79;
+const STORE_32: u8 = 0x63;
+const STORE_64: u8 = 0x7b;
+const ADD_ATOMICALLY: u8 = 0xdb;
+const JUMP: u8 = 0x05;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// Of [`LOAD_WIDE`]: the value is the number of a map's file.
+const OF_MAP: u8 = 1;
+
+impl Assembler {
+    fn push(&mut self, code: u8, to: Register, from: u8, offset: i16, value: i32) {
+        let registers = to as u8 | from << 4;
+        self.instructions.push(Instruction { code, registers, offset, value });
+    }
+
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// The label stands here.
+    pub fn here(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.instructions.len());
+    }
+
+    pub fn set(&mut self, to: Register, value: i32) {
+        self.push(MOVE | IMMEDIATE, to, 0, 0, value);
+    }
+
+    pub fn set_wide(&mut self, to: Register, value: u64) {
+        self.push(LOAD_WIDE, to, 0, 0, value as i32);
+        self.push(0, Register::R0, 0, 0, (value >> 32) as i32);
+    }
+
+    pub fn set_map(&mut self, to: Register, map: i32) {
+        self.push(LOAD_WIDE, to, OF_MAP, 0, map);
+        self.push(0, Register::R0, 0, 0, 0);
+    }
+
+    pub fn copy(&mut self, to: Register, from: Register) {
+        self.push(MOVE | FROM_REGISTER, to, from as u8, 0, 0);
+    }
+
+    pub fn add(&mut self, to: Register, value: i32) {
+        self.push(ADD | IMMEDIATE, to, 0, 0, value);
+    }
+
+    pub fn subtract(&mut self, from: Register, what: Register) {
+        self.push(SUBTRACT | FROM_REGISTER, from, what as u8, 0, 0);
+    }
+
+    pub fn and(&mut self, to: Register, value: i32) {
+        self.push(AND | IMMEDIATE, to, 0, 0, value);
+    }
+
+    pub fn shift_right(&mut self, to: Register, bits: i32) {
+        self.push(SHIFT_RIGHT | IMMEDIATE, to, 0, 0, bits);
+    }
+
+    pub fn load(&mut self, to: Register, at: Register, offset: i16) {
+        self.push(LOAD_64, to, at as u8, offset, 0);
+    }
+
+    pub fn load_32(&mut self, to: Register, at: Register, offset: i16) {
+        self.push(LOAD_32, to, at as u8, offset, 0);
+    }
+
+    pub fn store(&mut self, at: Register, offset: i16, from: Register) {
+        self.push(STORE_64, at, from as u8, offset, 0);
+    }
+
+    pub fn store_32(&mut self, at: Register, offset: i16, from: Register) {
+        self.push(STORE_32, at, from as u8, offset, 0);
+    }
+
+    /// Adds to memory that others add to.
+    pub fn add_to(&mut self, at: Register, offset: i16, from: Register) {
+        self.push(ADD_ATOMICALLY, at, from as u8, offset, 0);
+    }
+
+    pub fn jump(&mut self, label: Label) {
+        self.jumps.push((self.instructions.len(), label.0));
+        self.push(JUMP, Register::R0, 0, 0, 0);
+    }
+
+    /// Jumps when a register compares so with a value, whose sign counts.
+    pub fn jump_when(&mut self, register: Register, when: When, value: i32, label: Label) {
+        self.jumps.push((self.instructions.len(), label.0));
+        self.push(when as u8 | JUMP | IMMEDIATE, register, 0, 0, value);
+    }
+
+    /// The same with another register.
+    pub fn jump_when_register(&mut self, a: Register, when: When, b: Register, label: Label) {
+        self.jumps.push((self.instructions.len(), label.0));
+        self.push(when as u8 | JUMP | FROM_REGISTER, a, b as u8, 0, 0);
+    }
+
+    pub fn call(&mut self, function: Function) {
+        self.push(CALL, Register::R0, 0, 0, function as i32);
+    }
+
+    pub fn exit(&mut self) {
+        self.push(EXIT, Register::R0, 0, 0, 0);
+    }
+
+    /// The instructions. Every label stands somewhere.
+    pub fn finish(mut self) -> Vec<Instruction> {
+        for (jump, label) in self.jumps {
+            let to = self.labels[label].map_or(0, |to| to as isize - jump as isize - 1);
+            debug_assert!(to >= 0, "programs only go forward");
+            self.instructions[jump].offset = to as i16;
+        }
+        self.instructions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_go_to_their_labels() {
+        let mut program = Assembler::default();
+        let (end, middle) = (program.label(), program.label());
+        program.set_wide(Register::R2, 0x1_0000_0002);
+        program.jump_when(Register::R2, When::NotEqual, -1, end);
+        program.jump(middle);
+        program.here(middle);
+        program.set(Register::R0, 7);
+        program.here(end);
+        program.exit();
+        let instructions = program.finish();
+        let fields: Vec<_> =
+            instructions.iter().map(|i| (i.code, i.registers, i.offset, i.value)).collect();
+        let expected = [
+            (0x18, 2, 0, 2),
+            (0, 0, 0, 1),
+            (0x55, 2, 2, -1),
+            (0x05, 0, 0, 0),
+            (0xb7, 0, 0, 7),
+            (0x95, 0, 0, 0),
+        ];
+        assert_eq!(fields, expected);
+    }
+}

@@ -1,0 +1,187 @@
+//! Counting the system calls of a program while it is recorded.
+//!
+//! [Programs](programs) in the kernel are run at the beginning and at the end of each call, and when threads begin and end: the
+//! recorded program is not stopped, and what it starts is counted with it. Where the kernel doesn't let us, which is
+//! the rule for who isn't root, there is a [reason](Counter::begin) in words, and only what `/proc` and `getrusage` know.
+
+mod assemble;
+pub mod costs;
+mod kernel;
+mod programs;
+
+use allot_trace::container::SystemCall;
+use kernel::{Kind, Map, Program, TracePoints};
+use programs::{FAULTS, FUTEX_WAIT, KINDS, MMAP_ANONYMOUS, Maps, THREAD_WORDS, WORDS};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::OwnedFd;
+use syscalls::Sysno;
+
+/// Threads that can be followed at once.
+const MOST_THREADS: u32 = 1 << 15;
+/// The lower half of the secret number, which is no option of `prctl`.
+const NO_OPTION: u64 = 0x616c_6c6f;
+
+/// Counts the calls of threads.
+#[derive(Debug)]
+pub struct Counter {
+    kinds: Map<WORDS>,
+    secret: u64,
+    processors: usize,
+    /// What was counted before the program began.
+    before: Vec<[u64; WORDS]>,
+    faults: bool,
+    programs: Vec<(Program, OwnedFd)>,
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub calls: Vec<SystemCall>,
+    /// `None` where the kernel doesn't tell of them.
+    pub page_faults: Option<u64>,
+}
+
+/// What puts a thread in.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// This thread, and those that it makes from now on, are counted. Does nothing that isn't allowed between fork and exec.
+    pub fn enter(self) {
+        // SAFETY: there is no such option, so the kernel refuses it.
+        unsafe { libc::syscall(libc::SYS_prctl, self.0, 0, 0, 0, 0) };
+    }
+}
+
+impl Counter {
+    /// Begins. If that isn't permitted, or can't be: the reason, for people.
+    pub fn begin() -> Result<Self, String> {
+        Self::try_begin().map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => "the kernel lets only root, or who has the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, count calls; record as root to have them".to_owned(),
+            Some(libc::ENOSYS) => "the kernel, or the container, has no way to count calls".to_owned(),
+            _ => format!("the kernel doesn't count calls here: {error}"),
+        })
+    }
+
+    fn try_begin() -> io::Result<Self> {
+        let points = TracePoints::open()?;
+        // The programs keep it.
+        let threads = Map::<THREAD_WORDS>::new(Kind::Hash, MOST_THREADS)?;
+        let kinds = Map::new(Kind::ArrayOfEachProcessor, KINDS)?;
+        let maps = Maps { threads: threads.number(), kinds: kinds.number() };
+        let secret = RandomState::new().hash_one(0) << 32 | NO_OPTION;
+        let mut counter = Self {
+            kinds,
+            secret,
+            processors: kernel::possible_processors()?,
+            before: Vec::new(),
+            faults: false,
+            programs: Vec::new(),
+        };
+        // Threads come and go before their calls are looked at.
+        let point = points.find("sched/sched_process_exit")?;
+        counter.add(&programs::exit(maps), point.number)?;
+        let point = points.find("sched/sched_process_fork")?;
+        counter.add(&programs::fork(maps, point.offset("child_pid")?), point.number)?;
+        let point = points.find("sched/sched_process_exec")?;
+        let (old, new) = (point.offset("old_pid")?, point.offset("pid")?);
+        counter.add(&programs::exec(maps, old, new), point.number)?;
+        let point = points.find("raw_syscalls/sys_exit")?;
+        counter.add(&programs::leave_call(maps), point.number)?;
+        let point = points.find("raw_syscalls/sys_enter")?;
+        counter.add(&programs::enter(maps, secret), point.number)?;
+        // Not every processor's kernel tells of these.
+        for name in ["exceptions/page_fault_user", "exceptions/page_fault_kernel"] {
+            if let Ok(point) = points.find(name) {
+                counter.faults |= counter.add(&programs::fault(maps), point.number).is_ok();
+            }
+        }
+        counter.start_over()?;
+        Ok(counter)
+    }
+
+    fn add(&mut self, program: &[kernel::Instruction], trace_point: u64) -> io::Result<()> {
+        let program = Program::load(program)?;
+        let attached = program.attach(trace_point)?;
+        self.programs.push((program, attached));
+        Ok(())
+    }
+
+    /// What the thread to count has to do first.
+    pub fn entry(&self) -> Entry {
+        Entry(self.secret)
+    }
+
+    /// Forgets what was counted until now.
+    pub fn start_over(&mut self) -> io::Result<()> {
+        self.before = self.sums()?;
+        Ok(())
+    }
+
+    fn sums(&self) -> io::Result<Vec<[u64; WORDS]>> {
+        (0..KINDS).map(|kind| self.kinds.sum(kind, self.processors)).collect()
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> io::Result<Counts> {
+        let mut counts = Counts::default();
+        for (kind, (now, before)) in self.sums()?.iter().zip(&self.before).enumerate() {
+            let word = |word: usize| now[word].wrapping_sub(before[word]);
+            let kind = kind as u32;
+            let calls = word(programs::COUNT);
+            if kind == FAULTS {
+                counts.page_faults = self.faults.then_some(calls);
+            } else if calls > 0 {
+                let moves = |word: u64| moves_bytes(kind).then_some(word);
+                counts.calls.push(SystemCall {
+                    name: name(kind),
+                    calls,
+                    failed: word(programs::FAILED),
+                    ns: word(programs::NANOSECONDS),
+                    bytes: moves(word(programs::BYTES)),
+                    small: moves(word(programs::SMALL_COUNT)),
+                    small_bytes: moves(word(programs::SMALL_BYTES)),
+                });
+            }
+        }
+        counts.calls.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
+        Ok(counts)
+    }
+}
+
+/// What a kind of call is called.
+fn name(kind: u32) -> String {
+    match kind {
+        FUTEX_WAIT => "futex (wait)".to_owned(),
+        MMAP_ANONYMOUS => "mmap (anonymous)".to_owned(),
+        number => Sysno::new(number as usize)
+            .map_or_else(|| format!("call {number}"), |call| call.name().to_owned()),
+    }
+}
+
+/// Whether the result of a kind of call is a number of bytes that were read or written.
+fn moves_bytes(kind: u32) -> bool {
+    const MOVING: [Sysno; 19] = [
+        Sysno::read,
+        Sysno::pread64,
+        Sysno::readv,
+        Sysno::preadv,
+        Sysno::preadv2,
+        Sysno::recvfrom,
+        Sysno::recvmsg,
+        Sysno::write,
+        Sysno::pwrite64,
+        Sysno::writev,
+        Sysno::pwritev,
+        Sysno::pwritev2,
+        Sysno::sendto,
+        Sysno::sendmsg,
+        Sysno::sendfile,
+        Sysno::splice,
+        Sysno::copy_file_range,
+        Sysno::getrandom,
+        Sysno::getdents64,
+    ];
+    Sysno::new(kind as usize).is_some_and(|call| MOVING.contains(&call))
+}
