@@ -8,6 +8,8 @@ use crate::failure::Failure;
 use allot_trace::TraceError;
 use allot_trace::container::{Outcome, RecordingEnd, Usage};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use procfs::FromRead;
+use procfs::process::Io;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -176,8 +178,10 @@ pub fn record(
         .map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
     let pid = child.id() as i32;
     CHILD.store(pid, Ordering::Relaxed);
+    // Once the program has ended, only root may open it.
+    let io = File::open(format!("/proc/{pid}/io")).ok();
     collector.expect(child.id());
-    let (ended, collector) = beside(collector, || wait(pid, begun));
+    let (ended, collector) = beside(collector, || wait(pid, begun, io));
     let ended = ended.map_err(|error| Failure::Failed(format!("lost the program: {error}")))?;
     let counted = counter.and_then(|counter| counter.counts().map_err(|error| error.to_string()));
     let not_counted = counted.as_ref().err().cloned();
@@ -223,7 +227,7 @@ fn beside<T>(
 }
 
 /// Waits for the program's end, and reads what the kernel knows of it.
-fn wait(pid: i32, begun: Instant) -> io::Result<Ended> {
+fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<Ended> {
     loop {
         // SAFETY: zero is a valid value, and the kernel writes to it.
         let waited = unsafe {
@@ -239,7 +243,7 @@ fn wait(pid: i32, begun: Instant) -> io::Result<Ended> {
         }
     }
     let wall_ns = begun.elapsed().as_nanos() as u64;
-    let io = procfs::process::Process::new(pid).and_then(|process| process.io()).ok();
+    let io = io.and_then(|io| Io::from_read(io).ok());
     CHILD.store(0, Ordering::Relaxed);
     let mut status = 0;
     // SAFETY: zero is a valid value, and the kernel writes to both.
