@@ -39,6 +39,11 @@ impl Progress {
         Self { bar }
     }
 
+    /// The same where it is wanted; else nothing is ever shown but warnings.
+    pub fn shown_if(wanted: bool, steps: usize) -> Self {
+        if wanted { Self::new(steps) } else { Self { bar: ProgressBar::hidden() } }
+    }
+
     /// So many steps will not be taken.
     pub fn fewer(&self, steps: usize) {
         self.bar.set_length(self.bar.length().unwrap_or_default().saturating_sub(steps as u64));

@@ -9,10 +9,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tells a child which process is its parent.
 const PARENT: &str = "ALLOT_PARENT";
+
+/// How often a child's asker looks whether the answer is still wanted.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// This executable, to be started as a child with `arguments`.
 pub fn child_command(arguments: &[String]) -> io::Result<Command> {
@@ -45,6 +48,8 @@ pub enum ChildFailure {
     Code(i32, String),
     /// It was still running at the limit.
     TimedOut(Duration),
+    /// It was ended because nobody wants its answer any more.
+    Stopped,
     /// It answered what nobody can read.
     Garbled(String),
 }
@@ -59,6 +64,7 @@ impl fmt::Display for ChildFailure {
             }
             Self::Code(code, last) => write!(f, "ended with exit code {code}{}", after_colon(last)),
             Self::TimedOut(limit) => write!(f, "still running after {} s", limit.as_secs()),
+            Self::Stopped => f.write_str("stopped"),
             Self::Garbled(what) => write!(f, "answered what nobody can read: {what}"),
         }
     }
@@ -77,10 +83,21 @@ pub fn ask<T: serde::de::DeserializeOwned>(
     input: Option<&[u8]>,
     limit: Duration,
 ) -> Result<T, ChildFailure> {
+    ask_unless(&|| false, arguments, environment, input, limit)
+}
+
+/// The same; but ends the child as soon as somebody wants that.
+pub fn ask_unless<T: serde::de::DeserializeOwned>(
+    stopped: &dyn Fn() -> bool,
+    arguments: &[String],
+    environment: &Environment,
+    input: Option<&[u8]>,
+    limit: Duration,
+) -> Result<T, ChildFailure> {
     let mut command =
         child_command(arguments).map_err(|error| ChildFailure::Lost(error.to_string()))?;
     command.envs(environment.iter().copied());
-    let answer = run(command, input, limit)?;
+    let answer = run(command, input, limit, stopped)?;
     serde_json::from_str(&answer).map_err(|error| ChildFailure::Garbled(error.to_string()))
 }
 
@@ -89,6 +106,7 @@ fn run(
     mut command: Command,
     input: Option<&[u8]>,
     limit: Duration,
+    stopped: &dyn Fn() -> bool,
 ) -> Result<String, ChildFailure> {
     let lost = |error: io::Error| ChildFailure::Lost(error.to_string());
     let mut child = command
@@ -108,11 +126,20 @@ fn run(
         let errors = scope.spawn(move || read(stderr));
         let (done, finished) = mpsc::channel();
         scope.spawn(move || _ = done.send(read(stdout)));
-        let printed = match finished.recv_timeout(limit) {
-            Ok(printed) => printed,
-            Err(_) => {
-                end(&mut child);
-                return Err(ChildFailure::TimedOut(limit));
+        let began = Instant::now();
+        let printed = loop {
+            let left = limit.saturating_sub(began.elapsed());
+            match finished.recv_timeout(left.min(GLANCE)) {
+                Ok(printed) => break printed,
+                Err(_) if stopped() => {
+                    end(&mut child);
+                    return Err(ChildFailure::Stopped);
+                }
+                Err(_) if left.is_zero() => {
+                    end(&mut child);
+                    return Err(ChildFailure::TimedOut(limit));
+                }
+                Err(_) => {}
             }
         };
         let status = child.wait().map_err(lost)?;
@@ -169,15 +196,15 @@ mod tests {
 
     #[test]
     fn an_answer_is_what_was_printed() {
-        let answer = run(shell("cat; echo not this >&2"), Some(b"input"), LONG);
+        let answer = run(shell("cat; echo not this >&2"), Some(b"input"), LONG, &|| false);
         assert_eq!(answer, Ok("input".to_owned()));
     }
 
     #[test]
     fn a_signal_and_an_exit_code_are_told_apart() {
-        let killed = run(shell("kill -SEGV $$"), None, LONG).unwrap_err();
+        let killed = run(shell("kill -SEGV $$"), None, LONG, &|| false).unwrap_err();
         assert_eq!(killed.to_string(), "ended by SIGSEGV");
-        let ended = run(shell("echo first >&2; echo last >&2; exit 3"), None, LONG).unwrap_err();
+        let ended = run(shell("echo first >&2; echo last >&2; exit 3"), None, LONG, &|| false).unwrap_err();
         assert_eq!(ended.to_string(), "ended with exit code 3: last");
     }
 
@@ -190,7 +217,12 @@ mod tests {
     #[test]
     fn a_child_that_does_not_end_is_ended() {
         let limit = Duration::from_millis(50);
-        let failure = run(shell("exec sleep 600"), None, limit).unwrap_err();
+        let failure = run(shell("exec sleep 600"), None, limit, &|| false).unwrap_err();
         assert_eq!(failure, ChildFailure::TimedOut(limit));
+    }
+    #[test]
+    fn a_child_whose_answer_nobody_wants_is_ended() {
+        let failure = run(shell("exec sleep 600"), None, LONG, &|| true).unwrap_err();
+        assert_eq!(failure, ChildFailure::Stopped);
     }
 }

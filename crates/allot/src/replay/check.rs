@@ -3,10 +3,10 @@
 use super::blocks::Table;
 use super::memory::{Form, Memory, Row};
 use super::perform::{Common, one};
-use super::sequence::{Step, What as Do};
+use super::sequence::{Step, What as Do, Window};
 use super::worker::{AbortIfPanicking, Prepared};
 use allot_trace::raw::Origin;
-use allot_trace::{Events, TraceError, What};
+use allot_trace::{Event, TraceError, What};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,7 +54,9 @@ impl Curve {
 }
 
 /// The curve of a recording, straight from its events: a resize is one point.
-pub fn recorded(events: &mut Events<'_>) -> Result<Curve, TraceError> {
+pub fn recorded(
+    events: impl Iterator<Item = Result<Event, TraceError>>,
+) -> Result<Curve, TraceError> {
     let mut curve = Curve::default();
     let mut live: Table<u64, u64> = Table::default();
     let mut bytes = 0;
@@ -135,14 +137,15 @@ fn one_thread<R: Row>(
     let about = &prepared.sequence.threads[thread];
     let mut own = vec![std::ptr::null_mut(); about.slots as usize];
     let mut resizing = None;
-    let mut steps = prepared.steps[thread].iter();
+    let mut window = Window::of(about.steps.iter());
+    let mut steps = about.steps.iter().flat_map(|piece| prepared.read(&mut window, piece).to_vec());
     let leaves = about.leaves || about.lane == 0;
     row.within(thread, leaves, |memory| {
         let mut memory = Audited { memory, ledger };
         for turn in &order.of[thread] {
             order.wait(thread, *turn);
             for step in steps.by_ref().take(prepared.turns[*turn] as u32 as usize) {
-                let step = Step(*step);
+                let step = Step::of(step);
                 if step.what() == Do::Epoch {
                     continue;
                 }
@@ -177,7 +180,7 @@ struct Order {
 
 impl Order {
     fn new(prepared: &Prepared) -> Self {
-        let threads = prepared.steps.len();
+        let threads = prepared.sequence.threads.len();
         let mut of = vec![Vec::new(); threads];
         for (number, turn) in prepared.turns.iter().enumerate() {
             of[(turn >> 32) as usize].push(number);

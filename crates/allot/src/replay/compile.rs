@@ -6,10 +6,12 @@
 
 use super::blocks::{Bits, Table};
 use super::lanes;
-use super::sequence::{MOST_SLOTS, NO_GROUP, Piece, Sequence, Shape, Step, Thread, What as Do};
+use super::sequence::{
+    MOST_SLOTS, MOST_TOUCHED, NO_GROUP, Piece, Sequence, Shape, Step, Thread, What as Do,
+};
 use super::survey::Survey;
 use allot_trace::raw::{Flags, Origin};
-use allot_trace::{Event, Events, NodeId, TraceError, What};
+use allot_trace::{Event, NodeId, TraceError, What};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
@@ -88,7 +90,7 @@ struct Track {
 
 /// Makes the second pass; the steps go to the file.
 pub fn compile(
-    events: &mut Events<'_>,
+    events: impl Iterator<Item = Result<Event, TraceError>>,
     survey: &Survey,
     purpose: &Purpose,
     file: &mut File,
@@ -118,6 +120,8 @@ struct Compiler<'c> {
     /// By group and thread: what is live of the thread's own.
     scopes: Table<u64, u64>,
     events: u64,
+    /// Bytes that are live of those that are written to.
+    touched: u64,
     epoch_length: u64,
     turns: Vec<u64>,
 }
@@ -145,6 +149,7 @@ impl<'c> Compiler<'c> {
             freed: VecDeque::new(),
             scopes: Table::default(),
             events: 0,
+            touched: 0,
             epoch_length: LEAST_EPOCH.max(survey.events.div_ceil(MOST_EPOCHS)),
             turns: Vec::new(),
         }
@@ -209,6 +214,8 @@ impl<'c> Compiler<'c> {
             self.reset_if_empty(thread, old)?;
         }
         self.live.insert(address, block);
+        self.touched += self.list[shape as usize].size.min(MOST_TOUCHED as u64);
+        self.sequence.peak_touched = self.sequence.peak_touched.max(self.touched);
         Ok(())
     }
 
@@ -239,6 +246,7 @@ impl<'c> Compiler<'c> {
     /// The slot of a block is free again, and the block isn't live any more.
     fn let_go(&mut self, thread: u32, block: Block) {
         debug_assert!(block.crosses || block.thread == thread);
+        self.touched -= self.list[block.shape as usize].size.min(MOST_TOUCHED as u64);
         if block.crosses {
             let epoch = self.sequence.arrivals.len() as u32;
             self.freed.push_back((epoch, block.slot));

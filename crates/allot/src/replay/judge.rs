@@ -1,7 +1,7 @@
 //! What the rounds say of the advice.
 
 use super::rounds::Standing;
-use crate::analyse::findings::{Category, Group, Outcome, Program};
+use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
 
 /// A plan has to beat glibc by more than twice what a round typically lies from the median, and by more than this.
 const LEAST_NOISE: f64 = 0.01;
@@ -33,8 +33,8 @@ fn is_small(standing: &Standing) -> bool {
     })
 }
 
-/// What a plan saves of the program's CPU time, if that is known.
-fn gain(standing: &Standing, program: &Program) -> Option<f64> {
+/// What a row saves of the program's CPU time against glibc, if that is known.
+pub fn gain(standing: &Standing, program: &Program) -> Option<f64> {
     let cpu = program.bare_cpu_ns.or(program.cpu_ns).filter(|cpu| *cpu > 0)?;
     Some(standing.saved_ns / cpu as f64)
 }
@@ -65,15 +65,18 @@ pub fn plan(standing: &Standing, program: &Program) -> Outcome {
     } else if !is_small(standing) {
         (false, format!("withdrawn, it takes too much memory: replayed, {figures}"))
     } else if gain.is_some_and(|gain| gain < LEAST_GAIN) {
-        let gain = gain.unwrap_or_default() * 100.0;
+        let gain = percent(gain.unwrap_or_default());
         (
             false,
             format!(
-                "withdrawn, it saves {gain:.1} % of the program's CPU time, too little: replayed, {figures}"
+                "withdrawn, it saves {gain} of the program's CPU time, too little: replayed, {figures}"
             ),
         )
     } else {
-        (true, format!("confirmed: replayed, it takes {figures}"))
+        let saves = gain.map_or_else(String::new, |gain| {
+            format!(", which saves {} of the program's CPU time", percent(gain))
+        });
+        (true, format!("confirmed: replayed, it takes {figures}{saves}"))
     };
     Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
 }
@@ -91,56 +94,128 @@ pub fn candidate(standing: &Standing) -> Outcome {
     Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
 }
 
-/// Writes down what became of a group's advice.
-pub fn settle(group: &mut Group, outcome: Outcome, standing: &Standing, program: &Program) {
+/// Writes down what became of a group's advice. `ceiling` is what glibc's calls cost in all.
+pub fn settle(
+    group: &mut Group,
+    outcome: Outcome,
+    standing: &Standing,
+    program: &Program,
+    ceiling: Option<f64>,
+) {
     if let Some(share) = gain(standing, program)
         && let Some(gain) = &mut group.verdict.gain
     {
-        // The rest of the sequence may run better for it too, but what the group costs is all that it can save.
-        gain.share = share.clamp(0.0, gain.ceiling.max(0.0));
+        gain.share = share.max(0.0);
+        gain.measured = true;
+        let most = ceiling.map_or(gain.ceiling, |ceiling| gain.ceiling.min(ceiling));
+        // The rest of the sequence may run better for it too.
+        gain.ceiling = most.max(gain.share);
     }
     group.verdict.replayed = Some(outcome);
 }
 
-/// The malloc that is the fastest of those that do not take too much memory, and faster than glibc.
-pub fn best(rivals: Vec<Rival>) -> Option<Rival> {
+/// Writes down the most that can be saved in a group: what was saved with its blocks from nowhere.
+pub fn bound(group: &mut Group, ceiling: f64) {
+    if let Some(gain) = &mut group.verdict.gain {
+        gain.ceiling = ceiling.max(gain.share);
+        gain.ceiling_measured = true;
+    }
+}
+
+/// What all confirmed advice gives together. `sum` is what each gives by itself, `ceiling` what all of it can save at most.
+pub fn together(
+    standing: &Standing,
+    groups: &[u32],
+    sum: Option<f64>,
+    ceiling: Option<f64>,
+    program: &Program,
+) -> Together {
+    let gain = gain(standing, program);
+    let ceiling = ceiling.map(|ceiling| ceiling.max(gain.unwrap_or_default()));
+    let mut reason = format!("replayed, it takes {}", figures(standing));
+    if let Some(gain) = gain {
+        reason += &format!(", which saves {} of the program's CPU time", percent(gain));
+        if let Some(ceiling) = ceiling {
+            reason += &format!(", of at most {}", percent(ceiling));
+        }
+    }
+    Together {
+        groups: groups.to_vec(),
+        gain,
+        sum,
+        ceiling,
+        time_ratio: Some(standing.time),
+        memory_ratio: standing.memory,
+        reason,
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The malloc that is the fastest of those that do not take too much memory, are faster than glibc, and save enough.
+pub fn best(rivals: Vec<Rival>, program: &Program) -> Option<Rival> {
     rivals
         .into_iter()
         .filter(|rival| is_faster(&rival.standing) && is_small(&rival.standing))
+        .filter(|rival| gain(&rival.standing, program).is_none_or(|gain| gain >= LEAST_GAIN))
         .min_by(|a, b| a.standing.time.total_cmp(&b.standing.time))
 }
 
 /// Whether a malloc gives as much as all confirmed plans together.
-pub fn gives_as_much(rival: &Rival, together: &Standing) -> bool {
-    rival.standing.time <= together.time + noise(together)
+pub fn gives_as_much(rival: &Rival, together: &Together) -> bool {
+    let least = |time| rival.standing.time <= time + LEAST_NOISE;
+    together.time_ratio.is_some_and(least)
+}
+
+/// The best malloc, in words and figures.
+pub fn better_malloc(best: &Rival, gives_as_much: bool, program: &Program) -> BetterMalloc {
+    let Rival { name, standing } = best;
+    let gain = gain(standing, program);
+    let mut reason = format!("replayed, {name} takes {}", figures(standing));
+    if let Some(gain) = gain {
+        reason += &format!(", which saves {} of the program's CPU time", percent(gain));
+    }
+    BetterMalloc {
+        name: name.clone(),
+        gain,
+        time_ratio: Some(standing.time),
+        memory_ratio: standing.memory,
+        gives_as_much,
+        reason,
+    }
 }
 
 /// A malloc gives as much as the confirmed plans: their groups need no change.
-pub fn prefer_malloc(group: &mut Group, rival: &Rival, together: &Standing) {
+pub fn prefer_malloc(group: &mut Group, better: &BetterMalloc) {
     group.verdict.category = Category::BetterMalloc;
     let Some(outcome) = &mut group.verdict.replayed else { return };
     outcome.reason += &format!(
-        "; but {} gives as much without any change: {}, all confirmed advice together {:.2}",
-        rival.name,
-        figures(&rival.standing),
-        together.time
+        "; but a malloc gives as much as all confirmed advice together, without any change: {}",
+        better.reason
     );
 }
 
-/// Judges the advice to take a better malloc.
-pub fn malloc(group: &mut Group, best: Option<&Rival>) {
-    group.verdict.replayed = Some(match best {
-        Some(Rival { name, standing }) => Outcome {
+/// Judges the advice to take a better malloc. `ceilings` is what all groups can save at most, added up: the group has its part of
+/// what the malloc saves.
+pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
+    let saved = better.map_or(Some(0.0), |better| better.gain);
+    if let (Some(saved), Some(gain)) = (saved, &mut group.verdict.gain) {
+        gain.share = (saved * gain.ceiling / ceilings.max(f64::MIN_POSITIVE)).min(gain.ceiling);
+        gain.measured = true;
+    }
+    group.verdict.replayed = Some(match better {
+        Some(better) => Outcome {
             confirmed: true,
-            reason: format!("confirmed: replayed, {name} takes {}", figures(standing)),
-            time_ratio: Some(standing.time),
-            memory_ratio: standing.memory,
+            reason: format!("confirmed: {} for all groups", better.reason),
+            time_ratio: better.time_ratio,
+            memory_ratio: better.memory_ratio,
         },
         None => Outcome {
             confirmed: false,
-            reason:
-                "withdrawn: replayed, no other malloc was faster than glibc in as little memory"
-                    .to_owned(),
+            reason: "withdrawn: replayed, no other malloc saves 1 % of the program's CPU time in as little memory as glibc"
+                .to_owned(),
             time_ratio: None,
             memory_ratio: None,
         },
@@ -209,10 +284,22 @@ mod tests {
             rival("good", 0.6, 9 * MIB),
             rival("slow", 0.99, MIB),
         ];
-        let best = best(rivals).unwrap();
-        assert_eq!(best.name, "good");
-        assert!(gives_as_much(&best, &standing(0.59, 0.01, (MIB, MIB))));
-        assert!(!gives_as_much(&best, &standing(0.4, 0.01, (MIB, MIB))));
-        assert_eq!(super::best(vec![rival("slow", 0.99, MIB)]), None);
+        let program = program(2_000_000_000);
+        assert_eq!(best(rivals.clone(), &program).unwrap().name, "good");
+        // 0.4 s of a hundred are too little for a change, even for so small a one.
+        let long = Program { cpu_ns: Some(100_000_000_000), ..Program::default() };
+        assert_eq!(best(rivals, &long), None);
+        assert_eq!(best(vec![rival("slow", 0.99, MIB)], &program), None);
+    }
+
+    #[test]
+    fn a_malloc_gives_as_much_if_it_is_as_fast_as_all_plans_together() {
+        let rival = Rival { name: "good".to_owned(), standing: standing(0.6, 0.01, (MIB, MIB)) };
+        let all = |time| {
+            let standing = standing(time, 0.01, (MIB, MIB));
+            together(&standing, &[0], None, None, &Program::default())
+        };
+        assert!(gives_as_much(&rival, &all(0.595)));
+        assert!(!gives_as_much(&rival, &all(0.4)));
     }
 }

@@ -9,7 +9,6 @@
 use peers::Global;
 use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
 
 /// What a block is like, as the loop needs it.
 #[derive(Debug, Clone, Copy)]
@@ -74,36 +73,50 @@ pub trait Row: Sync {
 
 /// `null`: no allocator at all. What a block's owner would write goes to a few pages that are always the same.
 #[derive(Debug)]
-pub struct Null(Vec<Mutex<Box<[u8]>>>);
+pub struct Null;
 
 /// Bytes that `null` writes to.
 const SCRATCH: usize = 16 << 10;
 
-impl Null {
-    /// For so many threads.
-    pub fn new(threads: usize) -> Self {
-        let scratch = || Mutex::new(vec![1; SCRATCH].into_boxed_slice());
-        Self((0..threads).map(|_| scratch()).collect())
-    }
-}
-
 impl Row for Null {
-    type Memory<'r> = Nothing<'r>;
+    type Memory<'r> = Nothing;
 
-    fn within<R>(&self, thread: usize, _: bool, work: impl FnOnce(&mut Nothing<'_>) -> R) -> R {
-        let mut scratch = self.0[thread].lock().unwrap_or_else(PoisonError::into_inner);
-        work(&mut Nothing(&mut scratch))
+    fn within<R>(&self, _: usize, _: bool, work: impl FnOnce(&mut Nothing) -> R) -> R {
+        work(&mut Nothing::new())
     }
 }
 
 /// No memory.
 #[derive(Debug)]
-pub struct Nothing<'r>(&'r mut [u8]);
+pub struct Nothing([u8; SCRATCH]);
 
-impl Memory for Nothing<'_> {
+impl Nothing {
+    pub fn new() -> Self {
+        Self([1; SCRATCH])
+    }
+
+    /// What stands for every block.
+    #[inline(always)]
+    pub fn place(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+
+    /// Writes as much as a block's owner would.
+    #[inline(always)]
+    pub fn write(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while left > 0 {
+            let part = left.min(SCRATCH);
+            std::hint::black_box(&mut self.0[..part]).fill(WRITTEN);
+            left -= part;
+        }
+    }
+}
+
+impl Memory for Nothing {
     #[inline(always)]
     fn alloc(&mut self, _: &Form) -> *mut u8 {
-        self.0.as_mut_ptr()
+        self.place()
     }
 
     #[inline(always)]
@@ -116,12 +129,7 @@ impl Memory for Nothing<'_> {
 
     #[inline(always)]
     unsafe fn touch(&mut self, _: *mut u8, from: usize, to: usize) {
-        let mut left = to - from;
-        while left > 0 {
-            let part = left.min(SCRATCH);
-            std::hint::black_box(&mut self.0[..part]).fill(WRITTEN);
-            left -= part;
-        }
+        self.write(to - from);
     }
 }
 

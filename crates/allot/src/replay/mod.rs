@@ -10,47 +10,50 @@ mod compile;
 mod judge;
 mod lanes;
 mod memory;
+mod nowhere;
 mod perform;
 mod plan;
+mod room;
 mod rounds;
+mod rows;
 mod sequence;
+mod stage;
 mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
 mod tried;
+mod watch;
 mod worker;
 
-use crate::analyse::findings::{Category, Note, Replay, ReplayFailure, ReplayRow, Verdict};
-use crate::analyse::{self, Analysis, NO_SITE};
+use crate::analyse::findings::{Category, Findings, Note, Verdict};
+use crate::analyse::{self, Analysis};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Progress;
-use crate::statistics::{median, median_whole};
-use crate::table::grouped;
-use allot_trace::Reader;
-use check::Curve;
-use compile::Purpose;
-use judge::Rival;
 use plan::Route;
-use rounds::{Entry, Found, Limits, Standing};
-use sequence::{NO_GROUP, Sequence};
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use rounds::{Entry, Limits};
+use rows::Rows;
+use stage::Stage;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tried::Try;
-use worker::{Job, REST, Round, Who};
+use worker::{REST, Who};
 
 pub use worker::run as run_round;
 
 /// Plans of one group each that are replayed: those with the largest gain.
 const MOST_PLANS: usize = 12;
-/// Rounds that are run where nobody says how many: as many as there is time for, but so many at least and at most.
-const LEAST_ROUNDS: usize = 5;
+/// Rounds that are run where nobody says how many: as many as there is time for, at most so many; so many within three times that
+/// time; and in any case so many.
 const MOST_ROUNDS: usize = 15;
+const WANTED_ROUNDS: usize = 5;
+const LEAST_ROUNDS: usize = 3;
+/// The time for them where nobody says another.
 const TIME: Duration = Duration::from_secs(60);
+/// Part of it for the rounds that judge each plan; the rest is for all together, and for the ceilings.
+const FIRST_PART: f64 = 2.0 / 3.0;
 /// The mallocs that a program is replayed on where nobody says which.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 const NULL: &str = "null";
@@ -64,9 +67,12 @@ pub struct ReplayArguments {
     /// Allocators that take everything, beside null and glibc; without it jemalloc, mimalloc and snmalloc
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     allocators: Option<Vec<String>>,
-    /// How many rounds; without it 5 to 15, as many as there are in a minute
+    /// How many rounds; without it 3 to 15, as many as there is time for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
+    /// Time for all rounds, in seconds; there is one round in any case. Without it a minute, and up to three for five rounds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    time: Option<u32>,
     /// Figures and verdicts as one JSON object
     #[arg(long)]
     json: bool,
@@ -93,10 +99,13 @@ loads from memory may gain or lose by another layout.
 
 An advice is confirmed if its plan beats glibc by more than the noise, takes at most 1.5 times its memory, and saves at least
 1 % of the program's CPU time; else it is withdrawn. The noise is twice what a round typically lies from the median, and at least
-1 %; 20 % where there are fewer than three rounds.
+1 %; 20 % where there are fewer than three rounds. What was confirmed is then run together, and once more with
+its blocks from nowhere, which is the most that can be saved. Plans of the twelve groups with the largest gain are tried.
 
-The steps wait in a file without a name in TMPDIR, 8 bytes an event; each child has them in memory. Blocks are
-written to up to 64 MiB.
+Rounds take a minute in all, up to three if five rounds need them, and longer only for the first three; --time says otherwise.
+The steps wait in a file without a name in TMPDIR, 8 bytes an event. A child holds the program's blocks, written to up to 64 MiB
+each, and some 10 bytes for each block that is live; what would need more memory than there is isn't run. At most 4,096 threads are
+started. Ctrl-C ends it and its children.
 
 Examples:
   allot record -o jq.rec -- jq length big.json
@@ -123,12 +132,37 @@ pub struct Options {
     pub stop: Option<&'static AtomicBool>,
 }
 
+impl Options {
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// The rounds of a part of the time.
+    fn limits(&self, part: f64) -> Limits {
+        let (least, wanted) = match self.time {
+            Some(_) => (1, 1),
+            None => (LEAST_ROUNDS, WANTED_ROUNDS),
+        };
+        let time = self.time.unwrap_or(TIME).mul_f64(part);
+        match (self.rounds, self.time) {
+            (Some(rounds), None) => Limits { most: rounds, least: rounds, wanted: rounds, time },
+            (most, _) => Limits { most: most.unwrap_or(MOST_ROUNDS), least, wanted, time },
+        }
+    }
+}
+
+/// An error where somebody has stopped it.
+fn interrupted(options: &Options) -> Result<(), Failure> {
+    if options.is_stopped() { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
 /// Runs the command.
 pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     let options = Options {
         allocators: arguments.allocators.clone(),
         rounds: arguments.rounds.map(|rounds| rounds as usize),
         check: arguments.check,
+        time: arguments.time.map(|seconds| Duration::from_secs(seconds.into())),
         progress: true,
         ..Options::default()
     };
@@ -157,8 +191,8 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     }
 }
 
-/// Replays the process that was analysed; fills in [`Findings::replay`](analyse::findings::Findings::replay) and what it says of
-/// each advice.
+/// Replays the process that was analysed; fills in [`Findings::replay`](analyse::findings::Findings::replay), what it says of
+/// each advice, and what each gains. Where it fails, or is stopped too early, the analysis stays as it was.
 pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result<(), Failure> {
     let mallocs = mallocs(options)?;
     let routes: Vec<Route> = analysis
@@ -169,6 +203,52 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
         .filter_map(Route::of)
         .collect();
     let (planned, left) = routes.split_at(routes.len().min(MOST_PLANS));
+    let mut stage = Stage::new(path, analysis, planned, options)?;
+
+    let (room, peak) = (room::available(), stage.sequence.peak_touched);
+    if let Some(why) = room::refuse(peak, room) {
+        return Err(Failure::Failed(format!("{}: it can't be replayed: {why}", path.display())));
+    }
+    let refused = |route: &Route| {
+        room::refuse(peak.saturating_add(room::held(route, &analysis.findings)), room)
+    };
+    let mut unproved: Vec<(u32, String)> = left
+        .iter()
+        .map(|route| (route.group, format!("only the {MOST_PLANS} with the largest gain are")))
+        .collect();
+    unproved.extend(planned.iter().filter_map(|route| Some((route.group, refused(route)?))));
+    let planned: Vec<Route> =
+        planned.iter().filter(|route| refused(route).is_none()).copied().collect();
+
+    let entries = entries(&mallocs, &planned);
+    let faithful = stage.check(&entries)?;
+    let first = rounds_of(&stage, entries, options.limits(FIRST_PART), options);
+    let confirmed = first.judge_plans(&mut analysis.findings)?;
+    for (group, why) in &unproved {
+        judge::unproved(&mut analysis.findings.groups[*group as usize], why);
+    }
+    let second = (!confirmed.is_empty() && !options.is_stopped()).then(|| {
+        let limits = options.limits(1.0 - FIRST_PART);
+        let limits = Limits { most: first.glibc().len().min(limits.most), ..limits };
+        rounds_of(&stage, entries_together(&confirmed, &planned), limits, options)
+    });
+    let findings = &mut analysis.findings;
+    let together = second.as_ref().and_then(|second| first.together(second, &confirmed, findings));
+    let better_malloc = first.judge_mallocs(together.as_ref(), findings);
+    let mut replay = first.summary(second.as_ref(), &findings.program);
+    (replay.together, replay.better_malloc) = (together, better_malloc);
+    replay.steps = stage.sequence.steps;
+    replay.threads = stage.sequence.lanes.iter().map(Vec::len).sum::<usize>() as u32;
+    replay.faithful = faithful;
+    replay.interrupted = options.is_stopped();
+    findings.notes.extend(stage.notes());
+    findings.notes.extend(doubts(findings, replay.interrupted));
+    findings.replay = Some(replay);
+    Ok(())
+}
+
+/// What is run to judge each plan.
+fn entries(mallocs: &[String], planned: &[Route]) -> Vec<Entry> {
     let mut entries =
         vec![Entry { name: NULL.to_owned(), groups: Vec::new(), who: Who::Null }, malloc(REST)];
     entries.extend(mallocs.iter().map(|name| malloc(name)));
@@ -177,69 +257,60 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
         groups: vec![route.group],
         who: Who::Plan(vec![*route]),
     }));
-    let most = options.rounds.unwrap_or(MOST_ROUNDS);
-    let least = options.rounds.unwrap_or(LEAST_ROUNDS);
-    let limits = Limits { most, least, time: TIME };
-    let progress = Progress::new(2 + usize::from(options.check) + most * entries.len());
-    let mut stage = Stage::new(path, analysis, planned, options.check, &progress)?;
-    let faithful = if options.check { Some(stage.check(&entries, &progress)?) } else { None };
-    let found = rounds::run(&entries, limits, &progress, |entry| stage.round(entry));
-    drop(progress);
-    let mut ran: Vec<(Entry, Found)> = entries.into_iter().zip(found).collect();
-    let glibc: Vec<Round> = match &ran[1].1 {
-        Ok(rounds) => rounds.clone(),
-        Err(why) => {
-            return Err(Failure::Failed(format!(
-                "{REST}'s row failed, so nothing can be compared: {why}"
-            )));
-        }
+    entries
+}
+
+/// What is run of the plans that were confirmed: all of them together, and what each, and all, can save at most.
+fn entries_together(confirmed: &[u32], planned: &[Route]) -> Vec<Entry> {
+    let without = |groups: &[u32]| Entry {
+        name: match groups {
+            [one] => format!("without group {one}"),
+            _ => "without all of them".to_owned(),
+        },
+        groups: groups.to_vec(),
+        who: Who::Without(groups.to_vec()),
     };
-    let confirmed = judge_plans(&ran, &glibc, analysis);
-    for route in left {
-        let group = &mut analysis.findings.groups[route.group as usize];
-        judge::unproved(group, "only the twelve with the largest gain are");
+    let mut entries = vec![malloc(REST)];
+    if confirmed.len() > 1 {
+        let routes: Vec<Route> =
+            planned.iter().filter(|route| confirmed.contains(&route.group)).copied().collect();
+        entries.push(Entry {
+            name: "all that was confirmed".to_owned(),
+            groups: confirmed.to_vec(),
+            who: Who::Plan(routes),
+        });
+        entries.push(without(confirmed));
     }
-    let best = judge::best(rivals(&ran, &glibc));
-    let mut glibc_then = glibc.clone();
-    let together = match confirmed.as_slice() {
-        [] => None,
-        [one] => standing_of(&ran, &glibc, *one),
-        several => {
-            let routes: Vec<Route> =
-                planned.iter().filter(|route| several.contains(&route.group)).copied().collect();
-            let entry = Entry {
-                name: "all that was confirmed".to_owned(),
-                groups: several.to_vec(),
-                who: Who::Plan(routes),
-            };
-            let both = [malloc(REST), entry.clone()];
-            let limits = Limits { most: glibc.len(), least: glibc.len(), time: TIME };
-            let progress = Progress::new(2 * limits.most);
-            let mut found = rounds::run(&both, limits, &progress, |entry| stage.round(entry));
-            let own = found.pop().unwrap_or_else(|| Ok(Vec::new()));
-            let base = found.pop().and_then(Result::ok).unwrap_or_default();
-            let standing = own.as_ref().ok().and_then(|own| Standing::of(own, &base));
-            glibc_then = base;
-            ran.push((entry, own));
-            standing
-        }
-    };
-    if let (Some(best), Some(together)) = (&best, &together)
-        && judge::gives_as_much(best, together)
-    {
-        for group in &confirmed {
-            judge::prefer_malloc(&mut analysis.findings.groups[*group as usize], best, together);
-        }
+    entries.extend(confirmed.iter().map(|group| without(&[*group])));
+    entries
+}
+
+fn rounds_of(stage: &Stage, entries: Vec<Entry>, limits: Limits, options: &Options) -> Rows {
+    let progress = Progress::shown_if(options.progress, limits.most * entries.len());
+    let stopped = || options.is_stopped();
+    let found = rounds::run(&entries, limits, &progress, &stopped, |entry| stage.round(entry));
+    Rows::new(entries, found)
+}
+
+/// What puts the figures in doubt.
+fn doubts(findings: &Findings, interrupted: bool) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if cfg!(debug_assertions) {
+        notes.push(
+            "This allot was built without optimisation: the times of its replay, and the gains, mean nothing. Build it with --release."
+                .to_owned(),
+        );
     }
-    for group in &mut analysis.findings.groups {
-        if group.verdict.category == Category::BetterMalloc && group.verdict.replayed.is_none() {
-            judge::malloc(group, best.as_ref());
-        }
+    if interrupted {
+        notes.push("The replay was interrupted: it has fewer rounds than were wanted.".to_owned());
     }
-    analysis.findings.replay =
-        Some(summary(&ran, [&glibc, &glibc_then], confirmed.len() > 1, &stage.sequence, faithful));
-    analysis.findings.notes.extend(stage.notes());
-    Ok(())
+    if findings.program.truncated {
+        notes.push(
+            "The recording ends before the program did; gains are set against the CPU time of the whole program where that is known."
+                .to_owned(),
+        );
+    }
+    notes.into_iter().map(|text| Note { warning: true, text }).collect()
 }
 
 /// Whether there is an advice whose allocator has to be tried.
@@ -272,236 +343,4 @@ fn mallocs(options: &Options) -> Result<Vec<String>, Failure> {
         }
     }
     Ok(names)
-}
-
-/// The groups whose plan is confirmed by itself.
-fn judge_plans(ran: &[(Entry, Found)], glibc: &[Round], analysis: &mut Analysis) -> Vec<u32> {
-    let findings = &mut analysis.findings;
-    let mut confirmed = Vec::new();
-    for (entry, found) in ran {
-        let [group] = entry.groups[..] else { continue };
-        let group = &mut findings.groups[group as usize];
-        let standing = found.as_ref().ok().and_then(|rounds| Standing::of(rounds, glibc));
-        match (standing, found) {
-            (Some(standing), _) => {
-                let outcome = if group.verdict.candidate {
-                    judge::candidate(&standing)
-                } else {
-                    judge::plan(&standing, &findings.program)
-                };
-                if outcome.confirmed && !group.verdict.candidate {
-                    confirmed.push(group.id);
-                }
-                judge::settle(group, outcome, &standing, &findings.program);
-            }
-            (None, Err(why)) => judge::unproved(group, why),
-            (None, Ok(_)) => judge::unproved(group, "glibc has no rounds to compare it with"),
-        }
-    }
-    confirmed
-}
-
-fn standing_of(ran: &[(Entry, Found)], glibc: &[Round], group: u32) -> Option<Standing> {
-    let (_, found) = ran.iter().find(|(entry, _)| entry.groups == [group])?;
-    Standing::of(found.as_ref().ok()?, glibc)
-}
-
-fn rivals(ran: &[(Entry, Found)], glibc: &[Round]) -> Vec<Rival> {
-    ran.iter()
-        .filter(|(entry, _)| matches!(&entry.who, Who::Malloc(name) if name != REST))
-        .filter_map(|(entry, found)| {
-            let standing = Standing::of(found.as_ref().ok()?, glibc)?;
-            Some(Rival { name: entry.name.clone(), standing })
-        })
-        .collect()
-}
-
-/// The figures. The last row, if there is one for all plans together, is beside a glibc of its own.
-fn summary(
-    ran: &[(Entry, Found)],
-    glibc: [&[Round]; 2],
-    together: bool,
-    sequence: &Sequence,
-    faithful: Option<bool>,
-) -> Replay {
-    let mut replay = Replay {
-        rounds: glibc[0].len() as u32,
-        noise: median(ran.iter().filter_map(|(_, found)| rounds::spread(found.as_ref().ok()?)))
-            .unwrap_or_default(),
-        steps: sequence.steps,
-        threads: sequence.lanes.iter().map(Vec::len).sum::<usize>() as u32,
-        faithful,
-        ..Replay::default()
-    };
-    for (at, (entry, found)) in ran.iter().enumerate() {
-        let rounds = match found {
-            Ok(rounds) => rounds,
-            Err(reason) => {
-                let (name, reason) = (entry.name.clone(), reason.clone());
-                replay.failed.push(ReplayFailure { name, reason });
-                continue;
-            }
-        };
-        let base = glibc[usize::from(together && at + 1 == ran.len())];
-        let standing = Standing::of(rounds, base);
-        let times = || rounds.iter().map(|round| round.time_ns);
-        replay.rows.push(ReplayRow {
-            name: entry.name.clone(),
-            groups: entry.groups.clone(),
-            time_ns: median_whole(rounds, |round| Some(round.time_ns)).unwrap_or_default(),
-            least_ns: times().min().unwrap_or_default(),
-            most_ns: times().max().unwrap_or_default(),
-            wall_ns: median_whole(rounds, |round| Some(round.wall_ns)).unwrap_or_default(),
-            peak_resident: rounds::peak(rounds),
-            minor_faults: median_whole(rounds, |round| round.minor_faults),
-            time_ratio: standing.map(|standing| standing.time),
-            memory_ratio: standing.and_then(|standing| standing.memory),
-            gain: None,
-        });
-    }
-    replay
-}
-
-/// A compiled recording, and the file of its steps.
-struct Stage {
-    sequence: Sequence,
-    steps: File,
-    /// The curve of the recording, where it is to be compared.
-    curve: Option<Curve>,
-    doubts: Vec<String>,
-}
-
-impl Stage {
-    fn new(
-        path: &Path,
-        analysis: &Analysis,
-        routes: &[Route],
-        check: bool,
-        progress: &Progress,
-    ) -> Result<Self, Failure> {
-        let told =
-            |error: &dyn std::fmt::Display| Failure::Failed(format!("{}: {error}", path.display()));
-        let reader = Reader::open(path).map_err(|error| told(&error))?;
-        let events = || reader.events(analysis.process).map_err(|error| told(&error));
-        progress.say("reading which blocks go from thread to thread");
-        let survey = survey::survey(&mut events()?).map_err(|error| told(&error))?;
-        if survey.events == 0 {
-            return Err(told(
-                &"the process neither allocated nor freed, so there is nothing to replay",
-            ));
-        }
-        progress.step();
-        progress.say("making the steps to replay");
-        let groups = analysis.findings.groups.len();
-        let mut purpose =
-            Purpose { group_of: Vec::new(), scoped: vec![false; groups], turns: check };
-        for route in routes {
-            purpose.scoped[route.group as usize] = route.is_scoped();
-        }
-        purpose.group_of = analysis
-            .site_of
-            .iter()
-            .map(|site| match site {
-                &NO_SITE => NO_GROUP,
-                site => Some(analysis.findings.sites[*site as usize].group)
-                    .filter(|group| routes.iter().any(|route| route.group == *group))
-                    .unwrap_or(NO_GROUP),
-            })
-            .collect();
-        let mut steps =
-            tempfile::tempfile().map_err(|error| told(&compile::CompileError::Write(error)))?;
-        let sequence = compile::compile(&mut events()?, &survey, &purpose, &mut steps)
-            .map_err(|error| told(&error))?;
-        progress.step();
-        let curve = if check {
-            Some(check::recorded(&mut events()?).map_err(|error| told(&error))?)
-        } else {
-            None
-        };
-        Ok(Self { sequence, steps, curve, doubts: Vec::new() })
-    }
-
-    fn job(&self, who: &Who, check: bool) -> Job {
-        Job {
-            // Ours is the only name that it has.
-            file: PathBuf::from(format!(
-                "/proc/{}/fd/{}",
-                std::process::id(),
-                self.steps.as_raw_fd()
-            )),
-            sequence: self.sequence.clone(),
-            who: who.clone(),
-            check,
-        }
-    }
-
-    fn round(&self, entry: &Entry) -> Result<Round, String> {
-        rounds::in_child(&self.job(&entry.who, false))
-    }
-
-    /// Whether glibc and all plans hold what the program held, with no blocks overlapping.
-    fn check(&mut self, entries: &[Entry], progress: &Progress) -> Result<bool, Failure> {
-        let Some(recorded) = &self.curve else { return Ok(true) };
-        let mut doubts = Vec::new();
-        for entry in entries {
-            if !matches!(&entry.who, Who::Plan(_)) && entry.name != REST {
-                continue;
-            }
-            progress.say(&format!("comparing live bytes with the recording's: {}", entry.name));
-            let round = rounds::in_child(&self.job(&entry.who, true))
-                .map_err(|why| Failure::Failed(format!("{}: {why}", entry.name)))?;
-            let curve = round.curve.unwrap_or_default();
-            if curve.overlaps > 0 {
-                doubts.push(format!(
-                    "{}: {} blocks overlap a live one",
-                    entry.name,
-                    grouped(curve.overlaps)
-                ));
-            }
-            if (Curve { overlaps: 0, ..curve.clone() }) != *recorded {
-                doubts.push(format!(
-                    "{}: its live bytes are not the recording's: {} points up to {} bytes, recorded {} up to {}",
-                    entry.name,
-                    grouped(curve.points),
-                    grouped(curve.most),
-                    grouped(recorded.points),
-                    grouped(recorded.most),
-                ));
-            }
-        }
-        progress.step();
-        for doubt in &doubts {
-            progress.warn(doubt);
-        }
-        self.doubts = doubts;
-        Ok(self.doubts.is_empty())
-    }
-
-    fn notes(&self) -> Vec<Note> {
-        let mut notes: Vec<Note> =
-            self.doubts.iter().map(|text| Note { warning: true, text: text.clone() }).collect();
-        let skipped = self.sequence.skipped;
-        let mut note = |text: String| notes.push(Note { warning: false, text });
-        if skipped.unknown_frees > 0 {
-            note(format!(
-                "The replay leaves out {} frees of blocks from before the recording.",
-                grouped(skipped.unknown_frees)
-            ));
-        }
-        if skipped.lost_frees > 0 {
-            note(format!(
-                "{} blocks were given out again although nobody was seen to free them; the replay frees them there.",
-                grouped(skipped.lost_frees)
-            ));
-        }
-        let threads: usize = self.sequence.lanes.iter().map(Vec::len).sum();
-        if threads > worker::MOST_THREADS {
-            note(format!(
-                "Of {} threads, those that ran after each other share one in the replay: more than {} are not started.",
-                grouped(threads as u64),
-                grouped(worker::MOST_THREADS as u64)
-            ));
-        }
-        notes
-    }
 }

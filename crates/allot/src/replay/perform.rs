@@ -8,7 +8,7 @@
 //! to. The file with the steps has no name, so that nobody else changes them.
 
 use super::memory::{Form, Memory};
-use super::sequence::{MOST_TOUCHED, Step, What};
+use super::sequence::{MOST_TOUCHED, STEP_BYTES, Step, What};
 use nix::time::{ClockId, clock_gettime};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -117,23 +117,27 @@ pub fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Does a thread's steps. Returns the CPU time that it waited for other threads in shared slots.
+/// A block and its shape, between the two halves of a resize.
+pub type Resizing = Option<(*mut u8, usize)>;
+
+/// Does a piece of a thread's steps. Returns the CPU time that it waited for other threads in shared slots.
 ///
 /// # Safety
-/// The steps, all of them and in this order, are those of one thread of a compiled recording; `forms` are its shapes, `own` has a
-/// place for each of the thread's slots, the memory is of one row for all threads.
+/// The pieces, all of them and in this order, are those of one thread of a compiled recording; `forms` are its shapes, `own` has a
+/// place for each of the thread's slots, `resizing` is `None` before the first piece and then as the piece before left it, the memory
+/// is of one row for all threads.
 pub unsafe fn perform<M: Memory>(
-    steps: &[u64],
+    steps: &[[u8; STEP_BYTES]],
     forms: &[Form],
     own: &mut [*mut u8],
     common: &Common,
+    resizing: &mut Resizing,
     memory: &mut M,
 ) -> Duration {
     let mut waited = Duration::ZERO;
-    let mut resizing: Option<(*mut u8, usize)> = None;
     for step in steps {
         // SAFETY: the caller's promise, step by step.
-        unsafe { one(Step(*step), forms, own, common, memory, &mut resizing, &mut waited) };
+        unsafe { one(Step::of(*step), forms, own, common, memory, resizing, &mut waited) };
     }
     waited
 }
@@ -149,7 +153,7 @@ pub unsafe fn one<M: Memory>(
     own: &mut [*mut u8],
     common: &Common,
     memory: &mut M,
-    resizing: &mut Option<(*mut u8, usize)>,
+    resizing: &mut Resizing,
     waited: &mut Duration,
 ) {
     match step.what() {

@@ -76,24 +76,24 @@ impl Route {
     }
 }
 
-/// The forms of a sequence's shapes under a plan; none of them where the plan has no routes. `None`: a shape that no malloc has.
-pub fn forms(shapes: &[Shape], routes: &[Route]) -> Option<Vec<Form>> {
+/// The forms of a sequence's shapes, each with its way. `None`: a shape that no malloc has.
+pub fn forms(shapes: &[Shape], way: impl Fn(&Shape, Layout) -> u32) -> Option<Vec<Form>> {
     let form = |shape: &Shape| {
         let size = usize::try_from(shape.size).ok()?;
         let layout = Layout::from_size_align(size, 1 << shape.align_log2).ok()?;
-        let way = match shape.group {
-            NO_GROUP => None,
-            _ => routes.iter().position(|route| route.takes(shape, layout)),
-        };
-        let way = way.map_or(0, |way| {
-            // One pool for all.
-            let pool = |route: &Route| route.allocator == Allocator::Pool;
-            let way = if pool(&routes[way]) { routes.iter().position(pool) } else { Some(way) };
-            way.map_or(0, |way| way as u32 + 1)
-        });
+        let way = if shape.group == NO_GROUP { 0 } else { way(shape, layout) };
         Some(Form { layout, way, zeroed: shape.zeroed, crosses: shape.crosses })
     };
     shapes.iter().map(form).collect()
+}
+
+/// A shape's way under a plan.
+pub fn way(routes: &[Route], shape: &Shape, layout: Layout) -> u32 {
+    let Some(way) = routes.iter().position(|route| route.takes(shape, layout)) else { return 0 };
+    // One pool for all.
+    let pool = |route: &Route| route.allocator == Allocator::Pool;
+    let way = if pool(&routes[way]) { routes.iter().position(pool) } else { Some(way) };
+    way.map_or(0, |way| way as u32 + 1)
 }
 
 /// A plan as a row.

@@ -1,7 +1,7 @@
 //! The rounds: every row once, each in a fresh process, then every row again, so that drift hits all alike.
 
-use super::worker::{Job, Round, Who};
-use crate::child::spawn;
+use super::worker::{Job, REST, Round, Who};
+use crate::child::spawn::{self, ChildFailure};
 use crate::progress::Progress;
 use crate::statistics::{median, ratio};
 use std::time::{Duration, Instant};
@@ -18,10 +18,25 @@ pub struct Entry {
 /// How many rounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// No more than this, and no fewer than `least`.
     pub most: usize,
-    /// From this many on, no round begins that would end later than `time`.
     pub least: usize,
+    /// So many, if they end within [`PATIENCE`] times `time`.
+    pub wanted: usize,
+    /// More than that only if they end within it.
     pub time: Duration,
+}
+
+/// How many times its time a replay may take for the sake of the rounds that are wanted.
+const PATIENCE: u32 = 3;
+
+impl Limits {
+    /// How many there are if one takes so long.
+    fn rounds(&self, one: Duration) -> usize {
+        let fit = |time: Duration| (time.as_nanos() / one.as_nanos().max(1)) as usize;
+        let wanted = self.wanted.min(fit(self.time * PATIENCE));
+        fit(self.time).max(wanted).max(self.least).min(self.most)
+    }
 }
 
 /// What became of a row: its rounds, or why it has none.
@@ -29,51 +44,83 @@ pub type Found = Result<Vec<Round>, String>;
 
 /// No round takes as long; one that does hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(1800);
+/// A plan that took so many times glibc's time in a round has no chance, and isn't run again: it would take most of the time.
+const HOPELESS: u64 = 3;
 
-/// Runs all rounds. A row that fails once is not run again, and has no figures.
+/// Runs all rounds, until somebody stops them. A row that fails once is not run again, and has no figures.
 pub fn run(
     entries: &[Entry],
     limits: Limits,
     progress: &Progress,
+    stopped: &dyn Fn() -> bool,
     mut one: impl FnMut(&Entry) -> Result<Round, String>,
 ) -> Vec<Found> {
-    let began = Instant::now();
     let mut found: Vec<Found> = entries.iter().map(|_| Ok(Vec::new())).collect();
     let mut longest = Duration::ZERO;
-    for round in 0..limits.most {
-        let round_began = Instant::now();
-        if round >= limits.least && began.elapsed() + longest > limits.time {
-            progress.fewer((limits.most - round) * entries.len());
-            break;
-        }
-        for (entry, found) in entries.iter().zip(&mut found) {
-            progress.say(&format!("round {}: {}", round + 1, entry.name));
-            if let Ok(rounds) = found {
-                match one(entry) {
-                    Ok(round) => rounds.push(round),
-                    Err(why) => {
-                        progress.warn(&format!("{}: {why}", entry.name));
-                        *found = Err(why);
-                    }
+    let mut goal = limits.most;
+    let mut round = 0;
+    while round < goal {
+        let began = Instant::now();
+        for at in 0..entries.len() {
+            let entry = &entries[at];
+            if found[at].is_err() || is_hopeless(entries, &found, at) {
+                progress.step();
+                continue;
+            }
+            let of = if round > 0 { format!(" of {goal}") } else { String::new() };
+            progress.say(&format!("round {}{of}: {}", round + 1, entry.name));
+            let done = one(entry);
+            if stopped() {
+                return found;
+            }
+            match (done, &mut found[at]) {
+                (Ok(round), Ok(rounds)) => rounds.push(round),
+                (Ok(_), Err(_)) => {}
+                (Err(why), row) => {
+                    progress.warn(&format!("{}: {why}", entry.name));
+                    *row = Err(why);
                 }
             }
             progress.step();
         }
-        longest = longest.max(round_began.elapsed());
+        round += 1;
+        longest = longest.max(began.elapsed());
+        let next = limits.rounds(longest).clamp(round, goal);
+        progress.fewer((goal - next) * entries.len());
+        goal = next;
     }
     found
 }
 
-/// Runs a job in a child.
-pub fn in_child(job: &Job) -> Result<Round, String> {
+/// Whether a plan's last round says that no further one can save it.
+fn is_hopeless(entries: &[Entry], found: &[Found], at: usize) -> bool {
+    let base = entries.iter().zip(found).find(|(entry, _)| entry.name == REST);
+    let (Who::Plan(_), Ok(own), Some((_, Ok(base)))) = (&entries[at].who, &found[at], base) else {
+        return false;
+    };
+    let both = own.last().zip(own.len().checked_sub(1).and_then(|last| base.get(last)));
+    both.is_some_and(|(own, base)| own.time_ns > HOPELESS * base.time_ns.max(1))
+}
+
+/// Runs a job in a child; ends it when somebody stops that.
+pub fn in_child(job: &Job, stopped: &dyn Fn() -> bool) -> Result<Round, String> {
     let input = serde_json::to_vec(job).map_err(|error| error.to_string())?;
     let environment = match &job.who {
         Who::Malloc(name) => peers::about(name).map_or(&[][..], |about| about.environment),
         _ => &[],
     };
     let arguments = ["replay-round".to_owned()];
-    spawn::ask(&arguments, environment, Some(&input), LONGEST_ROUND).map_err(|why| why.to_string())
+    spawn::ask_unless(stopped, &arguments, environment, Some(&input), LONGEST_ROUND).map_err(
+        |why| match why {
+            ChildFailure::Signal(KILLED, _) => {
+                format!("{why}: as a rule because memory ran out")
+            }
+            why => why.to_string(),
+        },
+    )
 }
+
+const KILLED: i32 = nix::sys::signal::Signal::SIGKILL as i32;
 
 /// Of fewer rounds than this nobody can see how far they lie apart; they are taken to do so by this much.
 const ENOUGH: usize = 3;
@@ -143,11 +190,14 @@ mod tests {
         Round { time_ns, peak_resident: Some(time_ns), ..Round::default() }
     }
 
+    fn so_many(most: usize) -> Limits {
+        Limits { most, least: most, wanted: most, time: Duration::ZERO }
+    }
+
     #[test]
     fn rounds_are_interleaved_and_a_row_that_failed_is_not_run_again() {
         let mut diary = Vec::new();
-        let limits = Limits { most: 3, least: 3, time: Duration::ZERO };
-        let found = run(&entries(), limits, &Progress::new(6), |entry| {
+        let found = run(&entries(), so_many(3), &Progress::new(6), &|| false, |entry| {
             diary.push(entry.name.clone());
             if entry.name == "b" && diary.len() > 2 { Err("gone".to_owned()) } else { Ok(timed(1)) }
         });
@@ -157,10 +207,47 @@ mod tests {
     }
 
     #[test]
+    fn there_are_as_many_rounds_as_there_is_time_for() {
+        let limits =
+            |time| Limits { most: 15, least: 3, wanted: 5, time: Duration::from_secs(time) };
+        let one = Duration::from_secs(1);
+        assert_eq!(limits(60).rounds(one), 15);
+        assert_eq!(limits(8).rounds(one), 8);
+        // For those that are wanted there is more time, but not any time.
+        assert_eq!(limits(2).rounds(one), 5);
+        assert_eq!(limits(1).rounds(one), 3);
+        assert_eq!(limits(0).rounds(one), 3);
+    }
+
+    #[test]
     fn without_time_there_are_no_more_rounds_than_the_least() {
-        let limits = Limits { most: 9, least: 2, time: Duration::ZERO };
-        let found = run(&entries(), limits, &Progress::new(18), |_| Ok(timed(1)));
+        let limits = Limits { most: 9, least: 2, wanted: 5, time: Duration::ZERO };
+        let found = run(&entries(), limits, &Progress::new(18), &|| false, |_| Ok(timed(1)));
         assert_eq!(found[0].as_ref().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_plan_without_a_chance_is_run_once() {
+        let mut entries = entries();
+        entries[0].name = REST.to_owned();
+        entries[1].who = Who::Plan(Vec::new());
+        for (own, rounds) in [(3_001, 1), (3_000, 4)] {
+            let found = run(&entries, so_many(4), &Progress::new(8), &|| false, |entry| {
+                Ok(timed(if entry.name == REST { 1_000 } else { own }))
+            });
+            assert_eq!(found[1].as_ref().unwrap().len(), rounds);
+            assert_eq!(found[0].as_ref().unwrap().len(), 4);
+        }
+    }
+
+    #[test]
+    fn whoever_stops_keeps_the_rounds_that_are_done() {
+        let asked = std::cell::Cell::new(0);
+        let stopped = || asked.replace(asked.get() + 1) == 4;
+        let found = run(&entries(), so_many(9), &Progress::new(18), &stopped, |_| Ok(timed(1)));
+        // The fifth, which was ended, says nothing: not that it failed either.
+        assert_eq!(found[0].as_ref().unwrap().len(), 2);
+        assert_eq!(found[1].as_ref().unwrap().len(), 2);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a recording is compiled to: for each thread a list of steps, eight bytes each, in a file that every round's child reads.
+//! What a recording is compiled to: for each thread a list of steps, eight bytes each, in a file that every round's child reads
+//! piece by piece.
 //!
 //! A step names a *slot*, where the block's address is kept while it is live, and a *shape*, what the block is like. Slots are
 //! used again, so that there are no more of them than blocks that are live at once. A block that its own thread frees has
@@ -49,6 +50,12 @@ impl Step {
     #[inline]
     pub const fn new(what: What, slot: u32, shared: bool, shape: u32) -> Self {
         Self(what as u64 | (shared as u64) << 3 | (slot as u64) << 4 | (shape as u64) << 32)
+    }
+
+    /// A step of a [`Window`].
+    #[inline(always)]
+    pub const fn of(bytes: [u8; STEP_BYTES]) -> Self {
+        Self(u64::from_le_bytes(bytes))
     }
 
     #[inline(always)]
@@ -157,7 +164,29 @@ pub struct Sequence {
     /// Steps of all threads.
     pub steps: u64,
     pub allocations: u64,
+    /// The most bytes that were live at once of those that are written to.
+    pub peak_touched: u64,
     pub skipped: Skipped,
+}
+
+/// Room for one piece of steps, resident from the beginning.
+#[derive(Debug)]
+pub struct Window(Vec<u8>);
+
+impl Window {
+    /// Room for the largest of these.
+    pub fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
+        let most = pieces.map(|piece| piece.count as usize).max().unwrap_or_default();
+        // Not zero, so that the pages are written to.
+        Self(vec![1; most * STEP_BYTES])
+    }
+
+    /// Reads a piece: its steps as they are in the file, for [`Step::of`].
+    pub fn read(&mut self, file: &File, piece: &Piece) -> io::Result<&[[u8; STEP_BYTES]]> {
+        let part = &mut self.0[..piece.count as usize * STEP_BYTES];
+        file.read_exact_at(part, piece.offset)?;
+        Ok(part.as_chunks().0)
+    }
 }
 
 /// Reads eight-byte words of a file.

@@ -3,7 +3,7 @@
 //! In memory: 24 bytes a live block, one bit an allocation, 16 bytes a thread.
 
 use super::blocks::{Bits, Table};
-use allot_trace::{Events, TraceError, What};
+use allot_trace::{Event, TraceError, What};
 
 /// When a thread did its first and its last, counted in allocations and frees of all threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,9 @@ pub struct Survey {
 }
 
 /// Makes the first pass.
-pub fn survey(events: &mut Events<'_>) -> Result<Survey, TraceError> {
+pub fn survey(
+    events: impl Iterator<Item = Result<Event, TraceError>>,
+) -> Result<Survey, TraceError> {
     let mut survey = Survey::default();
     let mut live: Table<u64, (u32, u64)> = Table::default();
     let mut allocations = 0;

@@ -31,8 +31,7 @@ pub fn json(findings: &Findings) -> Result<String, Failure> {
 /// A table, and what it says of each advice.
 pub fn table(findings: &Findings) -> String {
     let Some(replay) = &findings.replay else { return String::new() };
-    let head =
-        ["", "CPU time", "least", "most", "of glibc's", "peak MiB", "of glibc's", "page faults"];
+    let head = ["", "CPU time", "of glibc's", "saves", "peak MiB", "of glibc's", "faults"];
     let best = replay.rows.iter().skip(1).min_by_key(|row| row.time_ns).map(|row| &row.name);
     let line = |row: &ReplayRow| -> Line {
         let stand = match best {
@@ -44,9 +43,8 @@ pub fn table(findings: &Findings) -> String {
         let cells = vec![
             row.name.clone(),
             ms(row.time_ns),
-            ms(row.least_ns),
-            ms(row.most_ns),
             figure(row.time_ratio),
+            row.gain.map_or_else(|| "-".to_owned(), |gain| format!("{:.1} %", gain * 100.0)),
             mebibytes(row.peak_resident),
             figure(row.memory_ratio),
             row.minor_faults.map_or_else(|| "-".to_owned(), grouped),
@@ -55,16 +53,20 @@ pub fn table(findings: &Findings) -> String {
     };
     let lines: Vec<Line> = replay.rows.iter().map(line).collect();
     let mut text = format!(
-        "{}: {} allocations and frees of {}, {} rounds, ±{:.1} %\n\n{}\n",
+        "{}: {} allocations and frees of {}, {}, ±{:.1} %\n\n{}\n{}\n",
         findings.program.command.join(" "),
         grouped(replay.steps),
         match replay.threads {
             1 => "one thread".to_owned(),
             threads => format!("{} threads", grouped(threads.into())),
         },
-        replay.rounds,
+        match replay.rounds {
+            1 => "one round".to_owned(),
+            rounds => format!("{rounds} rounds"),
+        },
         replay.noise * 100.0,
-        table::render(&head, &lines)
+        table::render(&head, &lines),
+        styled(NOTE, SAVES)
     );
     for failure in &replay.failed {
         text += &format!("\n{} failed: {}\n", failure.name, failure.reason);
@@ -73,6 +75,20 @@ pub fn table(findings: &Findings) -> String {
     for group in judged.take(MOST_GROUPS) {
         text += "\n";
         text += &wrapped(&sentence(group));
+        text += "\n";
+    }
+    if let Some(together) = &replay.together {
+        let what = match together.groups.len() {
+            1 => "All in all, that is the one change".to_owned(),
+            groups => format!("All {groups} that were confirmed, together"),
+        };
+        text += "\n";
+        text += &wrapped(&format!("{what}: {}.", together.reason));
+        text += "\n";
+    }
+    if let Some(better) = &replay.better_malloc {
+        text += "\n";
+        text += &wrapped(&format!("Without any change: {}.", better.reason));
         text += "\n";
     }
     match replay.faithful {
@@ -90,10 +106,19 @@ pub fn table(findings: &Findings) -> String {
     text
 }
 
+/// What stands below the table.
+const SAVES: &str = "Saves: of the program's own CPU time, against glibc.";
+
 /// Groups whose advice is told; JSON has all.
 const MOST_GROUPS: usize = 16;
 
 fn sentence(group: &Group) -> String {
     let reason = group.verdict.replayed.as_ref().map_or("", |outcome| &*outcome.reason);
-    format!("Group {}, {}: {reason}.", group.id, group.title)
+    let most = match group.verdict.gain {
+        Some(gain) if gain.ceiling_measured => {
+            format!(" (of at most {:.1} %)", gain.ceiling * 100.0)
+        }
+        _ => String::new(),
+    };
+    format!("Group {}, {}: {reason}{most}.", group.id, group.title)
 }

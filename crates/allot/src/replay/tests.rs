@@ -7,6 +7,7 @@ mod common;
 use super::check::{self, Curve};
 use super::compile::{Purpose, compile};
 use super::memory::{Malloc, Null};
+use super::nowhere::Without;
 use super::plan::{Plan, Route};
 use super::sequence::{NO_GROUP, STEP_BYTES, Sequence};
 use super::survey::survey;
@@ -165,10 +166,10 @@ fn purpose(scoped: bool) -> Purpose {
 }
 
 fn compiled(reader: &Reader, scoped: bool) -> (Sequence, File) {
-    let survey = survey(&mut reader.events(0).unwrap()).unwrap();
+    let survey = survey(reader.events(0).unwrap()).unwrap();
     let mut steps = tempfile::tempfile().unwrap();
-    let mut events = reader.events(0).unwrap();
-    let sequence = compile(&mut events, &survey, &purpose(scoped), &mut steps).unwrap();
+    let events = reader.events(0).unwrap();
+    let sequence = compile(events, &survey, &purpose(scoped), &mut steps).unwrap();
     (sequence, steps)
 }
 
@@ -186,6 +187,7 @@ impl GlobalVisitor for Run<'_> {
     fn visit<G: Global>(self, _: &'static About) -> Round {
         match &self.0.who {
             Who::Plan(routes) => self.0.replay(&Plan::<G>::new(routes.clone())),
+            Who::Without(_) => self.0.replay(&Without::<G>::new()),
             _ => self.0.replay(&Malloc::<G>::new()),
         }
     }
@@ -214,7 +216,7 @@ fn plans() -> Vec<Who> {
 fn live_bytes_are_the_recordings_after_every_step_under_glibc_and_every_plan() {
     for (seed, threads) in [(1, 1), (2, 2), (3, 5)] {
         let reader = any_story(seed, threads, 6_000).reader();
-        let recorded = check::recorded(&mut reader.events(0).unwrap()).unwrap();
+        let recorded = check::recorded(reader.events(0).unwrap()).unwrap();
         assert!(recorded.most > 100_000 && recorded.points > 3_000, "{recorded:?}");
         let (sequence, steps) = compiled(&reader, true);
         assert!(sequence.skipped.unknown_frees > 0 && sequence.skipped.lost_frees > 0);
@@ -234,7 +236,7 @@ fn threads_run_at_once_and_wait_for_blocks_that_cross() {
         assert_eq!(sequence.lanes.len(), threads as usize);
         assert_eq!(sequence.shared_slots > 0, threads > 1);
         assert_eq!(sequence.arrivals.len() > 10, threads > 1);
-        for who in plans() {
+        for who in plans().into_iter().chain([Who::Without(vec![0])]) {
             let round = round(&prepared(sequence.clone(), &steps, who, false));
             assert!(round.wall_ns > 0);
         }
@@ -242,13 +244,78 @@ fn threads_run_at_once_and_wait_for_blocks_that_cross() {
 }
 
 #[test]
+fn blocks_from_nowhere_are_those_of_their_groups_alone() {
+    let reader = any_story(9, 1, 3_000).reader();
+    let (sequence, steps) = compiled(&reader, false);
+    let without = |groups| {
+        round(&prepared(sequence.clone(), &steps, Who::Without(groups), true)).curve.unwrap()
+    };
+    assert_eq!(without(vec![]).overlaps, 0);
+    // All of the group's are in one place.
+    assert!(without(vec![0]).overlaps > 50);
+}
+
+#[test]
+fn no_piece_of_steps_is_longer_than_a_window_however_long_the_recording() {
+    let mut story = Story::new(1);
+    for _ in 0..50_000 {
+        story.allocate(0, 0, 0x1000, 64, Origin::Malloc);
+        story.free(0, 0x1000);
+    }
+    let (sequence, _) = compiled(&story.reader(), false);
+    let pieces = &sequence.threads[0].steps;
+    assert_eq!(pieces.iter().map(|piece| piece.count).sum::<u32>(), 100_000);
+    assert!(pieces.iter().all(|piece| piece.count as usize * STEP_BYTES <= 64 << 10));
+}
+
+#[test]
+fn five_thousand_threads_are_replayed_by_as_many_as_ran_at_once() {
+    let mut story = Story::new(5_000);
+    for thread in 0..5_000 {
+        story.allocate(thread, 0, 0x1000, 64, Origin::Malloc);
+        if thread % 2 == 0 {
+            story.free(thread, 0x1000);
+        } else {
+            // Left for the one after the next.
+            story.free((thread + 2) % 5_000, 0x1000);
+        }
+    }
+    let (sequence, steps) = compiled(&story.reader(), false);
+    assert_eq!(sequence.threads.len(), 5_000);
+    assert!(sequence.lanes.len() < 10, "{}", sequence.lanes.len());
+    for who in [Who::Malloc(REST.to_owned()), plans().pop().unwrap()] {
+        assert!(round(&prepared(sequence.clone(), &steps, who, false)).wall_ns > 0);
+    }
+}
+
+#[test]
+fn a_thousand_threads_run_at_once() {
+    let mut story = Story::new(1_000);
+    for turn in 0..4 {
+        for thread in 0..1_000 {
+            let address = 0x1000 * (1 + thread as u64);
+            if turn % 2 == 0 {
+                story.allocate(thread, 0, address, 64, Origin::Malloc);
+            } else {
+                story.free(999 - thread, 0x1000 * (1 + thread as u64));
+            }
+        }
+    }
+    let (sequence, steps) = compiled(&story.reader(), false);
+    assert_eq!(sequence.lanes.len(), 1_000);
+    for who in plans() {
+        assert!(round(&prepared(sequence.clone(), &steps, who, false)).wall_ns > 0);
+    }
+}
+
+#[test]
 fn blocks_that_overlap_and_curves_that_differ_are_noticed() {
     let reader = any_story(7, 1, 500).reader();
-    let recorded = check::recorded(&mut reader.events(0).unwrap()).unwrap();
+    let recorded = check::recorded(reader.events(0).unwrap()).unwrap();
     let (sequence, steps) = compiled(&reader, false);
     let prepared = prepared(sequence, &steps, Who::Null, true);
     // `null` gives the same few bytes to everybody.
-    let curve = check::in_order(&prepared, &Null::new(1));
+    let curve = check::in_order(&prepared, &Null);
     assert!(curve.overlaps > 50, "{}", curve.overlaps);
     assert_ne!(Curve { overlaps: 0, ..curve }, recorded);
 }
@@ -319,6 +386,6 @@ fn null_replays_without_an_allocator() {
     let reader = any_story(8, 3, 5_000).reader();
     let (sequence, steps) = compiled(&reader, true);
     let prepared = prepared(sequence, &steps, Who::Null, false);
-    let round = prepared.replay(&Null::new(3));
+    let round = prepared.replay(&Null);
     assert!(round.wall_ns > 0);
 }

@@ -2,9 +2,10 @@
 
 use super::check::{self, Curve};
 use super::memory::{Form, Malloc, Null, Row};
+use super::nowhere::Without;
 use super::perform::{Common, perform, thread_time};
 use super::plan::{self, Plan, Route};
-use super::sequence::{Sequence, read_shapes, read_words};
+use super::sequence::{Piece, STEP_BYTES, Sequence, Window, read_shapes, read_words};
 use crate::child::{memory, spawn};
 use crate::failure::Failure;
 use crate::output;
@@ -33,6 +34,8 @@ pub enum Who {
     Malloc(String),
     /// Ours, for some.
     Plan(Vec<Route>),
+    /// glibc, and nothing for the blocks of some groups.
+    Without(Vec<u32>),
 }
 
 /// What a child is to do.
@@ -62,6 +65,8 @@ pub struct Round {
 /// `allot replay-round`, which `allot replay` starts: reads its job, prints a round.
 pub fn run() -> Result<(), Failure> {
     spawn::end_with_parent();
+    // If memory runs out, it is this process that ends, and no other. Where that may not be said, nothing is lost but that.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text).map_err(|error| failed(&error))?;
@@ -70,10 +75,12 @@ pub fn run() -> Result<(), Failure> {
     std::mem::forget(text);
     let prepared = Prepared::new(job).map_err(|error| failed(&error))?;
     let round = match prepared.who.clone() {
-        Who::Null => prepared.replay(&Null::new(prepared.sequence.threads.len())),
+        Who::Null => prepared.replay(&Null),
         Who::Malloc(name) => peers::with_global(&name, ForMalloc(&prepared))
             .map_err(|error| Failure::Usage(error.to_string()))?,
         Who::Plan(routes) => peers::with_global(REST, ForPlan(&prepared, routes))
+            .map_err(|error| Failure::Usage(error.to_string()))?,
+        Who::Without(_) => peers::with_global(REST, ForRest(&prepared))
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     let text = serde_json::to_string(&round).map_err(|error| failed(&error))?;
@@ -100,15 +107,25 @@ impl GlobalVisitor for ForPlan<'_> {
     }
 }
 
-/// All that the measured part reads, in memory.
+struct ForRest<'p>(&'p Prepared);
+
+impl GlobalVisitor for ForRest<'_> {
+    type Output = Round;
+
+    fn visit<G: Global>(self, _: &'static About) -> Round {
+        self.0.replay(&Without::<G>::new())
+    }
+}
+
+/// What the measured part needs. The steps stay in their file until it is their turn, so that a long recording takes no more memory
+/// than a short one.
 #[derive(Debug)]
 pub struct Prepared {
     pub sequence: Sequence,
     pub who: Who,
     pub forms: Vec<Form>,
-    /// By thread.
-    pub steps: Vec<Vec<u64>>,
     pub turns: Vec<u64>,
+    file: File,
     check: bool,
 }
 
@@ -124,16 +141,29 @@ impl Prepared {
     pub fn new(job: Job) -> io::Result<Self> {
         let file = File::open(&job.file)?;
         let shapes = read_shapes(&file, &job.sequence.shapes)?;
-        let routes: &[Route] = if let Who::Plan(routes) = &job.who { routes } else { &[] };
-        let forms = plan::forms(&shapes, routes)
-            .ok_or_else(|| io::Error::other("it has a block that is larger than memory"))?;
+        let forms = match &job.who {
+            Who::Null | Who::Malloc(_) => plan::forms(&shapes, |_, _| 0),
+            Who::Plan(routes) => {
+                plan::forms(&shapes, |shape, layout| plan::way(routes, shape, layout))
+            }
+            Who::Without(groups) => {
+                plan::forms(&shapes, |shape, _| u32::from(groups.contains(&shape.group)))
+            }
+        };
+        let forms =
+            forms.ok_or_else(|| io::Error::other("it has a block that is larger than memory"))?;
         std::mem::forget(shapes);
-        let threads = job.sequence.threads.iter();
-        let steps =
-            threads.map(|thread| read_words(&file, &thread.steps)).collect::<Result<_, _>>()?;
         let turns = read_words(&file, &job.sequence.turns)?;
         let Job { sequence, who, check, .. } = job;
-        Ok(Self { sequence, who, forms, steps, turns, check })
+        Ok(Self { sequence, who, forms, turns, file, check })
+    }
+
+    /// The steps of a piece. Ends the process if they can't be read: other threads may wait for them.
+    pub fn read<'w>(&self, window: &'w mut Window, piece: &Piece) -> &'w [[u8; STEP_BYTES]] {
+        window.read(&self.file, piece).unwrap_or_else(|error| {
+            eprintln!("allot: can't read the steps: {error}");
+            std::process::exit(1);
+        })
     }
 
     pub fn replay<R: Row>(&self, row: &R) -> Round {
@@ -176,9 +206,9 @@ impl Prepared {
         let Some((first, others)) = crews.split_first() else { return Round::default() };
         if others.is_empty() {
             // No other thread: a malloc that is faster in a process with one alone shows it.
-            let mut slots = self.slots(first);
+            let mut room = self.room(first);
             let before = Before::now();
-            let time = self.crew(first, true, &mut slots, &common, row);
+            let time = self.crew(first, true, &mut room, &common, row);
             return before.round(time);
         }
         let barrier = Barrier::new(crews.len());
@@ -188,11 +218,11 @@ impl Prepared {
                 let (common, barrier) = (&common, &barrier);
                 let work = move || {
                     let guard = AbortIfPanicking;
-                    let mut slots = self.slots(crew);
+                    let mut room = self.room(crew);
                     barrier.wait(); // ready
                     barrier.wait(); // begun
-                    let time = self.crew(crew, false, &mut slots, common, row);
-                    std::mem::forget((guard, slots));
+                    let time = self.crew(crew, false, &mut room, common, row);
+                    std::mem::forget((guard, room));
                     time
                 };
                 match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
@@ -204,11 +234,11 @@ impl Prepared {
                     }
                 }
             }
-            let mut slots = self.slots(first);
+            let mut room = self.room(first);
             barrier.wait();
             let before = Before::now();
             barrier.wait();
-            let mut time = self.crew(first, true, &mut slots, &common, row);
+            let mut time = self.crew(first, true, &mut room, &common, row);
             for thread in running {
                 time += thread.join().unwrap_or_default();
             }
@@ -216,12 +246,15 @@ impl Prepared {
         })
     }
 
-    /// A place for the address of each of a crew's own blocks, resident.
-    fn slots(&self, crew: &Crew) -> Vec<*mut u8> {
-        let most = crew.threads.iter().map(|thread| self.sequence.threads[*thread as usize].slots);
-        let most = most.max().unwrap_or_default() as usize;
-        // Not null, so that the pages are written to.
-        vec![std::ptr::dangling_mut(); most]
+    /// What a crew needs of its own, resident before the first step.
+    fn room(&self, crew: &Crew) -> Room {
+        let threads = || crew.threads.iter().map(|thread| &self.sequence.threads[*thread as usize]);
+        let slots = threads().map(|thread| thread.slots).max().unwrap_or_default() as usize;
+        Room {
+            // Not null, so that the pages are written to.
+            slots: vec![std::ptr::dangling_mut(); slots],
+            window: Window::of(threads().flat_map(|thread| &thread.steps)),
+        }
     }
 
     /// Does what a crew has to do, one thread after the other.
@@ -229,7 +262,7 @@ impl Prepared {
         &self,
         crew: &Crew,
         lasts: bool,
-        slots: &mut [*mut u8],
+        room: &mut Room,
         common: &Common,
         row: &R,
     ) -> Duration {
@@ -237,17 +270,34 @@ impl Prepared {
         common.wait_for_turn(crew.lane, crew.before);
         for &thread in &crew.threads {
             let about = &self.sequence.threads[thread as usize];
-            let steps = &self.steps[thread as usize];
             let began = thread_time();
-            let waited = row.within(thread as usize, lasts || about.leaves, |memory| {
-                // SAFETY: this thread's steps of this sequence, all of them, with its forms and as many slots as it needs.
-                unsafe { perform(steps, &self.forms, slots, common, memory) }
+            let apart = row.within(thread as usize, lasts || about.leaves, |memory| {
+                // What it read and waited.
+                let mut apart = Duration::ZERO;
+                let mut resizing = None;
+                for piece in &about.steps {
+                    let reading = thread_time();
+                    let steps = self.read(&mut room.window, piece);
+                    apart += thread_time().saturating_sub(reading);
+                    let (forms, slots) = (&self.forms, &mut room.slots);
+                    // SAFETY: this thread's steps of this sequence, piece after piece, with its forms and as many slots as it needs.
+                    apart += unsafe { perform(steps, forms, slots, common, &mut resizing, memory) };
+                }
+                apart
             });
-            time += (thread_time() - began).saturating_sub(waited);
+            time += (thread_time() - began).saturating_sub(apart);
             common.end_turn(crew.lane);
         }
         time
     }
+}
+
+/// What a crew needs of its own.
+#[derive(Debug)]
+struct Room {
+    /// Where its own blocks are.
+    slots: Vec<*mut u8>,
+    window: Window,
 }
 
 /// What the process held before the measured part.

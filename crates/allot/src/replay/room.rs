@@ -1,0 +1,59 @@
+//! Whether there is enough memory to replay something.
+
+use super::plan::Route;
+use crate::analyse::findings::{Allocator, Findings};
+use crate::table::mebibytes;
+use procfs::Current;
+use std::fs;
+
+/// Bytes that may still be had, by the kernel's own estimate and the limit of our control group; `None` where nobody says.
+pub fn available() -> Option<u64> {
+    let system = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available);
+    system.into_iter().chain(left_of_group()).min()
+}
+
+/// The same of our control group, if that has a limit. What is cached doesn't count: it makes room.
+fn left_of_group() -> Option<u64> {
+    let most = fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse::<u64>().ok()?;
+    let stat = fs::read_to_string("/sys/fs/cgroup/memory.stat").ok()?;
+    let held = stat.lines().find_map(|line| line.strip_prefix("anon ")?.parse::<u64>().ok())?;
+    Some(most.saturating_sub(held))
+}
+
+/// What a plan holds beside what glibc holds for the rest: an arena holds all that came since its last reset.
+pub fn held(route: &Route, findings: &Findings) -> u64 {
+    let behaviour = &findings.groups[route.group as usize].behaviour;
+    match route.allocator {
+        Allocator::Arena if route.without_reset => behaviour.bytes,
+        Allocator::Arena => behaviour.peak_held_bytes,
+        _ => behaviour.peak_live_bytes,
+    }
+}
+
+/// Why so much can't be held, if that is so.
+pub fn refuse(wanted: u64, available: Option<u64>) -> Option<String> {
+    let available = available.filter(|available| wanted > *available)?;
+    Some(format!(
+        "it would hold {} MiB at once, and {} MiB of memory can be had",
+        mebibytes(Some(wanted)),
+        mebibytes(Some(available))
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_than_memory_is_refused_in_figures() {
+        assert_eq!(refuse(1 << 30, None), None);
+        assert_eq!(refuse(1 << 30, Some(1 << 30)), None);
+        let why = refuse(3 << 30, Some(2 << 30)).unwrap();
+        assert!(why.contains("3072.0 MiB") && why.contains("2048.0 MiB"), "{why}");
+    }
+
+    #[test]
+    fn the_kernel_says_how_much_memory_there_is() {
+        assert!(available().unwrap() > 1 << 20);
+    }
+}
