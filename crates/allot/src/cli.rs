@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::advise::report::{self, ReportArguments};
 use crate::advise::{self, AdviseArguments};
 use crate::analyse::{self, AnalyseArguments};
 use crate::bench::{self, BenchArguments};
@@ -70,6 +71,12 @@ pub enum Command {
     /// proposes, and says which advice holds.
     #[command(after_help = replay::EXAMPLES)]
     Replay(ReplayArguments),
+    /// Make the page of findings that were kept as JSON
+    ///
+    /// One HTML file with everything in it: live memory over time, a flame graph, every verdict and every site, the
+    /// replay, system calls and locks.
+    #[command(after_help = report::EXAMPLES)]
+    Report(ReportArguments),
     /// One round of a replay; `replay` starts it.
     #[command(hide = true)]
     ReplayRound,

@@ -58,6 +58,7 @@ fn run() -> Result<(), Failure> {
             end_quietly_when_interrupted();
             replay::run(&arguments)
         }
+        Some(Command::Report(arguments)) => advise::report::run(&arguments),
         Some(Command::ReplayRound) => replay::run_round(),
         Some(Command::Child(arguments)) => child::run(&arguments),
         Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),

@@ -399,6 +399,10 @@ pub struct Flame {
     /// With those of its children.
     pub count: u64,
     pub bytes: u64,
+    /// At the root alone: functions with a smaller share of the allocations and of the bytes are left out, and only in their
+    /// callers' figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_share: Option<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Flame>,
 }

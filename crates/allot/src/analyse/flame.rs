@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 /// What has a smaller share of the allocations and of the bytes is only in its callers' figures.
 const LEAST_SHARE: f64 = 0.0005;
+/// The most functions that are in the tree, each as often as it has callers: with more, the smallest are left out too.
+const MOST: usize = 20_000;
 
 /// The tree of a program.
 pub fn flame(stacks: &Stacks, all: &[Stack], symbols: &mut Symbols<'_>, name: &str) -> Flame {
@@ -37,13 +39,46 @@ pub fn flame(stacks: &Stacks, all: &[Stack], symbols: &mut Symbols<'_>, name: &s
         }
     }
     let mut root =
-        Flame { name: name.to_owned(), count: total.0, bytes: total.1, children: vec![] };
+        Flame { name: name.to_owned(), count: total.0, bytes: total.1, ..Flame::default() };
     let mut builder = Builder { stacks, symbols, own: &own, children: &children };
     for from in [NodeId::ROOT, NodeId::CUT_OFF] {
         builder.add(from.0, &mut root);
     }
     sort(&mut root);
+    root.least_share = Some(bounded(&mut root, MOST).max(LEAST_SHARE));
     root
+}
+
+/// Leaves out the smallest until so many functions are left at most; the share of the smallest that is still there, if any
+/// had to go. A function has at least the share of what it calls, so nothing is left without its caller.
+fn bounded(root: &mut Flame, most: usize) -> f64 {
+    let whole = (root.count, root.bytes);
+    let mut shares = Vec::new();
+    let mut left: Vec<&Flame> = root.children.iter().collect();
+    while let Some(flame) = left.pop() {
+        shares.push(share(flame, whole));
+        left.extend(&flame.children);
+    }
+    if shares.len() <= most {
+        return 0.0;
+    }
+    shares.sort_unstable_by(|a, b| b.total_cmp(a));
+    // Those that are as large as the first that has to go, go with it.
+    let too_small = shares[most];
+    let least = shares.iter().take(most).copied().filter(|share| *share > too_small).last();
+    keep(root, whole, too_small);
+    least.unwrap_or(1.0)
+}
+
+fn keep(flame: &mut Flame, whole: (u64, u64), too_small: f64) {
+    flame.children.retain(|child| share(child, whole) > too_small);
+    flame.children.iter_mut().for_each(|child| keep(child, whole, too_small));
+}
+
+/// The larger one of its shares of the allocations and of the bytes.
+fn share(flame: &Flame, (count, bytes): (u64, u64)) -> f64 {
+    let part = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    part(flame.count, count).max(part(flame.bytes, bytes))
 }
 
 struct Builder<'a, 'm> {
@@ -80,4 +115,43 @@ impl Builder<'_, '_> {
 fn sort(flame: &mut Flame) {
     flame.children.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     flame.children.iter_mut().for_each(sort);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, count: u64, children: Vec<Flame>) -> Flame {
+        Flame { name: name.to_owned(), count, bytes: 16 * count, children, least_share: None }
+    }
+
+    fn size(flame: &Flame) -> usize {
+        flame.children.iter().map(|child| 1 + size(child)).sum()
+    }
+
+    #[test]
+    fn a_large_tree_loses_its_smallest_functions_and_says_so() {
+        let leaves = |from: u64| {
+            (from..from + 100).map(|i| node(&format!("f{i}"), i, vec![])).collect::<Vec<_>>()
+        };
+        let children = vec![node("a", 14_950, leaves(100)), node("b", 24_950, leaves(200))];
+        let mut root = node("main", 39_900, children);
+        let least = bounded(&mut root, 150);
+        assert_eq!(size(&root), 150);
+        assert_eq!(root.children.len(), 2);
+        // 200 to 299 and 152 to 199 are the largest 148 leaves.
+        assert!((least - 152.0 / 39_900.0).abs() < 1e-9, "{least}");
+        assert_eq!((root.count, root.children[0].count), (39_900, 14_950));
+        let before = root.clone();
+        assert_eq!(bounded(&mut root, 150), 0.0);
+        assert_eq!(root, before);
+    }
+
+    #[test]
+    fn functions_that_are_all_alike_go_together() {
+        let mut root =
+            node("main", 1000, (0..100).map(|i| node(&i.to_string(), 10, vec![])).collect());
+        assert_eq!(bounded(&mut root, 30), 1.0);
+        assert_eq!(size(&root), 0);
+    }
 }

@@ -1,0 +1,129 @@
+// The first screen: what the program is, what it would gain, and what to do.
+
+const { program, groups } = data;
+const command = program.command.map(word => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
+
+// Groups by what is to be done with them, the largest gain first.
+const ranked = is => groups.filter(({ verdict }) => is.includes(standing(verdict)))
+    .sort((a, b) => (b.verdict.gain?.share ?? 0) - (a.verdict.gain?.share ?? 0));
+const confirmed = ranked(["confirmed"]), untested = ranked(["untested"]), toProve = ranked(["candidate"]);
+const served = ranked(["malloc"]), withdrawn = ranked(["withdrawn"]);
+const betterMalloc = data.replay?.better_malloc ?? null;
+
+// What the confirmed verdicts save: together in one run, or the one by itself.
+function gained() {
+    if (confirmed.length === 1) return confirmed[0].verdict.gain?.share ?? null;
+    return data.replay?.together?.gain ?? null;
+}
+
+function headline() {
+    if (program.allocations === 0) return "No allocation of this program could be seen.";
+    if (confirmed.length > 0) {
+        const one = confirmed.length === 1, gain = gained();
+        const what = one ? "One change is worth it" : `${words.count(confirmed.length)} changes are worth it`;
+        return gain === null ? `${what}.` : `${what}: ${one ? "" : "together "}about ${words.percent(gain)} of its CPU time.`;
+    }
+    if (served.length > 0) return "Change the malloc, not the program.";
+    if (untested.length > 0) {
+        const gain = untested[0].verdict.gain;
+        return `${untested.length === 1 ? "One change" : `${words.count(untested.length)} changes`} may be worth it${
+            gain ? `: up to ${words.percent(Math.min(gain.ceiling, Math.max(...untested.map(({ verdict }) => verdict.gain?.share ?? 0))))} of its CPU time` : ""}.`;
+    }
+    if (toProve.length > 0) return `${toProve.length === 1 ? "One candidate" : `${words.count(toProve.length)} candidates`}, if nobody writes to it.`;
+    return withdrawn.length > 0 ? "Leave it as it is: what looked promising did not stand the test." : "Leave it as it is.";
+}
+
+function subline() {
+    const measured = data.replay?.ceiling ?? null, share = measured ?? program.allocator_share;
+    if (program.allocations === 0) return null;
+    const most = share === null ? "" : `Allocating and freeing takes about ${words.percent(share)} of its CPU time: no allocator can save more. `;
+    if (!data.replay) return `${most}These are estimates: nothing was replayed.`;
+    const mallocs = data.replay.rows.filter(row => row.groups.length === 0 && row.name !== "null").length;
+    return `${most}The advice was tested by replaying what was recorded, ${words.several(data.replay.rounds, "time")}, beside ${words.several(mallocs, "malloc")}.`;
+}
+
+function openVerdict(group) {
+    return event => {
+        event.preventDefault();
+        pageParts.verdicts.show(group);
+    };
+}
+
+function card(group, most) {
+    const { verdict } = group;
+    return make("li", { class: "card" },
+        make("div", { class: "card-head" }, pill(verdict), badge(verdict)),
+        make("h3", {}, make("a", { href: `#verdict-${group.id}`, click: openVerdict(group) }, words.short(group.title, 90))),
+        gainBar(verdict.gain, most, !holds(verdict)),
+        make("p", {}, sentence(verdict.reason)));
+}
+
+function mallocCard() {
+    if (!betterMalloc) return null;
+    return make("li", { class: "card" },
+        make("div", { class: "card-head" }, make("span", { class: "pill better_malloc" }, "a better malloc"),
+            betterMalloc.gives_as_much && make("span", { class: "badge confirmed" }, "gives as much as the changes")),
+        make("h3", {}, make("a", { href: "#replay" }, betterMalloc.name)),
+        betterMalloc.gain !== null && make("span", { class: "gain" }, make("span", { class: "figure" }, words.percent(betterMalloc.gain))),
+        make("p", {}, betterMalloc.reason ? sentence(betterMalloc.reason)
+            : `${words.ratio(betterMalloc.time_ratio)} of glibc's time and ${words.ratio(betterMalloc.memory_ratio)} of its peak memory, without any change of the program.`));
+}
+
+// Other chapters' advice, in the same form.
+function otherCard(name, title, gain, text, href) {
+    return make("li", { class: "card" },
+        make("div", { class: "card-head" }, make("span", { class: "pill kernel" }, name)),
+        make("h3", {}, make("a", { href }, title)), gain, make("p", {}, text));
+}
+
+function drawSummary() {
+    const exit = program.exit === null ? null : program.exit === "0" ? "ended well" : `ended with ${program.exit.startsWith("signal") ? "" : "exit code "}${program.exit}`;
+    const cpu = program.bare_cpu_ns ?? program.cpu_ns;
+    const heads = [...confirmed, ...untested, ...toProve, ...served];
+    const most = Math.max(...heads.map(({ verdict }) => Math.max(verdict.gain?.ceiling ?? 0, verdict.gain?.share ?? 0)), 0);
+    const cards = heads.slice(0, 6).map(group => card(group, most));
+    fill({ append: (...more) => cards.push(...more) }, mallocCard());
+    for (const advice of data.system.advice.slice(0, 3)) {
+        cards.push(otherCard("system calls", advice.title ? capital(advice.title) : `${words.count(advice.calls)} calls`,
+            make("span", { class: "gain" }, make("span", { class: "figure" }, advice.gain === null ? words.time(advice.saved_ns) : words.percent(advice.gain))),
+            sentence(advice.advice), "#kernel"));
+    }
+    for (const lock of data.locks.filter(lock => lock.advice).slice(0, 2)) {
+        const where = lock.frames.length > 0 ? frame(lock.frames[0]).name : lock.kind;
+        cards.push(otherCard("lock", `Waits in ${words.short(where, 60)}`,
+            make("span", { class: "gain" }, make("span", { class: "figure" }, words.time(lock.waited_ns))), sentence(lock.advice), "#locks"));
+    }
+    const warnings = data.notes.filter(note => note.warning);
+    fill(at("summary"),
+        make("p", { class: "kicker" }, "allot advise", exit && make("span", { class: exit === "ended well" ? "dim" : "bad" }, ` · the program ${exit}`)),
+        make("h1", { id: "command" }, make("code", { class: command.length > 60 ? "long" : null }, words.short(command, 400))),
+        make("p", { class: "headline" }, headline()),
+        make("p", { class: "lead" }, subline()),
+        data.replay?.together?.reason && confirmed.length > 1 && make("p", { class: "lead" }, sentence(data.replay.together.reason)),
+        warnings.slice(0, 4).map(note => notice("warning", make("b", {}, "In doubt: "), sentence(note.text))),
+        facts([
+            ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "about "}${words.time(cpu)}`,
+                program.bare_measured ? "measured without the recorder" : "of the recorded run, without what the recorder took"],
+            ["in malloc and free", program.allocator_share === null ? null : `about ${words.percent(program.allocator_share)}`],
+            ["from start to end", words.time(program.wall_ns)],
+            ["Allocations", words.count(program.allocations)],
+            ["Bytes asked for", words.bytes(program.bytes)],
+            ["Live at once, at most", words.bytes(program.peak_live_bytes)],
+            ["Resident, at most", program.peak_resident === null ? null : words.bytes(program.peak_resident)],
+            ["Threads", words.count(program.threads)],
+        ], "figures"),
+        cards.length > 0 ? make("ol", { class: "cards" }, cards) : nothingToDo(),
+        heads.length > 6 && make("p", {}, make("a", { href: "#verdicts" }, `and ${words.several(heads.length - 6, "more verdict")}`)),
+        withdrawn.length > 0 && make("p", { class: "dim" },
+            `Withdrawn after the replay: ${withdrawn.slice(0, 5).map(group => `${advice(group.verdict)} for ${words.short(group.title, 50)}`).join("; ")}${
+                withdrawn.length > 5 ? `; and ${withdrawn.length - 5} more` : ""}. `,
+            make("a", { href: "#verdicts" }, "Why?")),
+    );
+}
+
+function nothingToDo() {
+    const [first] = groups;
+    return make("div", { class: "leave" },
+        make("p", {}, first ? `The most there is, for ${words.short(first.title, 80)}: ${sentence(first.verdict.reason)}` : "There is nothing to advise on."),
+        first && make("p", { class: "dim" }, "That is a good result: its memory costs too little, or is handled well enough, for a change to be worth while."));
+}
