@@ -11,17 +11,41 @@ pub fn ticks() -> u64 {
 /// The same once everything before has ended: another thread that was given memory before we were asks its clock before.
 #[inline(always)]
 pub fn ticks_after() -> u64 {
+    stamp() >> TICK_SHIFT
+}
+
+/// A time stamp that is not shifted, once everything before has ended.
+#[inline(always)]
+pub fn stamp() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let mut processor = 0;
         // SAFETY: all processors that run 64-bit Linux have it.
-        unsafe { core::arch::x86_64::__rdtscp(&raw mut processor) >> TICK_SHIFT }
+        unsafe { core::arch::x86_64::__rdtscp(&raw mut processor) }
     }
     #[cfg(target_arch = "aarch64")]
     {
         // SAFETY: it waits and does nothing else.
         unsafe { core::arch::asm!("isb", options(nomem, nostack, preserves_flags)) };
-        ticks()
+        raw()
+    }
+}
+
+/// About 20 microseconds in such stamps.
+pub fn long() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // At 3 GHz.
+        60_000
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let hertz: u64;
+        // SAFETY: it reads a register.
+        unsafe {
+            core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hertz, options(nomem, nostack, preserves_flags));
+        }
+        (hertz << TICK_SHIFT) / 50_000
     }
 }
 

@@ -3,12 +3,12 @@
 //! Those that need their caller's registers are a few instructions that add the stack pointer, the frame pointer and the return address
 //! as arguments and go on in Rust. Invariant: what `next` found under a name has that name's type.
 
-use crate::clock::{ticks, ticks_after};
+use crate::clock::{stamp, ticks, ticks_after};
 use crate::next::{self, Next};
-use crate::raw_file;
-use crate::thread::enter;
+use crate::raw_file::{self, Took};
+use crate::thread::{Entered, enter};
 use crate::unwind::{Caller, modules};
-use allot_trace::raw::{Flags, Lock, Origin};
+use allot_trace::raw::{Flags, Lock, Measured, Origin, TICK_SHIFT};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 
@@ -91,10 +91,42 @@ fn caller(stack_pointer: u64, frame_pointer: u64, return_address: u64) -> Caller
 #[inline(always)]
 fn allocate(size: usize, flags: Flags, caller: Caller, next: impl FnOnce() -> Block) -> Block {
     let Some(entered) = enter() else { return next() };
+    let entered = match entered.leaves_to_be_measured() {
+        Err(entered) => entered,
+        Ok(()) => return allocate_measured(size, flags, caller, next),
+    };
     let block = next();
     if !block.is_null() {
         // SAFETY: the thread is in the call that the entry has taken over.
         unsafe { entered.allocated(ticks_after(), block as u64, size as u64, flags, caller) };
+    }
+    block
+}
+
+/// The same with a look at the clock wherever program and recorder take turns.
+#[cold]
+#[inline(never)]
+fn allocate_measured(
+    size: usize,
+    flags: Flags,
+    caller: Caller,
+    next: impl FnOnce() -> Block,
+) -> Block {
+    let zero = stamp();
+    let begin = stamp();
+    let Some(entered) = enter() else { return next() };
+    let before = stamp();
+    let block = next();
+    let after = stamp();
+    if !block.is_null() {
+        let tick = after >> TICK_SHIFT;
+        // SAFETY: the thread is in the call that the entry has taken over.
+        unsafe { entered.allocated(tick, block as u64, size as u64, flags, caller) };
+        drop(entered);
+        // As many stamps as a call has that isn't measured, and one more.
+        let recorder = before - begin + (stamp() - after);
+        let took = Took { program: after - before, recorder, stamp: begin - zero };
+        raw_file::measured(Measured::Allocation, took);
     }
     block
 }
@@ -131,17 +163,66 @@ fn reallocate(old: Block, size: usize, caller: Caller, next: impl FnOnce() -> Bl
         return move_early(old, early, size, caller);
     }
     let Some(entered) = enter() else { return next() };
+    let entered = match entered.leaves_to_be_measured() {
+        Err(entered) => entered,
+        Ok(()) => return reallocate_measured(old, size, caller, next),
+    };
     let before = ticks();
     let block = next();
+    // SAFETY: the thread is in the call that the entry has taken over.
+    unsafe { reallocated(&entered, old, before, block, ticks_after(), size, caller) };
+    block
+}
+
+/// The same with a look at the clock wherever program and recorder take turns.
+#[cold]
+#[inline(never)]
+fn reallocate_measured(
+    old: Block,
+    size: usize,
+    caller: Caller,
+    next: impl FnOnce() -> Block,
+) -> Block {
+    let zero = stamp();
+    let begin = stamp();
+    let Some(entered) = enter() else { return next() };
+    let before = stamp();
+    let block = next();
+    let after = stamp();
+    let ticks = (before >> TICK_SHIFT, after >> TICK_SHIFT);
+    // SAFETY: the thread is in the call that the entry has taken over.
+    unsafe { reallocated(&entered, old, ticks.0, block, ticks.1, size, caller) };
+    drop(entered);
+    // A call that isn't measured has two stamps, and all say one more.
+    let recorder = before - begin + (stamp() - after) + (begin - zero);
+    let took = Took { program: after - before, recorder, stamp: begin - zero };
+    raw_file::measured(Measured::Reallocation, took);
+    block
+}
+
+/// # Safety
+///
+/// The thread is in the call that the entry has taken over.
+#[inline(always)]
+unsafe fn reallocated(
+    entered: &Entered,
+    old: Block,
+    before: u64,
+    block: Block,
+    after: u64,
+    size: usize,
+    caller: Caller,
+) {
     if !block.is_null() {
-        let after = ticks_after();
         entered.freed_by_realloc(before, old as u64);
-        // SAFETY: the thread is in the call that the entry has taken over.
-        unsafe { entered.allocated(after, block as u64, size as u64, FLAGS, caller) };
+        // SAFETY: as the caller promised.
+        unsafe {
+            let flags = const { Flags::new(Origin::Realloc) };
+            entered.allocated(after, block as u64, size as u64, flags, caller);
+        }
     } else if size == 0 {
         entered.freed(before, old as u64);
     }
-    block
 }
 
 /// A block that was given out while the next functions were looked up becomes a real one.
@@ -280,7 +361,13 @@ fn release(next: &Next, block: Block) {
         return;
     }
     let address = next.get();
-    let entered = enter();
+    let mut entered = enter();
+    if let Some(inside) = entered {
+        entered = match inside.leaves_to_be_measured() {
+            Err(inside) => Some(inside),
+            Ok(()) => return release_measured(address, block),
+        };
+    }
     if let Some(entered) = &entered {
         entered.freed(ticks(), block as u64);
     }
@@ -288,6 +375,27 @@ fn release(next: &Next, block: Block) {
         call!(address, fn(Block) -> (), block);
     }
     drop(entered);
+}
+
+/// The same with a look at the clock wherever program and recorder take turns.
+#[cold]
+#[inline(never)]
+fn release_measured(address: *mut c_void, block: Block) {
+    let zero = stamp();
+    let begin = stamp();
+    let entered = enter();
+    if let Some(entered) = &entered {
+        entered.freed(ticks(), block as u64);
+    }
+    let before = stamp();
+    if !address.is_null() {
+        call!(address, fn(Block) -> (), block);
+    }
+    let after = stamp();
+    if entered.is_some() {
+        let took = Took { program: after - before, recorder: before - begin, stamp: begin - zero };
+        raw_file::measured(Measured::Free, took);
+    }
 }
 
 /// The program's way in.

@@ -5,7 +5,9 @@
 
 use crate::clock;
 use crate::sys::{self, Failed, File, How};
-use allot_trace::raw::{CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, HEADER_SIZE, MAGIC, VERSION, state};
+use allot_trace::raw::{
+    CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, HEADER_SIZE, MAGIC, Measured, RawCosts, VERSION, state,
+};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -227,6 +229,33 @@ pub fn missed() {
     if let Some(header) = header() {
         long_counter(header, Field::MISSED).fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// What one call took, in stamps.
+#[derive(Debug, Clone, Copy)]
+pub struct Took {
+    /// In the next function.
+    pub program: u64,
+    /// In the recorder.
+    pub recorder: u64,
+    /// Between two stamps with nothing between them.
+    pub stamp: u64,
+}
+
+/// Adds a call that was measured to the header: not to the thread's own state, which is lost if the program is killed.
+pub fn measured(what: Measured, took: Took) {
+    let Some(header) = header() else { return };
+    let add = |field, number| {
+        long_counter(header, field).fetch_add(number, Ordering::Relaxed);
+    };
+    let long = clock::long();
+    if took.program > long || took.recorder > long || took.stamp > long {
+        return add(RawCosts::TOO_LONG, 1);
+    }
+    add(what.field(), 1);
+    add(what.field() + 8, took.program);
+    add(RawCosts::RECORDER, took.recorder);
+    add(RawCosts::STAMPS, took.stamp);
 }
 
 /// Counts an answer of the cache that was compared.

@@ -35,6 +35,8 @@ pub struct Thread {
     /// The thread has ended: the state is for one call.
     passing: bool,
     generation: u32,
+    /// Calls until the next one that is measured.
+    until_measured: u32,
     /// Where events are written.
     pub encoder: Encoder,
     /// Stacks that are known.
@@ -92,6 +94,41 @@ impl Entered {
     #[inline(always)]
     pub fn thread(&self) -> *mut Thread {
         self.0
+    }
+}
+
+/// Calls between two that are measured: at least so many, and up to as many more, by chance, so that no program's own rhythm is met.
+const LEAST_BETWEEN: u32 = 128;
+const MOST_MORE: u32 = 256;
+
+impl Entered {
+    /// Whether this call is one to be measured; then the thread has left the hook, to enter it anew.
+    #[inline(always)]
+    pub fn leaves_to_be_measured(self) -> Result<(), Self> {
+        let thread = self.thread();
+        // SAFETY: the state is this thread's.
+        unsafe {
+            if (*thread).until_measured != 0 {
+                (*thread).until_measured -= 1;
+                return Err(self);
+            }
+        }
+        self.leaves()
+    }
+
+    #[cold]
+    fn leaves(self) -> Result<(), Self> {
+        let by_chance = (clock::stamp().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32;
+        // SAFETY: the state is this thread's.
+        unsafe {
+            (*self.thread()).until_measured = LEAST_BETWEEN + by_chance % MOST_MORE;
+            // A state for one call can't be left and entered again.
+            if (*self.thread()).passing {
+                return Err(self);
+            }
+        }
+        drop(self);
+        Ok(())
     }
 }
 
@@ -213,14 +250,14 @@ pub fn flush_all() {
 fn take() -> Option<*mut Thread> {
     let mut free = THREADS.load(Ordering::Acquire);
     while !free.is_null() {
-        // SAFETY: states are never unmapped, and their links never change.
-        let state = unsafe { &*free };
-        if state.owner.load(Ordering::Relaxed) == 0
-            && state.owner.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        // SAFETY: states are never unmapped, and their links never change; the rest of a state is its owner's.
+        let (owner, next) = unsafe { (&(*free).owner, (*free).next) };
+        if owner.load(Ordering::Relaxed) == 0
+            && owner.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
             return Some(free);
         }
-        free = state.next;
+        free = next;
     }
     let made = sys::map(size_of::<Thread>()).ok()?.cast::<Thread>();
     // SAFETY: zeroed memory is a state that has nothing, but for its context, which is put there.
@@ -254,48 +291,49 @@ fn add(made: *mut Thread) {
 /// The state is this thread's.
 #[cold]
 unsafe fn catch_up(thread: *mut Thread) -> bool {
-    // SAFETY: the state is this thread's.
-    let state = unsafe { &mut *thread };
-    let now = clock::ticks();
-    if WIPED.generation.load(Ordering::Relaxed) == 0 {
-        begin();
-        // The chunk is the parent's.
-        state.drop_chunk();
-        state.next = core::ptr::null_mut();
-        add(thread);
-        state.stream = raw_file::new_stream();
-        state.sequence = 0;
-        state.announced = 0;
-        state.number = raw_file::new_thread();
-        state.generation = 0;
-    }
-    if !raw_file::is_on() {
-        if !state.passing {
-            tls::set(WITHOUT);
+    // SAFETY: the state is this thread's, and what is borrowed of it is borrowed for one call at a time.
+    unsafe {
+        let now = clock::ticks();
+        if WIPED.generation.load(Ordering::Relaxed) == 0 {
+            begin();
+            // The chunk is the parent's.
+            (*thread).drop_chunk();
+            (*thread).next = core::ptr::null_mut();
+            add(thread);
+            (*thread).stream = raw_file::new_stream();
+            (*thread).sequence = 0;
+            (*thread).announced = 0;
+            (*thread).number = raw_file::new_thread();
+            (*thread).generation = 0;
         }
-        return false;
-    }
-    let generation = WIPED.generation.load(Ordering::Acquire);
-    if state.generation != generation {
-        let begins = state.generation == 0 && state.sequence == 0 && state.chunk.is_null();
-        state.generation = generation;
-        state.cache.clear();
-        state.rules.clear();
-        state.frames.forget();
-        if begins {
-            state.nodes.clear();
-            state.kinds.clear();
-            if state.stream == 0 {
-                // SAFETY: the state is this thread's, and the stream the first one of its file.
-                unsafe { modules::announce_all(thread, now) };
+        if !raw_file::is_on() {
+            if !(*thread).passing {
+                tls::set(WITHOUT);
             }
-        // SAFETY: the state is this thread's.
-        } else if !unsafe { (*thread).forget(now) } {
             return false;
         }
+        let generation = WIPED.generation.load(Ordering::Acquire);
+        if (*thread).generation != generation {
+            let is_new = (*thread).sequence == 0 && (*thread).chunk.is_null();
+            let begins = (*thread).generation == 0 && is_new;
+            (*thread).generation = generation;
+            (*thread).cache.clear();
+            (*thread).rules.clear();
+            (*thread).frames.forget();
+            if begins {
+                // The first calls are like no others.
+                (*thread).until_measured = LEAST_BETWEEN / 2 + now as u32 % MOST_MORE;
+                (*thread).nodes.clear();
+                (*thread).kinds.clear();
+                if (*thread).stream == 0 {
+                    modules::announce_all(thread, now);
+                }
+            } else if !(*thread).forget(now) {
+                return false;
+            }
+        }
+        (*thread).announce(now)
     }
-    // SAFETY: the same.
-    unsafe { (*thread).announce(now) }
 }
 
 /// Gives back the state of a thread that has ended.

@@ -127,11 +127,11 @@ impl Registers {
 ///
 /// # Safety
 ///
-/// The thread is the caller's own.
+/// The thread is the caller's own, and nothing of it is borrowed.
 #[inline]
 pub unsafe fn rule(thread: *mut Thread, tick: u64, registers: &Registers) -> Rule {
     let address = registers.lookup();
-    // SAFETY: the caller's thread; nothing else of it is borrowed here.
+    // SAFETY: the caller's thread, of which nothing is borrowed.
     let slot = unsafe { &raw mut (*thread).rules.slots[mix(address) as usize % SLOTS] };
     // SAFETY: a slot of the thread's.
     unsafe {
@@ -228,19 +228,19 @@ fn pack(row: &UnwindTableRow<usize, Storage>, signal: bool) -> Rule {
 ///
 /// # Safety
 ///
-/// The thread is the caller's own.
+/// The thread is the caller's own, and nothing of it is borrowed.
 #[cold]
 pub unsafe fn odd_caller(
     thread: *mut Thread,
     tick: u64,
     registers: &Registers,
-    readable: &mut Readable,
 ) -> Option<Registers> {
     let address = registers.lookup();
-    // SAFETY: the caller's thread, of which the walk holds nothing but what it gave.
+    // SAFETY: the caller's thread, of which nothing is borrowed; context and readable part are two fields.
     unsafe {
         let module = modules::find(thread, tick, address)?;
         let context = &mut (*thread).context;
+        let readable = &mut (*thread).frames.readable;
         with_row(module, context, address, |row, signal, section, encoding| {
             let mut odd = Odd { registers: *registers, readable, section, encoding };
             let end = match row.cfa() {

@@ -4,7 +4,8 @@
 //! caller is found by, needs no rules for those outside of it: it reads again the words that led from each to the next.
 //!
 //! Invariants of [`Frames`]: `kept[first..]` are frames of one stack, the innermost first; each leads to the next by its
-//! `return_slot`, and by its `frame_slot` where the next one needs its frame pointer.
+//! `return_slot`, and by its `frame_slot` where the next one needs its frame pointer. A walk has the thread's state by its address
+//! alone: rules, modules and nodes borrow that state for the time of a call, so no borrow of the frames lasts over one.
 
 use super::memory::Readable;
 use super::rules::{self, Base, Registers, Rule};
@@ -36,7 +37,7 @@ pub struct Frames {
     /// One more than the index of the first, counted from the end: 0 is none.
     count: usize,
     fresh: [Frame; DEEPEST_STACK],
-    readable: Readable,
+    pub(super) readable: Readable,
 }
 
 impl Frames {
@@ -92,10 +93,11 @@ pub struct Walked {
 ///
 /// The thread is the caller's own, and the call is the one that it is in.
 pub unsafe fn walk(thread: *mut Thread, tick: u64, caller: Caller, afresh: bool) -> Option<Walked> {
-    // SAFETY: the caller's thread; what rules, modules and nodes touch of it are other fields.
-    let frames = unsafe { &mut (*thread).frames };
+    // SAFETY: the caller's thread.
+    let frames = unsafe { &raw mut (*thread).frames };
     if afresh {
-        frames.forget();
+        // SAFETY: the caller's thread, of which nothing is borrowed.
+        unsafe { (*frames).forget() };
     }
     let mut registers = Registers {
         address: caller.return_address,
@@ -104,42 +106,32 @@ pub unsafe fn walk(thread: *mut Thread, tick: u64, caller: Caller, afresh: bool)
         interrupted: false,
     };
     let mut count = 0;
-    let mut old = KEPT - frames.count;
+    // SAFETY: the caller's thread, of which nothing is borrowed.
+    let mut old = unsafe { KEPT - (*frames).count };
     let mut odd = false;
     // The index of the kept frame that the fresh ones lead to, or what is outside of the last.
     let outside = loop {
-        while old < KEPT && frames.kept[old].registers.stack < registers.stack {
-            old += 1;
-        }
-        if let Some(known) = frames.kept.get(old)
-            && known.registers.stack == registers.stack
-            && known.registers.address == registers.address
-            && known.registers.interrupted == registers.interrupted
-            && (!known.needs_frame || known.registers.frame == registers.frame)
-        {
-            let differs = frames.first_that_differs(old);
-            if differs == KEPT && count + KEPT - old <= KEPT {
-                break Ok(old);
-            }
-            old = differs;
+        // SAFETY: the caller's thread, of which nothing is borrowed.
+        if let Some(joined) = unsafe { (*frames).join(&mut old, &registers, count) } {
+            break Ok(joined);
         }
         if count == DEEPEST_STACK {
             break Err(CUT_OFF);
         }
-        frames.fresh[count] =
-            Frame { registers, return_slot: 0, frame_slot: 0, needs_frame: false, node: 0 };
-        // SAFETY: the caller's thread.
+        // SAFETY: the caller's thread, of which nothing is borrowed.
         let rule = unsafe { rules::rule(thread, tick, &registers) };
-        let frame = &mut frames.fresh[count];
-        count += 1;
         let step = if rule.base == Base::Odd {
             odd = true;
-            // SAFETY: the caller's thread; the readable part is borrowed by this call alone.
-            let next = unsafe { rules::odd_caller(thread, tick, &registers, &mut frames.readable) };
-            next.map_or(Step::Lost, Step::To)
+            // SAFETY: the same.
+            unsafe {
+                (*frames).fresh[count] = Frame::at(registers);
+                rules::odd_caller(thread, tick, &registers).map_or(Step::Lost, Step::To)
+            }
         } else {
-            step(frame, rule, &mut frames.readable)
+            // SAFETY: the same.
+            unsafe { (*frames).step(count, registers, rule) }
         };
+        count += 1;
         match step {
             // A stack grows downwards; only a signal's may lie above what it interrupted.
             Step::To(next)
@@ -152,28 +144,30 @@ pub unsafe fn walk(thread: *mut Thread, tick: u64, caller: Caller, afresh: bool)
             _ => break Err(CUT_OFF),
         }
     };
-    frames.take_over(count, outside.ok());
-    let mut parent = match outside {
-        Ok(joined) => frames.kept[joined].node,
-        Err(root) => root,
-    };
-    let first = KEPT - frames.count;
-    for i in (first..first + count).rev() {
-        let address = unsigned(frames.kept[i].registers.address);
-        // SAFETY: the caller's thread.
-        match unsafe { (*thread).node(tick, parent, address) } {
-            Some(node) => parent = node,
-            None => {
-                frames.forget();
-                return None;
+    // SAFETY: the caller's thread, of which nothing is borrowed over a call.
+    unsafe {
+        (*frames).take_over(count, outside.ok());
+        let mut parent = match outside {
+            Ok(joined) => (*frames).kept[joined].node,
+            Err(root) => root,
+        };
+        let first = KEPT - (*frames).count;
+        for i in (first..first + count).rev() {
+            let address = unsigned((*frames).kept[i].registers.address);
+            match (*thread).node(tick, parent, address) {
+                Some(node) => parent = node,
+                None => {
+                    (*frames).forget();
+                    return None;
+                }
             }
+            (*frames).kept[i].node = parent;
         }
-        frames.kept[i].node = parent;
+        if odd {
+            (*frames).forget();
+        }
+        Some(Walked { node: parent, known: !odd })
     }
-    if odd {
-        frames.forget();
-    }
-    Some(Walked { node: parent, known: !odd })
 }
 
 fn step(frame: &mut Frame, rule: Rule, readable: &mut Readable) -> Step {
@@ -207,10 +201,45 @@ fn step(frame: &mut Frame, rule: Rule, readable: &mut Readable) -> Step {
     Step::To(Registers { address, stack: end, frame: next, interrupted: false })
 }
 
+impl Frame {
+    const fn at(registers: Registers) -> Self {
+        Self { registers, return_slot: 0, frame_slot: 0, needs_frame: false, node: 0 }
+    }
+}
+
 impl Frames {
+    /// Goes on from a fresh frame by its rule.
+    #[inline]
+    fn step(&mut self, fresh: usize, registers: Registers, rule: Rule) -> Step {
+        self.fresh[fresh] = Frame::at(registers);
+        step(&mut self.fresh[fresh], rule, &mut self.readable)
+    }
+
+    /// The kept frame that a walk has come to with `count` fresh ones, if it is one of which all outer ones still are. The frames
+    /// before `old` need not be looked at.
+    #[inline]
+    fn join(&self, old: &mut usize, registers: &Registers, count: usize) -> Option<usize> {
+        while *old < KEPT && self.kept[*old].registers.stack < registers.stack {
+            *old += 1;
+        }
+        if let Some(known) = self.kept.get(*old)
+            && known.registers.stack == registers.stack
+            && known.registers.address == registers.address
+            && known.registers.interrupted == registers.interrupted
+            && (!known.needs_frame || known.registers.frame == registers.frame)
+        {
+            let differs = self.first_that_differs(*old);
+            if differs == KEPT && count + KEPT - *old <= KEPT {
+                return Some(*old);
+            }
+            *old = differs;
+        }
+        None
+    }
+
     /// The first kept frame behind `from` that isn't led to any more; [`KEPT`] if all are.
     #[inline]
-    fn first_that_differs(&mut self, from: usize) -> usize {
+    fn first_that_differs(&self, from: usize) -> usize {
         for i in from..KEPT - 1 {
             let (frame, next) = (&self.kept[i], &self.kept[i + 1]);
             // SAFETY: the frames up to here are as they were, so these are the words that a walk would read now; they

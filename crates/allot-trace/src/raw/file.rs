@@ -37,8 +37,10 @@ impl Field {
     pub const WRONG: usize = 96;
     /// `u64`: calls that were not recorded because a thread had no memory to do so.
     pub const MISSED: usize = 104;
+    /// [`RawCosts`], `u64` each, added to atomically.
+    pub const COSTS: usize = 128;
     /// The executable's path, then the command line with a zero behind each argument, cut off where the page ends.
-    pub const STRINGS: usize = 128;
+    pub const STRINGS: usize = 256;
 
     /// In a chunk's header, `u32`: 0 while nobody has it, 1 while it's written to, 2 when it is full.
     pub const CHUNK_STATE: usize = 0;
@@ -71,6 +73,62 @@ pub struct Clock {
     pub ns: u64,
 }
 
+/// What was measured of calls and their recording, in time stamps that are not shifted, each with what one more stamp takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RawCosts {
+    /// For each of [`Measured`]: how many calls, and what they took in the next function.
+    pub calls: [(u64, u64); Measured::COUNT],
+    /// What those calls took in the recorder.
+    pub recorder: u64,
+    /// What as many pairs of stamps took, one right behind the other.
+    pub stamps: u64,
+    /// Calls that took too long to be counted.
+    pub too_long: u64,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Measured {
+    /// A new block.
+    Allocation,
+    /// A free.
+    Free,
+    /// A reallocation of a block that was there.
+    Reallocation,
+}
+
+impl Measured {
+    /// How many kinds there are.
+    pub const COUNT: usize = 3;
+
+    /// Where the header has how many calls there were; what they took follows.
+    pub const fn field(self) -> usize {
+        Field::COSTS + 16 * self as usize
+    }
+}
+
+impl RawCosts {
+    /// Where the header has them.
+    pub const RECORDER: usize = Field::COSTS + 16 * Measured::COUNT;
+    /// Where the header has them.
+    pub const STAMPS: usize = Self::RECORDER + 8;
+    /// Where the header has them.
+    pub const TOO_LONG: usize = Self::STAMPS + 8;
+
+    fn read(page: &[u8]) -> Self {
+        let call = |measured: Measured| {
+            (u64_at(page, measured.field()), u64_at(page, measured.field() + 8))
+        };
+        Self {
+            calls: [Measured::Allocation, Measured::Free, Measured::Reallocation].map(call),
+            recorder: u64_at(page, Self::RECORDER),
+            stamps: u64_at(page, Self::STAMPS),
+            too_long: u64_at(page, Self::TOO_LONG),
+        }
+    }
+}
+
 /// The header page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader<'a> {
@@ -98,6 +156,8 @@ pub struct FileHeader<'a> {
     pub wrong: u64,
     /// Calls that were not recorded because a thread had no memory to do so.
     pub missed: u64,
+    /// What was measured.
+    pub costs: RawCosts,
     /// The executable's path.
     pub executable: &'a [u8],
     /// The command line, with a zero behind each argument.
@@ -145,6 +205,7 @@ impl<'a> FileHeader<'a> {
             checked: u64_at(page, Field::CHECKED),
             wrong: u64_at(page, Field::WRONG),
             missed: u64_at(page, Field::MISSED),
+            costs: RawCosts::read(page),
             executable: &strings[..executable],
             command: &strings[executable..executable + command],
         })

@@ -25,7 +25,7 @@ mod file;
 
 pub use decode::{Damage, Decoder, MODULE_ROOM, RawEvent, RawModule};
 pub use encode::{Encoder, Lock, WaitedFor};
-pub use file::{ChunkHeader, Clock, Field, FileHeader, state};
+pub use file::{ChunkHeader, Clock, Field, FileHeader, Measured, RawCosts, state};
 
 /// What a raw file begins with.
 pub const MAGIC: [u8; 8] = *b"ALLOTRAW";

@@ -2,10 +2,10 @@
 
 use allot_recorder::clock;
 use allot_trace::TraceError;
-use allot_trace::container::{Chunk, ProcessEnd, ProcessHeader, Writer};
+use allot_trace::container::{Chunk, Cost, Costs, ProcessEnd, ProcessHeader, Writer};
 use allot_trace::raw::{
     CHUNK_HEADER_SIZE, CHUNK_ROOM, CHUNK_SIZE, ChunkHeader, Clock, Decoder, FileHeader,
-    HEADER_SIZE, RawEvent, state,
+    HEADER_SIZE, RawCosts, RawEvent, TICK_SHIFT, state,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -286,7 +286,7 @@ impl Collector {
             missed: header.missed,
             stacks_checked: header.checked,
             stacks_wrong: header.wrong,
-            costs: None,
+            costs: costs(&header.costs, rate),
             exited,
             still_running: !exited && still_runs(raw.pid, &raw.path),
         };
@@ -307,6 +307,29 @@ impl Collector {
         let process = raw.process;
         self.writer()?.end_process(process, &end)
     }
+}
+
+/// What was measured, without the stamps; `None` where nothing was.
+fn costs(raw: &RawCosts, ns_of_tick: u64) -> Option<Costs> {
+    let samples = raw.calls.iter().map(|call| call.0).sum::<u64>();
+    if samples == 0 && raw.too_long == 0 {
+        return None;
+    }
+    let ns_of_stamp = ns_of_tick as f64 / 2_f64.powi(32) / f64::from(1 << TICK_SHIFT);
+    let stamp = raw.stamps as f64 / samples.max(1) as f64;
+    let cost = |samples: u64, sum: u64| Cost {
+        samples,
+        ns: (sum as f64 - stamp * samples as f64).max(0.0) * ns_of_stamp,
+    };
+    let [allocations, frees, reallocations] = raw.calls.map(|(samples, sum)| cost(samples, sum));
+    Some(Costs {
+        allocations,
+        frees,
+        reallocations,
+        recorder: cost(samples, raw.recorder),
+        too_long: raw.too_long,
+        stamp_ns: stamp * ns_of_stamp,
+    })
 }
 
 /// Whether a process that didn't say that it exits still has its raw file mapped.
