@@ -2,8 +2,8 @@
 //!
 //! Invariants: a function's address is stored once it was found, and never changes. Blocks from `BUFFER` are never freed.
 
-use crate::sys;
 use crate::unwind::modules;
+use crate::{clock, sys};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -57,9 +57,15 @@ functions! {
     USABLE_SIZE = c"malloc_usable_size";
     MUTEX_LOCK = c"pthread_mutex_lock";
     MUTEX_TRYLOCK = c"pthread_mutex_trylock";
+    MUTEX_TIMEDLOCK = c"pthread_mutex_timedlock";
+    MUTEX_CLOCKLOCK = c"pthread_mutex_clocklock";
     READ_LOCK = c"pthread_rwlock_rdlock";
+    READ_TIMEDLOCK = c"pthread_rwlock_timedrdlock";
+    READ_CLOCKLOCK = c"pthread_rwlock_clockrdlock";
     READ_TRYLOCK = c"pthread_rwlock_tryrdlock";
     WRITE_LOCK = c"pthread_rwlock_wrlock";
+    WRITE_TIMEDLOCK = c"pthread_rwlock_timedwrlock";
+    WRITE_CLOCKLOCK = c"pthread_rwlock_clockwrlock";
     WRITE_TRYLOCK = c"pthread_rwlock_trywrlock";
     DLCLOSE = c"dlclose";
 }
@@ -91,6 +97,8 @@ fn look_up_all() {
         let address = unsafe { dlsym(NEXT, next.name.as_ptr()) };
         next.address.store(address, Ordering::Release);
     }
+    // SAFETY: the same; the byte is of that name's type.
+    unsafe { clock::set_one_thread(dlsym(DEFAULT, c"__libc_single_threaded".as_ptr()).cast()) };
     // SAFETY: the same.
     modules::set_find_object(unsafe { dlsym(DEFAULT, c"_dl_find_object".as_ptr()) });
     LOOKING.store(DONE, Ordering::Release);
