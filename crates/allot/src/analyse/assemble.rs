@@ -107,6 +107,7 @@ pub fn assemble(
     let name = program.command.first().map_or("program", |name| name);
     let flame = flame::flame(&stacks, &all, &mut symbols, name.rsplit('/').next().unwrap_or(name));
     let locks = locks::locks(&stacks, &mut symbols, &end);
+    let system = system::system(reader, &program);
     let notes = notes(reader, process, &program, &end, &stacks, &all, &symbols);
     let findings = Findings {
         version: VERSION,
@@ -117,7 +118,7 @@ pub fn assemble(
         flame,
         overlaps: end.overlaps,
         locks,
-        system: system::system(reader),
+        system,
         replay: None,
         notes,
     };
@@ -328,7 +329,11 @@ fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
             Outcome::Signal(signal) => format!("signal {signal}"),
         }),
         cpu_ns,
-        bare_cpu_ns: cpu_ns.map(|ns| costs::without_recorder(ns, totals.events)),
+        bare_cpu_ns: cpu_ns.map(|ns| {
+            // Counting calls was in the kernel, and no part of the program either.
+            let counting = system::counting_ns(reader) as f64 * part;
+            costs::without_recorder(ns.saturating_sub(counting as u64), totals.events)
+        }),
         bare_measured: false,
         wall_ns: wall.max(totals.last_ns),
         peak_resident: usage.map(|usage| usage.peak_resident).filter(|&bytes| bytes > 0),

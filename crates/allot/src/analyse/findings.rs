@@ -504,7 +504,7 @@ pub struct SystemCalls {
 /// What sidestepping system calls would save.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SystemAdvice {
-    /// `reads`, `writes`, `memory`, `waits`, `clock`, `yield`.
+    /// `reads`, `writes`, `memory`, `waits`, `clock`, `seeks`, `yields`.
     #[serde(default)]
     pub kind: String,
     /// What to do, in a few words: `buffer the reads`.

@@ -19,6 +19,7 @@ mod pass;
 mod phase;
 mod rules;
 mod second;
+mod sidestep;
 mod sites;
 mod symbols;
 mod system;

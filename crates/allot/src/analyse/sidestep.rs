@@ -1,0 +1,316 @@
+//! Which system calls are worth sidestepping, and what that would save.
+//!
+//! Every rule asks how many calls could be done without, takes what each of them cost at least, and is silent below [`LEAST`] of the
+//! program's CPU time. What has to wait is never counted as something to save.
+
+use super::findings::SystemAdvice;
+use super::system::FUTEX_WAIT;
+use super::words;
+use allot_trace::container::{CallCosts, SMALL, SystemCall, Usage};
+
+/// The least share of the CPU time that is worth a word.
+const LEAST: f64 = 0.01;
+/// Bytes of a buffer: a call for so many is left.
+const BUFFER: f64 = 8192.0;
+/// Nanoseconds that taking something out of a buffer costs.
+const BUFFERED: f64 = 3.0;
+/// Calls for memory that a process makes to begin with, and a thread.
+const CALLS_OF_PROCESS: u64 = 40;
+const CALLS_OF_THREAD: u64 = 4;
+/// Fewer calls than this for memory are no churn.
+const LEAST_CHURN: u64 = 100;
+/// Page faults of a process beside those for the memory that it held at its peak.
+const FAULTS_OF_PROCESS: u64 = 1000;
+const PAGE: u64 = 4096;
+
+const READS: [&str; 7] = ["read", "pread64", "readv", "preadv", "preadv2", "recvfrom", "recvmsg"];
+const WRITES: [&str; 7] =
+    ["write", "pwrite64", "writev", "pwritev", "pwritev2", "sendto", "sendmsg"];
+const POLLS: [&str; 7] =
+    ["poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"];
+const CLOCKS: [&str; 3] = ["clock_gettime", "gettimeofday", "time"];
+const ANONYMOUS: &str = "mmap (anonymous)";
+/// Calls that get, give back and resize memory, but for `munmap`, which is for files too.
+const MEMORY: [&str; 4] = [ANONYMOUS, "brk", "madvise", "mremap"];
+
+/// What the kernel knows of a run, of all processes together.
+#[derive(Debug, Clone)]
+pub struct Kernel<'k> {
+    pub calls: &'k [SystemCall],
+    pub usage: &'k Usage,
+    pub page_faults: Option<u64>,
+    pub costs: Option<CallCosts>,
+    /// Without the recorder.
+    pub cpu_ns: Option<f64>,
+    pub processes: u64,
+    pub threads: u64,
+}
+
+/// Some kinds of calls together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    calls: u64,
+    ns: u64,
+    small: u64,
+    small_bytes: u64,
+}
+
+impl Kernel<'_> {
+    fn sum(&self, names: &[&str]) -> Sum {
+        let calls = self.calls.iter().filter(|call| names.contains(&&*call.name));
+        calls.fold(Sum::default(), |sum, call| Sum {
+            calls: sum.calls + call.calls,
+            ns: sum.ns + call.ns,
+            small: sum.small + call.small.unwrap_or(0),
+            small_bytes: sum.small_bytes + call.small_bytes.unwrap_or(0),
+        })
+    }
+
+    /// Transfers that had to wait, or were waited for: a buffer saves none of these.
+    fn waited(&self) -> u64 {
+        let blocked = self.usage.voluntary_switches.saturating_sub(self.sum(&[FUTEX_WAIT]).calls);
+        self.sum(&POLLS).calls.max(blocked)
+    }
+}
+
+/// What a call cost at least in CPU time, on the mean. The time in the kernel may have been spent waiting; and where
+/// calls of that kind were measured, the cheapest such call bounds what others are known to have cost.
+pub fn cost(costs: &CallCosts, call: &SystemCall) -> f64 {
+    let inside = call.ns as f64 / call.calls.max(1) as f64;
+    let name = &&*call.name;
+    let measured = if READS.contains(name) {
+        costs.read
+    } else if WRITES.contains(name) {
+        costs.write
+    } else if *name == FUTEX_WAIT {
+        costs.wait
+    } else if MEMORY.contains(name) || *name == "munmap" {
+        // These wait for nobody.
+        return inside + costs.call / 2.0;
+    } else {
+        costs.call
+    };
+    measured.min(inside + costs.call)
+}
+
+/// What is worth it, the most first.
+pub fn advice(kernel: &Kernel<'_>) -> Vec<SystemAdvice> {
+    let (Some(costs), Some(cpu)) = (kernel.costs, kernel.cpu_ns) else { return Vec::new() };
+    let rules = [reads, writes, memory, waits, clock, seeks, yields];
+    let mut advice: Vec<SystemAdvice> = rules
+        .iter()
+        .filter_map(|rule| rule(kernel, &costs))
+        .filter(|saving| saving.ns >= LEAST * cpu)
+        .map(|saving| {
+            // Estimates may come to more than there is.
+            let gain = (saving.ns / cpu).min(1.0);
+            SystemAdvice {
+                kind: saving.kind.to_owned(),
+                title: saving.title.to_owned(),
+                advice: format!(
+                    "{} That is {} of its CPU time. {}",
+                    saving.facts,
+                    words::percent(gain),
+                    saving.remedy
+                ),
+                calls: saving.calls,
+                saved_ns: saving.ns as u64,
+                gain: Some(gain),
+            }
+        })
+        .collect();
+    advice.sort_by_key(|advice| std::cmp::Reverse(advice.saved_ns));
+    advice
+}
+
+/// What a rule found.
+struct Saving {
+    kind: &'static str,
+    title: &'static str,
+    /// Sentences.
+    facts: String,
+    remedy: &'static str,
+    calls: u64,
+    ns: f64,
+}
+
+/// Small transfers that nobody waited for, and what each costs.
+fn transfers(
+    kernel: &Kernel<'_>,
+    names: &[&str],
+    account: (Option<u64>, Option<u64>),
+    each: f64,
+) -> Option<(u64, u64, u64, f64)> {
+    let mut sum = kernel.sum(names);
+    let mut each = each;
+    if kernel.calls.is_empty() {
+        // Not counted: all of them are small, or none is known to be.
+        let (calls, bytes) = (account.0?, account.1?);
+        if calls == 0 || bytes / calls >= SMALL || bytes == 0 {
+            return None;
+        }
+        sum = Sum { calls, small: calls.min(bytes), small_bytes: bytes, ..sum };
+    } else {
+        each = each.min(sum.ns as f64 / sum.calls.max(1) as f64 + kernel.costs?.call);
+    }
+    let saved = sum.small.saturating_sub(kernel.waited());
+    let left = sum.small_bytes as f64 / BUFFER;
+    let ns = saved as f64 * (each - BUFFERED) - left * each;
+    (saved > 0 && ns > 0.0).then_some((sum.small, saved, sum.small_bytes, ns))
+}
+
+/// How many, of how many bytes, and which can't be saved.
+fn told(verb: &str, small: u64, saved: u64, bytes: u64, ns: f64) -> String {
+    let mean = bytes as f64 / small.max(1) as f64;
+    let (mean, unit) = (
+        if mean < 1.05 { "1".to_owned() } else { words::number(mean) },
+        if mean < 1.05 { "byte" } else { "bytes" },
+    );
+    let each = words::time((ns / saved.max(1) as f64) as u64);
+    let mut text = format!(
+        "{} {verb} of {mean} {unit} on the mean, at least {each} each.",
+        words::count(small)
+    );
+    let waiting = small - saved;
+    if waiting * 20 > small {
+        text += &format!(
+            " Some {} of them may have had to wait, and are not counted as savings.",
+            words::count(waiting)
+        );
+    }
+    text
+}
+
+fn reads(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+    let account = (kernel.usage.read_calls, kernel.usage.read_bytes);
+    let (small, saved, bytes, ns) = transfers(kernel, &READS, account, costs.read)?;
+    Some(Saving {
+        kind: "reads",
+        title: "buffer the reads",
+        facts: told("reads", small, saved, bytes, ns),
+        remedy: "Read blocks of 8 KiB or more and take from them: in Rust `BufReader::new(file)`, in C `fopen` with `getc_unlocked` or `fread`; a file that is read whole: `fs::read`, or `mmap`.",
+        calls: saved,
+        ns,
+    })
+}
+
+fn writes(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+    let account = (kernel.usage.write_calls, kernel.usage.written_bytes);
+    let (small, saved, bytes, ns) = transfers(kernel, &WRITES, account, costs.write)?;
+    Some(Saving {
+        kind: "writes",
+        title: "buffer the writes",
+        facts: told("writes", small, saved, bytes, ns),
+        remedy: "Collect them: in Rust `BufWriter::new(file)` (of `stdout().lock()` too), in C `setvbuf(file, NULL, _IOFBF, 65536)`; `flush` where somebody waits for it, and mind that a crash loses what is in the buffer. Parts of one message go out together with `writev`.",
+        calls: saved,
+        ns,
+    })
+}
+
+fn memory(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+    let files = kernel.sum(&["mmap"]).calls;
+    let (get, unmap) = (kernel.sum(&MEMORY), kernel.sum(&["munmap"]));
+    let all = get.calls + unmap.calls.saturating_sub(files);
+    let usual = CALLS_OF_PROCESS * kernel.processes + CALLS_OF_THREAD * kernel.threads;
+    let calls = all.saturating_sub(usual);
+    if calls < LEAST_CHURN {
+        return None;
+    }
+    let mean = (get.ns + unmap.ns) as f64 / (get.calls + unmap.calls) as f64;
+    let held = kernel.usage.peak_resident / PAGE + FAULTS_OF_PROCESS;
+    let again =
+        kernel.page_faults.map_or(0, |faults| faults.saturating_sub(held * kernel.processes));
+    let in_faults = again as f64 * costs.fault;
+    let ns = calls as f64 * (mean + costs.call / 2.0) + in_faults;
+    let mut facts = format!(
+        "{} calls that get memory from the kernel, give it back or resize it, {} in them",
+        words::count(calls),
+        words::time((ns - in_faults) as u64)
+    );
+    if again > 0 {
+        facts += &format!(
+            "; {} page faults beyond what it ever held at once, since pages that were given back are touched anew, about {}",
+            words::count(again),
+            words::time(in_faults as u64)
+        );
+    }
+    facts.push('.');
+    Some(Saving {
+        kind: "memory",
+        title: "keep memory instead of giving it back",
+        facts,
+        remedy: "To try it without a change: `GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456`, or another malloc. In the program: an arena or a reap, whose chunks go from one to the next without the kernel; buffers that are used again; thread pools instead of threads.",
+        calls,
+        ns,
+    })
+}
+
+fn waits(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+    let waits = kernel.sum(&[FUTEX_WAIT]);
+    let each = costs.wait.min(waits.ns as f64 / waits.calls.max(1) as f64 + costs.call);
+    let ns = waits.calls as f64 * each;
+    (waits.calls > 0).then(|| Saving {
+        kind: "waits",
+        title: "wait less often",
+        facts: format!(
+            "{} waits for other threads in the kernel (futex), {} of CPU time each with the waking, {} of waiting in all threads.",
+            words::count(waits.calls),
+            words::time(each as u64),
+            words::time(waits.ns)
+        ),
+        remedy: "Hand over many things at once instead of one, let each thread have its own part, or hold locks for a shorter time; the chapter on locks says which ones were waited for. Waits that are in no chapter are for conditions, for threads' ends, or for locks that aren't pthread's.",
+        calls: waits.calls,
+        ns,
+    })
+}
+
+/// Calls that cost the same whatever they are asked.
+fn plain(
+    kernel: &Kernel<'_>,
+    costs: &CallCosts,
+    names: &[&str],
+    what: &str,
+) -> Option<(u64, f64, String)> {
+    let calls = kernel.sum(names).calls;
+    let ns = calls as f64 * costs.call;
+    let each = words::time(costs.call as u64);
+    (calls > 0)
+        .then(|| (calls, ns, format!("{} {what}, at least {each} each.", words::count(calls))))
+}
+
+fn clock(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+    let (calls, ns, facts) =
+        plain(kernel, costs, &CLOCKS, "questions for the time that enter the kernel")?;
+    Some(Saving {
+        kind: "clock",
+        title: "ask for the time without the kernel",
+        facts,
+        remedy: "The monotonic and the wall clock need no call where `/sys/devices/system/clocksource/clocksource0/current_clocksource` is `tsc` or `kvm-clock`; clocks of CPU time always do. Ask less often, or pass the time along.",
+        calls,
+        ns,
+    })
+}
+
+fn seeks(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+    let (calls, ns, facts) = plain(kernel, costs, &["lseek"], "calls that set a file's position")?;
+    Some(Saving {
+        kind: "seeks",
+        title: "tell the position with the read",
+        facts,
+        remedy: "`pread` and `pwrite` (in Rust `FileExt::read_at`, `write_at`) take the position along; a buffered reader that seeks throws its buffer away (in Rust `seek_relative` doesn't).",
+        calls,
+        ns,
+    })
+}
+
+fn yields(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+    let (calls, ns, facts) = plain(kernel, costs, &["sched_yield"], "calls of `sched_yield`")?;
+    Some(Saving {
+        kind: "yields",
+        title: "wait instead of giving way again and again",
+        facts,
+        remedy: "A loop that yields burns a processor while it waits: spin for a microsecond at most, then block (a futex, a condition variable, `thread::park`).",
+        calls,
+        ns,
+    })
+}
