@@ -2,17 +2,17 @@
 
 function drawKernel() {
     const { system } = data;
-    const mean = (bytes, calls) => (calls > 0 && bytes !== null ? `, ${words.bytes(Math.round(bytes / calls))} each` : "");
+    const mean = (name, bytes, calls) => (calls > 0 && bytes !== null ? `${name}, of ${words.bytes(Math.round(bytes / calls))} each` : name);
     const body = at("kernel-body");
     const counted = system.calls.length > 0;
     const known = facts([
         ["System calls", system.total_calls === null || system.total_calls === undefined ? null : words.count(system.total_calls)],
-        ["Reads", system.read_calls === null ? null : `${words.count(system.read_calls)}${mean(system.read_bytes, system.read_calls)}`],
-        ["Writes", system.write_calls === null ? null : `${words.count(system.write_calls)}${mean(system.written_bytes, system.write_calls)}`],
+        [mean("Reads", system.read_bytes, system.read_calls), system.read_calls === null ? null : words.count(system.read_calls)],
+        [mean("Writes", system.written_bytes, system.write_calls), system.write_calls === null ? null : words.count(system.write_calls)],
         ["Page faults", words.count(system.page_faults ?? system.minor_faults), system.page_faults === null || system.page_faults === undefined ? "with the recorder's" : "the program's own"],
         ["of them from disk", system.major_faults ? words.count(system.major_faults) : null],
-        ["Waits on futexes", system.futex_waits === null || system.futex_waits === undefined ? null
-            : `${words.count(system.futex_waits)}${system.futex_wait_ns ? `, ${words.time(system.futex_wait_ns)} in all` : ""}`],
+        [`Waits on futexes${system.futex_wait_ns ? `, ${words.time(system.futex_wait_ns)} in all` : ""}`,
+            system.futex_waits === null || system.futex_waits === undefined ? null : words.count(system.futex_waits)],
         ["Gave up the CPU", system.voluntary_switches === null ? null : words.several(system.voluntary_switches, "time"), "voluntary context switches: it waited for something"],
         ["Was put off it", system.involuntary_switches === null ? null : words.several(system.involuntary_switches, "time"), "involuntary context switches"],
         ["CPU time in the kernel", system.kernel_share === null || system.kernel_share === undefined ? null : words.percent(system.kernel_share), "with what the recorder took"],

@@ -87,7 +87,7 @@ function notice(kind, ...children) {
 
 // Terms and what they come to; those that come to nothing are left out.
 function facts(pairs, kind = "facts") {
-    const told = pairs.filter(pair => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "");
+    const told = pairs.filter(pair => pair && ![null, undefined, false, ""].includes(pair[1]));
     return make("dl", { class: kind }, told.map(([term, value, hint]) =>
         make("div", { title: hint ?? null }, make("dt", {}, term), make("dd", {}, value))));
 }
@@ -145,14 +145,17 @@ const tip = {
 };
 
 // How long the blocks of a site or a group live, on a scale of powers of ten.
-function lifetimes({ lifetime_ns: life, lifetime_allocations: steps }) {
+function lifetimes({ lifetime_ns: life, lifetime_allocations: steps, count, never_freed: never, freed_at_exit: late }) {
     if (!life) return null;
+    const freed = Math.max(1, count - never - late);
     const [from, to] = [2, 11], place = ns => (100 * (Math.min(to, Math.max(from, Math.log10(Math.max(1, ns)))) - from)) / (to - from);
     const marks = [[1e3, "1 µs"], [1e6, "1 ms"], [1e9, "1 s"]];
     return make("figure", { class: "lifetimes" },
-        make("figcaption", {}, "Lifetimes: half of the blocks live under ", make("b", {}, words.time(life.p50)),
-            `, nine in ten under ${words.time(life.p90)}, the longest ${words.time(life.most)}`,
-            steps ? `; in allocations of the program ${words.count(steps.p50)}, ${words.count(steps.p90)} and ${words.count(steps.most)}.` : "."),
+        make("figcaption", {}, freed === 1 ? "The one block that was freed before the end lived " : `Of the ${words.count(freed)} blocks that were freed before the end, half lived at most `,
+            make("b", {}, words.time(life.p50)),
+            freed === 1 ? "" : `, nine in ten ${words.time(life.p90)}, the longest ${words.time(life.most)}`,
+            !steps ? "." : freed === 1 ? `, or ${words.several(steps.most, "allocation")} of the program.`
+                : `; in allocations of the program ${words.count(steps.p50)}, ${words.count(steps.p90)} and ${words.count(steps.most)}.`),
         make("div", { class: "scale", "aria-hidden": "true" },
             marks.map(([ns, text]) => make("span", { class: "mark", style: { left: `${place(ns)}%` } }, text)),
             make("span", { class: "whole", style: { left: `${place(life.p10)}%`, width: `${place(life.most) - place(life.p10)}%` } }),

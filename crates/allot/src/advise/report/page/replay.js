@@ -45,7 +45,7 @@ function drawReplay() {
             cell: row => bar(row.time_ns, longest, words.time(row.time_ns), kindOf(row), [row.least_ns, Math.min(row.most_ns, longest)]),
         },
         { title: "of glibc's", hint: "The median of the rounds' ratios", width: "5.5rem", numeric: true, value: row => row.time_ratio, cell: row => words.ratio(row.time_ratio) },
-        {
+        rows.some(row => row.gain !== null && row.gain !== undefined) && {
             title: "Gain", hint: "Of the program's CPU time, against glibc", width: "5.5rem", numeric: true, value: row => row.gain ?? null,
             cell: row => (row.gain === null || row.gain === undefined || row.name === "glibc" ? "–" : row.gain < 0 ? `−${words.percent(-row.gain)}` : words.percent(row.gain)),
         },
@@ -58,7 +58,7 @@ function drawReplay() {
             title: "Page faults", width: "9.5rem", numeric: true, value: row => row.minor_faults,
             cell: row => bar(row.minor_faults, faults, words.count(row.minor_faults), kindOf(row)),
         },
-    ], { rows, label: "Allocators", sort: [1, 1], detail: row => replayDetail(row) });
+    ].filter(Boolean), { rows, label: "Allocators", sort: [1, 1], detail: row => replayDetail(row) });
     pageParts.replay = { table };
     fill(at("replay-body"),
         replay.interrupted && notice("warning", make("b", {}, "It was interrupted: "), "there are fewer rounds than were wanted."),

@@ -102,9 +102,9 @@ function drawSummary() {
         data.replay?.together?.reason && confirmed.length > 1 && make("p", { class: "lead" }, sentence(data.replay.together.reason)),
         warnings.slice(0, 4).map(note => notice("warning", make("b", {}, "In doubt: "), sentence(note.text))),
         facts([
-            ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "about "}${words.time(cpu)}`,
+            ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "≈\u202f"}${words.time(cpu)}`,
                 program.bare_measured ? "measured without the recorder" : "of the recorded run, without what the recorder took"],
-            ["in malloc and free", program.allocator_share === null ? null : `about ${words.percent(program.allocator_share)}`],
+            ["of it in malloc and free", program.allocator_share === null ? null : `≈\u202f${words.percent(data.replay?.ceiling ?? program.allocator_share)}`],
             ["from start to end", words.time(program.wall_ns)],
             ["Allocations", words.count(program.allocations)],
             ["Bytes asked for", words.bytes(program.bytes)],
@@ -121,9 +121,13 @@ function drawSummary() {
     );
 }
 
+// Why nothing is advised.
 function nothingToDo() {
-    const [first] = groups;
-    return make("div", { class: "leave" },
-        make("p", {}, first ? `The most there is, for ${words.short(first.title, 80)}: ${sentence(first.verdict.reason)}` : "There is nothing to advise on."),
-        first && make("p", { class: "dim" }, "That is a good result: its memory costs too little, or is handled well enough, for a change to be worth while."));
+    const [first] = groups, share = program.allocator_share;
+    let why = "There is nothing to advise on.";
+    if (share === null && first) why = "Its CPU time isn't known, so nothing can be said to be worth a change.";
+    else if (first && share < 0.02) why = `Allocating and freeing takes ${words.percent(share)} of its CPU time: too little for any allocator to matter.`;
+    else if (first) why = `Nothing would save 1\u202f% of its CPU time. The most there is: ${words.short(first.title, 80)}, ${words.name(first.verdict.reason)}.`;
+    return make("div", { class: "leave" }, make("p", {}, why),
+        first && share !== null && make("p", { class: "dim" }, "That is a good result: a change of the program's memory would only cost you time."));
 }

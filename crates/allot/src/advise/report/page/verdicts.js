@@ -84,7 +84,7 @@ function drawVerdicts() {
             cell: group => (standing(group.verdict) === "leave" ? make("span", { class: "dim" }, words.percent(group.verdict.gain?.share)) : gainBar(group.verdict.gain, most, !holds(group.verdict))),
         },
         { title: "Replay", width: "8.6rem", value: group => standings[standing(group.verdict)] || null, cell: group => badge(group.verdict) },
-        { title: "Allocations", width: "7.4rem", numeric: true, value: group => group.count, cell: group => words.count(group.count) },
+        { title: "Allocations", width: "8rem", numeric: true, value: group => group.count, cell: group => words.count(group.count) },
         { title: "Bytes", width: "6rem", numeric: true, value: group => group.bytes, cell: group => words.bytes(group.bytes) },
         { title: "Live, at most", width: "6.6rem", numeric: true, value: group => group.peak_live_bytes, cell: group => words.bytes(group.peak_live_bytes) },
         {
@@ -155,7 +155,7 @@ function drawSites() {
     const table = new Table([
         { title: "Where", value: id => column.title(id), cell: id => code(column.title(id)) },
         { title: "Advice", width: "9.2rem", value: id => (verdictOf(id) ? advice(verdictOf(id)) : null), cell: id => (verdictOf(id) ? pill(verdictOf(id)) : "") },
-        { title: "Allocations", width: "7.4rem", numeric: true, value: column.count, cell: id => words.count(column.count(id)) },
+        { title: "Allocations", width: "8rem", numeric: true, value: column.count, cell: id => words.count(column.count(id)) },
         { title: "Bytes", width: "6rem", numeric: true, value: column.bytes, cell: id => words.bytes(column.bytes(id)) },
         { title: "Size", hint: "The size that nine in ten have, or from the least to the most", width: "10rem", numeric: true, value: column.dominant_size, cell: size },
         { title: "Live, at most", width: "6.6rem", numeric: true, value: column.peak_live_bytes, cell: id => words.bytes(column.peak_live_bytes(id)) },
@@ -196,7 +196,7 @@ function drawSites() {
         Object.assign(asked, { words: [], advice: "", group: null });
         filter();
     };
-    at("sites-lead").append(`${words.several(ids.length, "place")} in the code that ${ids.length === 1 ? "allocates" : "allocate"}; wrappers such as malloc's own are passed over. A row opens to its stack.`);
+    at("sites-lead").append(`${words.several(ids.length, "place")} in the code that ${ids.length === 1 ? "allocates" : "allocate"}; wrappers are passed over. A row opens to its stack.`);
     at("sites-body").append(make("div", { class: "tools" }, field, choose, only, told), table.element);
     pageParts.sites = {
         table,
