@@ -5,7 +5,8 @@ use super::costs::{self, Setting};
 use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
 use super::first::{First, FirstEnd, Stack};
 use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
-use super::pass::{STEPS, pass};
+use super::live::Live;
+use super::pass::{self, STEPS, pass};
 use super::second::{Class, Second};
 use super::sites::{Draft, Finder};
 use super::symbols::{Symbols, short};
@@ -36,8 +37,9 @@ pub fn assemble(
     say("reading the recording");
     let mut first = First::new(options.check);
     let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
-    let (stacks, modules) = pass(reader, process, watched, &mut first)?;
-    let (all, end) = first.finish();
+    let pass::End { stacks, modules, live } =
+        pass(reader, process, watched, Live::new(), &mut first)?;
+    let (all, end) = first.finish(&live);
 
     say("finding sites");
     let mut symbols = Symbols::new(&modules);
@@ -55,7 +57,7 @@ pub fn assemble(
     let mut second =
         Second::new(&classes, &class_of_node, drafts.len(), more, end.totals.exit_from);
     let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
-    pass(reader, process, watched, &mut second)?;
+    pass(reader, process, watched, live, &mut second)?;
     let watched = second.finish();
 
     say("judging");
@@ -421,11 +423,14 @@ fn notes(
             ),
         );
     }
-    let cut: u64 = all
-        .iter()
-        .filter(|stack| NodeId(stack.node).is_root() || stacks.is_cut_off(NodeId(stack.node)))
-        .map(|stack| stack.tally.count)
-        .sum();
+    // By node: whether its outermost frames are there. Parents have smaller numbers.
+    let mut whole = vec![false; stacks.len()];
+    for node in (0..stacks.len()).map(|node| NodeId(node as u32)).filter(|node| !node.is_root()) {
+        let parent = stacks.parent(node);
+        whole[node.0 as usize] = parent == NodeId::ROOT || whole[parent.0 as usize];
+    }
+    let cut: u64 =
+        all.iter().filter(|stack| !whole[stack.node as usize]).map(|stack| stack.tally.count).sum();
     if let Some(share) = share(cut, program.allocations).filter(|&share| share > 0.01) {
         note(
             true,

@@ -5,7 +5,7 @@
 
 use super::first::Stack;
 use allot_trace::{NodeId, Stacks};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 /// A piece of work has at least this share of all allocations, and so many.
 const LEAST_SHARE: f64 = 0.01;
@@ -34,6 +34,8 @@ pub enum Members {
     /// Those and the ones that are freed again, but not those for a moment.
     All,
 }
+
+const NONE: u32 = u32::MAX;
 
 /// A possible group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,19 +169,32 @@ fn members_of(
     nodes: &[NodeId],
     wanted: impl Fn(usize) -> bool,
 ) -> Vec<(NodeId, Vec<u32>)> {
-    let index_of: HashMap<NodeId, usize> =
-        nodes.iter().enumerate().map(|(index, &node)| (node, index)).collect();
+    let mut chosen = vec![NONE; stacks.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        chosen[node.0 as usize] = index as u32;
+    }
+    // By node: the nearest of them that it lies below, or is. Parents have smaller numbers.
+    let mut nearest = chosen;
+    for node in (0..nearest.len()).filter(|&node| !NodeId(node as u32).is_root()) {
+        if nearest[node] == NONE {
+            nearest[node] = nearest[stacks.parent(NodeId(node as u32)).0 as usize];
+        }
+    }
+    let outer = |index: u32| nearest[stacks.parent(nodes[index as usize]).0 as usize];
     let mut members: Vec<(NodeId, Vec<u32>)> =
         nodes.iter().map(|&node| (node, Vec::new())).collect();
+    let mut within = Vec::new();
     for (stack, found) in all.iter().enumerate().filter(|&(index, _)| wanted(index)) {
-        let mut within: Vec<usize> = stacks
-            .frames(NodeId(found.node))
-            .filter_map(|node| index_of.get(&node).copied())
-            .collect();
+        within.clear();
+        let mut at = nearest[found.node as usize];
+        while at != NONE {
+            within.push(at);
+            at = outer(at);
+        }
         // The outermost ones come first.
-        within.reverse();
-        within.truncate(MOST_NESTED);
-        within.into_iter().for_each(|index| members[index].1.push(stack as u32));
+        for &index in within.iter().rev().take(MOST_NESTED) {
+            members[index as usize].1.push(stack as u32);
+        }
     }
     members.retain(|(_, stacks)| !stacks.is_empty());
     members

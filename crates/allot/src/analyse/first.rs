@@ -1,13 +1,15 @@
 //! The first pass: the program's totals, and for each stack what can be added up.
 
+use super::ahead::prefetch;
 use super::findings::{MOST_POINTS, Overlaps, Point};
 use super::live::{Block, Live};
 use super::overlap::Check;
 use super::pass::Watcher;
 use super::phase::{Phase, Phases};
+use super::resolve::{Done, Step};
 use super::tally::Tally;
+use allot_trace::NodeId;
 use allot_trace::raw::Lock;
-use allot_trace::{Event, NodeId, What};
 use std::collections::{HashMap, HashSet};
 
 /// What an allocation costs the end of a program that only frees.
@@ -24,8 +26,6 @@ pub struct Stack {
     pub tally: Tally,
     /// Of all threads, once the pass is over.
     pub phases: Phases,
-    /// The thread that was last here, and its cell.
-    last: (u32, u32),
 }
 
 /// A stack and a thread.
@@ -81,10 +81,7 @@ pub struct First {
     /// The stack of a node.
     stack_of: Vec<u32>,
     cells: Vec<Cell>,
-    cell_of: HashMap<(u32, u32), u32>,
-    live: Live,
-    /// By thread: its next allocation belongs to a free.
-    reallocating: Vec<bool>,
+    live_objects: u64,
     /// By thread: when it was first and last seen.
     seen: Vec<(u64, u64)>,
     timeline: Timeline,
@@ -104,9 +101,7 @@ impl First {
             locks: HashMap::new(),
             stack_of: Vec::new(),
             cells: Vec::new(),
-            cell_of: HashMap::new(),
-            live: Live::new(),
-            reallocating: Vec::new(),
+            live_objects: 0,
             seen: Vec::new(),
             timeline: Timeline::new(),
             pending: Vec::new(),
@@ -116,17 +111,37 @@ impl First {
     }
 
     #[inline]
-    fn take(&mut self, event: &Event) {
-        self.totals.events += 1;
-        self.totals.last_ns = event.time_ns;
-        match self.seen.get_mut(event.thread as usize) {
-            Some(seen) => seen.1 = event.time_ns,
-            None => self.seen.resize(event.thread as usize + 1, (event.time_ns, event.time_ns)),
+    fn take(&mut self, step: &Step) {
+        if let Done::Lost(block) = &step.what {
+            return self.lost(block);
         }
-        match event.what {
-            What::Alloc { address, size, site, .. } => self.allocated(event, address, size, site),
-            What::Free { address, by_realloc } => self.freed(event, address, by_realloc),
-            What::LockWait { address, lock, duration_ns, site } => {
+        self.totals.events += 1;
+        self.totals.last_ns = step.time_ns;
+        match self.seen.get_mut(step.thread as usize) {
+            Some(seen) => seen.1 = step.time_ns,
+            None => self.seen.resize(step.thread as usize + 1, (step.time_ns, step.time_ns)),
+        }
+        match step.what {
+            Done::Made { address, size, site, cell, by_realloc } => {
+                if cell as usize == self.cells.len() {
+                    self.new_cell(site, step.thread);
+                }
+                if let Some(check) = &mut self.check {
+                    check.allocated(address, size, step.time_ns);
+                }
+                self.allocated(step, size, cell, by_realloc);
+            }
+            Done::Gone(block) => {
+                if let Some(check) = &mut self.check {
+                    check.freed(block.address);
+                }
+                self.freed(step, &block);
+            }
+            Done::Unknown => {
+                self.totals.frees += 1;
+                self.totals.unknown_frees += 1;
+            }
+            Done::Waited { address, lock, duration_ns, site } => {
                 let kind = match lock {
                     Lock::Mutex => "mutex",
                     Lock::Read => "read",
@@ -140,65 +155,38 @@ impl First {
                     waits.locks.insert(address);
                 }
             }
-            _ => {}
+            Done::Lost(_) | Done::Other => {}
         }
     }
 
     #[inline]
-    fn allocated(&mut self, event: &Event, address: u64, size: u64, site: NodeId) {
-        let thread = event.thread;
-        let by_realloc = match self.reallocating.get_mut(thread as usize) {
-            Some(pending) => std::mem::take(pending),
-            None => false,
-        };
-        let cell = self.cell(site, thread);
-        let Cell { stack, ref mut phase, .. } = self.cells[cell as usize];
-        let clock = self.totals.allocations;
-        phase.allocate(size, clock);
+    fn allocated(&mut self, step: &Step, size: u64, cell: u32, by_realloc: bool) {
+        let Cell { stack, thread, ref mut phase } = self.cells[cell as usize];
+        phase.allocate(size, self.totals.allocations);
         let stack = &mut self.stacks[stack as usize];
-        stack.tally.allocated(size, event.time_ns, thread, by_realloc);
-        if let Some(check) = &mut self.check {
-            check.allocated(address, size, event.time_ns);
-        }
-        let block = Block { address, born_ns: event.time_ns, size, birth: clock as u32, cell };
-        if let Some(old) = self.live.insert(block) {
-            self.lost(&old);
-        }
+        stack.tally.allocated(size, step.time_ns, thread, by_realloc);
+        self.live_objects += 1;
         let totals = &mut self.totals;
         totals.allocations += 1;
         totals.reallocations += u64::from(by_realloc);
         totals.bytes = totals.bytes.saturating_add(size);
         totals.live_bytes = totals.live_bytes.saturating_add(size);
         totals.peak_live_bytes = totals.peak_live_bytes.max(totals.live_bytes);
-        totals.peak_live_objects = totals.peak_live_objects.max(self.live.len() as u64);
+        totals.peak_live_objects = totals.peak_live_objects.max(self.live_objects);
         self.exit_score = self.exit_score.saturating_sub(ALLOCATION_AT_EXIT);
         if self.exit_score == 0 {
             self.not_the_exit();
         }
-        self.timeline.take(event.time_ns, self.totals.live_bytes, self.live.len() as u64);
+        self.timeline.take(step.time_ns, self.totals.live_bytes, self.live_objects);
     }
 
     #[inline]
-    fn freed(&mut self, event: &Event, address: u64, by_realloc: bool) {
-        let thread = event.thread;
-        if by_realloc {
-            let index = thread as usize;
-            if self.reallocating.len() <= index {
-                self.reallocating.resize(index + 1, false);
-            }
-            self.reallocating[index] = true;
-        }
-        if let Some(check) = &mut self.check {
-            check.freed(address);
-        }
+    fn freed(&mut self, step: &Step, block: &Block) {
         let totals = &mut self.totals;
         totals.frees += 1;
-        let Some(block) = self.live.remove(address) else {
-            totals.unknown_frees += 1;
-            return;
-        };
         let Cell { stack, thread: by, ref mut phase } = self.cells[block.cell as usize];
         phase.free(block.size, totals.allocations);
+        self.live_objects -= 1;
         totals.live_bytes -= block.size.min(totals.live_bytes);
         if self.exit_score == 0 {
             totals.exit_from = totals.events - 1;
@@ -206,15 +194,15 @@ impl First {
         self.exit_score = (self.exit_score + 1).min(MOST_AT_EXIT);
         self.pending.push(Death {
             stack,
-            ns: event.time_ns.saturating_sub(block.born_ns),
+            ns: step.time_ns.saturating_sub(block.born_ns),
             allocations: (totals.allocations as u32).wrapping_sub(block.birth),
-            by_own: by == thread,
+            by_own: by == step.thread,
         });
-        self.timeline.take(event.time_ns, totals.live_bytes, self.live.len() as u64);
+        self.timeline.take(step.time_ns, totals.live_bytes, self.live_objects);
     }
 
-    #[inline]
-    fn cell(&mut self, site: NodeId, thread: u32) -> u32 {
+    #[cold]
+    fn new_cell(&mut self, site: NodeId, thread: u32) {
         let index = site.0 as usize;
         if index >= self.stack_of.len() {
             self.stack_of.resize((index + 1).next_power_of_two(), NONE);
@@ -222,22 +210,10 @@ impl First {
         let mut stack = self.stack_of[index];
         if stack == NONE {
             stack = self.stacks.len() as u32;
-            self.stacks.push(Stack { node: site.0, last: (NONE, NONE), ..Stack::default() });
+            self.stacks.push(Stack { node: site.0, ..Stack::default() });
             self.stack_of[index] = stack;
         }
-        let last = self.stacks[stack as usize].last;
-        if last.0 == thread { last.1 } else { self.another_thread(stack, thread) }
-    }
-
-    #[cold]
-    fn another_thread(&mut self, stack: u32, thread: u32) -> u32 {
-        let cells = &mut self.cells;
-        let cell = *self.cell_of.entry((stack, thread)).or_insert_with(|| {
-            cells.push(Cell { stack, thread, phase: Phase::default() });
-            cells.len() as u32 - 1
-        });
-        self.stacks[stack as usize].last = (thread, cell);
-        cell
+        self.cells.push(Cell { stack, thread, phase: Phase::default() });
     }
 
     /// The frees that were thought to be those at exit weren't.
@@ -253,14 +229,15 @@ impl First {
     #[cold]
     fn lost(&mut self, block: &Block) {
         self.totals.twice += 1;
+        self.live_objects -= 1;
         self.totals.live_bytes = self.totals.live_bytes.saturating_sub(block.size);
         let Cell { stack, ref mut phase, .. } = self.cells[block.cell as usize];
         phase.free(block.size, self.totals.allocations);
         self.stacks[stack as usize].tally.never_freed += 1;
     }
 
-    /// Ends the pass.
-    pub fn finish(mut self) -> (Vec<Stack>, FirstEnd) {
+    /// Ends the pass, with what is live.
+    pub fn finish(mut self, live: &Live) -> (Vec<Stack>, FirstEnd) {
         let at_exit = self.exit_score > 0;
         if at_exit {
             for death in self.pending.drain(..) {
@@ -270,7 +247,7 @@ impl First {
         } else {
             self.totals.exit_from = self.totals.events;
         }
-        for block in self.live.iter() {
+        for block in live.iter() {
             let stack = self.cells[block.cell as usize].stack;
             self.stacks[stack as usize].tally.never_freed += 1;
         }
@@ -279,7 +256,7 @@ impl First {
             self.stacks[cell.stack as usize].phases.add(&cell.phase);
         }
         let end = FirstEnd {
-            live_at_end: self.live.len() as u64,
+            live_at_end: self.live_objects,
             totals: self.totals,
             threads: self.seen,
             locks: self.locks,
@@ -292,13 +269,24 @@ impl First {
 
 impl Watcher for First {
     #[inline]
-    fn expect(&self, event: &Event) {
-        self.live.expect(event);
+    fn expect(&self, step: &Step) {
+        if let Some(cell) = step.cell().and_then(|cell| self.cells.get(cell as usize)) {
+            prefetch(cell);
+        }
     }
 
     #[inline]
-    fn take(&mut self, event: &Event) -> bool {
-        First::take(self, event);
+    fn expect_soon(&self, step: &Step) {
+        if let Some(cell) = step.cell().and_then(|cell| self.cells.get(cell as usize)) {
+            let tally = &self.stacks[cell.stack as usize].tally;
+            prefetch(&tally.count);
+            prefetch(&tally.lifetime_ns);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, step: &Step) -> bool {
+        First::take(self, step);
         true
     }
 }
@@ -368,18 +356,23 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
+    use super::super::resolve::Resolver;
     use super::*;
     use allot_trace::raw::{Flags, Origin};
+    use allot_trace::{Event, What};
 
-    fn run(first: &mut First, events: impl Iterator<Item = (u64, Option<u32>)>) {
+    fn run(first: &mut First, events: impl Iterator<Item = (u64, Option<u32>)>) -> Resolver {
         let flags = Flags::new(Origin::Malloc);
+        let (mut resolver, mut steps) = (Resolver::new(Live::new()), Vec::new());
         for (number, (address, site)) in events.enumerate() {
             let what = match site {
                 Some(site) => What::Alloc { address, size: 64, site: NodeId(site), flags },
                 None => What::Free { address, by_realloc: false },
             };
-            first.take(&Event { time_ns: number as u64 * 100, thread: 0, what });
+            resolver.resolve(&Event { time_ns: number as u64 * 100, thread: 0, what }, &mut steps);
+            steps.drain(..).for_each(|step| first.take(&step));
         }
+        resolver
     }
 
     /// So many pairs over 10 stacks, 500 blocks live.
@@ -395,10 +388,11 @@ mod tests {
     fn memory_grows_with_sites_and_live_blocks_and_not_with_events() {
         let memory = |events: u64| {
             let mut first = First::new(false);
-            run(&mut first, pairs(events));
-            assert_eq!((first.stacks.len(), first.cells.len(), first.live.len()), (10, 10, 500));
+            let resolver = run(&mut first, pairs(events));
+            assert_eq!((first.stacks.len(), first.cells.len(), first.live_objects), (10, 10, 500));
+            assert_eq!(resolver.live.len(), 500);
             assert!(first.timeline.points.len() <= MOST_POINTS);
-            first.live.memory() + first.pending.capacity() * size_of::<Death>()
+            resolver.memory() + first.pending.capacity() * size_of::<Death>()
         };
         assert_eq!(memory(2_000), memory(2_000_000));
     }
@@ -418,8 +412,8 @@ mod tests {
             // A program that ends may still make something.
             .chain(blocks(3000, 3003).map(make))
             .chain(blocks(700, 1000).map(free));
-        run(&mut first, events);
-        let (stacks, end) = first.finish();
+        let resolver = run(&mut first, events);
+        let (stacks, end) = first.finish(&resolver.live);
         let tally = &stacks[0].tally;
         assert_eq!((tally.freed, tally.freed_at_exit, tally.never_freed), (400, 600, 103));
         assert_eq!((end.totals.freed_at_exit, end.totals.exit_from), (600, 1500));

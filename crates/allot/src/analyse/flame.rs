@@ -4,7 +4,7 @@ use super::findings::Flame;
 use super::first::Stack;
 use super::symbols::{Symbols, short};
 use allot_trace::{NodeId, Stacks};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 /// What has a smaller share of the allocations and of the bytes is only in its callers' figures.
 const LEAST_SHARE: f64 = 0.0005;

@@ -8,7 +8,8 @@ use super::rules::{self, Together};
 use super::second::Watched;
 use super::sites::Draft;
 use super::tally::{Tally, share};
-use std::collections::{BTreeMap, HashSet};
+use hashbrown::HashSet;
+use std::collections::BTreeMap;
 
 /// A larger piece of work is left for one within it that has so much of its gain, or of what it builds.
 const MOST_OF_IT: f64 = 0.9;

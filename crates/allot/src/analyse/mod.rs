@@ -4,6 +4,7 @@
 //! [sites] and possible [pieces of work](contexts); the [second] finds for those what can't be added up;
 //! then sites become [groups], and [rules] say what is advised. All of it is a set of hypotheses that the replay tests.
 
+mod ahead;
 mod assemble;
 mod changes;
 mod contexts;
@@ -17,6 +18,7 @@ mod locks;
 mod overlap;
 mod pass;
 mod phase;
+mod resolve;
 mod rules;
 mod second;
 mod sidestep;

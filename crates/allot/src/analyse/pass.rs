@@ -1,44 +1,65 @@
-//! One pass over the events of a process: a thread of its own reads ahead, so that two cores have something to do.
+//! One pass over the events of a process: a thread of its own reads ahead and [resolves](super::resolve) blocks, so that two
+//! cores have something to do.
 
+use super::live::Live;
+use super::resolve::{Resolver, Step};
 use crate::progress::Progress;
-use allot_trace::{Event, Modules, Reader, Stacks, TraceError};
+use allot_trace::{Modules, Reader, Stacks, TraceError};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Events that are handed over at once, and how often before the reader waits.
-const BATCH: usize = 4096;
+const BATCH: usize = 2048;
 const AHEAD: usize = 4;
 /// Steps of progress in a pass.
 pub const STEPS: usize = 50;
 
-/// Events between the look ahead and the event's turn: enough for memory to answer.
-const LOOK_AHEAD: usize = 12;
+/// Events and steps between the look ahead and their turn: enough for memory to answer. A look that needs the answer to
+/// the one before comes later.
+const FAR: usize = 12;
+const NEAR: usize = 6;
 
-/// What looks at all events.
+/// What looks at all steps.
 pub trait Watcher {
-    /// An event comes soon.
-    fn expect(&self, event: &Event);
-    /// Takes an event. False: the rest says nothing more.
-    fn take(&mut self, event: &Event) -> bool;
+    /// A step comes soon.
+    fn expect(&self, step: &Step);
+    /// A step comes sooner, of which [`expect`](Self::expect) was told before.
+    fn expect_soon(&self, step: &Step);
+    /// Takes a step. False: the rest says nothing more.
+    fn take(&mut self, step: &Step) -> bool;
 }
 
-/// Gives each event to `watcher`, until that says that it has seen enough.
+/// What the thread that read ahead has at the end.
+#[derive(Debug)]
+pub struct End {
+    pub stacks: Stacks,
+    pub modules: Modules,
+    /// What was live at the last step.
+    pub live: Live,
+}
+
+/// Gives each step to `watcher`, until that says that it has seen enough. `live` is the table that the pass before had, if
+/// there was one: what is in it is forgotten, and its memory serves again.
 pub fn pass(
     reader: &Reader,
     process: usize,
     progress: Option<(&Progress, u64)>,
+    live: Live,
     watcher: &mut impl Watcher,
-) -> Result<(Stacks, Modules), TraceError> {
+) -> Result<End, TraceError> {
     std::thread::scope(|scope| {
         let (full, batches) = sync_channel(AHEAD);
         let (empty, used) = sync_channel(AHEAD + 2);
-        let ahead = scope.spawn(move || read(reader, process, &full, &used));
+        let ahead = scope.spawn(move || read(reader, process, live, &full, &used));
         let (mut steps, mut seen) = (0, 0_u64);
         'batches: for batch in &batches {
-            for (index, event) in batch.iter().enumerate() {
-                if let Some(soon) = batch.get(index + LOOK_AHEAD) {
-                    watcher.expect(soon);
+            for (index, step) in batch.iter().enumerate() {
+                if let Some(far) = batch.get(index + FAR) {
+                    watcher.expect(far);
                 }
-                if !watcher.take(event) {
+                if let Some(near) = batch.get(index + NEAR) {
+                    watcher.expect_soon(near);
+                }
+                if !watcher.take(step) {
                     break 'batches;
                 }
             }
@@ -65,18 +86,32 @@ pub fn pass(
 fn read(
     reader: &Reader,
     process: usize,
-    full: &SyncSender<Vec<Event>>,
-    used: &Receiver<Vec<Event>>,
-) -> Result<(Stacks, Modules), TraceError> {
+    live: Live,
+    full: &SyncSender<Vec<Step>>,
+    used: &Receiver<Vec<Step>>,
+) -> Result<End, TraceError> {
     let mut events = reader.events(process)?;
+    let mut resolver = Resolver::new(live);
+    let mut read = Vec::with_capacity(BATCH);
     loop {
+        read.clear();
+        for event in events.by_ref().take(BATCH) {
+            read.push(event?);
+        }
         let mut batch = used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
         batch.clear();
-        for event in events.by_ref().take(BATCH) {
-            batch.push(event?);
+        for (index, event) in read.iter().enumerate() {
+            if let Some(far) = read.get(index + FAR) {
+                resolver.expect(far);
+            }
+            if let Some(near) = read.get(index + NEAR) {
+                resolver.expect_soon(near);
+            }
+            resolver.resolve(event, &mut batch);
         }
         if batch.is_empty() || full.send(batch).is_err() {
-            return Ok(events.into_parts());
+            let (stacks, modules) = events.into_parts();
+            return Ok(End { stacks, modules, live: resolver.live });
         }
     }
 }

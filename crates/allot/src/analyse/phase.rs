@@ -15,9 +15,9 @@ pub struct Phase {
     objects: u64,
     held: u64,
     clock: u64,
-    /// The integrals of live and held bytes over the clock.
-    live_area: f64,
-    held_area: f64,
+    /// The integrals of live and held bytes over the clock. The clock has 64 bits and so have the bytes.
+    live_area: u128,
+    held_area: u128,
     /// The sum of the squares of the numbers of objects between two returns to zero.
     squares: f64,
     run: u32,
@@ -34,9 +34,9 @@ pub struct Phase {
 impl Phase {
     #[inline]
     fn advance(&mut self, clock: u64) {
-        let passed = (clock - self.clock) as f64;
-        self.live_area += self.live_bytes as f64 * passed;
-        self.held_area += self.held as f64 * passed;
+        let passed = u128::from(clock - self.clock);
+        self.live_area += u128::from(self.live_bytes) * passed;
+        self.held_area += u128::from(self.held) * passed;
         self.clock = clock;
     }
 
@@ -98,8 +98,8 @@ impl Phase {
 /// The phases of all threads together.
 #[derive(Debug, Clone, Default)]
 pub struct Phases {
-    live_area: f64,
-    held_area: f64,
+    live_area: u128,
+    held_area: u128,
     squares: f64,
     pub allocated: u64,
     pub returns: u64,
@@ -115,8 +115,8 @@ pub struct Phases {
 impl Phases {
     /// Adds a thread's, which is [finished](Phase::finish).
     pub fn add(&mut self, phase: &Phase) {
-        self.live_area += phase.live_area;
-        self.held_area += phase.held_area;
+        self.live_area = self.live_area.saturating_add(phase.live_area);
+        self.held_area = self.held_area.saturating_add(phase.held_area);
         self.squares += phase.squares;
         self.allocated += phase.allocated;
         self.returns += phase.returns;
@@ -130,8 +130,8 @@ impl Phases {
 
     /// Adds those of other blocks.
     pub fn merge(&mut self, other: &Self) {
-        self.live_area += other.live_area;
-        self.held_area += other.held_area;
+        self.live_area = self.live_area.saturating_add(other.live_area);
+        self.held_area = self.held_area.saturating_add(other.held_area);
         self.squares += other.squares;
         self.allocated += other.allocated;
         self.returns += other.returns;
@@ -146,7 +146,7 @@ impl Phases {
     /// Bytes that an arena would hold over bytes live, on average.
     pub fn drag(&self) -> f64 {
         // Blocks that live between two allocations only have no area.
-        if self.live_area > 0.0 { self.held_area / self.live_area } else { 1.0 }
+        if self.live_area > 0 { self.held_area as f64 / self.live_area as f64 } else { 1.0 }
     }
 
     /// The most that arenas would hold over the most that was live.

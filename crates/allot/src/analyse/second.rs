@@ -1,10 +1,12 @@
 //! The second pass: for sites and possible groups what can't be added up.
 
-use super::live::{Block, Live};
+use super::ahead::prefetch;
+use super::live::Block;
 use super::pass::Watcher;
 use super::phase::{Ladder, Phase, Phases};
-use allot_trace::{Event, What};
-use std::collections::HashMap;
+use super::resolve::{Done, Step};
+use allot_trace::NodeId;
+use hashbrown::HashMap;
 
 /// Stacks that are watched in the same way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,21 +57,18 @@ pub struct Second<'c> {
     class_of: &'c [u32],
     sites: usize,
     exit_from: u64,
+    /// By the steps' cells, of a stack and a thread each: the cell of its class and the thread.
+    own: Vec<u32>,
     cells: Vec<Cell>,
-    /// By class: the thread that was last there, and its cell.
-    last: Vec<(u32, u32)>,
     cell_of: HashMap<(u32, u32), u32>,
     states: Vec<State>,
     state_of: HashMap<(u32, u32), u32>,
     wholes: Vec<Whole>,
     ladders: Vec<(u32, Ladder)>,
     ladder_of: HashMap<(u32, u32), u32>,
-    live: Live,
     events: u64,
     clock: u64,
 }
-
-const NONE: u32 = u32::MAX;
 
 impl<'c> Second<'c> {
     /// A pass over stacks whose class is known by node; `watches` are watched, of which the first are `sites`. What
@@ -86,52 +85,45 @@ impl<'c> Second<'c> {
             class_of,
             sites,
             exit_from,
+            own: Vec::new(),
             cells: Vec::new(),
-            last: vec![(NONE, NONE); classes.len()],
             cell_of: HashMap::new(),
             states: Vec::new(),
             state_of: HashMap::new(),
             wholes: vec![Whole::default(); sites + watches],
             ladders: Vec::new(),
             ladder_of: HashMap::new(),
-            live: Live::new(),
             events: 0,
             clock: 0,
         }
     }
 
     #[inline]
-    fn take(&mut self, event: &Event) -> bool {
+    fn take(&mut self, step: &Step) -> bool {
         if self.events == self.exit_from {
             return false;
         }
-        self.events += 1;
-        match event.what {
-            What::Alloc { address, size, site, .. } => {
-                let class = self.class_of[site.0 as usize];
-                let (thread, last) = self.last[class as usize];
-                let cell =
-                    if thread == event.thread { last } else { self.cell(class, event.thread) };
-                let birth = self.clock as u32;
-                self.allocated(cell, size, birth);
+        match step.what {
+            Done::Made { size, site, cell, .. } => {
+                if cell as usize == self.own.len() {
+                    self.new_stack(site, step.thread);
+                }
+                self.allocated(self.own[cell as usize], size);
                 self.clock += 1;
-                let block = Block { address, born_ns: 0, size, birth, cell };
-                if let Some(old) = self.live.insert(block) {
-                    self.freed(&old);
-                }
             }
-            What::Free { address, .. } => {
-                if let Some(block) = self.live.remove(address) {
-                    self.freed(&block);
-                }
+            Done::Gone(block) => self.freed(&block),
+            Done::Lost(block) => {
+                self.freed(&block);
+                return true;
             }
             _ => {}
         }
+        self.events += 1;
         true
     }
 
     #[inline]
-    fn allocated(&mut self, cell: u32, size: u64, birth: u32) {
+    fn allocated(&mut self, cell: u32, size: u64) {
         let cell = &self.cells[cell as usize];
         for &state in &cell.states {
             let state = &mut self.states[state as usize];
@@ -142,12 +134,12 @@ impl<'c> Second<'c> {
             whole.peak_live = whole.peak_live.max(whole.live);
             whole.peak_bytes = whole.peak_bytes.max(whole.bytes);
         }
-        self.ladders[cell.ladder as usize].1.allocate(birth);
+        self.ladders[cell.ladder as usize].1.allocate(self.clock as u32);
     }
 
     #[inline]
     fn freed(&mut self, block: &Block) {
-        let cell = &self.cells[block.cell as usize];
+        let cell = &self.cells[self.own[block.cell as usize] as usize];
         for &state in &cell.states {
             let state = &mut self.states[state as usize];
             state.phase.free(block.size, self.clock);
@@ -159,13 +151,13 @@ impl<'c> Second<'c> {
     }
 
     #[cold]
-    fn cell(&mut self, class: u32, thread: u32) -> u32 {
+    fn new_stack(&mut self, site: NodeId, thread: u32) {
+        let class = self.class_of[site.0 as usize];
         let cell = match self.cell_of.get(&(class, thread)) {
             Some(&cell) => cell,
             None => self.new_cell(class, thread),
         };
-        self.last[class as usize] = (thread, cell);
-        cell
+        self.own.push(cell);
     }
 
     fn new_cell(&mut self, class: u32, thread: u32) -> u32 {
@@ -213,12 +205,23 @@ impl<'c> Second<'c> {
 
 impl Watcher for Second<'_> {
     #[inline]
-    fn expect(&self, event: &Event) {
-        self.live.expect(event);
+    fn expect(&self, step: &Step) {
+        if let Some(cell) = step.cell().and_then(|cell| self.own.get(cell as usize)) {
+            prefetch(&self.cells[*cell as usize]);
+        }
     }
 
     #[inline]
-    fn take(&mut self, event: &Event) -> bool {
-        Second::take(self, event)
+    fn expect_soon(&self, step: &Step) {
+        if let Some(cell) = step.cell().and_then(|cell| self.own.get(cell as usize)) {
+            let cell = &self.cells[*cell as usize];
+            prefetch(&self.ladders[cell.ladder as usize]);
+            cell.states.iter().for_each(|&state| prefetch(&self.states[state as usize]));
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, step: &Step) -> bool {
+        Second::take(self, step)
     }
 }

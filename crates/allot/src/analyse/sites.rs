@@ -7,7 +7,8 @@ use super::first::Stack;
 use super::symbols::Symbols;
 use super::tally::Tally;
 use allot_trace::{ModuleId, NodeId, Stacks};
-use std::collections::{BTreeMap, HashSet};
+use hashbrown::HashSet;
+use std::collections::BTreeMap;
 
 /// Behaviours that differ by less, on average, are one.
 const DIFFERENT: f64 = 0.2;

@@ -5,9 +5,11 @@ use super::wrappers;
 use addr2line::Loader;
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, RunTimeEndian, UnwindSection};
 use allot_trace::{Module, ModuleId, Modules, NodeId, Stacks};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use object::read::{Object, ObjectSection, ObjectSymbol, ReadCache};
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -69,8 +71,8 @@ impl<'m> Symbols<'m> {
         let address = return_address.wrapping_sub(1).wrapping_sub(module.bias);
         let name = base_name(&module.path).to_owned();
         let (file, changed) = match self.files.entry(id) {
-            std::collections::hash_map::Entry::Occupied(entry) => (entry.into_mut(), false),
-            std::collections::hash_map::Entry::Vacant(entry) => {
+            Entry::Occupied(entry) => (entry.into_mut(), false),
+            Entry::Vacant(entry) => {
                 let opened = ModuleFile::open(module);
                 let changed = opened.is_err();
                 (entry.insert(opened.unwrap_or_default()), changed)
