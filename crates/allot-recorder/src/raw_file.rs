@@ -1,12 +1,15 @@
 //! The raw file of this process, and its chunks.
 //!
-//! Invariants: `HEADER` is null or the header page of this process's file, which stays mapped; the path in `PLACES` is
-//! written by the one thread that begins a file, before `PHASE` says that there is one.
+//! Invariants: `HEADER` is null or the header page of this process's file, which stays mapped; what `PLACES` says is
+//! written by the one thread that begins a file, before `PHASE` says that there is one. A file is written to only after it
+//! was asked which one it is: a path may lead elsewhere for a program that has changed its root, and the number of a file that is
+//! kept open may be another file's in a program that closes all that it doesn't know.
 
 use crate::clock;
-use crate::sys::{self, Failed, File, How};
+use crate::sys::{self, Failed, File, How, Identity};
 use allot_trace::raw::{
-    CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, HEADER_SIZE, MAGIC, Measured, RawCosts, VERSION, state,
+    CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, FileHeader, HEADER_SIZE, MAGIC, Measured, RawCosts,
+    VERSION, state,
 };
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -34,10 +37,15 @@ static STREAMS: AtomicU32 = AtomicU32::new(0);
 static CHECKING: AtomicU32 = AtomicU32::new(0);
 
 struct Places {
-    directory: [u8; LONGEST_DIRECTORY],
+    directory: [u8; LONGEST_DIRECTORY + 1],
     directory_length: usize,
     path: [u8; LONGEST_DIRECTORY + 40],
     path_length: usize,
+    /// The directory and the file under the numbers that they are kept by: for programs that change their root or give up
+    /// the right to open them.
+    kept_directory: Option<(u32, Identity)>,
+    kept_file: Option<(u32, Identity)>,
+    identity: Option<Identity>,
 }
 
 struct Shared(UnsafeCell<Places>);
@@ -46,10 +54,13 @@ struct Shared(UnsafeCell<Places>);
 unsafe impl Sync for Shared {}
 
 static PLACES: Shared = Shared(UnsafeCell::new(Places {
-    directory: [0; LONGEST_DIRECTORY],
+    directory: [0; LONGEST_DIRECTORY + 1],
     directory_length: 0,
     path: [0; LONGEST_DIRECTORY + 40],
     path_length: 0,
+    kept_directory: None,
+    kept_file: None,
+    identity: None,
 }));
 
 /// Whether the process is recorded now; finds out if nobody knows yet.
@@ -142,21 +153,26 @@ unsafe fn begin(flags: u32) -> bool {
     // SAFETY: as the caller promised.
     let places = unsafe { &mut *PLACES.0.get() };
     let pid = sys::pid();
+    // What a parent kept of its own.
+    if let Some((number, identity)) = places.kept_file.take()
+        && let Some(file) = File::kept(number, identity)
+    {
+        file.close();
+    }
     for image in 0..10_000 {
-        let mut path = Text { into: &mut places.path, length: 0 };
-        path.text(&places.directory[..places.directory_length]);
-        path.text(b"/");
-        path.number(pid);
-        path.text(b"-");
-        path.number(image);
-        path.text(b".raw\0");
-        places.path_length = path.length;
-        match File::open(&places.path[..places.path_length], How::New) {
+        match places.make(pid, image) {
             Ok(file) => {
                 let mapped = file.allocate(0, HEADER_SIZE).and_then(|()| file.map(0, HEADER_SIZE));
-                let Ok(page) = mapped else { return false };
+                let (Ok(page), Ok(identity)) = (mapped, file.identity()) else { return false };
+                places.identity = Some(identity);
+                places.kept_file = file.keep().ok().map(|number| (number, identity));
+                let parent = header().and_then(|header| {
+                    // SAFETY: a header's page, which stays mapped; its strings don't change.
+                    let page = unsafe { core::slice::from_raw_parts(header, HEADER_SIZE) };
+                    FileHeader::read(page).ok()
+                });
                 // SAFETY: the page is a header's, and ours.
-                unsafe { fill(page, pid, flags) };
+                unsafe { fill(page, pid, flags, parent) };
                 HEADER.store(page, Ordering::Release);
                 return true;
             }
@@ -168,12 +184,52 @@ unsafe fn begin(flags: u32) -> bool {
     false
 }
 
-/// Fills a header page in.
+impl Places {
+    /// Makes a new file.
+    fn make(&mut self, pid: u32, image: u32) -> Result<File, Failed> {
+        let mut path = Text { into: &mut self.path, length: 0 };
+        path.text(&self.directory[..self.directory_length]);
+        path.text(b"/");
+        let name = path.length;
+        path.number(pid);
+        path.text(b"-");
+        path.number(image);
+        path.text(b".raw\0");
+        self.path_length = path.length;
+        let kept = self.kept_directory.and_then(|(number, which)| File::kept(number, which));
+        if let Some(directory) = kept {
+            return directory.open_in(&self.path[name..self.path_length], How::New);
+        }
+        // It was never opened, or the program has closed it.
+        self.directory[self.directory_length] = 0;
+        let directory = File::open(&self.directory[..=self.directory_length], How::Directory)?;
+        let which = directory.identity()?;
+        if self.kept_directory.is_some_and(|(_, known)| known != which) {
+            return Err(sys::ENOENT);
+        }
+        let file = directory.open_in(&self.path[name..self.path_length], How::New)?;
+        self.kept_directory = directory.keep().ok().map(|number| (number, which));
+        Ok(file)
+    }
+
+    /// The file, for a moment.
+    fn with_file<T>(&self, act: impl FnOnce(&File) -> Result<T, Failed>) -> Result<T, Failed> {
+        if let Some((number, identity)) = self.kept_file
+            && let Some(file) = File::kept(number, identity)
+        {
+            return act(&file);
+        }
+        let file = File::open(&self.path[..self.path_length], How::Write)?;
+        if Some(file.identity()?) == self.identity { act(&file) } else { Err(sys::ENOENT) }
+    }
+}
+
+/// Fills a header page in; that of the parent is there for a child of a fork.
 ///
 /// # Safety
 ///
 /// It is one, zero, and nobody else writes to it.
-unsafe fn fill(page: *mut u8, pid: u32, flags: u32) {
+unsafe fn fill(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHeader<'_>>) {
     // SAFETY: as the caller promised.
     let bytes = unsafe { core::slice::from_raw_parts_mut(page, HEADER_SIZE) };
     let now = clock::now();
@@ -187,10 +243,19 @@ unsafe fn fill(page: *mut u8, pid: u32, flags: u32) {
         put(clock + 8, &now.ns.to_le_bytes());
     }
     let (start, most) = (Field::STRINGS, HEADER_SIZE / 2);
-    let executable = sys::read_link(b"/proc/self/exe\0", &mut bytes[start..start + most]).len();
+    let mut executable = sys::read_link(b"/proc/self/exe\0", &mut bytes[start..start + most]).len();
     let mut command = 0;
-    if let Ok(file) = File::open(b"/proc/self/cmdline\0", How::Read) {
-        command = file.read(&mut bytes[start + executable..]).unwrap_or(0);
+    if executable > 0 {
+        if let Ok(file) = File::open(b"/proc/self/cmdline\0", How::Read) {
+            command = file.read(&mut bytes[start + executable..]).unwrap_or(0);
+        }
+    } else if let Some(parent) = parent {
+        // Where its root is now there is no such file.
+        executable = parent.executable.len();
+        command = parent.command.len();
+        let end = start + executable;
+        bytes[start..end].copy_from_slice(parent.executable);
+        bytes[end..end + command].copy_from_slice(parent.command);
     }
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(Field::EXECUTABLE_LENGTH, &(executable as u32).to_le_bytes());
@@ -212,6 +277,16 @@ fn long_counter(header: *mut u8, field: usize) -> &'static AtomicU64 {
 fn header() -> Option<*mut u8> {
     let header = HEADER.load(Ordering::Acquire);
     (!header.is_null()).then_some(header)
+}
+
+/// The path of the executable, as it was when the file began.
+pub fn executable() -> &'static [u8] {
+    let Some(header) = header() else { return b"" };
+    // SAFETY: the header stays mapped, and these fields of it don't change.
+    unsafe {
+        let length = header.add(Field::EXECUTABLE_LENGTH).cast::<u32>().read() as usize;
+        core::slice::from_raw_parts(header.add(Field::STRINGS), length)
+    }
 }
 
 /// The number of a new stream.
@@ -312,13 +387,13 @@ pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
     }
 }
 
-/// The file is opened each time: a number kept open could be closed, or met, by the program.
 fn map_chunk(offset: usize) -> Result<*mut u8, Failed> {
-    // SAFETY: there is a header, so the path was written.
+    // SAFETY: there is a header, so they were written.
     let places = unsafe { &*PLACES.0.get() };
-    let file = File::open(&places.path[..places.path_length], How::Write)?;
-    file.allocate(offset, CHUNK_SIZE)?;
-    let chunk = file.map(offset, CHUNK_SIZE)?;
+    let chunk = places.with_file(|file| {
+        file.allocate(offset, CHUNK_SIZE)?;
+        file.map(offset, CHUNK_SIZE)
+    })?;
     sys::populate(chunk, CHUNK_SIZE);
     Ok(chunk)
 }

@@ -3,6 +3,8 @@
 //! Invariants: no function here touches memory that isn't the caller's own; those that change mappings are `unsafe`.
 
 use core::arch::asm;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
 
 /// A negative number of an error.
 pub type Failed = isize;
@@ -17,6 +19,7 @@ macro_rules! numbers {
 numbers! {
     READ = 0, 63;
     CLOSE = 3, 57;
+    FSTAT = 5, 80;
     MMAP = 9, 222;
     MUNMAP = 11, 215;
     SIGPROCMASK = 14, 135;
@@ -25,6 +28,7 @@ numbers! {
     MADVISE = 28, 233;
     GETPID = 39, 172;
     KILL = 62, 129;
+    FCNTL = 72, 25;
     GETPPID = 110, 173;
     GETTID = 186, 178;
     CLOCK_GETTIME = 228, 113;
@@ -71,6 +75,11 @@ const O_CLOEXEC: usize = 0o2_000_000;
 const O_RDWR: usize = 2;
 const O_CREAT: usize = 0o100;
 const O_EXCL: usize = 0o200;
+#[cfg(target_arch = "x86_64")]
+const O_DIRECTORY: usize = 0o200_000;
+#[cfg(target_arch = "aarch64")]
+const O_DIRECTORY: usize = 0o40_000;
+const F_DUPFD_CLOEXEC: usize = 1030;
 const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
@@ -81,8 +90,13 @@ const MADV_WIPEONFORK: usize = 18;
 const MADV_NOHUGEPAGE: usize = 15;
 const CLOCK_MONOTONIC: usize = 1;
 const RLIMIT_FSIZE: usize = 1;
+const RLIMIT_NOFILE: usize = 7;
 const SIGABRT: usize = 6;
 
+/// That there are too many files.
+const EMFILE: Failed = -24;
+/// That there is no such file.
+pub const ENOENT: Failed = -2;
 /// That a file is already there.
 pub const EEXIST: Failed = -17;
 /// That a file is too large.
@@ -94,6 +108,10 @@ const EOPNOTSUPP: Failed = -95;
 #[derive(Debug)]
 pub struct File(usize);
 
+/// What tells a file from all others: its device and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity(u64, u64);
+
 /// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
@@ -103,22 +121,65 @@ pub enum How {
     Write,
     /// For writing, and it must not be there yet.
     New,
+    /// To open files in it.
+    Directory,
 }
 
 impl File {
     /// Opens a file by a path that ends with a zero.
     pub fn open(path: &[u8], how: How) -> Result<Self, Failed> {
+        Self::open_from(AT_FDCWD, path, how)
+    }
+
+    /// Opens a file in this directory, by a name that ends with a zero.
+    pub fn open_in(&self, name: &[u8], how: How) -> Result<Self, Failed> {
+        Self::open_from(self.0, name, how)
+    }
+
+    fn open_from(directory: usize, path: &[u8], how: How) -> Result<Self, Failed> {
         debug_assert!(path.last() == Some(&0));
         let flags = O_CLOEXEC
             | match how {
                 How::Read => 0,
                 How::Write => O_RDWR,
                 How::New => O_RDWR | O_CREAT | O_EXCL,
+                How::Directory => O_DIRECTORY,
             };
         // SAFETY: it reads the path.
         let result =
-            unsafe { call(OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0o600, 0, 0]) };
+            unsafe { call(OPENAT, [directory, path.as_ptr() as usize, flags, 0o600, 0, 0]) };
         checked(result).map(Self)
+    }
+
+    /// Which file it is.
+    pub fn identity(&self) -> Result<Identity, Failed> {
+        // Both processors' kernels begin their answer with the two numbers, and none has more than 144 bytes.
+        let mut answer = [0_u64; 32];
+        // SAFETY: it writes to the answer.
+        checked(unsafe { call(FSTAT, [self.0, answer.as_mut_ptr() as usize, 0, 0, 0, 0]) })?;
+        Ok(Identity(answer[0], answer[1]))
+    }
+
+    /// Keeps the file open under a number that programs don't come to by counting, and gives that. A program that may have
+    /// few files keeps them for itself.
+    pub fn keep(self) -> Result<u32, Failed> {
+        const HIGH: u64 = 1000;
+        const FEW: u64 = 256;
+        let most = limit(RLIMIT_NOFILE);
+        if most < FEW {
+            return Err(EMFILE);
+        }
+        let lowest = HIGH.min(most - 24) as usize;
+        // SAFETY: it touches no memory.
+        let kept = unsafe { call(FCNTL, [self.0, F_DUPFD_CLOEXEC, lowest, 0, 0, 0]) };
+        checked(kept).map(|kept| kept as u32)
+    }
+
+    /// The file that was kept under a number, if it's still the same: the program may have closed it, and have got the number
+    /// for a file of its own.
+    pub fn kept(number: u32, identity: Identity) -> Option<Kept> {
+        let file = ManuallyDrop::new(Self(number as usize));
+        (file.identity() == Ok(identity)).then_some(Kept(file))
     }
 
     /// Reads what comes next.
@@ -165,6 +226,25 @@ impl File {
         let result =
             unsafe { call(MMAP, [0, length, PROT_READ_WRITE, MAP_SHARED, self.0, offset]) };
         checked(result).map(|at| at as *mut u8)
+    }
+}
+
+/// A file under the number that it is kept by; it stays open.
+#[derive(Debug)]
+pub struct Kept(ManuallyDrop<File>);
+
+impl Kept {
+    /// Closes it after all.
+    pub fn close(self) {
+        drop(ManuallyDrop::into_inner(self.0));
+    }
+}
+
+impl Deref for Kept {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
     }
 }
 
@@ -264,9 +344,13 @@ pub fn read_link<'a>(path: &[u8], into: &'a mut [u8]) -> &'a [u8] {
 
 /// The longest file that the process may write; beyond it the kernel sends a signal.
 pub fn longest_file() -> u64 {
+    limit(RLIMIT_FSIZE)
+}
+
+fn limit(of: usize) -> u64 {
     let mut limit = [u64::MAX; 2];
     // SAFETY: it writes to `limit`.
-    unsafe { call(PRLIMIT, [0, RLIMIT_FSIZE, 0, limit.as_mut_ptr() as usize, 0, 0]) };
+    unsafe { call(PRLIMIT, [0, of, 0, limit.as_mut_ptr() as usize, 0, 0]) };
     limit[0]
 }
 
@@ -285,5 +369,36 @@ pub fn abort() -> ! {
         unsafe {
             asm!("brk #1")
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_kept_is_known_and_another_with_its_number_is_not() {
+        let path = c"/proc/self/exe".to_bytes_with_nul();
+        let file = File::open(path, How::Read).unwrap();
+        let identity = file.identity().unwrap();
+        let number = file.keep().unwrap();
+        assert!(number >= 100, "{number} is a number that programs come to");
+        assert_eq!(File::kept(number, identity).unwrap().identity(), Ok(identity));
+        File::kept(number, identity).unwrap().close();
+        assert!(File::kept(number, identity).is_none(), "it's closed");
+        let other = File::open(c"/dev/null".to_bytes_with_nul(), How::Read).unwrap();
+        let taken = other.keep().unwrap();
+        assert!(File::kept(taken, identity).is_none(), "it's another file");
+        let identity = File::open(c"/dev/null".to_bytes_with_nul(), How::Read).unwrap().identity();
+        File::kept(taken, identity.unwrap()).unwrap().close();
+    }
+
+    #[test]
+    fn a_file_is_opened_in_a_directory_that_is_kept() {
+        let directory = File::open(c"/proc/self".to_bytes_with_nul(), How::Directory).unwrap();
+        assert!(directory.open_in(c"maps".to_bytes_with_nul(), How::Read).is_ok());
+        assert!(directory.open_in(c"no such".to_bytes_with_nul(), How::Read).is_err());
+        let file = File::open(c"/proc/self/maps".to_bytes_with_nul(), How::Directory);
+        assert!(file.is_err(), "it's no directory");
     }
 }

@@ -3,18 +3,17 @@
 #[path = "record/programs.rs"]
 mod programs;
 
-use programs::{Recorded, compiled, record, record_with};
-use serde_json::Value;
+use allot_trace::What;
+use allot_trace::raw::{Lock, Origin};
+use programs::{Allocation, Recorded, compiled, record, record_with};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 /// The sizes that the small programs ask for, which nobody else does.
-fn mine(recorded: &Recorded, from: u64, to: u64) -> Vec<&Value> {
-    recorded
-        .allocations()
-        .filter(|event| (from..to).contains(&event["size"].as_u64().unwrap()))
-        .collect()
+fn mine(recorded: &Recorded, from: u64, to: u64) -> Vec<Allocation<'_>> {
+    recorded.allocations().filter(|event| (from..to).contains(&event.size)).collect()
 }
 
 macro_rules! program {
@@ -65,34 +64,29 @@ int main(void) {
 }";
     let recorded = record(&program!("entries", source));
     assert_eq!(recorded.status.code(), Some(0));
-    let seen: Vec<(u64, &str, u64)> = mine(&recorded, 770_000, 771_000)
+    let seen: Vec<(u64, Origin, u64)> = mine(&recorded, 770_000, 771_000)
         .iter()
-        .map(|event| {
-            (
-                event["size"].as_u64().unwrap(),
-                event["origin"].as_str().unwrap(),
-                event["alignment"].as_u64().unwrap(),
-            )
-        })
+        .map(|event| (event.size, event.flags.origin(), event.flags.alignment()))
         .collect();
     assert_eq!(
         seen,
         [
-            (770_001, "malloc", 1),
-            (770_077, "calloc", 1),
-            (770_003, "malloc", 1),
-            (770_004, "realloc", 1),
-            (770_005, "realloc", 1),
-            (770_011, "realloc", 1),
-            (770_006, "aligned", 64),
-            (770_048, "aligned", 128),
-            (770_007, "aligned", 256),
-            (770_008, "pages", 4096),
-            (770_009, "pages", 4096),
-            (770_010, "malloc", 1),
+            (770_001, Origin::Malloc, 1),
+            (770_077, Origin::Calloc, 1),
+            (770_003, Origin::Malloc, 1),
+            (770_004, Origin::Realloc, 1),
+            (770_005, Origin::Realloc, 1),
+            (770_011, Origin::Realloc, 1),
+            (770_006, Origin::Aligned, 64),
+            (770_048, Origin::Aligned, 128),
+            (770_007, Origin::Aligned, 256),
+            (770_008, Origin::Pages, 4096),
+            (770_009, Origin::Pages, 4096),
+            (770_010, Origin::Malloc, 1),
         ]
     );
-    assert_eq!(recorded.of_kind("usable_size").count(), 1);
+    let asked = recorded.count(|what| matches!(what, What::Usable { .. }));
+    assert_eq!(asked, 1);
     let live = recorded.live(0);
     assert!(
         live.values().all(|size| !(770_000..771_000).contains(size)),
@@ -114,15 +108,11 @@ int main(void) { for (int i = 0; i < 1000; i++) free(outer(880000 + i % 7)); ret
     let events = mine(&recorded, 880_000, 880_007);
     assert_eq!(events.len(), 1000);
     for event in events {
-        let names: Vec<&str> = event["stack"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(|frame| frame.as_str().unwrap().strip_prefix("stacks+0x"))
-            .map(|offset| u64::from_str_radix(offset, 16).unwrap())
+        let names: Vec<&str> = event
+            .offsets_in("stacks")
             .map(|offset| &**functions.range(..=offset).next_back().unwrap().1)
             .collect();
-        let expected: &[&str] = if event["size"].as_u64().unwrap() % 2 == 1 {
+        let expected: &[&str] = if event.size % 2 == 1 {
             &["innermost", "middle", "outer", "main", "_start"]
         } else {
             &["innermost", "outer", "main", "_start"]
@@ -152,11 +142,12 @@ int main(void) {
     assert!(events.len() > 30);
     for event in events {
         // `depth` may be a frame of its own, or part of the one that asks.
-        let theirs = event["size"].as_u64().unwrap() - 990_000;
-        let ours = event["stack"].as_array().unwrap().len() as u64;
+        let theirs = event.size - 990_000;
+        let stack = event.stack();
+        let ours = stack.len() as u64;
         assert!(
             theirs - ours <= 1,
-            "backtrace() has {theirs} frames, the recording {ours}: {event}"
+            "backtrace() has {theirs} frames, the recording {ours}: {stack:?}"
         );
     }
 }
@@ -176,14 +167,14 @@ int main(void) {
     return 0;
 }";
     let recorded = record(&program!("threads", source));
-    let mut counts = BTreeMap::<(u64, u64), u64>::new();
+    let mut counts = BTreeMap::<(u64, u32), u64>::new();
     for event in mine(&recorded, 660_000, 660_064) {
-        let key = (event["size"].as_u64().unwrap(), event["thread"].as_u64().unwrap());
+        let key = (event.size, event.thread);
         *counts.entry(key).or_default() += 1;
     }
     assert_eq!(counts.len(), 64, "each thread has a number of its own");
     assert!(counts.values().all(|&count| count == 2_000), "{counts:?}");
-    assert_eq!(recorded.of_kind("thread_end").count(), 64);
+    assert_eq!(recorded.count(|what| matches!(what, What::ThreadEnd)), 64);
     assert!(recorded.unknown_frees(0).is_empty());
     assert_eq!(recorded.overlaps(0), 0);
 }
@@ -231,12 +222,12 @@ int main(void) {
     let recorded = record(&program!("fork", source));
     assert_eq!(recorded.status.code(), Some(0));
     assert_eq!(recorded.processes().len(), 2);
-    assert_eq!(recorded.processes()[1]["header"]["forked"], true);
-    let sizes = |process: u64| -> Vec<u64> {
+    assert!(recorded.processes()[1].header.forked);
+    let sizes = |process: usize| -> Vec<u64> {
         mine(&recorded, 550_000, 551_000)
             .iter()
-            .filter(|event| event["process"] == process)
-            .map(|event| event["size"].as_u64().unwrap())
+            .filter(|event| event.process == process)
+            .map(|event| event.size)
             .collect()
     };
     assert_eq!(sizes(0), [550_001, 550_003]);
@@ -255,15 +246,12 @@ int main(int count, char **words) {
 }";
     let recorded = record(&program!("exec", source));
     assert_eq!(recorded.status.code(), Some(0));
-    let sizes: Vec<(u64, u64)> = mine(&recorded, 540_000, 541_000)
-        .iter()
-        .map(|event| (event["process"].as_u64().unwrap(), event["size"].as_u64().unwrap()))
-        .collect();
+    let sizes: Vec<(usize, u64)> =
+        mine(&recorded, 540_000, 541_000).iter().map(|event| (event.process, event.size)).collect();
     assert_eq!(sizes, [(0, 540_001), (1, 540_002)]);
-    let headers: Vec<&Value> =
-        recorded.processes().iter().map(|process| &process["header"]).collect();
-    assert_eq!(headers[0]["pid"], headers[1]["pid"]);
-    assert_eq!((&headers[0]["image"], &headers[1]["image"]), (&0.into(), &1.into()));
+    let headers: Vec<_> = recorded.processes().iter().map(|process| &process.header).collect();
+    assert_eq!(headers[0].pid, headers[1].pid);
+    assert_eq!((headers[0].image, headers[1].image), (0, 1));
 }
 
 #[test]
@@ -288,7 +276,7 @@ int main(int count, char **words) {
         assert_eq!(recorded.status.code(), Some(code), "{way}");
         assert_eq!(mine(&recorded, 530_000, 530_010).len(), 20_000, "{way}");
         assert_eq!(mine(&recorded, 530_999, 531_000).len(), 1, "{way}");
-        assert_eq!(recorded.processes()[0]["end"]["exited"], way == "e", "{way}");
+        assert_eq!(recorded.end(0).exited, way == "e", "{way}");
     }
 }
 
@@ -311,10 +299,8 @@ int main(void) {
     assert_eq!(mine(&recorded, 520_500, 520_501).len(), 150);
     let live = recorded.live(0);
     assert!(live.values().all(|size| !(520_000..521_000).contains(size)), "{live:?}");
-    let threads: BTreeSet<u64> = mine(&recorded, 520_000, 520_501)
-        .iter()
-        .map(|event| event["thread"].as_u64().unwrap())
-        .collect();
+    let threads: BTreeSet<u32> =
+        mine(&recorded, 520_000, 520_501).iter().map(|event| event.thread).collect();
     assert_eq!(threads.len(), 50, "what a thread does behind its end is still its own");
 }
 
@@ -351,11 +337,11 @@ int main(int count, char **words) {
         let events = mine(&recorded, size, size + 1);
         assert_eq!(events.len(), 40);
         for event in events {
-            let innermost = event["stack"][0].as_str().unwrap();
-            assert!(innermost.starts_with(name), "{event}");
+            let stack = event.stack();
+            assert!(stack[0].starts_with(name), "{stack:?}");
         }
     }
-    assert!(recorded.of_kind("module_unloaded").count() >= 40);
+    assert!(recorded.count(|what| matches!(what, What::ModuleUnloaded(_))) >= 40);
 }
 
 #[test]
@@ -370,10 +356,9 @@ int main(void) { return recurse(3000) == 3000 ? 0 : 1; }";
     assert_eq!(recorded.status.code(), Some(0));
     let events = mine(&recorded, 500_000, 500_001);
     assert_eq!(events.len(), 3_001);
-    let deepest =
-        events.iter().map(|event| event["stack"].as_array().unwrap().len()).max().unwrap();
+    let deepest = events.iter().map(|event| event.stack().len()).max().unwrap();
     assert!((256..=513).contains(&deepest), "{deepest}");
-    assert_eq!(events.last().unwrap()["stack"].as_array().unwrap().last().unwrap(), "...");
+    assert_eq!(events.last().unwrap().stack().last().unwrap(), "...");
 }
 
 #[test]
@@ -391,8 +376,9 @@ int main(void) {
     assert_eq!(recorded.status.code(), Some(7));
     assert!(recorded.errors.contains("lost: what process"), "{}", recorded.errors);
     // The shell that set the limit was the image before.
-    let end = &recorded.processes()[1]["end"];
-    assert!(end["full_at_ns"].as_u64().unwrap() > 0 && end["full_error"] == libc::EFBIG, "{end}");
+    let end = recorded.end(1);
+    assert!(end.full_at_ns.unwrap() > 0, "{end:?}");
+    assert_eq!(end.full_error, Some(libc::EFBIG as u32), "{end:?}");
     let seen = mine(&recorded, 490_000, 490_097).len();
     assert!((10_000..3_000_000).contains(&seen), "{seen}");
 }
@@ -420,13 +406,13 @@ int main(void) {
     return 0;
 }";
     let recorded = record(&program!("locks", source));
-    let waits: Vec<&Value> = recorded.of_kind("lock_wait").collect();
-    let locks: Vec<&str> = waits.iter().map(|wait| wait["lock"].as_str().unwrap()).collect();
-    assert_eq!(locks, ["mutex", "rwlock for reading"], "those that nobody held are none");
+    let waits = recorded.waits();
+    let locks: Vec<Lock> = waits.iter().map(|wait| wait.lock).collect();
+    assert_eq!(locks, [Lock::Mutex, Lock::Read], "those that nobody held are none");
     for wait in waits {
-        let ns = wait["duration_ns"].as_u64().unwrap();
+        let ns = wait.duration_ns;
         assert!((1_000_000..60_000_000_000).contains(&ns), "{ns}");
-        assert!(wait["stack"][0].as_str().unwrap().starts_with("locks+"), "{wait}");
+        assert!(wait.stack[0].starts_with("locks+"), "{:?}", wait.stack);
     }
 }
 
@@ -440,12 +426,8 @@ int main(void) { signal(SIGUSR1, handle); for (int i = 0; i < 3; i++) interrupte
     let recorded = record(&program);
     let functions = program.functions();
     for event in mine(&recorded, 480_000, 480_001) {
-        let names: Vec<&str> = event["stack"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(|frame| frame.as_str().unwrap().strip_prefix("signals+0x"))
-            .map(|offset| u64::from_str_radix(offset, 16).unwrap())
+        let names: Vec<&str> = event
+            .offsets_in("signals")
             .map(|offset| &**functions.range(..=offset).next_back().unwrap().1)
             .collect();
         assert_eq!(names, ["handle", "interrupted", "main", "_start"]);
@@ -473,6 +455,152 @@ fn a_program_that_can_t_be_seen_is_told_so_in_one_line() {
         let told = recorded.errors.lines().filter(|line| line.contains(why)).count();
         assert_eq!(told, 1, "{}", recorded.errors);
     }
+}
+
+#[test]
+fn go_and_another_user_s_rights_are_told_in_one_line() {
+    // What the linker of Go leaves in every program.
+    let go = "__attribute__((section(\".gopclntab\"))) int table = 1; int main(void) { return 0; }";
+    let other = compiled("setuid", "int main(void) { return 0; }", &[]);
+    let mut programs = vec![(compiled("go", go, &[]), "written in Go")];
+    if let Some(program) = &other {
+        // As another user's, if we may give files away; else it is our own, and no obstacle.
+        let given = std::os::unix::fs::chown(program.path(), Some(65_534), None);
+        let rights = std::fs::Permissions::from_mode(0o4755);
+        if given.and_then(|()| std::fs::set_permissions(program.path(), rights)).is_ok() {
+            programs.push((other, "another user's or group's rights"));
+        } else {
+            eprintln!("skipped: a setuid program can be made by root alone");
+        }
+    }
+    for (program, why) in programs {
+        let Some(program) = program else { continue };
+        let recorded = record(&program);
+        assert_eq!(recorded.status.code(), Some(0), "it runs all the same");
+        let told = recorded.errors.lines().filter(|line| line.contains(why)).count();
+        assert_eq!(told, 1, "{}", recorded.errors);
+    }
+}
+
+#[test]
+fn ctrl_c_goes_to_the_program_and_leaves_a_recording() {
+    let source = "
+int main(void) {
+    for (int i = 0; i < 1000; i++) { void *p = malloc(470000 + i); KEEP(p); free(p); }
+    puts(\"ready\"); fflush(stdout);
+    for (;;) pause();
+}";
+    let program = program!("endless", source);
+    let recorded = programs::record_until_ready(&program, |group| {
+        // As a terminal does: to all of the foreground.
+        // SAFETY: it touches no memory.
+        assert_eq!(unsafe { libc::kill(-group, libc::SIGINT) }, 0);
+    });
+    assert_eq!(recorded.status.code(), Some(130), "{}", recorded.errors);
+    assert_eq!(mine(&recorded, 470_000, 471_000).len(), 1_000);
+    assert!(recorded.errors.contains("lost: nothing"), "{}", recorded.errors);
+}
+
+#[test]
+fn calls_are_measured_now_and_then() {
+    let source = "
+int main(void) {
+    for (int i = 0; i < 200000; i++) {
+        void *p = malloc(460000); KEEP(p); p = realloc(p, 460001); KEEP(p); free(p);
+    }
+    return 0;
+}";
+    let recorded = record(&program!("measured", source));
+    let costs = recorded.end(0).costs.expect("there were enough calls");
+    let all = [costs.allocations, costs.frees, costs.reallocations];
+    for cost in all {
+        // One in 256, and a third of these of each kind.
+        assert!((200_000 / 512..200_000 / 128).contains(&cost.samples), "{costs:?}");
+        assert!(cost.mean_ns().unwrap() > 0.0, "{costs:?}");
+    }
+    let samples: u64 = all.iter().map(|cost| cost.samples).sum();
+    assert_eq!(costs.recorder.samples, samples);
+    assert!(costs.recorder.ns > 0.0 && costs.stamp_ns > 0.0, "{costs:?}");
+}
+
+/// Takes every number of a file that a program could know of, and leaves its own files there.
+const CLOSE_ALL: &str = "
+static void close_all(const char *own) {
+    for (int i = 3; i < 65536; i++) close(i);
+    while (open(own, O_RDWR) >= 0) {}
+}
+static void work(void) {
+    for (int i = 0; i < 100000; i++) { void *p = malloc(450000 + i % 10); KEEP(p); free(p); }
+}";
+
+#[test]
+fn a_program_that_closes_all_files_is_recorded_and_its_own_are_left_alone() {
+    let source = format!(
+        "#include <fcntl.h>
+{CLOSE_ALL} int main(int count, char **words) {{ work(); close_all(words[1]); work(); return 0; }}"
+    );
+    let program = program!("closes", &source);
+    let own = format!("{}.own", program.path());
+    std::fs::write(&own, "mine").unwrap();
+    let recorded = record_with(&program, &[&own], |_| {});
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.errors);
+    assert!(recorded.errors.contains("lost: what process"), "no number is left for a file of ours");
+    assert!(mine(&recorded, 450_000, 450_010).len() >= 100_000);
+    assert_eq!(std::fs::read(&own).unwrap(), b"mine");
+}
+
+#[test]
+fn a_daemon_that_changes_its_root_and_gives_up_its_rights_is_recorded_to_its_end() {
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("skipped: only root may change its root");
+        return;
+    }
+    let source = format!(
+        "#include <fcntl.h>
+{CLOSE_ALL} int main(int count, char **words) {{
+    int status;
+    if (fork()) {{ wait(&status); return WEXITSTATUS(status); }}
+    work(); setsid();
+    if (chroot(words[1]) || chdir(\"/\")) return 1;
+    if (fork()) {{ wait(&status); return WEXITSTATUS(status); }}
+    work();
+    if (setgid(65534) || setuid(65534)) return 2;
+    work();
+    return 0;
+}}"
+    );
+    let program = program!("daemon", &source);
+    let root = format!("{}.root", program.path());
+    std::fs::create_dir(&root).unwrap();
+    let recorded = record_with(&program, &[&root], |_| {});
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.errors);
+    assert!(recorded.errors.contains("lost: nothing"), "{}", recorded.errors);
+    assert_eq!(recorded.processes().len(), 3);
+    assert_eq!(mine(&recorded, 450_000, 450_010).len(), 300_000);
+}
+
+#[test]
+fn what_is_shown_is_what_was_recorded() {
+    let source = "int main(void) { void *p = malloc(440001); KEEP(p); free(p); return 0; }";
+    let recorded = record(&program!("shown", source));
+    let show = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
+        let output = command.args(["record", "--show"]).arg(&recorded.file).args(words).output();
+        let output = output.unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = show(&[]);
+    let line = text.lines().find(|line| line.contains(" 440001 ")).unwrap();
+    assert!(line.contains("malloc") && line.contains(" by shown+0x"), "{line}");
+    let lines: Vec<serde_json::Value> =
+        show(&["--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["header"]["pid"].is_u64(), "{}", lines[0]);
+    let events = lines.iter().filter(|line| line.get("event").is_some()).count();
+    assert_eq!(events, recorded.count(|_| true));
+    let event = lines.iter().find(|line| line["size"] == 440_001).unwrap();
+    assert_eq!((&event["origin"], &event["event"]), (&"malloc".into(), &"alloc".into()));
+    assert!(event["stack"][0].as_str().unwrap().starts_with("shown+0x"), "{event}");
 }
 
 #[test]
@@ -510,9 +638,10 @@ fn the_cache_never_gives_another_stack_than_the_unwinder() {
             eprintln!("skipped: there is no {name} here");
             continue;
         };
-        for process in recorded.processes() {
-            compared += process["end"]["stacks_checked"].as_u64().unwrap();
-            assert_eq!(process["end"]["stacks_wrong"], 0, "{name}: {process}");
+        for process in 0..recorded.processes().len() {
+            let end = recorded.end(process);
+            compared += end.stacks_checked;
+            assert_eq!(end.stacks_wrong, 0, "{name}: {end:?}");
         }
     }
     assert!(compared > 0);

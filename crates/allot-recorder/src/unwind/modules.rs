@@ -3,6 +3,7 @@
 //! Invariants: entries below `COUNT` are written before it says so and never change, but for their mark that they have gone.
 //! `LOCK` is held only for moments, by threads that hold nothing else of ours; nobody who holds it allocates.
 
+use crate::raw_file;
 use crate::sys;
 use crate::thread::{Thread, flush_all};
 use allot_trace::raw::{LONGEST_BUILD_ID, MODULE_ROOM, RawModule};
@@ -143,7 +144,6 @@ pub unsafe fn announce_all(thread: *mut Thread, tick: u64) {
 ///
 /// The thread is the caller's own, and has room.
 unsafe fn announce(thread: *mut Thread, tick: u64, module: &Module) {
-    let mut own = [0; 1024];
     let mut path: &[u8] = if module.name.is_null() {
         b""
     } else {
@@ -151,7 +151,7 @@ unsafe fn announce(thread: *mut Thread, tick: u64, module: &Module) {
         unsafe { core::ffi::CStr::from_ptr(module.name) }.to_bytes()
     };
     if path.is_empty() {
-        path = sys::read_link(b"/proc/self/exe\0", &mut own);
+        path = raw_file::executable();
     } else if path.starts_with(b"linux-vdso") || path.starts_with(b"linux-gate") {
         path = b"[vdso]";
     }

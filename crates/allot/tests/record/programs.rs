@@ -1,9 +1,12 @@
 //! Programs for the tests of `allot record`, compiled where there is a compiler, and what was recorded of them.
 
-use serde_json::Value;
+use allot_trace::container::ProcessEnd;
+use allot_trace::raw::{Flags, Lock};
+use allot_trace::{Event, Modules, NodeId, Process, Reader, Stacks, What};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,7 +39,35 @@ impl Program {
 pub struct Recorded {
     pub status: ExitStatus,
     pub errors: String,
-    lines: Vec<Value>,
+    /// Where it is, while the test runs.
+    pub file: PathBuf,
+    reader: Reader,
+    /// Of each process.
+    images: Vec<Image>,
+}
+
+/// A process.
+struct Image {
+    events: Vec<Event>,
+    stacks: Stacks,
+    modules: Modules,
+}
+
+/// An allocation of one of the processes.
+pub struct Allocation<'r> {
+    pub process: usize,
+    pub thread: u32,
+    pub size: u64,
+    pub flags: Flags,
+    image: &'r Image,
+    site: NodeId,
+}
+
+/// A wait for a lock.
+pub struct Wait {
+    pub lock: Lock,
+    pub duration_ns: u64,
+    pub stack: Vec<String>,
 }
 
 fn place(name: &str) -> PathBuf {
@@ -90,6 +121,22 @@ pub fn record_with(
     run(program.path(), arguments, "", change)
 }
 
+/// Records a program in a group of its own that writes a line and goes on; then does something to that group.
+pub fn record_until_ready(program: &Program, act: impl FnOnce(i32)) -> Recorded {
+    let file = place("recording.allot");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
+    command.args(["record", "-o"]).arg(&file).arg("--").arg(program.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.process_group(0).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    act(child.id() as i32);
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Recorded::of(output.status, errors, file)
+}
+
 /// Records a program that may be installed.
 pub fn record_installed(
     name: &str,
@@ -130,40 +177,106 @@ fn run(
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    let shown =
-        Command::new(allot).args(["record", "--json", "--show"]).arg(&file).output().unwrap();
-    let problems = String::from_utf8_lossy(&shown.stderr);
-    assert!(shown.status.success() && problems.is_empty(), "{problems}\n{errors}");
     let beside = fs::read_dir(file.parent().unwrap()).unwrap().count();
     assert_eq!(beside, 1, "nothing is left beside the recording");
-    let lines = String::from_utf8(shown.stdout).unwrap();
-    let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    Recorded { status: output.status, errors, lines }
+    Recorded::of(output.status, errors, file)
+}
+
+impl Image {
+    /// The frames of a stack, the innermost first: the module's name and the offset of the call.
+    fn stack(&self, site: NodeId) -> Vec<String> {
+        let frame = |node: NodeId| {
+            let call = self.stacks.return_address(node) - 1;
+            self.stacks.module(node).map_or(format!("{call:#x}"), |id| {
+                let module = self.modules.get(id);
+                let name = module.path.rsplit('/').next().unwrap();
+                format!("{name}+{:#x}", call - module.bias)
+            })
+        };
+        let mut frames: Vec<String> = self.stacks.frames(site).map(frame).collect();
+        if self.stacks.is_cut_off(site) {
+            frames.push("...".to_owned());
+        }
+        frames
+    }
+}
+
+impl Allocation<'_> {
+    /// The frames that asked for it, the innermost first.
+    pub fn stack(&self) -> Vec<String> {
+        self.image.stack(self.site)
+    }
+
+    /// The offsets of those frames that are in a module.
+    pub fn offsets_in(&self, module: &str) -> impl Iterator<Item = u64> {
+        let prefix = format!("{module}+0x");
+        self.stack().into_iter().filter_map(move |frame| {
+            let offset = frame.strip_prefix(&prefix)?;
+            Some(u64::from_str_radix(offset, 16).unwrap())
+        })
+    }
 }
 
 impl Recorded {
-    /// The processes, each with its header and its end.
-    pub fn processes(&self) -> Vec<&Value> {
-        self.lines.iter().filter(|line| line.get("header").is_some()).collect()
+    fn of(status: ExitStatus, errors: String, file: PathBuf) -> Self {
+        let reader = Reader::open(&file).unwrap_or_else(|error| panic!("{error}: {errors}"));
+        assert_eq!(reader.cut_off_at(), None, "{errors}");
+        let images = (0..reader.processes().len()).map(|process| {
+            let mut events = reader.events(process).unwrap();
+            let all = events.by_ref().map(Result::unwrap).collect();
+            let (stacks, modules) = events.into_parts();
+            Image { events: all, stacks, modules }
+        });
+        let images = images.collect();
+        Self { status, errors, file, reader, images }
     }
 
-    pub fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
-        self.lines.iter().filter(move |line| line["event"] == kind)
+    pub fn processes(&self) -> &[Process] {
+        self.reader.processes()
     }
 
-    pub fn allocations(&self) -> impl Iterator<Item = &Value> {
-        self.of_kind("alloc")
+    /// The end of a process.
+    pub fn end(&self, process: usize) -> &ProcessEnd {
+        self.processes()[process].end.as_ref().unwrap()
     }
 
-    fn replay(&self, process: u64) -> (BTreeMap<u64, u64>, Vec<u64>, usize) {
+    /// How many events of all processes are such.
+    pub fn count(&self, is_such: impl Fn(&What) -> bool) -> usize {
+        let events = self.images.iter().flat_map(|image| &image.events);
+        events.filter(|event| is_such(&event.what)).count()
+    }
+
+    pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
+        self.images.iter().enumerate().flat_map(|(process, image)| {
+            image.events.iter().filter_map(move |event| match event.what {
+                What::Alloc { size, site, flags, .. } => {
+                    Some(Allocation { process, thread: event.thread, size, flags, image, site })
+                }
+                _ => None,
+            })
+        })
+    }
+
+    /// The waits for locks of all processes.
+    pub fn waits(&self) -> Vec<Wait> {
+        let waits = self.images.iter().flat_map(|image| {
+            image.events.iter().filter_map(move |event| match event.what {
+                What::LockWait { lock, duration_ns, site, .. } => {
+                    Some(Wait { lock, duration_ns, stack: image.stack(site) })
+                }
+                _ => None,
+            })
+        });
+        waits.collect()
+    }
+
+    fn replay(&self, process: usize) -> (BTreeMap<u64, u64>, Vec<u64>, usize) {
         let mut live = BTreeMap::<u64, u64>::new();
         let mut unknown = Vec::new();
         let mut overlaps = 0;
-        for event in self.lines.iter().filter(|line| line["process"] == process) {
-            let address = event["address"].as_u64();
-            match (event["event"].as_str(), address) {
-                (Some("alloc"), Some(address)) => {
-                    let size = event["size"].as_u64().unwrap();
+        for event in &self.images[process].events {
+            match event.what {
+                What::Alloc { address, size, .. } => {
                     let before = live.range(..address).next_back();
                     let behind = live.range(address..).next();
                     overlaps += usize::from(before.is_some_and(|(at, size)| at + size > address));
@@ -172,7 +285,7 @@ impl Recorded {
                     );
                     live.insert(address, size);
                 }
-                (Some("free"), Some(address)) if live.remove(&address).is_none() => {
+                What::Free { address, .. } if live.remove(&address).is_none() => {
                     unknown.push(address);
                 }
                 _ => {}
@@ -182,17 +295,17 @@ impl Recorded {
     }
 
     /// Blocks of a process that are never freed, with their sizes.
-    pub fn live(&self, process: u64) -> BTreeMap<u64, u64> {
+    pub fn live(&self, process: usize) -> BTreeMap<u64, u64> {
         self.replay(process).0
     }
 
     /// Frees of blocks of which nobody knows.
-    pub fn unknown_frees(&self, process: u64) -> Vec<u64> {
+    pub fn unknown_frees(&self, process: usize) -> Vec<u64> {
         self.replay(process).1
     }
 
     /// Allocations where another live block was.
-    pub fn overlaps(&self, process: u64) -> usize {
+    pub fn overlaps(&self, process: usize) -> usize {
         self.replay(process).2
     }
 }
