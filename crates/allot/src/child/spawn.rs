@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -83,10 +83,27 @@ pub fn ask<T: serde::de::DeserializeOwned>(
     input: Option<&[u8]>,
     limit: Duration,
 ) -> Result<T, ChildFailure> {
-    ask_unless(&|| false, arguments, environment, input, limit)
+    answer(command(arguments, environment)?, input, limit, &|| false)
 }
 
-/// The same; but ends the child as soon as somebody wants that.
+fn command(arguments: &[String], environment: &Environment) -> Result<Command, ChildFailure> {
+    let mut command =
+        child_command(arguments).map_err(|error| ChildFailure::Lost(error.to_string()))?;
+    command.envs(environment.iter().copied());
+    Ok(command)
+}
+
+fn answer<T: serde::de::DeserializeOwned>(
+    command: Command,
+    input: Option<&[u8]>,
+    limit: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<T, ChildFailure> {
+    let answer = run(command, input, limit, stopped)?;
+    serde_json::from_str(&answer).map_err(|error| ChildFailure::Garbled(error.to_string()))
+}
+
+/// The same; but ends the child as soon as somebody wants that. An interrupt at the terminal is the asker's alone.
 pub fn ask_unless<T: serde::de::DeserializeOwned>(
     stopped: &dyn Fn() -> bool,
     arguments: &[String],
@@ -94,11 +111,9 @@ pub fn ask_unless<T: serde::de::DeserializeOwned>(
     input: Option<&[u8]>,
     limit: Duration,
 ) -> Result<T, ChildFailure> {
-    let mut command =
-        child_command(arguments).map_err(|error| ChildFailure::Lost(error.to_string()))?;
-    command.envs(environment.iter().copied());
-    let answer = run(command, input, limit, stopped)?;
-    serde_json::from_str(&answer).map_err(|error| ChildFailure::Garbled(error.to_string()))
+    let mut command = command(arguments, environment)?;
+    command.process_group(0);
+    answer(command, input, limit, stopped)
 }
 
 /// Runs a command to its end, or for as long as the limit, and returns what it printed.
@@ -173,11 +188,12 @@ fn judge(status: ExitStatus, printed: String, errors: &str) -> Result<String, Ch
 
 /// What a child's standard error tells in one line: the message of a panic, else its last line.
 fn told(errors: &str) -> String {
-    let mut lines = errors.lines().filter(|line| !line.starts_with("note: "));
+    let before_backtrace = errors.lines().take_while(|line| *line != "stack backtrace:");
+    let mut lines = before_backtrace.filter(|line| !line.starts_with("note: "));
     let panic = lines.clone().position(|line| line.contains(" panicked at "));
     let line = match panic {
         Some(at) => lines.nth(at + 1),
-        None => lines.next_back(),
+        None => lines.last(),
     };
     line.unwrap_or_default().trim_start_matches("allot: ").to_owned()
 }
@@ -204,7 +220,8 @@ mod tests {
     fn a_signal_and_an_exit_code_are_told_apart() {
         let killed = run(shell("kill -SEGV $$"), None, LONG, &|| false).unwrap_err();
         assert_eq!(killed.to_string(), "ended by SIGSEGV");
-        let ended = run(shell("echo first >&2; echo last >&2; exit 3"), None, LONG, &|| false).unwrap_err();
+        let ended =
+            run(shell("echo first >&2; echo last >&2; exit 3"), None, LONG, &|| false).unwrap_err();
         assert_eq!(ended.to_string(), "ended with exit code 3: last");
     }
 
@@ -212,6 +229,9 @@ mod tests {
     fn a_panic_is_told_by_its_message() {
         let errors = "thread 'main' (7) panicked at src/x.rs:1:2:\nthe message\nnote: run with";
         assert_eq!(told(errors), "the message");
+        let aborted =
+            "memory allocation of 9 bytes failed\nstack backtrace:\n   0: somewhere\nnote: Some";
+        assert_eq!(told(aborted), "memory allocation of 9 bytes failed");
     }
 
     #[test]

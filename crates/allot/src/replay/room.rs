@@ -1,15 +1,19 @@
 //! Whether there is enough memory to replay something.
 
 use super::plan::Route;
+use super::sequence::MOST_TOUCHED;
 use crate::analyse::findings::{Allocator, Findings};
 use crate::table::mebibytes;
+use nix::sys::resource::{Resource, getrlimit};
 use procfs::Current;
 use std::fs;
 
-/// Bytes that may still be had, by the kernel's own estimate and the limit of our control group; `None` where nobody says.
+/// Bytes that may still be had, by the kernel's own estimate, the limit of our control group, and `ulimit -v`; `None` where nobody
+/// says.
 pub fn available() -> Option<u64> {
     let system = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available);
-    system.into_iter().chain(left_of_group()).min()
+    let own = getrlimit(Resource::RLIMIT_AS).ok().map(|(limit, _)| limit);
+    system.into_iter().chain(left_of_group()).chain(own).min()
 }
 
 /// The same of our control group, if that has a limit. What is cached doesn't count: it makes room.
@@ -24,7 +28,10 @@ fn left_of_group() -> Option<u64> {
 pub fn held(route: &Route, findings: &Findings) -> u64 {
     let behaviour = &findings.groups[route.group as usize].behaviour;
     match route.allocator {
-        Allocator::Arena if route.without_reset => behaviour.bytes,
+        // Of each block no more is written to.
+        Allocator::Arena if route.without_reset => {
+            behaviour.bytes.min(behaviour.count.saturating_mul(MOST_TOUCHED as u64))
+        }
         Allocator::Arena => behaviour.peak_held_bytes,
         _ => behaviour.peak_live_bytes,
     }
