@@ -1,0 +1,321 @@
+//! The summary of findings that are made up here, so that every kind of advice is in one.
+
+use super::processes::{Other, Others};
+use super::summary::{Facts, LINES, summary};
+use crate::analyse::findings::{
+    Allocator, Behaviour, BetterMalloc, Category, Change, Findings, Flame, Frame, Gain, Group,
+    LockSite, Note, Outcome, Program, Replay, Site, System, SystemAdvice, Together, VERSION,
+    Verdict,
+};
+
+fn plain(findings: &Findings, facts: &Facts) -> String {
+    let text = summary(findings, facts);
+    anstream::adapter::strip_str(&text).to_string()
+}
+
+/// Without its line breaks.
+fn text_of(findings: &Findings) -> String {
+    plain(findings, &Facts::default()).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn findings(groups: Vec<Group>) -> Findings {
+    Findings {
+        version: VERSION,
+        program: Program {
+            command: vec!["/usr/bin/server".to_owned(), "--once".to_owned()],
+            exit: Some("0".to_owned()),
+            cpu_ns: Some(2_000_000_000),
+            bare_cpu_ns: Some(1_500_000_000),
+            wall_ns: 2_500_000_000,
+            processes: 1,
+            threads: 1,
+            allocations: 3_000_000,
+            bytes: 300 << 20,
+            peak_live_bytes: 20 << 20,
+            allocator_share: Some(0.21),
+            ..Program::default()
+        },
+        timeline: Vec::new(),
+        sites: vec![Site {
+            id: 0,
+            title: "parse".to_owned(),
+            frames: vec![frame("parse", "parse.c")],
+            stacks: 1,
+            group: 0,
+            behaviour: Behaviour::default(),
+        }],
+        groups,
+        flame: Flame::default(),
+        overlaps: None,
+        locks: Vec::new(),
+        system: System::default(),
+        replay: Some(Replay { rounds: 9, noise: 0.01, ..Replay::default() }),
+        notes: Vec::new(),
+    }
+}
+
+fn frame(function: &str, file: &str) -> Frame {
+    Frame {
+        function: function.to_owned(),
+        file: Some(file.to_owned()),
+        line: Some(7),
+        module: "server".to_owned(),
+        inlined: false,
+        wrapper: false,
+    }
+}
+
+fn group(id: u32, title: &str, category: Category, allocator: Allocator, gain: f64) -> Group {
+    Group {
+        id,
+        title: title.to_owned(),
+        sites: vec![0],
+        behaviour: Behaviour { count: 1_000_000, ..Behaviour::default() },
+        verdict: Verdict {
+            category,
+            allocator,
+            without_reset: false,
+            reason: "1,200 blocks gather and are gone together 900 times".to_owned(),
+            refused: Vec::new(),
+            gain: Some(Gain {
+                share: gain,
+                ceiling: gain * 1.3,
+                measured: true,
+                ceiling_measured: true,
+            }),
+            change: Change {
+                rust: "// here\nlet mut arena = allotment::Arena::new();".to_owned(),
+                c: "/* here */\nallot_arena *arena = allot_arena_create(NULL);".to_owned(),
+            },
+            candidate: false,
+            replayed: None,
+        },
+    }
+}
+
+fn replayed(mut group: Group, confirmed: bool, reason: &str) -> Group {
+    group.verdict.replayed = Some(Outcome {
+        confirmed,
+        reason: reason.to_owned(),
+        time_ratio: Some(0.44),
+        memory_ratio: Some(1.02),
+    });
+    group
+}
+
+fn arena(id: u32, title: &str, gain: f64) -> Group {
+    let group = group(id, title, Category::Transient, Allocator::Arena, gain);
+    replayed(group, true, "confirmed: replayed, it takes 0.44 of glibc's time")
+}
+
+#[test]
+fn a_confirmed_change_is_told_with_its_gain_its_reason_and_its_code() {
+    let text = text_of(&findings(vec![arena(0, "parse", 0.123)]));
+    assert!(text.contains("One change is worth it, confirmed"), "{text}");
+    assert!(text.contains("about 12 % of its CPU time"), "{text}");
+    assert!(text.contains("1,200 blocks gather"), "{text}");
+    assert!(text.contains("allot_arena_create"), "C for a file in C: {text}");
+    assert!(text.contains("take about 21 % of the CPU time"), "{text}");
+}
+
+#[test]
+fn code_is_in_the_language_of_the_place() {
+    let mut findings = findings(vec![arena(0, "parse", 0.1)]);
+    findings.sites[0].frames = vec![frame("server::parse", "src/parse.rs")];
+    let text = text_of(&findings);
+    assert!(text.contains("allotment::Arena::new()") && !text.contains("allot_arena"), "{text}");
+}
+
+#[test]
+fn what_was_withdrawn_is_no_advice_but_is_told_with_its_figures() {
+    let list = group(0, "rows", Category::Transient, Allocator::FreeList, 0.0);
+    let why = "withdrawn, it is slower: replayed, it takes 1.21 of glibc's time";
+    let text = text_of(&findings(vec![replayed(list, false, why)]));
+    assert!(text.contains("Leave it: what looked promising was replayed"), "{text}");
+    assert!(text.contains("it takes 1.21 of glibc's time."), "{text}");
+    assert!(!text.contains("worth it") && !text.contains("allot_arena_create"), "{text}");
+}
+
+#[test]
+fn what_was_not_replayed_is_called_an_estimate() {
+    let mut findings = findings(vec![group(0, "rows", Category::Transient, Allocator::Pool, 0.1)]);
+    findings.replay = None;
+    let text = text_of(&findings);
+    assert!(text.contains("Not proved") && text.contains("not replayed"), "{text}");
+    assert!(!text.contains("worth it"), "{text}");
+}
+
+#[test]
+fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
+    let mut sealed = group(0, "load_config", Category::ReadOnlyShared, Allocator::Sealed, 0.0);
+    sealed.verdict.candidate = true;
+    let text = text_of(&findings(vec![replayed(sealed, true, "it costs nothing")]));
+    assert!(text.contains("One candidate, which only you can confirm"), "{text}");
+    assert!(text.contains("sealed?"), "{text}");
+    assert!(!text.contains("worth it"), "{text}");
+}
+
+#[test]
+fn a_malloc_that_gives_as_much_comes_before_a_change_of_the_code() {
+    let mut pool = arena(0, "rows", 0.1);
+    pool.verdict.category = Category::BetterMalloc;
+    let mut findings = findings(vec![pool]);
+    findings.replay.as_mut().unwrap().better_malloc = Some(BetterMalloc {
+        name: "mimalloc".to_owned(),
+        gain: Some(0.11),
+        time_ratio: Some(0.42),
+        memory_ratio: Some(1.1),
+        gives_as_much: true,
+        reason: String::new(),
+    });
+    let text = text_of(&findings);
+    assert!(text.contains("Change the malloc, not the program: mimalloc"), "{text}");
+    assert!(text.contains("LD_PRELOAD=libmimalloc.so.2 /usr/bin/server"), "{text}");
+    assert!(text.contains("saves 11 % of the program's CPU time"), "{text}");
+    assert!(text.contains("a malloc does it"), "{text}");
+}
+
+#[test]
+fn where_nothing_is_worth_a_change_it_says_so_in_one_line() {
+    let mut findings = findings(vec![group(0, "all", Category::LeaveIt, Allocator::None, 0.001)]);
+    findings.program.allocator_share = Some(0.008);
+    let text = text_of(&findings);
+    assert!(
+        text.contains("Leave it: allocating and freeing takes 0.8 % of its CPU time"),
+        "{text}"
+    );
+    assert!(text.contains("System calls and locks: nothing worth a change"), "{text}");
+}
+
+#[test]
+fn a_program_that_allocates_nothing_and_one_that_is_over_at_once_are_told_so() {
+    let mut findings = findings(Vec::new());
+    findings.program.allocations = 0;
+    findings.program.bare_cpu_ns = Some(3_000_000);
+    findings.replay = None;
+    let text = text_of(&findings);
+    assert!(text.contains("It allocated nothing"), "{text}");
+    assert!(text.contains("It took 3.0 ms of CPU time, which is mostly its start"), "{text}");
+}
+
+#[test]
+fn how_the_program_ended_is_told() {
+    let ended = |exit: &str| {
+        let mut findings = findings(Vec::new());
+        findings.program.exit = Some(exit.to_owned());
+        text_of(&findings)
+    };
+    assert!(ended("0").contains("Ran 2.50 s"));
+    assert!(ended("3").contains("Ended with exit code 3 after 2.50 s"));
+    assert!(ended("signal 11").contains("Was ended by SIGSEGV (a crash) after"));
+    assert!(ended("signal 2").contains("Was ended by Ctrl-C after"));
+    assert!(ended("signal 64").contains("Was ended by signal 64 after"));
+}
+
+#[test]
+fn the_bare_program_s_time_is_called_measured() {
+    let mut findings = findings(Vec::new());
+    assert!(text_of(&findings).contains("about 1.50 s of CPU time, the recorder's part taken off"));
+    findings.program.bare_measured = true;
+    assert!(text_of(&findings).contains(", 1.50 s of CPU time, measured without the recorder"));
+}
+
+#[test]
+fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
+    let long =
+        "void std::__detail::_Insert<std::pair<std::basic_string<char> const, int>>::operator()";
+    let groups = (0..40).map(|id| arena(id, &long.repeat(60), 0.02)).collect();
+    let mut findings = findings(groups);
+    findings.program.command =
+        vec!["server".to_owned(), "create table\n\x1b[2Jt(a);\n".repeat(300)];
+    let together = Together { gain: Some(0.31), ..Together::default() };
+    let replay = findings.replay.as_mut().unwrap();
+    replay.together = Some(together);
+    replay.better_malloc = Some(BetterMalloc {
+        name: "mimalloc".to_owned(),
+        gain: Some(0.2),
+        time_ratio: Some(0.5),
+        ..BetterMalloc::default()
+    });
+    let advice = |title: &str| SystemAdvice {
+        kind: "reads".to_owned(),
+        title: title.to_owned(),
+        advice: "408,889 reads of 1 byte each took 0.2 s; one of 64 KiB takes the place of 65,536"
+            .repeat(3),
+        calls: 408_889,
+        saved_ns: 1,
+        gain: Some(0.1),
+    };
+    findings.system.advice =
+        vec![advice("buffer the reads"), advice("buffer the writes"), advice("more")];
+    findings.locks = vec![LockSite {
+        frames: Vec::new(),
+        kind: "mutex".to_owned(),
+        waits: 9,
+        waited_ns: 9,
+        longest_ns: 9,
+        locks: 1,
+        share: Some(0.2),
+        advice: Some(
+            "threads wait 20 % of their time for the mutex that cache_get locks".to_owned(),
+        ),
+    }];
+    let note =
+        |warning| Note { warning, text: "debug symbols of a library are not installed ".repeat(5) };
+    findings.notes = vec![note(true), note(true), note(true), note(false)];
+    let other = |number| Other { number, command: "helper".to_owned(), percent: 5 };
+    let facts = Facts {
+        report: Some(Ok("allot-server.html".to_owned())),
+        recording: Some("server.rec".to_owned()),
+        others: Others {
+            processes: (1..9).map(other).collect(),
+            percent_of_chosen: 60,
+            ..Others::default()
+        },
+    };
+    let text = plain(&findings, &facts);
+    assert!(text.lines().count() < LINES, "{} lines: {text}", text.lines().count());
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+        assert!(!line.contains('\x1b'), "{line}");
+    }
+    for word in [
+        "40 changes are worth it",
+        "31 %",
+        "mimalloc",
+        "35 more",
+        "allot-server.html",
+        "server.rec",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn other_processes_are_named_with_the_way_to_them() {
+    let other = |number, percent| Other { number, command: "cc1".to_owned(), percent };
+    let others = Others {
+        processes: vec![other(1, 40), other(0, 2)],
+        percent_of_chosen: 58,
+        ..Others::default()
+    };
+    let sentence = others.sentence(Some("gcc.rec")).unwrap();
+    assert!(sentence.contains("58 %") && sentence.contains("1 cc1 (40 %)"), "{sentence}");
+    assert!(sentence.contains("allot advise --recording gcc.rec --process 1"), "{sentence}");
+    assert!(others.sentence(None).unwrap().contains("--process 1"));
+    assert_eq!(Others::default().sentence(None), None);
+}
+
+#[test]
+fn a_program_that_went_on_in_the_background_is_told_with_what_to_do() {
+    let other = |number| Other { number, command: "nginx".to_owned(), percent: 1 };
+    let one = Others { still_running: vec![other(1)], ..Others::default() };
+    let warning = one.warning().unwrap();
+    assert!(
+        warning.contains("nginx (process 1) went on") && warning.contains("foreground"),
+        "{warning}"
+    );
+    let two = Others { still_running: vec![other(1), other(2)], ..Others::default() };
+    assert!(two.warning().unwrap().contains("2 processes"));
+    assert_eq!(Others::default().warning(), None);
+}
