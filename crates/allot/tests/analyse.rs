@@ -4,7 +4,7 @@
 #[allow(dead_code)]
 mod common;
 
-use allot_trace::container::{Chunk, ProcessEnd, RecordingEnd, Usage, Writer};
+use allot_trace::container::{Chunk, Cost, Costs, ProcessEnd, RecordingEnd, Usage, Writer};
 use allot_trace::raw::{Flags, Origin};
 use common::{FIVE_NS, Stream, header};
 use serde_json::Value;
@@ -70,6 +70,16 @@ impl Thread {
 
 /// Writes a recording of these threads, of a program that took so much CPU time.
 fn recording(name: &str, threads: Vec<Thread>, cpu_ns: u64) -> PathBuf {
+    measured_recording(name, threads, cpu_ns, None)
+}
+
+/// The same, with what calls took.
+fn measured_recording(
+    name: &str,
+    threads: Vec<Thread>,
+    cpu_ns: u64,
+    costs: Option<Costs>,
+) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut writer = Writer::new(Vec::new()).unwrap();
     let process = writer.process(&header(42)).unwrap();
@@ -79,7 +89,7 @@ fn recording(name: &str, threads: Vec<Thread>, cpu_ns: u64) -> PathBuf {
             writer.chunk(Chunk { process, stream, sequence, tick: *tick, events }).unwrap();
         }
     }
-    let end = ProcessEnd { ns_of_tick: FIVE_NS, exited: true, ..ProcessEnd::default() };
+    let end = ProcessEnd { ns_of_tick: FIVE_NS, exited: true, costs, ..ProcessEnd::default() };
     writer.end_process(process, &end).unwrap();
     let usage = Usage { user_ns: cpu_ns, ..Usage::default() };
     let bytes = writer.finish(&RecordingEnd { usage, ..RecordingEnd::default() }).unwrap();
@@ -221,6 +231,37 @@ fn where_allocating_takes_little_all_is_left_as_it_is() {
         assert_eq!(group["verdict"]["category"], "leave_it", "{group:#}");
         assert!(group["verdict"]["gain"]["ceiling"].as_f64().unwrap() < 0.01);
     }
+}
+
+#[test]
+fn what_malloc_and_the_recorder_took_in_the_run_is_what_gains_rest_on() {
+    let cost = |mean: f64| Cost { samples: 1000, ns: 1000.0 * mean };
+    let costs = Costs {
+        allocations: cost(80.0),
+        frees: cost(20.0),
+        recorder: cost(30.0),
+        ..Costs::default()
+    };
+    let with = |name: &str, costs| {
+        let mut thread = Thread::new(0);
+        documents(&mut thread, HEAP, 20);
+        findings(&measured_recording(name, vec![thread], 5_200_000, costs))
+    };
+    let (usual, measured) = (with("usual", None), with("measured", Some(costs)));
+    let program = &measured["program"];
+    // 20,000 pairs; the recorder took 30 ns of each call, and of the thread's start.
+    assert_eq!(program["bare_cpu_ns"], 5_200_000 - 40_001 * 30);
+    let share = program["allocator_share"].as_f64().unwrap();
+    assert!((share - 2e6 / 3_999_970.0).abs() < 1e-9, "{share}");
+    assert_eq!((&program["allocator_measured"], &program["free_ns"]), (&true.into(), &20.0.into()));
+    let ceiling = |findings: &Value| {
+        let groups = findings["groups"].as_array().unwrap().iter();
+        groups.filter_map(|group| group["verdict"]["gain"]["ceiling"].as_f64()).sum::<f64>()
+    };
+    assert!((ceiling(&measured) - share).abs() < 1e-6, "{} {share}", ceiling(&measured));
+    assert_eq!(usual["program"]["allocator_measured"], false);
+    assert!(ceiling(&measured) > 2.0 * ceiling(&usual));
+    assert_eq!(largest(&measured)["verdict"]["allocator"], "arena");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The passes one after the other, and their results as findings.
 
 use super::contexts::{self, Watch};
-use super::costs::{self, Setting};
+use super::costs::{self, Measured, Setting};
 use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
 use super::first::{First, FirstEnd, Stack};
 use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
@@ -13,7 +13,7 @@ use super::symbols::{Symbols, short};
 use super::tally::share;
 use super::{Analysis, NO_SITE, Options, flame, locks, system, words, wrappers};
 use crate::progress::Progress;
-use allot_trace::container::Outcome;
+use allot_trace::container::{Costs, Outcome};
 use allot_trace::{NodeId, Reader, Stacks, TraceError};
 use std::collections::HashMap;
 
@@ -73,16 +73,21 @@ pub fn assemble(
         wall_ns: program.wall_ns,
         threads: end.threads.clone(),
         allocator_share: None,
+        pace: 1.0,
         peak_live_bytes: program.peak_live_bytes,
     };
-    let cost: f64 = drafts
+    let expected: f64 = drafts
         .iter()
         .zip(&watched)
         .map(|(draft, watched)| Known { tally: draft.tally.clone(), watched: watched.clone() })
         .map(|known| costs::glibc(&known.behaviour()))
         .sum();
+    let measured = Measured::new(costs_of(reader, process)).allocator_ns(&end.totals);
+    let cost = measured.unwrap_or(expected);
+    setting.pace = if expected > 0.0 { cost / expected } else { 1.0 };
     setting.allocator_share = setting.cpu_ns.map(|cpu| (cost / cpu).min(1.0));
     program.allocator_share = setting.allocator_share;
+    program.allocator_measured = measured.is_some();
     let mut titles = Titles {
         stacks: &stacks,
         all: &all,
@@ -310,9 +315,15 @@ fn named(
     (sites, groups)
 }
 
+/// What calls took in a process, where the recorder measured some.
+fn costs_of(reader: &Reader, process: usize) -> Option<&Costs> {
+    reader.processes()[process].end.as_ref()?.costs.as_ref()
+}
+
 fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
     let process = &reader.processes()[number];
     let totals = &end.totals;
+    let costs = Measured::new(costs_of(reader, number));
     let usage = reader.end().map(|end| &end.usage);
     let measured = usage.map(|usage| usage.user_ns + usage.system_ns).filter(|&ns| ns > 0);
     // The usage is of all processes together.
@@ -334,7 +345,7 @@ fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
         bare_cpu_ns: cpu_ns.map(|ns| {
             // Counting calls was in the kernel, and no part of the program either.
             let counting = system::counting_ns(reader) as f64 * part;
-            costs::without_recorder(ns.saturating_sub(counting as u64), totals.events)
+            costs.without_recorder(ns.saturating_sub(counting as u64), totals)
         }),
         bare_measured: false,
         wall_ns: wall.max(totals.last_ns),
@@ -350,6 +361,10 @@ fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
         live_at_end: end.live_at_end,
         unknown_frees: totals.unknown_frees,
         allocator_share: None,
+        allocator_measured: false,
+        allocation_ns: costs.allocation_ns,
+        free_ns: costs.free_ns,
+        recorder_ns: costs.recorder_ns,
         freed_at_exit: totals.freed_at_exit,
         trace_bytes_per_event: share(process.compressed_bytes(), totals.events).unwrap_or(0.0),
         raw_bytes_per_event: share(process.raw_bytes(), totals.events).unwrap_or(0.0),
@@ -379,13 +394,7 @@ fn notes(
         );
     }
     if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {
-        note(
-            true,
-            format!(
-                "{} calls were not recorded: there was no memory to do so",
-                words::count(missed)
-            ),
-        );
+        note(true, format!("not recorded for want of memory: {}", words::counted(missed, "call")));
     }
     if program.processes > 1 {
         note(
@@ -409,8 +418,8 @@ fn notes(
         note(
             true,
             format!(
-                "{} blocks came where one was live: frees are missing, or a recorder that missed them",
-                words::count(end.totals.twice)
+                "{} came where one was live: frees are missing, or a recorder that missed them",
+                words::counted(end.totals.twice, "block")
             ),
         );
     }
@@ -418,8 +427,8 @@ fn notes(
         note(
             false,
             format!(
-                "{} frees are of blocks from before the fork",
-                words::count(end.totals.unknown_frees)
+                "{} of blocks from before the fork",
+                words::counted(end.totals.unknown_frees, "free")
             ),
         );
     }

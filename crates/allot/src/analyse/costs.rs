@@ -1,7 +1,12 @@
-//! What allocating costs, roughly: nanoseconds for an allocation and its free, from this project's own measurements
-//! (`allot bench`). The replay puts measured figures in their place.
+//! What allocating costs, in nanoseconds.
+//!
+//! What the program's own allocator took in its run was measured by the recorder, at one call in 256 or so. How much of that
+//! each group has is judged by constants, from this project's own measurements (`allot bench`); they stand for all of it
+//! in recordings without measured costs. The replay puts its own figures in the place of both.
 
 use super::findings::{Allocator, Behaviour, Gain};
+use super::first::Totals;
+use allot_trace::container::{Cost, Costs};
 
 /// The C library's malloc: from its cache of small blocks, with many live so that it touches cold memory, by another
 /// thread, beyond what it caches, and from the system.
@@ -25,10 +30,15 @@ const POOL: f64 = 7.0;
 const SLAB: f64 = 5.0;
 const SLAB_REMOTE: f64 = 10.0;
 
-/// CPU time that the recorder takes for an event.
-pub const RECORDING: f64 = 25.0;
-/// Share of the recorded CPU time that is the program's own whatever was estimated.
-const LEAST_OWN: f64 = 0.3;
+/// CPU time that the recorder takes for an event, where it wasn't measured.
+const RECORDING: f64 = 25.0;
+/// Share of the recorded CPU time that is the program's own whatever the recorder took.
+const LEAST_OWN: f64 = 0.1;
+/// Calls that have to be measured before their mean says something: one in a thousand takes a hundred times as long as the others.
+const LEAST_SAMPLES: u64 = 64;
+/// Where malloc takes longer than by the constants, the machine is slow or its caches are cold, so ours takes longer as
+/// well, but not more than this.
+const MOST_SLOWED: f64 = 2.0;
 
 /// The run that a group is judged in.
 #[derive(Debug, Clone)]
@@ -39,6 +49,8 @@ pub struct Setting {
     /// When each thread was first and last seen.
     pub threads: Vec<(u64, u64)>,
     pub allocator_share: Option<f64>,
+    /// What malloc took in this run over what the constants say.
+    pub pace: f64,
     pub peak_live_bytes: u64,
 }
 
@@ -52,13 +64,53 @@ impl Setting {
     }
 }
 
-/// The program's own CPU time, from what it took under the recorder.
-pub fn without_recorder(cpu_ns: u64, events: u64) -> u64 {
-    let recorder = events as f64 * RECORDING;
-    (cpu_ns as f64 - recorder).max(cpu_ns as f64 * LEAST_OWN) as u64
+/// What calls took in a run, as far as enough of them were measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Measured {
+    /// The program's own allocator, for one call.
+    pub allocation_ns: Option<f64>,
+    pub free_ns: Option<f64>,
+    reallocation_ns: Option<f64>,
+    /// The recorder, for one call.
+    pub recorder_ns: Option<f64>,
 }
 
-/// Nanoseconds that a group's blocks take with the C library's malloc.
+impl Measured {
+    pub fn new(costs: Option<&Costs>) -> Self {
+        let Some(costs) = costs else { return Self::default() };
+        let mean = |cost: &Cost| cost.mean_ns().filter(|_| cost.samples >= LEAST_SAMPLES);
+        Self {
+            allocation_ns: mean(&costs.allocations),
+            free_ns: mean(&costs.frees),
+            reallocation_ns: mean(&costs.reallocations),
+            recorder_ns: mean(&costs.recorder),
+        }
+    }
+
+    /// What allocating and freeing took in all; `None` where too little of it was measured.
+    pub fn allocator_ns(&self, totals: &Totals) -> Option<f64> {
+        let moved = totals.reallocations;
+        let frees = totals.frees.saturating_sub(moved);
+        let allocation = self.allocation_ns?;
+        // Where it frees next to nothing, that takes next to nothing.
+        let free = self.free_ns.or((frees < LEAST_SAMPLES * 256).then_some(allocation))?;
+        let move_ns = self.reallocation_ns.unwrap_or(allocation + free);
+        let allocations = totals.allocations.saturating_sub(moved);
+        Some(allocations as f64 * allocation + frees as f64 * free + moved as f64 * move_ns)
+    }
+
+    /// The program's own CPU time, from what it took under the recorder.
+    pub fn without_recorder(&self, cpu_ns: u64, totals: &Totals) -> u64 {
+        let calls = totals.events.saturating_sub(totals.reallocations) as f64;
+        let recorder = match self.recorder_ns {
+            Some(ns) => calls * ns,
+            None => totals.events as f64 * RECORDING,
+        };
+        (cpu_ns as f64 - recorder).max(cpu_ns as f64 * LEAST_OWN) as u64
+    }
+}
+
+/// Nanoseconds that a group's blocks take with the C library's malloc, by the constants.
 pub fn glibc(b: &Behaviour) -> f64 {
     let size = b.bytes / b.count.max(1);
     let own = match size {
@@ -90,9 +142,86 @@ fn ours(b: &Behaviour, allocator: Allocator) -> f64 {
 /// What an allocator may save.
 pub fn gain(b: &Behaviour, allocator: Allocator, setting: &Setting) -> Option<Gain> {
     let cpu = setting.cpu_ns.filter(|&cpu| cpu > 0.0)?;
-    let before = glibc(b);
+    let before = glibc(b) * setting.pace;
+    let after = match allocator {
+        Allocator::None => ours(b, allocator) * setting.pace,
+        _ => ours(b, allocator) * setting.pace.clamp(1.0, MOST_SLOWED),
+    };
     // Estimates may come to more than there is.
     let ceiling = (before / cpu).min(setting.allocator_share.unwrap_or(1.0)).min(1.0);
-    let saved = 1.0 - (ours(b, allocator) / before.max(1.0)).min(1.0);
+    let saved = 1.0 - (after / before.max(1.0)).min(1.0);
     Some(Gain { share: ceiling * saved, ceiling, measured: false, ceiling_measured: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals() -> Totals {
+        Totals {
+            events: 1_900_000,
+            allocations: 1_000_000,
+            frees: 900_000,
+            reallocations: 100_000,
+            ..Totals::default()
+        }
+    }
+
+    fn cost(samples: u64, mean: f64) -> Cost {
+        Cost { samples, ns: samples as f64 * mean }
+    }
+
+    #[test]
+    fn what_was_measured_counts_for_each_kind_of_call() {
+        let costs = Costs {
+            allocations: cost(4_000, 20.0),
+            frees: cost(4_000, 5.0),
+            reallocations: cost(400, 100.0),
+            recorder: cost(8_400, 40.0),
+            ..Costs::default()
+        };
+        let measured = Measured::new(Some(&costs));
+        // 900,000 allocations, 800,000 frees and 100,000 moves, each of which is two events.
+        assert_eq!(measured.allocator_ns(&totals()), Some(18e6 + 4e6 + 10e6));
+        assert_eq!(measured.without_recorder(100_000_000, &totals()), 100_000_000 - 72_000_000);
+        assert_eq!(measured.without_recorder(60_000_000, &totals()), 6_000_000);
+    }
+
+    #[test]
+    fn where_little_was_measured_the_constants_stand() {
+        let few = Costs { allocations: cost(10, 20.0), frees: cost(10, 5.0), ..Costs::default() };
+        for costs in [None, Some(&few)] {
+            let measured = Measured::new(costs);
+            assert_eq!(measured.allocator_ns(&totals()), None);
+            let recorder = (1_900_000.0 * RECORDING) as u64;
+            assert_eq!(measured.without_recorder(1 << 30, &totals()), (1 << 30) - recorder);
+        }
+        // A program that frees nothing has no free to measure.
+        let costs = Costs { allocations: cost(1_000, 20.0), ..Costs::default() };
+        let keeps = Totals { allocations: 1_000_000, frees: 0, reallocations: 0, ..totals() };
+        assert_eq!(Measured::new(Some(&costs)).allocator_ns(&keeps), Some(20e6));
+        assert_eq!(Measured::new(Some(&costs)).allocator_ns(&totals()), None);
+    }
+
+    #[test]
+    fn a_slow_malloc_leaves_more_to_gain_and_a_quick_one_less() {
+        let blocks = Behaviour { count: 1_000_000, same_thread_share: 1.0, ..Behaviour::default() };
+        let share = |pace| {
+            let setting = Setting {
+                cpu_ns: Some(1e9),
+                wall_ns: 1_000_000_000,
+                threads: Vec::new(),
+                allocator_share: None,
+                pace,
+                peak_live_bytes: 0,
+            };
+            gain(&blocks, Allocator::FreeList, &setting).unwrap()
+        };
+        assert_eq!((share(1.0).ceiling, share(2.0).ceiling), (0.018, 0.036));
+        assert!((share(1.0).share - 0.013).abs() < 1e-9);
+        assert!((share(2.0).share - 0.026).abs() < 1e-9);
+        assert!((share(4.0).share - 0.062).abs() < 1e-9);
+        assert!((share(0.5).share - 0.004).abs() < 1e-9);
+        assert_eq!(share(0.2).share, 0.0);
+    }
 }

@@ -79,8 +79,19 @@ pub struct Program {
     pub live_at_end: u64,
     /// Frees of blocks that the recording did not see made.
     pub unknown_frees: u64,
-    /// Estimated share of the CPU time that allocating and freeing takes: no allocator can save more.
+    /// Share of the CPU time that allocating and freeing takes: no allocator can save more.
     pub allocator_share: Option<f64>,
+    /// That share rests on calls of this run that were measured, not on what such calls usually take.
+    #[serde(default)]
+    pub allocator_measured: bool,
+    /// What calls took in this run on average: an allocation, a free, and the recorder at each of them. `None`: too few were
+    /// measured.
+    #[serde(default)]
+    pub allocation_ns: Option<f64>,
+    #[serde(default)]
+    pub free_ns: Option<f64>,
+    #[serde(default)]
+    pub recorder_ns: Option<f64>,
     /// Frees that came in the last run of frees before the end: they say nothing about when a block was last wanted.
     pub freed_at_exit: u64,
     /// Bytes of the recording for each event, compressed and raw.

@@ -168,7 +168,7 @@ pub fn judge(
             allocator,
             without_reset,
             reason: format!(
-                "{}, of {} sizes: no pattern of ours, but {} of the CPU time goes there",
+                "{}, of {}: no pattern of ours, but {} of the CPU time goes there",
                 by_whom(b),
                 words::sizes(b),
                 words::percent(gain.map_or(0.0, |gain| gain.ceiling)),
@@ -197,9 +197,9 @@ pub fn judge(
 pub fn seal(b: &Behaviour, title: &str, others: u32, setting: &Setting) -> Verdict {
     let allocator = Allocator::Sealed;
     let reason = format!(
-        "{} blocks ({}) made by one thread in the first {} of the run, all but {} of them there to the end, while {others} other threads \
+        "{} ({}) made by one thread in the first {} of the run, all but {} of them there to the end, while {others} other threads \
          work; a recording doesn't show who writes: prove that nobody does",
-        words::count(b.count),
+        words::counted(b.count, "block"),
         words::bytes(b.bytes),
         words::percent(b.last_ns as f64 / setting.wall_ns.max(1) as f64),
         words::count(b.count.saturating_sub(b.never_freed + b.freed_at_exit)),
@@ -234,9 +234,9 @@ fn leave(reason: String, gain: Option<Gain>, refused: Vec<Refusal>) -> Verdict {
 /// The verdict on many sites that have nothing in common.
 pub fn scattered(b: &Behaviour, sites: usize, setting: &Setting) -> Verdict {
     let reason = format!(
-        "{} blocks of {} places that have nothing in common, none of them worth a change",
-        words::count(b.count),
-        words::count(sites as u64)
+        "{} of {} with nothing in common, none of them worth a change",
+        words::counted(b.count, "block"),
+        words::counted(sites as u64, "place")
     );
     leave(reason, costs::gain(b, Allocator::None, setting), Vec::new())
 }
@@ -253,14 +253,14 @@ fn too_little(b: &Behaviour, gain: Option<Gain>) -> String {
         || "too little to tell".to_owned(),
         |gain| format!("at most {} of the CPU time", words::percent(gain.ceiling)),
     );
-    let count = words::count(b.count);
+    let count = words::counted(b.count, "block");
     if b.never_freed + b.freed_at_exit == b.count {
-        format!("{count} blocks that stay to the end: {most}")
+        format!("{count} that stay to the end: {most}")
     } else if mean_size(b) >= POOL_CHUNK {
         let mean = words::bytes(mean_size(b));
-        format!("{count} blocks of {mean} on average, such as pools of its own are made of: {most}")
+        format!("{count} of {mean} on average, such as pools of its own are made of: {most}")
     } else {
-        format!("{count} blocks: {most}")
+        format!("{count}: {most}")
     }
 }
 
@@ -275,42 +275,42 @@ fn by_whom(b: &Behaviour) -> String {
 fn reason(b: &Behaviour, allocator: Allocator, without_reset: bool) -> String {
     let whom = by_whom(b);
     let lifetime = b.lifetime_allocations.map_or_else(String::new, |ages| {
-        format!(", nine in ten dead after {} allocations", words::count(ages.p90))
+        format!(", nine in ten dead after {}", words::counted(ages.p90, "allocation"))
     });
     match allocator {
         Allocator::Arena if without_reset => format!(
-            "{} blocks gather and none to speak of goes before the end: an arena would hold {} times what is live; {whom}",
-            words::count(b.count),
+            "{} gather and none to speak of goes before the end: an arena would hold {} times what is live; {whom}",
+            words::counted(b.count, "block"),
             words::number(b.drag),
         ),
         Allocator::Arena => format!(
-            "{} blocks die together ({} times; {} of the frees in bursts): an arena would hold {} times what is live; {whom}",
+            "{} blocks die together ({}; {} of the frees in bursts): an arena would hold {} times what is live; {whom}",
             words::number(b.phase_objects),
-            words::count(b.returns_to_zero),
+            words::times(b.returns_to_zero),
             words::percent(b.burst_share),
             words::number(b.drag),
         ),
         Allocator::Reap => format!(
-            "{} blocks a piece of work, some of which die on the way, the rest in a burst of {}; {} sizes; {whom}",
+            "{} blocks a piece of work, some of which die on the way, the rest in a burst of {}; {}; {whom}",
             words::number(b.phase_objects),
             words::number(b.mean_burst),
             words::sizes(b),
         ),
         Allocator::FreeList => format!(
-            "{} blocks are of {} bytes{lifetime}, at most {} live; {whom}",
+            "{} of the blocks have {} bytes{lifetime}, at most {} live; {whom}",
             words::percent(b.dominant_share),
             b.dominant_size,
             words::count(b.peak_live_objects),
         ),
         Allocator::Slab => format!(
-            "{} blocks are of {} bytes; {whom}; at most {} live",
+            "{} of the blocks have {} bytes; {whom}; at most {} live",
             words::percent(b.dominant_share),
             b.dominant_size,
             words::count(b.peak_live_objects),
         ),
         Allocator::Pool => format!(
-            "{} blocks of {} sizes{lifetime}, at most {} live; {whom}",
-            words::count(b.count),
+            "{} of {}{lifetime}, at most {} live; {whom}",
+            words::counted(b.count, "block"),
             words::sizes(b),
             words::count(b.peak_live_objects),
         ),

@@ -67,8 +67,18 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         let word = if note.warning { "warning: " } else { "" };
         text += &format!("{}\n", styled(NOTE, wrapped(&format!("{word}{}", note.text))));
     }
-    let hint = "Gains are estimates with glibc's usual costs; nothing here was replayed. own: freed by the thread that allocated; drag: bytes an arena would hold over bytes live.";
-    text += &styled(NOTE, wrapped(hint));
+    let program = &findings.program;
+    let costs = match (program.allocation_ns, program.free_ns) {
+        (Some(allocation), Some(free)) if program.allocator_measured => format!(
+            "what malloc and free took in this run ({allocation:.0} and {free:.0} ns on average)"
+        ),
+        _ if program.allocator_measured => "what malloc took in this run".to_owned(),
+        _ => "what malloc and free usually take".to_owned(),
+    };
+    let hint = format!(
+        "Gains are estimates from {costs}; nothing here was replayed. own: freed by the thread that allocated; drag: bytes an arena would hold over bytes live."
+    );
+    text += &styled(NOTE, wrapped(&hint));
     text
 }
 
@@ -92,21 +102,22 @@ fn head(findings: &Findings) -> String {
         format!(", about {} of the CPU time spent on them", words::percent(share))
     });
     let facts = format!(
-        "{cpu}{} threads, {} allocations of {}{share}; at most {} live in {} blocks; {} by realloc; {} blocks left at the end.",
-        program.threads,
-        words::count(program.allocations),
+        "{cpu}{}, {} of {}{share}; at most {} live in {}; {} by realloc; {} left at the end.",
+        words::counted(program.threads.into(), "thread"),
+        words::counted(program.allocations, "allocation"),
         words::bytes(program.bytes),
         words::bytes(program.peak_live_bytes),
-        words::count(program.peak_live_objects),
+        words::counted(program.peak_live_objects, "block"),
         words::percent(program.realloc_share),
-        words::count(program.live_at_end),
+        words::counted(program.live_at_end, "block"),
     );
     let mut text = format!("{}\n{}\n", styled(HEADING, command), wrapped(&facts));
     if let Some(overlaps) = &findings.overlaps {
         text += &format!(
-            "{} blocks checked, {} overlap a live one.\n",
-            words::count(overlaps.checked),
-            words::count(overlaps.found)
+            "{} checked, {} {} a live one.\n",
+            words::counted(overlaps.checked, "block"),
+            words::count(overlaps.found),
+            if overlaps.found == 1 { "overlaps" } else { "overlap" },
         );
     }
     text

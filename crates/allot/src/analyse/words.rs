@@ -18,6 +18,11 @@ pub fn count(count: u64) -> String {
     crate::table::grouped(count)
 }
 
+/// So many of something whose plural has an `s`.
+pub fn counted(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 pub fn number(number: f64) -> String {
     if number < 9.95 { format!("{number:.1}") } else { count(number.round() as u64) }
 }
@@ -51,7 +56,16 @@ pub fn time(ns: u64) -> String {
 
 /// How many sizes.
 pub fn sizes(b: &Behaviour) -> String {
-    if b.sizes as usize >= SIZES { format!("{SIZES} or more") } else { b.sizes.to_string() }
+    match b.sizes {
+        1 => "one size".to_owned(),
+        some if (some as usize) < SIZES => format!("{some} sizes"),
+        _ => format!("{SIZES} or more sizes"),
+    }
+}
+
+/// How often.
+pub fn times(number: u64) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{} times", count(number)) }
 }
 
 #[cfg(test)]
@@ -66,6 +80,12 @@ mod tests {
         assert_eq!(bytes, ["0 B", "9,999 B", "10.0 KiB", "3.0 MiB", "200 MiB"]);
         let times = [17, 1_700, 2_500_000, 3_210_000_000].map(time);
         assert_eq!(times, ["17 ns", "1.7 µs", "2.5 ms", "3.21 s"]);
+        let counts = [0, 1, 2000].map(|number| counted(number, "block"));
+        assert_eq!(counts, ["0 blocks", "1 block", "2,000 blocks"]);
+        assert_eq!([1, 2, 3000].map(super::times), ["once", "2 times", "3,000 times"]);
+        let sizes =
+            [1, 2, 16].map(|sizes| super::sizes(&Behaviour { sizes, ..Default::default() }));
+        assert_eq!(sizes, ["one size", "2 sizes", "16 or more sizes"]);
         assert_eq!([1.5, 12345.6].map(number), ["1.5", "12,346"]);
     }
 }
