@@ -20,6 +20,11 @@ impl Key for Node {
     fn hash(self) -> u64 {
         mix(self.return_address ^ u64::from(self.parent) << 40)
     }
+
+    #[inline]
+    fn near(self) -> usize {
+        self.parent as usize * 2
+    }
 }
 
 /// A kind of allocation.
@@ -34,6 +39,11 @@ impl Key for Kind {
     #[inline]
     fn hash(self) -> u64 {
         mix(self.size ^ u64::from(self.node) << 32 ^ u64::from(self.flags.0) << 56)
+    }
+
+    #[inline]
+    fn near(self) -> usize {
+        self.node as usize
     }
 }
 

@@ -1,4 +1,8 @@
 //! A hash table on memory from the kernel, for the numbers of nodes and kinds.
+//!
+//! A table can have millions of slots, and a program's next stack is mostly made of frames that were numbered at the same time.
+//! So a key is looked for near a place that its parent's number says, where its neighbours in time are, and only where that
+//! is full by its hash: a walk through a large table then touches few lines of memory instead of one for each frame.
 
 use crate::sys;
 
@@ -6,7 +10,12 @@ use crate::sys;
 pub trait Key: Copy + PartialEq {
     /// A number that differs for different keys, mostly.
     fn hash(self) -> u64;
+    /// A number that is close for keys that are asked for one behind the other.
+    fn near(self) -> usize;
 }
+
+/// Slots that are looked at where keys are near each other.
+const NEAR: usize = 4;
 
 /// Numbers for keys in the order in which they came.
 ///
@@ -51,17 +60,27 @@ impl<K: Key> Table<K> {
     /// There are slots.
     #[inline]
     unsafe fn find(slots: *mut Slot<K>, capacity: usize, key: K) -> *mut Slot<K> {
+        let is_it = |at: usize| {
+            // SAFETY: the index is below the capacity.
+            unsafe {
+                let slot = slots.add(at & (capacity - 1));
+                ((*slot).number == 0 || (*slot).key == key).then_some(slot)
+            }
+        };
+        // A slot that was taken stays so, and a key lies in the first that was free when it came.
+        let near = key.near();
+        for i in 0..NEAR {
+            if let Some(slot) = is_it(near.wrapping_add(i)) {
+                return slot;
+            }
+        }
         let mut at = key.hash() as usize;
         loop {
-            at &= capacity - 1;
-            // SAFETY: the index is below the capacity; a free slot ends the search.
-            unsafe {
-                let slot = slots.add(at);
-                if (*slot).number == 0 || (*slot).key == key {
-                    return slot;
-                }
+            // A free slot ends the search.
+            if let Some(slot) = is_it(at) {
+                return slot;
             }
-            at += 1;
+            at = at.wrapping_add(1);
         }
     }
 
@@ -136,6 +155,10 @@ mod tests {
         fn hash(self) -> u64 {
             // Many keys with one hash, to meet collisions.
             mix(self / 3)
+        }
+
+        fn near(self) -> usize {
+            (self / 11) as usize
         }
     }
 
