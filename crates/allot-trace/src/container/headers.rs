@@ -152,12 +152,32 @@ pub struct SystemCall {
     /// Bytes that were read or written; `None` where it does neither.
     #[serde(default)]
     pub bytes: Option<u64>,
-    /// Calls of those that moved some bytes, but fewer than [`SMALL`].
+    /// Calls of those that moved some bytes, but fewer than [`SMALL`]; of calls that read, only if they got what they asked for, since
+    /// otherwise there was no more to be had.
     #[serde(default)]
     pub small: Option<u64>,
     /// The bytes that these moved.
     #[serde(default)]
     pub small_bytes: Option<u64>,
+}
+
+/// Small reads of an open file, or small writes to one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SmallTransfers {
+    /// The process, by the system's number.
+    pub process: u32,
+    /// The number that it has the file under.
+    pub descriptor: u32,
+    /// Its path, or what the kernel calls it; `None` where it was closed before anybody looked.
+    pub name: Option<String>,
+    /// A pipe, a connection, a terminal or what else one waits for, so that a transfer may be small because there was no more.
+    pub waits: bool,
+    /// Writes, not reads.
+    pub writes: bool,
+    /// How many.
+    pub calls: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
 }
 
 /// What calls of the kernel cost on the machine that the program ran on, in nanoseconds of CPU time each.
@@ -191,6 +211,9 @@ pub struct RecordingEnd {
     /// Why they were not.
     #[serde(default)]
     pub not_counted: Option<String>,
+    /// Which files the small transfers among them were of, the most frequent first.
+    #[serde(default)]
+    pub small_transfers: Vec<SmallTransfers>,
     /// Page faults on its own way, not on the recorder's, where they were counted.
     #[serde(default)]
     pub page_faults: Option<u64>,

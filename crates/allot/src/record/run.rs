@@ -181,16 +181,18 @@ pub fn record(
     // Once the program has ended, only root may open it.
     let io = File::open(format!("/proc/{pid}/io")).ok();
     collector.expect(child.id());
-    let (ended, collector) = beside(collector, || wait(pid, begun, io));
+    let (ended, collector) = beside(collector, counter.as_mut().ok(), || wait(pid, begun, io));
     let ended = ended.map_err(|error| Failure::Failed(format!("lost the program: {error}")))?;
-    let counted = counter.and_then(|counter| counter.counts().map_err(|error| error.to_string()));
+    let counted =
+        counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
     let not_counted = counted.as_ref().err().cloned();
-    let Counts { calls, page_faults } = counted.unwrap_or_default();
+    let Counts { calls, small_transfers, page_faults } = counted.unwrap_or_default();
     let end = RecordingEnd {
         outcome: Some(ended.outcome),
         usage: ended.usage.clone(),
         system_calls: calls,
         not_counted,
+        small_transfers,
         page_faults,
         costs,
     };
@@ -200,9 +202,10 @@ pub fn record(
     Ok((ended, totals, bytes))
 }
 
-/// Packs with a low priority while something else goes on.
+/// Packs with a low priority while something else goes on, and looks what files are counted.
 fn beside<T>(
     mut collector: Collector,
+    mut counter: Option<&mut Counter>,
     other: impl FnOnce() -> T,
 ) -> (T, Result<Collector, TraceError>) {
     let done = AtomicBool::new(false);
@@ -211,6 +214,7 @@ fn beside<T>(
             // SAFETY: it touches no memory; on Linux it's this thread's priority alone.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
             while !done.load(Ordering::Acquire) {
+                counter.iter_mut().for_each(|counter| counter.look_at_files());
                 if !collector.turn()? {
                     thread::park_timeout(PAUSE);
                 }

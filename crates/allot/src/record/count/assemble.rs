@@ -28,6 +28,8 @@ pub enum Function {
     Nanoseconds = 5,
     /// The thread's number below, the process's above.
     Thread = 14,
+    /// The same as two numbers of 32 bits each, process and thread, as a namespace of processes has them.
+    ThreadInNamespace = 120,
 }
 
 /// When to jump.
@@ -57,7 +59,9 @@ const IMMEDIATE: u8 = 0;
 const FROM_REGISTER: u8 = 8;
 const ADD: u8 = 0x07;
 const SUBTRACT: u8 = 0x17;
+const OR: u8 = 0x47;
 const AND: u8 = 0x57;
+const SHIFT_LEFT: u8 = 0x67;
 const SHIFT_RIGHT: u8 = 0x77;
 const MOVE: u8 = 0xb7;
 const LOAD_WIDE: u8 = 0x18;
@@ -116,6 +120,14 @@ impl Assembler {
 
     pub fn and(&mut self, to: Register, value: i32) {
         self.push(AND | IMMEDIATE, to, 0, 0, value);
+    }
+
+    pub fn or(&mut self, to: Register, what: Register) {
+        self.push(OR | FROM_REGISTER, to, what as u8, 0, 0);
+    }
+
+    pub fn shift_left(&mut self, to: Register, bits: i32) {
+        self.push(SHIFT_LEFT | IMMEDIATE, to, 0, 0, bits);
     }
 
     pub fn shift_right(&mut self, to: Register, bits: i32) {

@@ -6,6 +6,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// An instruction of a program in the kernel.
@@ -29,6 +30,7 @@ pub enum Kind {
 
 const MAP_CREATE: i64 = 0;
 const MAP_LOOKUP: i64 = 1;
+const MAP_NEXT_KEY: i64 = 4;
 const PROGRAM_LOAD: i64 = 5;
 const KIND_TRACEPOINT: u32 = 5;
 
@@ -92,39 +94,77 @@ fn owned(number: i64) -> OwnedFd {
 
 const NAME: [u8; 16] = *b"allot_record\0\0\0\0";
 
-/// A map whose keys are `u32` and whose values are `N` times `u64`.
-#[derive(Debug)]
-pub struct Map<const N: usize>(OwnedFd);
+/// What a map may have as its key: any of its bits are one.
+pub trait Key: Copy + Default {}
 
-impl<const N: usize> Map<N> {
+impl Key for u32 {}
+impl Key for u64 {}
+
+/// A map whose values are `N` times `u64`.
+#[derive(Debug)]
+pub struct Map<K, const N: usize>(OwnedFd, PhantomData<K>);
+
+impl<K: Key, const N: usize> Map<K, N> {
     pub fn new(kind: Kind, entries: u32) -> io::Result<Self> {
         let attributes = MapAttributes {
             kind: kind as u32,
-            key_size: 4,
+            key_size: size_of::<K>() as u32,
             value_size: 8 * N as u32,
             entries,
             name: NAME,
             ..MapAttributes::default()
         };
         // SAFETY: there are no pointers.
-        unsafe { bpf(MAP_CREATE, &attributes) }.map(|number| Self(owned(number)))
+        unsafe { bpf(MAP_CREATE, &attributes) }.map(|number| Self(owned(number), PhantomData))
     }
 
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
 
-    /// The sum of all processors' values. The map is one of [`Kind::ArrayOfEachProcessor`].
-    pub fn sum(&self, key: u32, processors: usize) -> io::Result<[u64; N]> {
-        let mut values = vec![[0; N]; processors];
+    /// The values of a key, of which there is one for each of so many processors, or one.
+    fn values(&self, key: K, count: usize) -> io::Result<Vec<[u64; N]>> {
+        let mut values = vec![[0; N]; count];
         let attributes = LookupAttributes {
             map: self.0.as_raw_fd() as u32,
             key: (&raw const key) as u64,
             value: values.as_mut_ptr() as u64,
             ..LookupAttributes::default()
         };
-        // SAFETY: there is room for a value of each processor that there can be.
+        // SAFETY: there is room for all values.
         unsafe { bpf(MAP_LOOKUP, &attributes)? };
+        Ok(values)
+    }
+
+    /// The key after one, or the first.
+    fn next_key(&self, after: Option<K>) -> Option<K> {
+        let mut next = K::default();
+        let attributes = LookupAttributes {
+            map: self.0.as_raw_fd() as u32,
+            key: after.as_ref().map_or(0, |after| std::ptr::from_ref(after) as u64),
+            value: (&raw mut next) as u64,
+            ..LookupAttributes::default()
+        };
+        // SAFETY: there is room for a key, and any bits are one.
+        unsafe { bpf(MAP_NEXT_KEY, &attributes) }.ok().map(|_| next)
+    }
+
+    /// All keys with their values. The map is a [`Kind::Hash`].
+    pub fn entries(&self) -> Vec<(K, [u64; N])> {
+        let mut entries = Vec::new();
+        let mut key = self.next_key(None);
+        while let Some(now) = key {
+            if let Ok(values) = self.values(now, 1) {
+                entries.push((now, values[0]));
+            }
+            key = self.next_key(Some(now));
+        }
+        entries
+    }
+
+    /// The sum of all processors' values. The map is one of [`Kind::ArrayOfEachProcessor`].
+    pub fn sum(&self, key: K, processors: usize) -> io::Result<[u64; N]> {
+        let values = self.values(key, processors)?;
         Ok(values.iter().fold([0; N], |sum, value| {
             std::array::from_fn(|field| sum[field].wrapping_add(value[field]))
         }))

@@ -6,26 +6,32 @@
 
 mod assemble;
 pub mod costs;
+mod files;
 mod kernel;
 mod programs;
 
-use allot_trace::container::SystemCall;
+use allot_trace::container::{SmallTransfers, SystemCall};
+use files::Files;
 use kernel::{Kind, Map, Program, TracePoints};
 use programs::{FAULTS, FUTEX_WAIT, KINDS, MMAP_ANONYMOUS, Maps, THREAD_WORDS, WORDS};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use syscalls::Sysno;
 
 /// Threads that can be followed at once.
 const MOST_THREADS: u32 = 1 << 15;
+/// Open files whose small transfers can be told apart.
+const MOST_FILES: u32 = 1 << 12;
 /// The lower half of the secret number, which is no option of `prctl`.
 const NO_OPTION: u64 = 0x616c_6c6f;
 
 /// Counts the calls of threads.
 #[derive(Debug)]
 pub struct Counter {
-    kinds: Map<WORDS>,
+    kinds: Map<u32, WORDS>,
+    files: Files,
     secret: u64,
     processors: usize,
     /// What was counted before the program began.
@@ -38,6 +44,7 @@ pub struct Counter {
 #[derive(Debug, Default)]
 pub struct Counts {
     pub calls: Vec<SystemCall>,
+    pub small_transfers: Vec<SmallTransfers>,
     /// `None` where the kernel doesn't tell of them.
     pub page_faults: Option<u64>,
 }
@@ -67,12 +74,20 @@ impl Counter {
     fn try_begin() -> io::Result<Self> {
         let points = TracePoints::open()?;
         // The programs keep it.
-        let threads = Map::<THREAD_WORDS>::new(Kind::Hash, MOST_THREADS)?;
+        let threads = Map::<u32, THREAD_WORDS>::new(Kind::Hash, MOST_THREADS)?;
         let kinds = Map::new(Kind::ArrayOfEachProcessor, KINDS)?;
-        let maps = Maps { threads: threads.number(), kinds: kinds.number() };
+        let files = Map::new(Kind::Hash, MOST_FILES)?;
+        let namespace = std::fs::metadata("/proc/self/ns/pid").ok();
+        let maps = Maps {
+            threads: threads.number(),
+            kinds: kinds.number(),
+            files: files.number(),
+            namespace: namespace.map(|namespace| (namespace.dev(), namespace.ino())),
+        };
         let secret = RandomState::new().hash_one(0) << 32 | NO_OPTION;
         let mut counter = Self {
             kinds,
+            files: Files::new(files),
             secret,
             processors: kernel::possible_processors()?,
             before: Vec::new(),
@@ -88,7 +103,11 @@ impl Counter {
         let (old, new) = (point.offset("old_pid")?, point.offset("pid")?);
         counter.add(&programs::exec(maps, old, new), point.number)?;
         let point = points.find("raw_syscalls/sys_exit")?;
-        counter.add(&programs::leave_call(maps), point.number)?;
+        if counter.add(&programs::leave_call(maps), point.number).is_err() {
+            // A kernel that can't say which process it is has no files told apart.
+            let maps = Maps { namespace: None, ..maps };
+            counter.add(&programs::leave_call(maps), point.number)?;
+        }
         let point = points.find("raw_syscalls/sys_enter")?;
         counter.add(&programs::enter(maps, secret), point.number)?;
         // Not every processor's kernel tells of these.
@@ -123,9 +142,15 @@ impl Counter {
         (0..KINDS).map(|kind| self.kinds.sum(kind, self.processors)).collect()
     }
 
+    /// To be called now and then while the program runs: looks what its open files are.
+    pub fn look_at_files(&mut self) {
+        self.files.look();
+    }
+
     /// What was counted.
-    pub fn counts(&self) -> io::Result<Counts> {
-        let mut counts = Counts::default();
+    pub fn counts(&mut self) -> io::Result<Counts> {
+        let small_transfers = self.files.end();
+        let mut counts = Counts { small_transfers, ..Counts::default() };
         for (kind, (now, before)) in self.sums()?.iter().zip(&self.before).enumerate() {
             let word = |word: usize| now[word].wrapping_sub(before[word]);
             let kind = kind as u32;
