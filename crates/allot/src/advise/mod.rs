@@ -15,6 +15,7 @@ mod words;
 use crate::analyse::findings::{Findings, Note};
 use crate::analyse::{self, Analysis};
 use crate::failure::Failure;
+use crate::record::{self, Obstacle};
 use crate::{output, progress, replay};
 use allot_trace::Reader;
 use clap::Args;
@@ -23,7 +24,7 @@ use processes::Others;
 use recording::Recording;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use summary::Facts;
 
@@ -78,7 +79,7 @@ Examples:
   allot advise -o build.rec -- gcc -O2 -c file.c
   allot advise --recording build.rec --process 1";
 
-/// An interrupt has come, and how many end us.
+/// An interrupt has come.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// The replay runs, which an interrupt only cuts short.
 static REPLAYING: AtomicBool = AtomicBool::new(false);
@@ -146,10 +147,12 @@ fn judged(recording: &Recording, process: Option<usize>) -> Result<(Analysis, Ot
         ..analyse::Options::default()
     };
     let mut analysis = analyse::analyse(&recording.path, &options)?;
-    let others = Reader::open(&recording.path)
+    let mut others = Reader::open(&recording.path)
         .map(|reader| Others::of(&reader, analysis.process))
         .map_err(|error| Failure::Failed(format!("{}: {error}", recording.path.display())))?;
-    let warnings = recording.warnings.iter().cloned().chain(others.warning());
+    others.went_on = recording.went_on;
+    let warnings = recording.warnings.iter().cloned();
+    let warnings = warnings.chain(others.warning()).chain(partly(&analysis, recording));
     let warnings = warnings.map(|text| Note { warning: true, text });
     analysis.findings.notes.splice(0..0, warnings);
     if analysis.findings.program.allocations > 0 {
@@ -169,6 +172,15 @@ fn judged(recording: &Recording, process: Option<usize>) -> Result<(Analysis, Ot
         }
     }
     Ok((analysis, others))
+}
+
+/// What of the program can't be seen. Of a recording that was made before nobody knows in which environment.
+fn partly(analysis: &Analysis, recording: &Recording) -> Option<String> {
+    let executable = Path::new(&analysis.findings.program.executable);
+    match record::obstacle(executable).filter(|_| recording.was_made_now)? {
+        Obstacle::Partly(why) => Some(why),
+        Obstacle::Unseen(_) => None,
+    }
 }
 
 /// The advice stays a hypothesis.

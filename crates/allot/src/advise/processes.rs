@@ -4,6 +4,8 @@ use allot_trace::Reader;
 
 /// Others that are named.
 const NAMED: usize = 4;
+/// A process with so many percent of what was recorded is the program; its helpers are not worth their names.
+const MOST: u32 = 90;
 /// Characters of a command that are told.
 const COMMAND: usize = 24;
 
@@ -14,8 +16,11 @@ pub struct Others {
     pub processes: Vec<Other>,
     /// Of all, those that went on when the program had ended.
     pub still_running: Vec<Other>,
-    /// The first process had a part of what was recorded that isn't worth a word: it only started the others.
+    /// The number of the process that is advised on, and its share of what was recorded.
+    pub chosen: usize,
     pub percent_of_chosen: u32,
+    /// Some went on of which nothing was recorded.
+    pub went_on: bool,
 }
 
 /// Another process.
@@ -43,6 +48,8 @@ impl Others {
             reader.processes()[other.number].end.as_ref().is_some_and(|end| end.still_running)
         };
         Self {
+            chosen,
+            went_on: false,
             percent_of_chosen: whole.get(chosen).map_or(0, |other| other.percent),
             still_running: whole.iter().filter(runs).cloned().collect(),
             processes,
@@ -51,7 +58,7 @@ impl Others {
 
     /// The others in a sentence, and how to be advised on them. `kept`: the recording's file, if it has one.
     pub fn sentence(&self, kept: Option<&str>) -> Option<String> {
-        let first = self.processes.first()?;
+        self.processes.first()?;
         let mut names: Vec<String> = self
             .processes
             .iter()
@@ -61,23 +68,32 @@ impl Others {
         if self.processes.len() > NAMED {
             names.push(format!("{} more", self.processes.len() - NAMED));
         }
-        let how = match kept {
-            Some(file) => format!("allot advise --recording {file} --process {}", first.number),
-            None => format!("--process {} for the first of them", first.number),
+        let others = match self.percent_of_chosen {
+            MOST.. => String::new(),
+            _ => format!("; the others: {}", names.join(", ")),
         };
+        let file = kept.map_or_else(String::new, |file| format!(" with --recording {file}"));
         Some(format!(
-            "This process did {} % of what was recorded; beside it: {}. Another: {how}.",
+            "This is process {} of {}, counted from 0, with {} % of what was recorded{others}. --process N{file} advises on another.",
+            self.chosen,
+            self.processes.len() + 1,
             self.percent_of_chosen,
-            names.join(", ")
         ))
     }
 
     /// A warning of those that went on.
     pub fn warning(&self) -> Option<String> {
-        let first = self.still_running.first()?;
-        let who = match self.still_running.len() {
-            1 => format!("{} (process {}) went on", first.command, first.number),
-            more => format!("{more} processes, {} among them, went on", first.command),
+        let who = match self.still_running.as_slice() {
+            [] if self.went_on => "a process that it had started went on".to_owned(),
+            [] => return None,
+            [one] => format!("{} (process {}) went on", one.command, one.number),
+            [first, ..] => {
+                format!(
+                    "{} processes, {} among them, went on",
+                    self.still_running.len(),
+                    first.command
+                )
+            }
         };
         Some(format!(
             "{who} in the background when the program had ended: what came then wasn't recorded; run it in the foreground, and end it when it has done enough"

@@ -5,10 +5,17 @@ use super::bare::{self, Input};
 use crate::failure::Failure;
 use crate::record::{self, Obstacle, Output, Totals};
 use anstream::stream::IsTerminal;
+use nix::sys::prctl;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long processes that the program started may take to end after it.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A recording to advise on.
 #[derive(Debug)]
@@ -21,6 +28,10 @@ pub struct Recording {
     pub bare_cpu_ns: Option<u64>,
     /// What the reader has to know of how it was made.
     pub warnings: Vec<String>,
+    /// A process that the program had started went on when it had ended.
+    pub went_on: bool,
+    /// It was made in this environment.
+    pub was_made_now: bool,
     /// Keeps what has no name.
     _file: Option<File>,
 }
@@ -33,6 +44,8 @@ impl Recording {
             kept: Some(file.to_owned()),
             bare_cpu_ns: None,
             warnings: Vec::new(),
+            went_on: false,
+            was_made_now: false,
             _file: None,
         }
     }
@@ -43,14 +56,12 @@ impl Recording {
             return Err(Failure::Usage("say what to advise on behind --".to_owned()));
         };
         let program = record::found(name)?;
-        let mut warnings = Vec::new();
         match record::obstacle(&program) {
             Some(Obstacle::Unseen(why)) => {
-                return Err(Failure::Failed(format!(
-                    "not run, since nothing can be advised: {why}"
-                )));
+                return Err(Failure::Failed(format!("it was not run: {why}")));
             }
-            Some(Obstacle::Partly(why)) => warnings.push(why),
+            // The summary says it of the process that is advised on.
+            Some(Obstacle::Partly(why)) => tell(&why),
             None => {}
         }
         let input = if arguments.against_bare { Some(Input::remember()?) } else { None };
@@ -59,6 +70,8 @@ impl Recording {
             "recording {}; Ctrl-C ends it, and the advice is on what it did until then",
             name.display()
         ));
+        // What it leaves behind becomes our child, and so can be told.
+        let _ = prctl::set_child_subreaper(true);
         let recorded = |path: &Path| record::record(path, &program, &arguments.program, output);
         let (path, kept, file, (ended, totals, _)) = match &arguments.output {
             Some(kept) => (kept.clone(), Some(kept.clone()), None, recorded(kept)?),
@@ -74,11 +87,21 @@ impl Recording {
             }
         };
         super::end_when_interrupted();
+        let _ = prctl::set_child_subreaper(false);
+        let went_on = went_on();
         if totals.processes == 0 {
             return Err(Failure::Failed(unseen(&ended)));
         }
-        warnings.extend(losses(&totals));
-        let mut recording = Self { path, kept, bare_cpu_ns: None, warnings, _file: file };
+        let warnings = losses(&totals);
+        let mut recording = Self {
+            path,
+            kept,
+            bare_cpu_ns: None,
+            warnings,
+            went_on,
+            was_made_now: true,
+            _file: file,
+        };
         if let Some(input) = input {
             tell(&format!("running {} once more, without the recorder", name.display()));
             match bare::cpu_time(&program, &arguments.program, &input, ended.exit_code()) {
@@ -99,6 +122,19 @@ impl Recording {
             Failure::Failed(text) => Failure::Failed(name(text)),
             Failure::Usage(text) => Failure::Usage(name(text)),
             other => other,
+        }
+    }
+}
+
+/// Whether a process is left that the program had started, and that doesn't end at once.
+fn went_on() -> bool {
+    let began = Instant::now();
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) if began.elapsed() > PATIENCE => return true,
+            Ok(WaitStatus::StillAlive) => thread::sleep(PATIENCE / 10),
+            Ok(_) => {}
+            Err(_) => return false,
         }
     }
 }

@@ -12,11 +12,16 @@ pub const LINES: usize = 24;
 /// Rows of the table, and of its columns the first.
 const ROWS: usize = 5;
 const WHERE: usize = 36;
+/// What its columns are.
+const COLUMNS: &str =
+    "   saves, at most: of the program's CPU time; time, memory: replayed, glibc's malloc having 1";
 /// Lines of code that are shown.
 const CODE: usize = 4;
 /// Warnings, and advice of each other kind, that are told.
 const WARNINGS: usize = 2;
 const ADVICE: usize = 2;
+/// Characters of an advice, where it has several sentences.
+const SENTENCES: usize = 2 * WIDTH - 40;
 /// Below so much CPU time a run is mostly its start.
 const SHORT_NS: u64 = 20_000_000;
 /// Less than this share of the CPU time isn't worth a line.
@@ -54,6 +59,9 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
     part(0, 0, head(findings));
     part(1, 0, verdict(findings, &ranked, malloc));
     part(1, 0, rows(&ranked, ROWS.min(ranked.len())));
+    if !ranked.is_empty() {
+        part(1, 5, styled(NOTE, COLUMNS));
+    }
     if let Some(first) =
         ranked.first().filter(|group| is_confirmed(group) || group.verdict.candidate)
     {
@@ -71,7 +79,7 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
     for note in findings.notes.iter().filter(|note| note.warning).take(WARNINGS) {
         part(3, 1, paragraph("Warning", &note.text));
     }
-    if let Some(text) = too_short(findings) {
+    for text in doubts(findings) {
         part(3, 1, wrapped(&text));
     }
     if let Some(others) = facts.others.sentence(facts.recording.as_deref()) {
@@ -79,7 +87,9 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
     }
     if !ranked.is_empty() {
         for note in findings.notes.iter().filter(|note| note.text.contains("debug symbols")) {
-            part(3, 5, styled(NOTE, wrapped(&format!("{}.", capital(&note.text)))));
+            let text =
+                format!("{} (packages like NAME-dbgsym or NAME-debuginfo).", capital(&note.text));
+            part(3, 5, styled(NOTE, wrapped(&text)));
         }
     }
     part(3, 0, files(facts));
@@ -127,13 +137,11 @@ fn head(findings: &Findings) -> String {
     };
     text += &format!(" {}", words::time(program.wall_ns));
     if let Some(ns) = program.bare_cpu_ns {
-        let how = if program.bare_measured { "" } else { "about " };
-        let without = if program.bare_measured {
-            "measured without the recorder"
+        text += &if program.bare_measured {
+            format!(", with {} of CPU time, measured without the recorder", words::time(ns))
         } else {
-            "the recorder's part taken off"
+            format!(", with about {} of CPU time of its own", words::time(ns))
         };
-        text += &format!(", {how}{} of CPU time, {without}", words::time(ns));
     }
     text += &match program.threads {
         0 | 1 => ".".to_owned(),
@@ -143,10 +151,7 @@ fn head(findings: &Findings) -> String {
         return format!("{}\n{}", styled(HEADING, command), wrapped(&text));
     }
     let share = program.allocator_share.map_or_else(String::new, |share| {
-        format!(
-            " They take about {} of the CPU time: no allocator can save more.",
-            words::percent(share)
-        )
+        format!(" They take {} of the CPU time: no allocator can save more.", about(share))
     });
     let spent = format!(
         "{} allocations of {} in all, at most {} live at once.{share}",
@@ -157,7 +162,13 @@ fn head(findings: &Findings) -> String {
     format!("{}\n{}\n{}", styled(HEADING, command), wrapped(&text), wrapped(&spent))
 }
 
-/// `SIGSEGV, a crash`.
+/// `about 3.1 %`, `less than 0.1 %`.
+fn about(share: f64) -> String {
+    let text = words::percent(share);
+    if text.starts_with("less") { text } else { format!("about {text}") }
+}
+
+/// `SIGSEGV (a crash)`.
 fn signal_name(number: &str) -> String {
     use nix::sys::signal::Signal;
     let signal = number.parse().ok().and_then(|number: i32| Signal::try_from(number).ok());
@@ -206,6 +217,9 @@ fn ranked(findings: &Findings) -> Vec<&Group> {
     groups
 }
 
+/// What is said where nothing is advised.
+const NO_HELP: &str = "No allocator would help";
+
 /// The one sentence that a user takes home.
 fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>) -> String {
     let confirmed: Vec<&&Group> =
@@ -223,7 +237,7 @@ fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>
         };
         let gain = gain.map_or_else(String::new, |gain| {
             let together = if confirmed.len() > 1 { "together " } else { "" };
-            format!(": {together}about {} of its CPU time", words::percent(gain))
+            format!(": {together}{} of its CPU time", about(gain))
         });
         let head = counted(confirmed.len(), "change is worth it", "changes are worth it");
         return found(&head, &format!(", confirmed by replaying what was recorded{gain}."));
@@ -236,9 +250,8 @@ fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>
         );
     }
     if findings.program.allocations == 0 {
-        let text =
-            "It allocated nothing, as far as can be seen: no allocator has anything to gain here.";
-        return paragraph("Leave it", text);
+        let text = "it allocated nothing, as far as can be seen.";
+        return paragraph(NO_HELP, text);
     }
     if candidates > 0 {
         let head = counted(candidates, "candidate", "candidates");
@@ -248,15 +261,12 @@ fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>
         );
     }
     if ranked.is_empty() {
-        return paragraph("Leave it", &leave(findings));
+        return paragraph(NO_HELP, &leave(findings));
     }
     if ranked.iter().all(|group| group.verdict.replayed.is_none()) {
         return paragraph("Not proved", "what follows is estimated, and was not replayed.");
     }
-    paragraph(
-        "Leave it",
-        "what looked promising was replayed on other allocators, and did not hold.",
-    )
+    paragraph(NO_HELP, "what looked promising was replayed on other allocators, and did not hold.")
 }
 
 /// Why nothing is advised.
@@ -330,7 +340,9 @@ fn why(group: &Group) -> String {
 }
 
 fn withdrawn(group: &Group) -> String {
-    let Some(outcome) = &group.verdict.replayed else { return String::new() };
+    let Some(outcome) = group.verdict.replayed.as_ref().filter(|outcome| !outcome.confirmed) else {
+        return String::new();
+    };
     paragraph(&one_line(&group.title, WHERE), &format!("{}.", outcome.reason))
 }
 
@@ -350,10 +362,9 @@ fn code(group: &Group, findings: &Findings) -> String {
 }
 
 fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
-    let mut text = format!("with {}, replayed, its malloc", malloc.name);
-    text += &malloc
-        .time_ratio
-        .map_or_else(String::new, |time| format!(" takes {time:.2} of glibc's time"));
+    let mut text = "replayed, it takes".to_owned();
+    text +=
+        &malloc.time_ratio.map_or_else(String::new, |time| format!(" {time:.2} of glibc's time"));
     text += &malloc
         .memory_ratio
         .map_or_else(String::new, |memory| format!(" and {memory:.2} of its memory"));
@@ -362,10 +373,10 @@ fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
     });
     let program = findings.program.command.first().map_or("PROGRAM", |program| program);
     text += &match library(&malloc.name) {
-        Some(library) => format!(": LD_PRELOAD={library} {} …", one_line(program, WHERE)),
+        Some(library) => format!(". LD_PRELOAD={library} {} …", one_line(program, WHERE)),
         None => ".".to_owned(),
     };
-    paragraph("Without any change of the code", &text)
+    paragraph(&format!("{}, without any change of the code", malloc.name), &text)
 }
 
 /// The name of a malloc's shared library.
@@ -388,30 +399,63 @@ fn system(findings: &Findings) -> Vec<String> {
         } else {
             capital(&advice.title)
         };
-        texts.push(paragraph(&head, &full_stop(&advice.advice)));
+        texts.push(paragraph(&head, &first_sentences(&advice.advice)));
     }
-    for lock in findings.locks.iter().filter(|lock| lock.advice.is_some()).take(1) {
-        texts.push(paragraph("Lock", &full_stop(lock.advice.as_deref().unwrap_or_default())));
+    let lock = findings.locks.iter().find_map(|lock| Some((lock, lock.advice.as_deref()?)));
+    if let Some((lock, advice)) = lock {
+        let place = lock.frames.iter().find(|frame| !frame.wrapper);
+        let place = place
+            .map_or_else(String::new, |frame| format!(" in {}", one_line(&frame.function, WHERE)));
+        texts.push(paragraph(&format!("Lock{place}"), &first_sentences(advice)));
     }
     if texts.is_empty() {
-        let counted = match (&findings.system.not_counted, findings.system.total_calls) {
-            (None, Some(calls)) => format!(" ({} calls in all)", words::count(calls)),
-            _ => String::new(),
+        let system = &findings.system;
+        let text = match (&system.not_counted, system.total_calls) {
+            (Some(why), _) => {
+                format!("Locks: nothing worth a change. System calls were not counted: {why}.")
+            }
+            (None, Some(calls)) => format!(
+                "Nothing to gain from {} system calls, nor from locks.",
+                words::count(calls)
+            ),
+            (None, None) => "Nothing to gain from system calls or locks.".to_owned(),
         };
-        texts.push(styled(
-            NOTE,
-            format!("System calls{counted} and locks: nothing worth a change."),
-        ));
+        texts.push(styled(NOTE, wrapped(&text)));
     }
     texts
 }
 
-fn too_short(findings: &Findings) -> Option<String> {
-    let ns = findings.program.bare_cpu_ns.filter(|&ns| ns < SHORT_NS)?;
-    Some(format!(
-        "It took {} of CPU time, which is mostly its start. Give it more work for advice to go by.",
-        words::time(ns)
-    ))
+/// As many sentences as fit in two lines, but one at least.
+fn first_sentences(text: &str) -> String {
+    let mut fitting = 0;
+    for (at, _) in text.match_indices(". ") {
+        if fitting == 0 || text[..=at].chars().count() <= SENTENCES {
+            fitting = at + 1;
+        }
+    }
+    if fitting == 0 || text.chars().count() <= SENTENCES {
+        return full_stop(text);
+    }
+    text[..fitting].to_owned()
+}
+
+/// Why the figures are rough.
+fn doubts(findings: &Findings) -> Vec<String> {
+    let program = &findings.program;
+    let mut doubts = Vec::new();
+    let Some(bare) = program.bare_cpu_ns else { return doubts };
+    if bare < SHORT_NS {
+        doubts.push(format!(
+            "It took {} of CPU time, which is mostly its start. Give it more work for advice to go by.",
+            words::time(bare)
+        ));
+    } else if !program.bare_measured && program.cpu_ns.is_some_and(|cpu| cpu > 2 * bare) {
+        doubts.push(
+            "More than half of what was measured was the recorder's, so the shares of CPU time are rough: --against-bare measures them."
+                .to_owned(),
+        );
+    }
+    doubts
 }
 
 fn files(facts: &Facts) -> String {

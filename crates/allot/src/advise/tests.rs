@@ -131,7 +131,7 @@ fn what_was_withdrawn_is_no_advice_but_is_told_with_its_figures() {
     let list = group(0, "rows", Category::Transient, Allocator::FreeList, 0.0);
     let why = "withdrawn, it is slower: replayed, it takes 1.21 of glibc's time";
     let text = text_of(&findings(vec![replayed(list, false, why)]));
-    assert!(text.contains("Leave it: what looked promising was replayed"), "{text}");
+    assert!(text.contains("No allocator would help: what looked promising was replayed"), "{text}");
     assert!(text.contains("it takes 1.21 of glibc's time."), "{text}");
     assert!(!text.contains("worth it") && !text.contains("allot_arena_create"), "{text}");
 }
@@ -181,10 +181,12 @@ fn where_nothing_is_worth_a_change_it_says_so_in_one_line() {
     findings.program.allocator_share = Some(0.008);
     let text = text_of(&findings);
     assert!(
-        text.contains("Leave it: allocating and freeing takes 0.8 % of its CPU time"),
+        text.contains(
+            "No allocator would help: allocating and freeing takes 0.8 % of its CPU time"
+        ),
         "{text}"
     );
-    assert!(text.contains("System calls and locks: nothing worth a change"), "{text}");
+    assert!(text.contains("Nothing to gain from system calls or locks"), "{text}");
 }
 
 #[test]
@@ -194,7 +196,7 @@ fn a_program_that_allocates_nothing_and_one_that_is_over_at_once_are_told_so() {
     findings.program.bare_cpu_ns = Some(3_000_000);
     findings.replay = None;
     let text = text_of(&findings);
-    assert!(text.contains("It allocated nothing"), "{text}");
+    assert!(text.contains("it allocated nothing"), "{text}");
     assert!(text.contains("It took 3.0 ms of CPU time, which is mostly its start"), "{text}");
 }
 
@@ -215,9 +217,11 @@ fn how_the_program_ended_is_told() {
 #[test]
 fn the_bare_program_s_time_is_called_measured() {
     let mut findings = findings(Vec::new());
-    assert!(text_of(&findings).contains("about 1.50 s of CPU time, the recorder's part taken off"));
+    assert!(text_of(&findings).contains("with about 1.50 s of CPU time of its own"));
     findings.program.bare_measured = true;
-    assert!(text_of(&findings).contains(", 1.50 s of CPU time, measured without the recorder"));
+    assert!(
+        text_of(&findings).contains(", with 1.50 s of CPU time, measured without the recorder")
+    );
 }
 
 #[test]
@@ -301,8 +305,10 @@ fn other_processes_are_named_with_the_way_to_them() {
     };
     let sentence = others.sentence(Some("gcc.rec")).unwrap();
     assert!(sentence.contains("58 %") && sentence.contains("1 cc1 (40 %)"), "{sentence}");
-    assert!(sentence.contains("allot advise --recording gcc.rec --process 1"), "{sentence}");
-    assert!(others.sentence(None).unwrap().contains("--process 1"));
+    assert!(sentence.contains("--process N with --recording gcc.rec"), "{sentence}");
+    let most = Others { percent_of_chosen: 95, ..others.clone() };
+    assert!(!most.sentence(None).unwrap().contains("cc1"));
+    assert!(others.sentence(None).unwrap().contains("--process N advises"));
     assert_eq!(Others::default().sentence(None), None);
 }
 
@@ -317,5 +323,53 @@ fn a_program_that_went_on_in_the_background_is_told_with_what_to_do() {
     );
     let two = Others { still_running: vec![other(1), other(2)], ..Others::default() };
     assert!(two.warning().unwrap().contains("2 processes"));
+    let nameless = Others { went_on: true, ..Others::default() };
+    assert!(nameless.warning().unwrap().contains("a process that it had started went on"));
     assert_eq!(Others::default().warning(), None);
+}
+
+#[test]
+fn advice_on_system_calls_and_locks_is_told_in_whole_sentences() {
+    let mut findings = findings(Vec::new());
+    let facts = "408,889 reads of 1 byte on the mean, at least 120 ns each.";
+    findings.system.advice = vec![SystemAdvice {
+        kind: "reads".to_owned(),
+        title: "buffer the reads".to_owned(),
+        advice: format!(
+            "{facts} That is 31 % of its CPU time. {}",
+            "Read more at once. ".repeat(9)
+        ),
+        calls: 408_889,
+        saved_ns: 1,
+        gain: Some(0.31),
+    }];
+    findings.locks = vec![LockSite {
+        frames: vec![frame("cache_get", "cache.c")],
+        kind: "mutex".to_owned(),
+        waits: 9,
+        waited_ns: 9,
+        longest_ns: 9,
+        locks: 1,
+        share: Some(0.2),
+        advice: Some(
+            "9 waits for a mutex: 20 % of the time of all threads. Hold it shorter.".to_owned(),
+        ),
+    }];
+    let text = text_of(&findings);
+    assert!(
+        text.contains(&format!("Buffer the reads: {facts} That is 31 % of its CPU time.")),
+        "{text}"
+    );
+    assert!(text.contains("Lock in cache_get: 9 waits"), "{text}");
+    assert!(!text.contains("Nothing to gain"), "{text}");
+    assert_eq!(text.matches("Read more at once.").count(), 3, "{text}");
+}
+
+#[test]
+fn a_recorder_that_took_more_than_the_program_is_told_with_a_way_out() {
+    let mut findings = findings(Vec::new());
+    findings.program.cpu_ns = Some(9_000_000_000);
+    assert!(text_of(&findings).contains("--against-bare measures them"));
+    findings.program.bare_measured = true;
+    assert!(!text_of(&findings).contains("--against-bare"));
 }
