@@ -14,8 +14,8 @@ pub(crate) use frame::{FILE_HEADER_SIZE, checksum};
 pub use frame::{FRAME_HEADER_SIZE, MAGIC, VERSION};
 pub(crate) use frame::{FrameHeader, FrameKind};
 pub use headers::{
-    CallCosts, Cost, Costs, Outcome, ProcessEnd, ProcessHeader, RecordingEnd, SMALL, SmallTransfers,
-    SystemCall, Usage,
+    CallCosts, Cost, Costs, Outcome, ProcessEnd, ProcessHeader, RecordingEnd, SMALL,
+    SmallTransfers, SystemCall, Usage,
 };
 pub use writer::{Chunk, Writer, compress};
 

@@ -10,18 +10,24 @@ use zstd::bulk::Compressor;
 /// The fastest level that compresses: it happens beside the program.
 const LEVEL: i32 = 1;
 
+/// Chunks of fewer bytes may be shorter without columns.
+const SHORT: usize = 4096;
+
 /// Packs the events of a chunk.
 pub(crate) fn pack(events: &[u8]) -> Result<Vec<u8>, TraceError> {
     let mut compressor = Compressor::new(LEVEL)?;
-    let mut best = vec![PLAIN];
-    best.extend(compressor.compress(events)?);
-    if let Some(columns) = columns(events) {
-        let packed = columns.compressed(&mut compressor)?;
-        if packed.len() < best.len() {
-            best = packed;
+    let columns = match columns(events) {
+        Some(columns) => Some(columns.compressed(&mut compressor)?),
+        None => None,
+    };
+    match columns {
+        Some(columns) if events.len() >= SHORT => Ok(columns),
+        columns => {
+            let mut plain = vec![PLAIN];
+            plain.extend(compressor.compress(events)?);
+            Ok(columns.filter(|columns| columns.len() < plain.len()).unwrap_or(plain))
         }
     }
-    Ok(best)
 }
 
 struct Columns {
@@ -189,6 +195,13 @@ impl Columns {
         }
         let mut how = COLUMNS;
         for (which, differences) in [&ALLOCATIONS, &FREES].into_iter().zip(&self.differences) {
+            // What is not told by how long ago it was met, or was met long ago.
+            let rest = [which.long_distances, which.low].map(|column| &self.bytes[column as usize]);
+            let long: usize = rest.iter().map(|column| column.len()).sum();
+            if long * FEW < differences[0].len() {
+                how |= which.near;
+                continue;
+            }
             let near = [which.distances, which.long_distances, which.low, which.high];
             let low = part(&differences[0], compressor)?;
             let high = part(&differences[1], compressor)?;
@@ -207,6 +220,9 @@ impl Columns {
         Ok(packed)
     }
 }
+
+/// Where fewer than one address in so many is not told by a byte, its differences are not even tried.
+const FEW: usize = 8;
 
 /// A column with its lengths; one that doesn't get shorter is kept as it is.
 fn part(column: &[u8], compressor: &mut Compressor<'_>) -> Result<Vec<u8>, TraceError> {
