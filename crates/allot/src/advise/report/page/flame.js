@@ -229,7 +229,7 @@ function drawFlame() {
     }
     const least = data.flame.least_share;
     at("flame-lead").append("Callers lie above what they call. The width is a function's share of all bytes that were asked for, or of all allocations, with what it calls. ",
-        least > 0 ? `Functions with less than ${words.percent(least)} of both are part of their callers.` : "");
+        least > 0 ? `Functions with less than ${Number((100 * least).toPrecision(1))}\u202f% of both are part of their callers.` : "");
     const graph = new FlameGraph(data.flame);
     pageParts.flame = graph;
     const list = make("details", { toggle: event => event.target.open && list.children.length === 1 && list.append(table()) },

@@ -135,7 +135,8 @@ const siteColumn = name => {
 const tip = {
     show(x, y, ...children) {
         const box = at("tip");
-        box.replaceChildren(...children);
+        box.replaceChildren();
+        fill(box, children);
         box.hidden = false;
         const { width, height } = box.getBoundingClientRect();
         box.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - width - 8))}px`;

@@ -96,7 +96,7 @@ function drawSummary() {
     const warnings = data.notes.filter(note => note.warning);
     fill(at("summary"),
         make("p", { class: "kicker" }, "allot advise", exit && make("span", { class: exit === "ended well" ? "dim" : "bad" }, ` · the program ${exit}`)),
-        make("h1", { id: "command" }, make("code", { class: command.length > 60 ? "long" : null }, words.short(command, 400))),
+        make("h1", { id: "command" }, make("code", { class: command.length > 60 ? "long" : null }, words.short(command, 220))),
         make("p", { class: "headline" }, headline()),
         make("p", { class: "lead" }, subline()),
         data.replay?.together?.reason && confirmed.length > 1 && make("p", { class: "lead" }, sentence(data.replay.together.reason)),
