@@ -200,10 +200,13 @@ fn what_is_no_recording_is_told_so() {
         let error = Reader::from_file(file(bytes)).unwrap_err();
         assert!(matches!(error, TraceError::NotARecording), "{error}");
     }
-    let mut other = one_of_each();
-    other[8] = 9;
-    let error = Reader::from_file(file(&other)).unwrap_err();
-    assert!(matches!(error, TraceError::Version(9)), "{error}");
+    for version in [1, 9] {
+        let mut other = one_of_each();
+        other[8] = version;
+        let error = Reader::from_file(file(&other)).unwrap_err();
+        assert!(matches!(error, TraceError::Version(v) if v == version.into()), "{error}");
+        assert!(error.to_string().contains("record again"), "{error}");
+    }
     let error = Reader::open("/no/such/file").unwrap_err();
     assert!(matches!(error, TraceError::Io(_)), "{error}");
     let error = Reader::from_file(file(&one_of_each())).unwrap().events(1).unwrap_err();

@@ -301,7 +301,7 @@ impl Collector {
             self.totals.full = Some(Full {
                 pid: raw.pid,
                 at_seconds: at as f64 / 1e9,
-                why: io::Error::from_raw_os_error(header.error as i32).to_string(),
+                why: why_full(header.error as i32),
             });
         }
         let process = raw.process;
@@ -330,6 +330,17 @@ fn costs(raw: &RawCosts, ns_of_tick: u64) -> Option<Costs> {
         too_long: raw.too_long,
         stamp_ns: stamp * ns_of_stamp,
     })
+}
+
+/// Why there was no more room, and what to do about it.
+fn why_full(error: i32) -> String {
+    let remedy = match error {
+        libc::EFBIG => "allow longer files: ulimit -f",
+        libc::ENOSPC | libc::EDQUOT => "give FILE a place with more room",
+        // The recorder keeps its file open, but a program may close it.
+        _ => "the program closed the recording's file and left no way to open it again",
+    };
+    format!("{}; {remedy}", io::Error::from_raw_os_error(error))
 }
 
 /// Whether a process that didn't say that it exits still has its raw file mapped.

@@ -139,7 +139,7 @@ fn in_one_line(summary: &Summary<'_>) -> String {
     let mut lost = Vec::new();
     if let Some(full) = &totals.full {
         lost.push(format!(
-            "what process {} did after {:.3} s ({}; give FILE a place with more room)",
+            "what process {} did after {:.3} s ({})",
             full.pid, full.at_seconds, full.why
         ));
     }
