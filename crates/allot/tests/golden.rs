@@ -295,3 +295,82 @@ fn nginx_has_pools_of_its_own_and_little_to_gain() {
     assert!(findings["program"]["allocations"].as_u64().unwrap() > 1000, "{}", verdicts(&findings));
     assert!(advised(&findings).is_empty(), "{}", verdicts(&findings));
 }
+
+/// The program of postgres's own name, wherever its package puts it.
+fn postgres(program: &str) -> Option<PathBuf> {
+    let packaged = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = packaged.map(|version| version.path().join("bin").join(program));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let others =
+        std::env::split_paths(&path).map(|folder| folder.join(program)).collect::<Vec<_>>();
+    let found = found.chain(others).find(|program| program.is_file());
+    if found.is_none() {
+        eprintln!("SKIPPED: {program} is not installed (package postgresql)");
+    }
+    found
+}
+
+/// A command that doesn't run as root: postgres refuses that.
+fn unprivileged(program: &Path) -> Command {
+    if !nix::unistd::Uid::effective().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    command
+}
+
+#[test]
+fn postgres_has_pools_of_its_own_and_little_to_gain() {
+    let (Some(initdb), Some(postgres)) = (postgres("initdb"), postgres("postgres")) else { return };
+    // Another user has to come to it, and a socket's path would be too long below the target folder.
+    let home = tempfile::tempdir().unwrap();
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(home.path(), everybody).unwrap();
+    let allot = home.path().join("allot");
+    std::fs::copy(env!("CARGO_BIN_EXE_allot"), &allot).unwrap();
+    let database = home.path().join("database");
+    let made = unprivileged(&initdb)
+        .args(["--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8", "-D"])
+        .arg(&database)
+        .current_dir(home.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if !made.status.success() {
+        eprintln!("SKIPPED: initdb can't run here: {}", String::from_utf8_lossy(&made.stderr));
+        return;
+    }
+    let queries = home.path().join("queries");
+    std::fs::write(
+        &queries,
+        "create table t(id int primary key, name text, value float8)
+insert into t select i, 'name ' || (i * 7919 % 1000), random() from generate_series(1, 40000) i
+select name, count(*), sum(value) from t group by name order by 2 desc limit 5
+select count(*) from t a join t b on a.id = b.id + 1 where b.name like '%7%'
+update t set name = upper(name) || 'x' where id % 3 = 0
+select string_agg(name, ',' order by value) is not null from t
+",
+    )
+    .unwrap();
+    let recording = home.path().join("postgres.allot");
+    let output = unprivileged(&allot)
+        .args(["record", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(&postgres)
+        .args(["--single", "-D"])
+        .arg(&database)
+        .arg("postgres")
+        .current_dir(home.path())
+        .stdin(std::fs::File::open(&queries).unwrap())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let answers = String::from_utf8_lossy(&output.stdout);
+    assert!(answers.contains("name = \"NAME") || answers.contains("count = "), "{answers}");
+    let findings = findings(&recording);
+    assert!(findings["program"]["allocations"].as_u64().unwrap() > 1000, "{}", verdicts(&findings));
+    assert!(advised(&findings).is_empty(), "{}", verdicts(&findings));
+}

@@ -243,8 +243,8 @@ pub fn scattered(b: &Behaviour, sites: usize, setting: &Setting) -> Verdict {
 
 fn little_in_all(setting: &Setting) -> String {
     format!(
-        "all allocating and freeing together takes about {} of the CPU time; no allocator can save more",
-        words::percent(setting.allocator_share.unwrap_or(0.0))
+        "all allocating and freeing together takes {} of the CPU time; no allocator can save more",
+        words::about(setting.allocator_share.unwrap_or(0.0))
     )
 }
 
@@ -279,7 +279,7 @@ fn reason(b: &Behaviour, allocator: Allocator, without_reset: bool) -> String {
     });
     match allocator {
         Allocator::Arena if without_reset => format!(
-            "{} gather and none to speak of goes before the end: an arena would hold {} times what is live; {whom}",
+            "{} gather and none to speak of goes before the end: an arena would hold {} times what is live, if a longer run frees as little; {whom}",
             words::counted(b.count, "block"),
             words::number(b.drag),
         ),

@@ -18,6 +18,10 @@ use std::rc::Rc;
 /// Where distributions put debug information.
 const DEBUG: &str = "/usr/lib/debug";
 
+/// The recorder's own file, which has gone with the recording's folder: programs allocate below it while it looks for the
+/// next malloc.
+const RECORDER: &str = "allot-recorder.so";
+
 /// The names of one process's frames, looked up when they are asked for.
 pub struct Symbols<'m> {
     modules: &'m Modules,
@@ -70,6 +74,9 @@ impl<'m> Symbols<'m> {
         // The call lies before the address behind it.
         let address = return_address.wrapping_sub(1).wrapping_sub(module.bias);
         let name = base_name(&module.path).to_owned();
+        if name == RECORDER {
+            return vec![frame("the recorder".to_owned(), None, &name, false)];
+        }
         let (file, changed) = match self.files.entry(id) {
             Entry::Occupied(entry) => (entry.into_mut(), false),
             Entry::Vacant(entry) => {
@@ -371,6 +378,22 @@ mod tests {
         assert!(ours.len() > 100);
         let missing = ours.iter().filter(|symbol| !starts.contains(&symbol.start)).count();
         assert_eq!(missing, 0, "of {}", ours.len());
+    }
+
+    #[test]
+    fn an_address_between_two_symbols_has_the_name_of_neither() {
+        let symbol = |start, size, name: &str| Symbol { start, size, name: name.to_owned() };
+        let symbols = vec![symbol(0x1000, 0x40, "first"), symbol(0x9000, 0, "exported")];
+        let file = ModuleFile { symbols, ..ModuleFile::default() };
+        for (address, name) in [
+            (0x1000, Some("first")),
+            (0x103f, Some("first")),
+            (0x1040, None),
+            (0x9000, None),
+            (0x9100, None),
+        ] {
+            assert_eq!(file.symbol(address), name, "{address:#x}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What was found, on one screen.
 
 use super::findings::{Allocator, Category, Findings, Group};
+use super::rules::LEAST_ALLOCATOR_SHARE;
 use super::words;
 use crate::output::{HEADING, NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, render};
@@ -60,7 +61,10 @@ pub fn table(findings: &Findings, rows: usize) -> String {
     let refused = findings.groups.iter().all(|group| group.verdict.category == Category::LeaveIt);
     if let (true, Some(first)) = (refused, findings.groups.first()) {
         text += "\n";
-        text += &paragraph("Leave it", &first.verdict.reason);
+        let little =
+            findings.program.allocator_share.is_some_and(|share| share < LEAST_ALLOCATOR_SHARE);
+        let whose = if little { String::new() } else { format!("{}: ", first.title) };
+        text += &paragraph("Leave it", &format!("{whose}{}", first.verdict.reason));
     }
     text += "\n";
     for note in findings.notes.iter().take(NOTES) {
@@ -99,7 +103,7 @@ fn head(findings: &Findings) -> String {
         format!("{about}{} CPU, ", words::time(ns))
     });
     let share = program.allocator_share.map_or_else(String::new, |share| {
-        format!(", about {} of the CPU time spent on them", words::percent(share))
+        format!(", {} of the CPU time spent on them", words::about(share))
     });
     let facts = format!(
         "{cpu}{}, {} of {}{share}; at most {} live in {}; {} by realloc; {} left at the end.",
