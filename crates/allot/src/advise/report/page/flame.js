@@ -93,7 +93,8 @@ class FlameGraph {
             this.left.set(index, left);
             cells.push(make("div", {
                 class: "cell", "data-index": index,
-                style: { left: `${left}px`, top: `${row * ROW}px`, width: `${Math.max(1, wide - 1)}px`, "--hue": this.hue(index) },
+                // In hundredths, so that paper of another width holds it too.
+                style: { left: `${(100 * left) / width}%`, top: `${row * ROW}px`, width: wide > 2 ? `calc(${(100 * wide) / width}% - 1px)` : "1px", "--hue": this.hue(index) },
             }, wide > 34 ? words.short(this.name[index], 200) : ""));
             index += 1;
         }

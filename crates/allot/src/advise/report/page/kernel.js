@@ -23,10 +23,10 @@ function drawKernel() {
             make("h3", {}, advice.title ? capital(advice.title) : words.several(advice.calls, "call")),
             make("span", { class: "gain" }, make("span", { class: "figure" }, advice.gain === null ? words.time(advice.saved_ns) : words.percent(advice.gain)),
                 make("span", { class: "dim" }, advice.gain === null ? " to be saved" : " of the CPU time to be saved")),
-            make("p", {}, sentence(advice.advice)))))
+            make("p", {}, prose(advice.advice)))))
         : make("p", { class: "nothing" }, counted || system.read_calls !== null ? "Nothing here that would be worth sidestepping." : "The kernel counted nothing that could be judged."),
     known.children.length > 0 && known);
-    if (system.not_counted) body.append(notice("plain", sentence(system.not_counted)));
+    if (system.not_counted) body.append(notice("plain", prose(system.not_counted)));
     if (!counted) {
         if (!system.not_counted) body.append(make("p", { class: "dim" }, "Calls were not counted one by one: that takes the kernel's permission for tracepoints."));
         return;
@@ -79,7 +79,7 @@ function drawLocks() {
         { title: "Locks", hint: "Different locks", width: "5rem", numeric: true, value: lock => lock.locks, cell: lock => words.count(lock.locks) },
     ], {
         rows: locks, label: "Locks", sort: [2, -1],
-        detail: lock => [lock.advice && make("p", { class: "reason" }, sentence(lock.advice)), make("h4", {}, "The stack"), stack(lock.frames)],
+        detail: lock => [lock.advice && make("p", { class: "reason" }, prose(lock.advice)), make("h4", {}, "The stack"), stack(lock.frames)],
     });
     pageParts.locks = { table };
     at("locks-body").append(table.element);
@@ -89,7 +89,7 @@ function drawNotes() {
     const body = at("notes-body");
     if (data.notes.length > 0) {
         body.append(make("ul", { class: "notes" }, data.notes.map(note =>
-            make("li", { class: note.warning ? "doubt" : null }, note.warning && make("b", {}, "In doubt: "), sentence(note.text)))));
+            make("li", { class: note.warning ? "doubt" : null }, note.warning && make("b", {}, "In doubt: "), prose(note.text)))));
     } else body.append(make("p", { class: "nothing" }, "Nothing stood in the way."));
     const { overlaps } = data;
     if (overlaps) {

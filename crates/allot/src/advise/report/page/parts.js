@@ -2,6 +2,13 @@
 
 const data = JSON.parse(document.getElementById("findings").textContent);
 
+// The same with what stands in backquotes as code.
+function prose(text) {
+    const parts = sentence(text).split("`");
+    if (parts.length % 2 === 0) return parts.join("`");
+    return parts.map((part, place) => (place % 2 === 1 ? make("code", {}, part) : part));
+}
+
 // An element: its name, its attributes (functions are listeners; null and false are left out), what is in it. Text stays text.
 function make(name, attributes = {}, ...children) {
     const space = ["svg", "path", "rect", "line", "text", "g", "circle", "title"].includes(name);

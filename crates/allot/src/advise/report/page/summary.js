@@ -17,6 +17,11 @@ function gained() {
 }
 
 function headline() {
+    const [call] = data.system.advice, lock = data.locks.find(each => each.advice);
+    // What isn't about memory counts where nothing else does.
+    const memory = confirmed.length + served.length + untested.length + toProve.length > 0;
+    if (!memory && call) return `${capital(call.title || "sidestep system calls")}${call.gain === null ? "" : `: about ${words.percent(call.gain)} of its CPU time`}. Leave its memory as it is.`;
+    if (!memory && lock) return "Threads wait for each other. Leave its memory as it is.";
     if (program.allocations === 0) return "No allocation of this program could be seen.";
     if (confirmed.length > 0) {
         const one = confirmed.length === 1, gain = gained();
@@ -36,15 +41,22 @@ function headline() {
 function subline() {
     const measured = data.replay?.ceiling ?? null, share = measured ?? program.allocator_share;
     if (program.allocations === 0) return null;
-    const most = share === null ? "" : `Allocating and freeing takes about ${words.percent(share)} of its CPU time: no allocator can save more. `;
+    const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time: no allocator can save more. `;
     if (!data.replay) return `${most}These are estimates: nothing was replayed.`;
     const mallocs = data.replay.rows.filter(row => row.groups.length === 0 && row.name !== "null").length;
-    return `${most}The advice was tested by replaying what was recorded, ${words.several(data.replay.rounds, "time")}, beside ${words.several(mallocs, "malloc")}.`;
+    const tested = data.replay.rows.some(row => row.groups.length > 0) ? "The advice was tested by replaying what was recorded" : "What was recorded was replayed";
+    return `${most}${tested}, ${words.several(data.replay.rounds, "time")}, on ${words.several(mallocs, "malloc")}.`;
 }
 
 function openVerdict(group) {
     return event => {
         event.preventDefault();
+        try {
+            // So that the address leads here.
+            history.replaceState(null, "", `#verdict-${group.id}`);
+        } catch {
+            // Not every browser lets a page from the disk do so.
+        }
         pageParts.verdicts.show(group);
     };
 }
@@ -86,12 +98,12 @@ function drawSummary() {
     for (const advice of data.system.advice.slice(0, 3)) {
         cards.push(otherCard("system calls", advice.title ? capital(advice.title) : `${words.count(advice.calls)} calls`,
             make("span", { class: "gain" }, make("span", { class: "figure" }, advice.gain === null ? words.time(advice.saved_ns) : words.percent(advice.gain))),
-            sentence(advice.advice), "#kernel"));
+            prose(advice.advice), "#kernel"));
     }
     for (const lock of data.locks.filter(lock => lock.advice).slice(0, 2)) {
         const where = lock.frames.length > 0 ? frame(lock.frames[0]).name : lock.kind;
         cards.push(otherCard("lock", `Waits in ${words.short(where, 60)}`,
-            make("span", { class: "gain" }, make("span", { class: "figure" }, words.time(lock.waited_ns))), sentence(lock.advice), "#locks"));
+            make("span", { class: "gain" }, make("span", { class: "figure" }, words.time(lock.waited_ns))), prose(lock.advice), "#locks"));
     }
     const warnings = data.notes.filter(note => note.warning);
     fill(at("summary"),
@@ -100,11 +112,11 @@ function drawSummary() {
         make("p", { class: "headline" }, headline()),
         make("p", { class: "lead" }, subline()),
         data.replay?.together?.reason && confirmed.length > 1 && make("p", { class: "lead" }, sentence(data.replay.together.reason)),
-        warnings.slice(0, 4).map(note => notice("warning", make("b", {}, "In doubt: "), sentence(note.text))),
+        warnings.slice(0, 4).map(note => notice("warning", make("b", {}, "In doubt: "), prose(note.text))),
         facts([
             ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "≈\u202f"}${words.time(cpu)}`,
                 program.bare_measured ? "measured without the recorder" : "of the recorded run, without what the recorder took"],
-            ["of it in malloc and free", program.allocator_share === null ? null : `≈\u202f${words.percent(data.replay?.ceiling ?? program.allocator_share)}`],
+            ["of it in malloc and free", program.allocator_share === null ? null : words.percent(data.replay?.ceiling ?? program.allocator_share)],
             ["from start to end", words.time(program.wall_ns)],
             ["Allocations", words.count(program.allocations)],
             ["Bytes asked for", words.bytes(program.bytes)],

@@ -11,12 +11,12 @@ function replayedBox(verdict) {
     return notice(confirmed ? "good" : "bad", make("b", {}, confirmed ? "✓ " : "✕ "), sentence(reason));
 }
 
-function changeBox(change) {
+function changeBox({ change, replayed }) {
     if (!change.rust && !change.c) return null;
     const place = make("div");
     const show = language => place.replaceChildren(copyable(change[language]));
     const languages = [["rust", "Rust"], ["c", "C"]].filter(([language]) => change[language]);
-    const box = make("div", { class: "change" }, make("h4", {}, "The change"),
+    const box = make("div", { class: "change" }, make("h4", {}, replayed && !replayed.confirmed ? "The change that was tried" : "The change"),
         languages.length > 1 && choice("Language", languages, languages[0][0], show), place);
     show(languages[0][0]);
     return box;
@@ -40,14 +40,14 @@ function verdictDetail(group) {
         make("div", { class: "two" },
             make("div", {},
                 make("p", { class: "reason" }, sentence(verdict.reason)),
-                verdict.gain && verdict.category !== "leave_it" && make("p", {}, "Gain ", make("b", {}, words.percent(verdict.gain.share)),
+                verdict.gain && holds(verdict) && verdict.category !== "leave_it" && make("p", {}, "Gain ", make("b", {}, words.percent(verdict.gain.share)),
                     ` of the program's CPU time, ${verdict.gain.measured ? "measured by replay" : "estimated"}; ceiling ${words.percent(verdict.gain.ceiling)}${
                         verdict.gain.ceiling_measured ? ", measured" : ""}.`),
                 replayedBox(verdict),
                 verdict.refused.map(refused => make("p", { class: "refused" }, make("b", {}, `Not ${refused.allocator === "arena" ? "an" : "a"} ${allocators[refused.allocator]}: `),
                     words.name(refused.reason), ".")),
                 lifetimes(group)),
-            changeBox(verdict.change)),
+            changeBox(verdict)),
         behaviour(group),
         make("h4", {}, words.several(group.sites.length, "site")),
         make("ol", { class: "site-list" }, sites.map(id => make("li", {}, siteLink(id),
