@@ -173,7 +173,9 @@ pub fn peak(rounds: &[Round]) -> Option<u64> {
 /// How far rounds of a row lie from its median, as a share of it.
 pub fn spread(rounds: &[Round]) -> Option<f64> {
     let middle = median(rounds.iter().map(|round| round.time_ns as f64))?;
-    median(rounds.iter().map(|round| (round.time_ns as f64 / middle.max(1.0) - 1.0).abs()))
+    let apart = rounds.iter().map(|round| (round.time_ns as f64 / middle.max(1.0) - 1.0).abs());
+    let apart = median(apart)?;
+    Some(if rounds.len() < ENOUGH { apart.max(UNKNOWN_APART) } else { apart })
 }
 
 #[cfg(test)]
@@ -261,6 +263,7 @@ mod tests {
         assert_eq!(standing.saved_ns, 50.0);
         assert_eq!(Standing::of(&[], &glibc), None);
         // One round says nothing of the noise.
+        assert_eq!(spread(&row[..1]), Some(UNKNOWN_APART));
         assert_eq!(Standing::of(&row[..1], &glibc[..1]).unwrap().apart, 0.1);
     }
 }

@@ -6,7 +6,7 @@ use super::plan::Route;
 use super::rounds::{self, Entry};
 use super::sequence::{NO_GROUP, Sequence};
 use super::survey;
-use super::watch::Watched;
+use super::watch::{self, Watched};
 use super::worker::{self, Job, REST, Round, Who};
 use super::{Options, interrupted};
 use crate::analyse::findings::Note;
@@ -47,12 +47,13 @@ impl Stage {
         let reader = Reader::open(path).map_err(|error| told(&error))?;
         let events = || {
             interrupted(options)?;
-            let events = reader.events(analysis.process).map_err(|error| told(&error))?;
-            let expected = analysis.findings.program.events;
-            Ok::<_, Failure>(Watched::new(events, expected, &progress, STEPS, options.stop))
+            reader.events(analysis.process).map_err(|error| told(&error))
         };
+        let expected = analysis.findings.program.events;
+        let watched = |events| Watched::new(events, expected, &progress, STEPS, options.stop);
         progress.say("reading which blocks go from thread to thread");
-        let survey = survey::survey(events()?).map_err(|error| told(&error))?;
+        let survey = watch::ahead(events()?, |events| survey::survey(watched(events)))
+            .map_err(|error| told(&error))?;
         interrupted(options)?;
         if survey.events == 0 {
             return Err(told(
@@ -78,12 +79,15 @@ impl Stage {
             .collect();
         let mut steps =
             tempfile::tempfile().map_err(|error| told(&compile::CompileError::Write(error)))?;
-        let sequence = compile::compile(events()?, &survey, &purpose, &mut steps)
-            .map_err(|error| told(&error))?;
+        let sequence = watch::ahead(events()?, |events| {
+            compile::compile(watched(events), &survey, &purpose, &mut steps)
+        })
+        .map_err(|error| told(&error))?;
         interrupted(options)?;
         let curve = if check {
             progress.say("adding up live bytes");
-            Some(check::recorded(events()?).map_err(|error| told(&error))?)
+            let curve = watch::ahead(events()?, |events| check::recorded(watched(events)));
+            Some(curve.map_err(|error| told(&error))?)
         } else {
             None
         };

@@ -1,7 +1,56 @@
-//! A pass over the events that shows how far it is, and ends early if somebody wants that.
+//! A pass over the events that shows how far it is, and ends early if somebody wants that. A thread of its own reads ahead.
 
 use crate::progress::Progress;
+use allot_trace::{Event, Events, TraceError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::{thread, vec};
+
+/// Events that are handed over at once, and how often before the reader waits.
+const BATCH: usize = 4096;
+const AHEAD: usize = 4;
+
+/// Lets `work` have all events, while another thread reads those that come next.
+pub fn ahead<R>(events: Events<'_>, work: impl FnOnce(Ahead) -> R) -> R {
+    thread::scope(|scope| {
+        let (full, batches) = sync_channel(AHEAD);
+        scope.spawn(move || read(events, &full));
+        work(Ahead { batches, batch: Vec::new().into_iter() })
+    })
+}
+
+type Batch = Vec<Result<Event, TraceError>>;
+
+fn read(mut events: Events<'_>, full: &SyncSender<Batch>) {
+    loop {
+        let batch: Batch = events.by_ref().take(BATCH).collect();
+        // Nobody may want more.
+        if batch.is_empty() || full.send(batch).is_err() {
+            return;
+        }
+    }
+}
+
+/// Events that were read ahead.
+#[derive(Debug)]
+pub struct Ahead {
+    batches: Receiver<Batch>,
+    batch: vec::IntoIter<Result<Event, TraceError>>,
+}
+
+impl Iterator for Ahead {
+    type Item = Result<Event, TraceError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(event) = self.batch.next() {
+                return Some(event);
+            }
+            self.batch = self.batches.recv().ok()?.into_iter();
+        }
+    }
+}
 
 /// Events from one look to the next.
 const LOOK: u64 = 4096;
