@@ -482,6 +482,9 @@ pub struct System {
     /// CPU time in the kernel over all CPU time, with what the recorder took.
     #[serde(default)]
     pub kernel_share: Option<f64>,
+    /// Which files small reads and writes were of, the most frequent first.
+    #[serde(default)]
+    pub small_transfers: Vec<allot_trace::container::SmallTransfers>,
     /// What calls cost on the machine that the program ran on.
     #[serde(default)]
     pub costs: Option<allot_trace::container::CallCosts>,

@@ -6,7 +6,7 @@
 use super::findings::SystemAdvice;
 use super::system::FUTEX_WAIT;
 use super::words;
-use allot_trace::container::{CallCosts, SMALL, SystemCall, Usage};
+use allot_trace::container::{CallCosts, SMALL, SmallTransfers, SystemCall, Usage};
 
 /// The least share of the CPU time that is worth a word.
 const LEAST: f64 = 0.01;
@@ -37,6 +37,7 @@ const MEMORY: [&str; 4] = [ANONYMOUS, "brk", "madvise", "mremap"];
 #[derive(Debug, Clone)]
 pub struct Kernel<'k> {
     pub calls: &'k [SystemCall],
+    pub small: &'k [SmallTransfers],
     pub usage: &'k Usage,
     pub page_faults: Option<u64>,
     pub costs: Option<CallCosts>,
@@ -134,76 +135,113 @@ struct Saving {
     ns: f64,
 }
 
-/// Small transfers that nobody waited for, and what each costs.
+/// Small transfers, and what is saved without those that have to be.
+struct Transfers {
+    small: u64,
+    bytes: u64,
+    saved: u64,
+    /// What each costs.
+    each: f64,
+    ns: f64,
+    /// The file that most of them are of.
+    file: Option<String>,
+}
+
 fn transfers(
     kernel: &Kernel<'_>,
-    names: &[&str],
+    writes: bool,
     account: (Option<u64>, Option<u64>),
-    each: f64,
-) -> Option<(u64, u64, u64, f64)> {
+    mut each: f64,
+) -> Option<Transfers> {
+    let names = if writes { &WRITES } else { &READS };
     let mut sum = kernel.sum(names);
-    let mut each = each;
     if kernel.calls.is_empty() {
-        // Not counted: all of them are small, or none is known to be.
+        // Not counted: by their mean size all of them are small, or none is known to be.
         let (calls, bytes) = (account.0?, account.1?);
-        if calls == 0 || bytes / calls >= SMALL || bytes == 0 {
+        if bytes == 0 || bytes / calls.max(1) >= SMALL {
             return None;
         }
         sum = Sum { calls, small: calls.min(bytes), small_bytes: bytes, ..sum };
     } else {
-        each = each.min(sum.ns as f64 / sum.calls.max(1) as f64 + kernel.costs?.call);
+        let costs = kernel.costs?;
+        each = each.min(sum.ns as f64 / sum.calls.max(1) as f64 + costs.call);
     }
-    let saved = sum.small.saturating_sub(kernel.waited());
+    // Of files nothing has to be waited for. What comes from somebody may be small because there was no more yet: as many
+    // as there were waits, or messages in the other direction, are taken for that.
+    let of = |writes: bool| kernel.small.iter().filter(move |small| small.writes == writes);
+    let of_files: u64 = of(writes).filter(|small| !small.waits).map(|small| small.calls).sum();
+    let answers: u64 = of(!writes).filter(|small| small.waits).map(|small| small.calls).sum();
+    let of_files = of_files.min(sum.small);
+    let others = (sum.small - of_files).saturating_sub(kernel.waited().max(answers));
+    let saved = of_files + others;
     let left = sum.small_bytes as f64 / BUFFER;
     let ns = saved as f64 * (each - BUFFERED) - left * each;
-    (saved > 0 && ns > 0.0).then_some((sum.small, saved, sum.small_bytes, ns))
+    let most = of(writes).max_by_key(|small| small.calls);
+    let most = most.filter(|most| most.calls * 2 > sum.small);
+    let file = most.and_then(|most| Some((most.name.as_deref()?, most.descriptor)));
+    let file = file.map(|(name, descriptor)| format!("{name} (descriptor {descriptor})"));
+    (saved > 0 && ns > 0.0).then_some(Transfers {
+        small: sum.small,
+        bytes: sum.small_bytes,
+        saved,
+        each,
+        ns,
+        file,
+    })
 }
 
-/// How many, of how many bytes, and which can't be saved.
-fn told(verb: &str, small: u64, saved: u64, bytes: u64, ns: f64) -> String {
-    let mean = bytes as f64 / small.max(1) as f64;
-    let (mean, unit) = (
-        if mean < 1.05 { "1".to_owned() } else { words::number(mean) },
-        if mean < 1.05 { "byte" } else { "bytes" },
-    );
-    let each = words::time((ns / saved.max(1) as f64) as u64);
-    let mut text = format!(
-        "{} {verb} of {mean} {unit} on the mean, at least {each} each.",
-        words::count(small)
-    );
-    let waiting = small - saved;
-    if waiting * 20 > small {
-        text += &format!(
-            " Some {} of them may have had to wait, and are not counted as savings.",
-            words::count(waiting)
+impl Transfers {
+    /// How many, of how many bytes, where, and which can't be saved.
+    fn told(&self, verb: &str, preposition: &str) -> String {
+        let mean = self.bytes as f64 / self.small.max(1) as f64;
+        let size = if mean < 1.05 {
+            "1 byte".to_owned()
+        } else {
+            format!("{} bytes on the mean", words::number(mean))
+        };
+        let mut text = format!(
+            "{} {verb} of {size}, at least {} each",
+            words::count(self.small),
+            words::time(self.each as u64)
         );
+        if let Some(file) = &self.file {
+            text += &format!(", most of them {preposition} {file}");
+        }
+        text.push('.');
+        let waiting = self.small - self.saved;
+        if waiting * 20 > self.small {
+            text += &format!(
+                " {} of them may be small because there was no more yet, and are not counted as savings.",
+                words::count(waiting)
+            );
+        }
+        text
     }
-    text
 }
 
 fn reads(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     let account = (kernel.usage.read_calls, kernel.usage.read_bytes);
-    let (small, saved, bytes, ns) = transfers(kernel, &READS, account, costs.read)?;
+    let found = transfers(kernel, false, account, costs.read)?;
     Some(Saving {
         kind: "reads",
         title: "buffer the reads",
-        facts: told("reads", small, saved, bytes, ns),
+        facts: found.told("reads", "of"),
         remedy: "Read blocks of 8 KiB or more and take from them: in Rust `BufReader::new(file)`, in C `fopen` with `getc_unlocked` or `fread`; a file that is read whole: `fs::read`, or `mmap`.",
-        calls: saved,
-        ns,
+        calls: found.saved,
+        ns: found.ns,
     })
 }
 
 fn writes(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     let account = (kernel.usage.write_calls, kernel.usage.written_bytes);
-    let (small, saved, bytes, ns) = transfers(kernel, &WRITES, account, costs.write)?;
+    let found = transfers(kernel, true, account, costs.write)?;
     Some(Saving {
         kind: "writes",
         title: "buffer the writes",
-        facts: told("writes", small, saved, bytes, ns),
-        remedy: "Collect them: in Rust `BufWriter::new(file)` (of `stdout().lock()` too), in C `setvbuf(file, NULL, _IOFBF, 65536)`; `flush` where somebody waits for it, and mind that a crash loses what is in the buffer. Parts of one message go out together with `writev`.",
-        calls: saved,
-        ns,
+        facts: found.told("writes", "to"),
+        remedy: "Collect them: in Rust `BufWriter::new(file)` (around `stdout().lock()` too), in C `setvbuf(file, NULL, _IOFBF, 65536)`; `flush` where somebody waits for it, and mind that a crash loses what is in the buffer. Parts of one message go out together with `writev`.",
+        calls: found.saved,
+        ns: found.ns,
     })
 }
 

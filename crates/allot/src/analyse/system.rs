@@ -47,6 +47,7 @@ pub fn system(reader: &Reader, program: &Program) -> System {
     let own = program.cpu_ns.zip(program.bare_cpu_ns).and_then(|(cpu, bare)| share(bare, cpu));
     let kernel = Kernel {
         calls: &end.system_calls,
+        small: &end.small_transfers,
         usage,
         page_faults: end.page_faults,
         costs: end.costs,
@@ -75,6 +76,7 @@ pub fn system(reader: &Reader, program: &Program) -> System {
         futex_wait_ns: counted.then(|| waits.map_or(0, |waits| waits.ns)),
         kernel_share: share(usage.system_ns, all_cpu),
         costs: end.costs,
+        small_transfers: end.small_transfers.clone(),
         advice: sidestep::advice(&kernel),
     }
 }

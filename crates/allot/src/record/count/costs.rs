@@ -17,8 +17,9 @@ const CALLS: usize = 100;
 /// Pages that are touched in a batch.
 const PAGES: usize = 128;
 const PAGE: usize = 4096;
-/// Times that a thread waits for another.
-const WAITS: u32 = 200;
+/// Times that a thread waits for another in a batch, and how many of these batches there are.
+const WAITS: u32 = 60;
+const WAIT_BATCHES: usize = 5;
 
 /// Measures. Takes some ten milliseconds. Nothing is counted yet, or it would be measured too.
 pub fn measure() -> io::Result<CallCosts> {
@@ -88,35 +89,42 @@ fn transfers() -> io::Result<(f64, f64)> {
     Ok((read, write))
 }
 
-/// Mapping or unmapping, and the first touch of a page.
+/// Mapping or unmapping, and the first touch of a page without what it costs to give the page back.
 fn memory() -> io::Result<(f64, f64)> {
-    let mut failed = None;
-    let mut batch = |touch: bool| {
+    let (readable, private) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (mut mapping, mut touching) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..=BATCHES {
         // SAFETY: the kernel finds a place; each page that is touched is ours.
         unsafe {
-            let (readable, private) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let begun = Instant::now();
+            let at = libc::mmap(std::ptr::null_mut(), PAGE, readable, private, -1, 0);
+            if at == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            libc::munmap(at, PAGE);
+            mapping = mapping.min(begun.elapsed().as_nanos() as f64 / 2.0);
             let at = libc::mmap(std::ptr::null_mut(), PAGES * PAGE, readable, private, -1, 0);
             if at == libc::MAP_FAILED {
-                failed = Some(io::Error::last_os_error());
-                return;
+                return Err(io::Error::last_os_error());
             }
-            for page in 0..if touch { PAGES } else { 0 } {
+            let begun = Instant::now();
+            for page in 0..PAGES {
                 at.cast::<u8>().add(page * PAGE).write_volatile(1);
             }
+            touching = touching.min(begun.elapsed().as_nanos() as f64 / PAGES as f64);
             libc::munmap(at, PAGES * PAGE);
         }
-    };
-    let empty = each(1, || batch(false));
-    let touched = each(1, || batch(true));
-    match failed {
-        Some(error) => Err(error),
-        None => Ok((empty / 2.0, (touched - empty).max(0.0) / PAGES as f64)),
     }
+    Ok((mapping, touching))
 }
 
-/// CPU time of a wait for another thread with its waking.
+/// CPU time of a wait for another thread with its waking: of the cheapest batch, since it depends on where the threads happen to run.
 fn waiting() -> f64 {
+    (0..WAIT_BATCHES).map(|_| wait_batch()).fold(f64::INFINITY, f64::min)
+}
+
+fn wait_batch() -> f64 {
     let turn = AtomicU32::new(0);
     let wait_for = |parity: u32| {
         loop {
