@@ -65,7 +65,7 @@ fn bounded(root: &mut Flame, most: usize) -> f64 {
     shares.sort_unstable_by(|a, b| b.total_cmp(a));
     // Those that are as large as the first that has to go, go with it.
     let too_small = shares[most];
-    let least = shares.iter().take(most).copied().filter(|share| *share > too_small).last();
+    let least = shares[..most].iter().rev().copied().find(|share| *share > too_small);
     keep(root, whole, too_small);
     least.unwrap_or(1.0)
 }

@@ -107,11 +107,10 @@ impl Browser {
             assert!(self.from.read_until(0, &mut bytes).unwrap() > 0, "the browser ended");
             bytes.pop();
             let message: Value = serde_json::from_slice(&bytes).unwrap();
-            match message["method"].as_str() {
-                Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded") => {
-                    self.complaints.push(message["params"].to_string());
-                }
-                _ => {}
+            if let Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded") =
+                message["method"].as_str()
+            {
+                self.complaints.push(message["params"].to_string());
             }
             if message["id"] == self.last {
                 assert!(message["error"].is_null(), "{method}: {message}");

@@ -6,8 +6,8 @@ use crate::analyse::findings::{Findings, Flame, Frame};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-/// Digits that a fraction keeps.
-const DIGITS: i32 = 5;
+/// Digits that a fraction keeps after the first.
+const DIGITS: usize = 4;
 
 /// The whole as one value.
 pub fn data(findings: &Findings) -> serde_json::Result<Value> {
@@ -144,12 +144,10 @@ fn round(value: &mut Value) {
         Value::Array(list) => list.iter_mut().for_each(round),
         Value::Object(object) => object.values_mut().for_each(round),
         Value::Number(number) if number.is_f64() => {
-            if let Some(exact) = number.as_f64().filter(|number| *number != 0.0) {
-                let scale = 10f64.powi(DIGITS - 1 - exact.abs().log10().floor() as i32);
-                let rounded = (exact * scale).round() / scale;
-                if rounded.is_finite() {
-                    *value = json!(rounded);
-                }
+            let rounded =
+                number.as_f64().and_then(|exact| format!("{exact:.DIGITS$e}").parse().ok());
+            if let Some(rounded) = rounded.filter(|rounded: &f64| rounded.is_finite()) {
+                *value = json!(rounded);
             }
         }
         _ => {}
