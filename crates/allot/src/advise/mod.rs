@@ -12,7 +12,7 @@ mod summary;
 mod tests;
 mod words;
 
-use crate::analyse::findings::{Findings, Note};
+use crate::analyse::findings::{Category, Findings, Note};
 use crate::analyse::{self, Analysis};
 use crate::failure::Failure;
 use crate::record::{self, Obstacle};
@@ -26,6 +26,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use summary::Facts;
 
 /// The arguments of `allot advise`.
@@ -52,6 +53,9 @@ pub struct AdviseArguments {
     /// Run the program once more without the recorder, for its true CPU time
     #[arg(long)]
     against_bare: bool,
+    /// How many rounds the replay has; without it as many as there is time for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM", required_unless_present = "recording")]
     program: Vec<OsString>,
@@ -79,6 +83,9 @@ Examples:
   allot advise -o build.rec -- gcc -O2 -c file.c
   allot advise --recording build.rec --process 1";
 
+/// The replay's time where nothing is advised.
+const LEAST_TIME: Duration = Duration::from_secs(5);
+
 /// An interrupt has come.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// The replay runs, which an interrupt only cuts short.
@@ -105,7 +112,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
         None => Recording::of_program(arguments)?,
     };
     let (analysis, others) =
-        judged(&recording, arguments.process).map_err(|failure| recording.named(failure))?;
+        judged(&recording, arguments).map_err(|failure| recording.named(failure))?;
     let findings = &analysis.findings;
     let name = findings.program.command.first().map_or("program", |name| name);
     let report: Option<Result<String, String>> =
@@ -139,9 +146,12 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
 }
 
 /// Analyses and replays.
-fn judged(recording: &Recording, process: Option<usize>) -> Result<(Analysis, Others), Failure> {
+fn judged(
+    recording: &Recording,
+    arguments: &AdviseArguments,
+) -> Result<(Analysis, Others), Failure> {
     let options = analyse::Options {
-        process,
+        process: arguments.process,
         progress: true,
         bare_cpu_ns: recording.bare_cpu_ns,
         ..analyse::Options::default()
@@ -156,7 +166,11 @@ fn judged(recording: &Recording, process: Option<usize>) -> Result<(Analysis, Ot
     let warnings = warnings.map(|text| Note { warning: true, text });
     analysis.findings.notes.splice(0..0, warnings);
     if analysis.findings.program.allocations > 0 {
+        let rounds = arguments.rounds.map(|rounds| rounds as usize);
         let options = replay::Options {
+            rounds,
+            // Where there is nothing to prove, the figures of other mallocs aren't worth a minute.
+            time: (rounds.is_none() && !is_advised(&analysis.findings)).then_some(LEAST_TIME),
             progress: true,
             stop: Some(&INTERRUPTED),
             ..replay::Options::default()
@@ -181,6 +195,11 @@ fn partly(analysis: &Analysis, recording: &Recording) -> Option<String> {
         Obstacle::Partly(why) => Some(why),
         Obstacle::Unseen(_) => None,
     }
+}
+
+/// Whether there is anything that a replay has to confirm.
+fn is_advised(findings: &Findings) -> bool {
+    findings.groups.iter().any(|group| group.verdict.category != Category::LeaveIt)
 }
 
 /// The advice stays a hypothesis.

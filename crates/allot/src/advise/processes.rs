@@ -74,9 +74,9 @@ impl Others {
         };
         let file = kept.map_or_else(String::new, |file| format!(" with --recording {file}"));
         Some(format!(
-            "This is process {} of {}, counted from 0, with {} % of what was recorded{others}. --process N{file} advises on another.",
+            "That was process {} of those from 0 to {}, with {} % of what was recorded{others}. --process N{file} advises on another.",
             self.chosen,
-            self.processes.len() + 1,
+            self.processes.len(),
             self.percent_of_chosen,
         ))
     }

@@ -2,7 +2,7 @@
 
 use super::processes::Others;
 use super::words::{counted, one_line};
-use crate::analyse::findings::{Allocator, BetterMalloc, Category, Findings, Group};
+use crate::analyse::findings::{Allocator, BetterMalloc, Category, Findings, Group, ReplayRow};
 use crate::analyse::{table::advice, words};
 use crate::output::{BEST, HEADING, NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, figure, render};
@@ -13,8 +13,7 @@ pub const LINES: usize = 24;
 const ROWS: usize = 5;
 const WHERE: usize = 36;
 /// What its columns are.
-const COLUMNS: &str =
-    "   saves, at most: of the program's CPU time; time, memory: replayed, glibc's malloc having 1";
+const COLUMNS: &str = "   saves, at most: of the program's CPU time; replayed: time over glibc's, peak memory against it";
 /// Lines of code that are shown.
 const CODE: usize = 4;
 /// Warnings, and advice of each other kind, that are told.
@@ -58,7 +57,7 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
     let ranked = ranked(findings);
     part(0, 0, head(findings));
     part(1, 0, verdict(findings, &ranked, malloc));
-    part(1, 0, rows(&ranked, ROWS.min(ranked.len())));
+    part(1, 0, rows(findings, &ranked, ROWS.min(ranked.len())));
     if !ranked.is_empty() {
         part(1, 5, styled(NOTE, COLUMNS));
     }
@@ -287,7 +286,7 @@ fn leave(findings: &Findings) -> String {
     }
 }
 
-fn rows(ranked: &[&Group], most: usize) -> String {
+fn rows(findings: &Findings, ranked: &[&Group], most: usize) -> String {
     if ranked.is_empty() {
         return String::new();
     }
@@ -315,13 +314,13 @@ fn rows(ranked: &[&Group], most: usize) -> String {
             if group.verdict.candidate { "-".to_owned() } else { gain(|gain| gain.share) },
             gain(|gain| gain.ceiling),
             figure(outcome.and_then(|outcome| outcome.time_ratio)),
-            figure(outcome.and_then(|outcome| outcome.memory_ratio)),
+            memory(findings, group.id),
             said.to_owned(),
         ];
         (stand, cells)
     };
     let lines: Vec<Line> = ranked.iter().take(most).map(line).collect();
-    let heads = ["where", "advice", "blocks", "saves", "at most", "time", "memory", "replay"];
+    let heads = ["where", "advice", "blocks", "saves", "at most", "time", "memory", "replayed"];
     let mut text = render(&heads, &lines);
     if ranked.len() > most {
         text += &format!(
@@ -330,6 +329,18 @@ fn rows(ranked: &[&Group], most: usize) -> String {
         );
     }
     text
+}
+
+/// The peak of a group's plan against glibc's. Their ratio says nothing where glibc's is a few pages.
+fn memory(findings: &Findings, group: u32) -> String {
+    let peak = |is: &dyn Fn(&&ReplayRow) -> bool| {
+        findings.replay.as_ref()?.rows.iter().find(is)?.peak_resident
+    };
+    let own = peak(&|row| row.groups == [group]);
+    let glibc = peak(&|row| row.name == "glibc");
+    let (Some(own), Some(glibc)) = (own, glibc) else { return "-".to_owned() };
+    let sign = if own < glibc { "-" } else { "+" };
+    format!("{sign}{:.1} MiB", own.abs_diff(glibc) as f64 / f64::from(1 << 20))
 }
 
 fn why(group: &Group) -> String {

@@ -4,8 +4,8 @@ use super::processes::{Other, Others};
 use super::summary::{Facts, LINES, summary};
 use crate::analyse::findings::{
     Allocator, Behaviour, BetterMalloc, Category, Change, Findings, Flame, Frame, Gain, Group,
-    LockSite, Note, Outcome, Program, Replay, Site, System, SystemAdvice, Together, VERSION,
-    Verdict,
+    LockSite, Note, Outcome, Program, Replay, ReplayRow, Site, System, SystemAdvice, Together,
+    VERSION, Verdict,
 };
 
 fn plain(findings: &Findings, facts: &Facts) -> String {
@@ -110,8 +110,25 @@ fn arena(id: u32, title: &str, gain: f64) -> Group {
 
 #[test]
 fn a_confirmed_change_is_told_with_its_gain_its_reason_and_its_code() {
-    let text = text_of(&findings(vec![arena(0, "parse", 0.123)]));
+    let mut findings = findings(vec![arena(0, "parse", 0.123)]);
+    let row = |name: &str, groups: Vec<u32>, mib: u64| ReplayRow {
+        name: name.to_owned(),
+        groups,
+        time_ns: 1,
+        least_ns: 1,
+        most_ns: 1,
+        wall_ns: 1,
+        peak_resident: Some(mib << 20),
+        minor_faults: None,
+        time_ratio: None,
+        memory_ratio: None,
+        gain: None,
+    };
+    let rows = vec![row("null", vec![], 0), row("glibc", vec![], 10), row("arena", vec![0], 12)];
+    findings.replay.as_mut().unwrap().rows = rows;
+    let text = text_of(&findings);
     assert!(text.contains("One change is worth it, confirmed"), "{text}");
+    assert!(text.contains("0.44 +2.0 MiB confirmed"), "{text}");
     assert!(text.contains("about 12 % of its CPU time"), "{text}");
     assert!(text.contains("1,200 blocks gather"), "{text}");
     assert!(text.contains("allot_arena_create"), "C for a file in C: {text}");
