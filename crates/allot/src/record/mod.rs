@@ -42,6 +42,7 @@ object on standard output, behind what the program wrote there.
 
 Children that the program starts are recorded too, each with its own events. While it runs, events wait in a
 directory beside FILE; each is on the disk's side of the kernel at once, so nothing is lost if the program is killed.
+A daemon that changes its root or gives up its rights is recorded on, by two files that the recorder keeps open in it.
 
 What can't be seen is told so: programs that are linked statically or have a malloc of their own, Go, and
 programs with another user's rights. Python's objects are seen with PYTHONMALLOC=malloc.
