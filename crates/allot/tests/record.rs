@@ -582,6 +582,23 @@ fn a_daemon_that_changes_its_root_and_gives_up_its_rights_is_recorded_to_its_end
 }
 
 #[test]
+fn a_compiler_s_event_takes_three_bytes_at_most() {
+    // Of all programs tried its stacks, sizes and lifetimes repeat least.
+    let source = "#include <map>\n#include <string>\nstd::map<std::string, int> m; int f(std::string s) { return m[s]; }";
+    let arguments = ["-c", "-O1", "-x", "c++", "-", "-o", "/dev/null"];
+    let Some(recorded) = programs::record_installed("g++", &arguments, source, |_| {}) else {
+        eprintln!("skipped: there is no g++ here");
+        return;
+    };
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.errors);
+    let events = |process: &allot_trace::Process| process.end.as_ref().unwrap().events;
+    let compiler = recorded.processes().iter().max_by_key(|process| events(process)).unwrap();
+    let (events, bytes) = (events(compiler), compiler.compressed_bytes());
+    assert!(events > 100_000, "{events}");
+    assert!(bytes <= 3 * events, "{bytes} bytes for {events} events");
+}
+
+#[test]
 fn what_is_shown_is_what_was_recorded() {
     let source = "int main(void) { void *p = malloc(440001); KEEP(p); free(p); return 0; }";
     let recorded = record(&program!("shown", source));
