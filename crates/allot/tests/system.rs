@@ -111,6 +111,9 @@ fn letters_one_byte_at_a_time_are_to_be_buffered() {
     assert!(advice["gain"].as_f64().unwrap() > 0.3, "{advice:#}");
     let text = advice["advice"].as_str().unwrap();
     assert!(text.contains("of 1 byte") && text.contains("BufReader"), "{text}");
+    let table = allot().arg("analyse").arg(program.with_extension("allot")).output().unwrap();
+    let table = String::from_utf8_lossy(&table.stdout);
+    assert!(table.contains("buffer the reads: "), "{table}");
     if let Some(system) = counted(&findings) {
         // Each byte, none at the end; the file is named.
         assert!(calls(system, "read").unwrap()["small"].as_u64().unwrap() >= size, "{system:#}");

@@ -66,6 +66,7 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         let whose = if little { String::new() } else { format!("{}: ", first.title) };
         text += &paragraph("Leave it", &format!("{whose}{}", first.verdict.reason));
     }
+    text += &beside_memory(findings);
     text += "\n";
     for note in findings.notes.iter().take(NOTES) {
         let word = if note.warning { "warning: " } else { "" };
@@ -83,6 +84,24 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         "Gains are estimates from {costs}; nothing here was replayed. own: freed by the thread that allocated; drag: bytes an arena would hold over bytes live."
     );
     text += &styled(NOTE, wrapped(&hint));
+    text
+}
+
+/// System calls and locks, where there is something to gain.
+fn beside_memory(findings: &Findings) -> String {
+    let mut text = String::new();
+    for advice in &findings.system.advice {
+        text += "\n";
+        text += &paragraph(&advice.title, &advice.advice);
+    }
+    let locks = findings.locks.iter().filter_map(|lock| Some((lock, lock.advice.as_ref()?)));
+    for (lock, advice) in locks.take(REASONS) {
+        let place = lock.frames.iter().find(|frame| !frame.wrapper);
+        let head =
+            place.map_or_else(|| "lock".to_owned(), |place| format!("lock in {}", place.function));
+        text += "\n";
+        text += &paragraph(&head, advice);
+    }
     text
 }
 
