@@ -89,7 +89,7 @@ pub struct Events<'r> {
 }
 
 impl<'r> Events<'r> {
-    pub(crate) fn new(file: &'r File, process: &'r Process) -> Self {
+    pub(crate) fn new(file: &'r File, process: &'r Process, stacks: Stacks) -> Self {
         let mut streams = Vec::new();
         let mut waiting = BinaryHeap::new();
         for chunks in process.streams.values() {
@@ -103,7 +103,7 @@ impl<'r> Events<'r> {
             current: None,
             start_tick: process.header.start_tick,
             ns_of_tick: process.ns_of_tick(),
-            stacks: Stacks::new(),
+            stacks,
             modules: Modules::default(),
         }
     }

@@ -4,7 +4,7 @@ use crate::container::{
     FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FrameHeader, FrameKind, MAGIC, ProcessEnd, ProcessHeader,
     RecordingEnd, VERSION, checksum,
 };
-use crate::{Events, TraceError};
+use crate::{Events, Stacks, TraceError};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -169,6 +169,18 @@ impl Reader {
     /// All events of a process in the order of their time.
     pub fn events(&self, process: usize) -> Result<Events<'_>, TraceError> {
         let process = self.processes.get(process).ok_or(TraceError::NoSuchProcess(process))?;
-        Ok(Events::new(&self.file, process))
+        Ok(Events::new(&self.file, process, Stacks::new()))
+    }
+
+    /// The same once more, with the stacks that were left when they had been read before: all of them are known, and each
+    /// event's has the number that it had.
+    pub fn events_again(
+        &self,
+        process: usize,
+        mut stacks: Stacks,
+    ) -> Result<Events<'_>, TraceError> {
+        let process = self.processes.get(process).ok_or(TraceError::NoSuchProcess(process))?;
+        stacks.rewind();
+        Ok(Events::new(&self.file, process, stacks))
     }
 }

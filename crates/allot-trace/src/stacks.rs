@@ -51,12 +51,24 @@ pub struct Stacks {
     nodes: Vec<Node>,
     /// The numbers of the nodes, found by what the nodes are.
     index: HashTable<u32>,
+    /// What was added, each time, as far as it is remembered; and how much of that was added again since it was last begun
+    /// with.
+    added: Vec<u32>,
+    again: usize,
 }
+
+/// Additions that are remembered.
+const REMEMBERED: usize = 1 << 22;
 
 impl Stacks {
     pub(crate) fn new() -> Self {
         let none = Node { parent: NodeId::ROOT, module: None, return_address: 0 };
-        Self { nodes: vec![none; FIRST_NODE as usize], index: HashTable::new() }
+        Self {
+            nodes: vec![none; FIRST_NODE as usize],
+            index: HashTable::new(),
+            added: Vec::new(),
+            again: 0,
+        }
     }
 
     pub(crate) fn add(
@@ -66,6 +78,27 @@ impl Stacks {
         module: Option<ModuleId>,
     ) -> NodeId {
         let node = Node { parent, module, return_address };
+        if let Some(&number) = self.added.get(self.again)
+            && self.nodes[number as usize] == node
+        {
+            self.again += 1;
+            return NodeId(number);
+        }
+        let found = self.find_or_insert(node);
+        // What differs from the last time isn't remembered, nor is what comes behind it.
+        if self.again == self.added.len() && self.again < REMEMBERED {
+            self.added.push(found.0);
+            self.again += 1;
+        }
+        found
+    }
+
+    /// The same nodes will be added again, in the same order: then they need not be looked for.
+    pub(crate) fn rewind(&mut self) {
+        self.again = 0;
+    }
+
+    fn find_or_insert(&mut self, node: Node) -> NodeId {
         let nodes = &mut self.nodes;
         let same = |&number: &u32| nodes[number as usize] == node;
         let hash = |&number: &u32| nodes[number as usize].hash();
@@ -137,5 +170,23 @@ mod tests {
             assert!(parent < node);
         }
         assert_eq!(stacks.len(), map.len() + FIRST_NODE as usize);
+    }
+
+    #[test]
+    fn nodes_that_are_added_again_have_their_numbers_whether_or_not_the_order_is_the_same() {
+        let mut stacks = Stacks::new();
+        let addresses: Vec<u64> = (0..100).map(|i| 0x1000 + i % 40 * 16).collect();
+        let add = |stacks: &mut Stacks, &address: &u64| stacks.add(NodeId::ROOT, address, None);
+        let first: Vec<NodeId> = addresses.iter().map(|at| add(&mut stacks, at)).collect();
+        stacks.rewind();
+        let again: Vec<NodeId> = addresses.iter().map(|at| add(&mut stacks, at)).collect();
+        assert_eq!(first, again);
+        stacks.rewind();
+        let mut reversed: Vec<NodeId> =
+            addresses.iter().rev().map(|at| add(&mut stacks, at)).collect();
+        reversed.reverse();
+        assert_eq!(first, reversed);
+        let before = stacks.len();
+        assert_eq!(add(&mut stacks, &0x9000).0 as usize, before);
     }
 }

@@ -204,7 +204,7 @@ fn what_is_no_recording_is_told_so() {
         let mut other = one_of_each();
         other[8] = version;
         let error = Reader::from_file(file(&other)).unwrap_err();
-        assert!(matches!(error, TraceError::Version(v) if v == version.into()), "{error}");
+        assert!(matches!(error, TraceError::Version(v) if v == u32::from(version)), "{error}");
         assert!(error.to_string().contains("record again"), "{error}");
     }
     let error = Reader::open("/no/such/file").unwrap_err();

@@ -5,7 +5,6 @@ use super::costs::{self, Measured, Setting};
 use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
 use super::first::{First, FirstEnd, Stack};
 use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
-use super::live::Live;
 use super::pass::{self, STEPS, pass};
 use super::second::{Class, Second};
 use super::sites::{Draft, Finder};
@@ -37,9 +36,8 @@ pub fn assemble(
     say("reading the recording");
     let mut first = First::new(options.check);
     let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
-    let pass::End { stacks, modules, live } =
-        pass(reader, process, watched, Live::new(), &mut first)?;
-    let (all, end) = first.finish(&live);
+    let pass::End { stacks, modules, resolver } = pass(reader, process, watched, None, &mut first)?;
+    let (all, end) = first.finish(&resolver.live);
 
     say("finding sites");
     let mut symbols = Symbols::new(&modules);
@@ -57,7 +55,8 @@ pub fn assemble(
     let mut second =
         Second::new(&classes, &class_of_node, drafts.len(), more, end.totals.exit_from);
     let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
-    pass(reader, process, watched, live, &mut second)?;
+    let known = Some((stacks, resolver));
+    let pass::End { stacks, .. } = pass(reader, process, watched, known, &mut second)?;
     let watched = second.finish();
 
     say("judging");
@@ -102,6 +101,7 @@ pub fn assemble(
         class_of_stack: &class_of_stack,
         watched: &watched,
         setting: &setting,
+        classes: groups::sums(&all, &class_of_stack, classes.len()),
         title: &mut |name| titles.of(name),
     });
     let (sites, groups) = named(&mut titles, &done_sites, done_groups);

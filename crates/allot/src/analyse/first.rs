@@ -363,7 +363,7 @@ mod tests {
 
     fn run(first: &mut First, events: impl Iterator<Item = (u64, Option<u32>)>) -> Resolver {
         let flags = Flags::new(Origin::Malloc);
-        let (mut resolver, mut steps) = (Resolver::new(Live::new()), Vec::new());
+        let (mut resolver, mut steps) = (Resolver::new(), Vec::new());
         for (number, (address, site)) in events.enumerate() {
             let what = match site {
                 Some(site) => What::Alloc { address, size: 64, site: NodeId(site), flags },

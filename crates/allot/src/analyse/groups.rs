@@ -114,8 +114,19 @@ pub struct Material<'a> {
     /// Of each draft, then of each watch, then of each class.
     pub watched: &'a [Watched],
     pub setting: &'a Setting,
+    /// Of each class: the sum over its stacks.
+    pub classes: Vec<Tally>,
     /// What a piece of work or a site is called in the lines to change.
     pub title: &'a mut dyn FnMut(&Name) -> String,
+}
+
+/// The sum over the stacks of each class.
+pub fn sums(stacks: &[Stack], class_of_stack: &[u32], classes: usize) -> Vec<Tally> {
+    let mut sums = vec![Tally::default(); classes];
+    for (stack, &class) in stacks.iter().zip(class_of_stack) {
+        sums[class as usize].merge(&stack.tally);
+    }
+    sums
 }
 
 /// Makes groups of all sites.
@@ -133,8 +144,13 @@ impl Material<'_> {
     fn of_watch(&self, watch: usize) -> Known {
         let mut known =
             Known { watched: self.watched[self.drafts.len() + watch].clone(), ..Known::default() };
+        // A class has the same watches for all of its stacks.
+        let mut seen = vec![false; self.classes.len()];
         for &stack in &self.watches[watch].stacks {
-            known.tally.merge(&self.stacks[stack as usize].tally);
+            let class = self.class_of_stack[stack as usize] as usize;
+            if !std::mem::replace(&mut seen[class], true) {
+                known.tally.merge(&self.classes[class]);
+            }
         }
         known
     }

@@ -1,7 +1,6 @@
 //! One pass over the events of a process: a thread of its own reads ahead and [resolves](super::resolve) blocks, so that two
 //! cores have something to do.
 
-use super::live::Live;
 use super::resolve::{Resolver, Step};
 use crate::progress::Progress;
 use allot_trace::{Modules, Reader, Stacks, TraceError};
@@ -33,23 +32,23 @@ pub trait Watcher {
 pub struct End {
     pub stacks: Stacks,
     pub modules: Modules,
-    /// What was live at the last step.
-    pub live: Live,
+    /// With what was live at the last step.
+    pub resolver: Resolver,
 }
 
-/// Gives each step to `watcher`, until that says that it has seen enough. `live` is the table that the pass before had, if
-/// there was one: what is in it is forgotten, and its memory serves again.
+/// Gives each step to `watcher`, until that says that it has seen enough. `before` is what the pass before ended with,
+/// if there was one: the events are the same, so much of it is known.
 pub fn pass(
     reader: &Reader,
     process: usize,
     progress: Option<(&Progress, u64)>,
-    live: Live,
+    before: Option<(Stacks, Resolver)>,
     watcher: &mut impl Watcher,
 ) -> Result<End, TraceError> {
     std::thread::scope(|scope| {
         let (full, batches) = sync_channel(AHEAD);
         let (empty, used) = sync_channel(AHEAD + 2);
-        let ahead = scope.spawn(move || read(reader, process, live, &full, &used));
+        let ahead = scope.spawn(move || read(reader, process, before, &full, &used));
         let (mut steps, mut seen) = (0, 0_u64);
         'batches: for batch in &batches {
             for (index, step) in batch.iter().enumerate() {
@@ -86,12 +85,17 @@ pub fn pass(
 fn read(
     reader: &Reader,
     process: usize,
-    live: Live,
+    before: Option<(Stacks, Resolver)>,
     full: &SyncSender<Vec<Step>>,
     used: &Receiver<Vec<Step>>,
 ) -> Result<End, TraceError> {
-    let mut events = reader.events(process)?;
-    let mut resolver = Resolver::new(live);
+    let (mut events, mut resolver) = match before {
+        Some((stacks, mut resolver)) => {
+            resolver.again();
+            (reader.events_again(process, stacks)?, resolver)
+        }
+        None => (reader.events(process)?, Resolver::new()),
+    };
     let mut read = Vec::with_capacity(BATCH);
     loop {
         read.clear();
@@ -111,7 +115,7 @@ fn read(
         }
         if batch.is_empty() || full.send(batch).is_err() {
             let (stacks, modules) = events.into_parts();
-            return Ok(End { stacks, modules, live: resolver.live });
+            return Ok(End { stacks, modules, resolver });
         }
     }
 }
