@@ -26,7 +26,7 @@ mod tried;
 mod watch;
 mod worker;
 
-use crate::analyse::findings::{Category, Findings, Note, Verdict};
+use crate::analyse::findings::{Category, Note, Program, Replay, Verdict};
 use crate::analyse::{self, Analysis};
 use crate::failure::Failure;
 use crate::output;
@@ -54,6 +54,8 @@ const LEAST_ROUNDS: usize = 3;
 const TIME: Duration = Duration::from_secs(60);
 /// Part of it for the rounds that judge each plan; the rest is for all together, and for the ceilings.
 const FIRST_PART: f64 = 2.0 / 3.0;
+/// What glibc's calls take of a program's CPU time in its replay, from which on one of the two figures is wrong.
+const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs that a program is replayed on where nobody says which.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 const NULL: &str = "null";
@@ -242,7 +244,7 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
     replay.faithful = faithful;
     replay.interrupted = options.is_stopped();
     findings.notes.extend(stage.notes());
-    findings.notes.extend(doubts(findings, replay.interrupted));
+    findings.notes.extend(doubts(&findings.program, &replay));
     findings.replay = Some(replay);
     Ok(())
 }
@@ -293,7 +295,7 @@ fn rounds_of(stage: &Stage, entries: Vec<Entry>, limits: Limits, options: &Optio
 }
 
 /// What puts the figures in doubt.
-fn doubts(findings: &Findings, interrupted: bool) -> Vec<Note> {
+fn doubts(program: &Program, replay: &Replay) -> Vec<Note> {
     let mut notes = Vec::new();
     if cfg!(debug_assertions) {
         notes.push(
@@ -301,10 +303,16 @@ fn doubts(findings: &Findings, interrupted: bool) -> Vec<Note> {
                 .to_owned(),
         );
     }
-    if interrupted {
+    if replay.ceiling.is_some_and(|ceiling| ceiling > MOST_OF_PROGRAM) {
+        notes.push(
+            "glibc's calls take nearly as long in the replay as the whole program did: the machine was busier than then, or the program's CPU time is estimated too low. Gains are too high."
+                .to_owned(),
+        );
+    }
+    if replay.interrupted {
         notes.push("The replay was interrupted: it has fewer rounds than were wanted.".to_owned());
     }
-    if findings.program.truncated {
+    if program.truncated {
         notes.push(
             "The recording ends before the program did; gains are set against the CPU time of the whole program where that is known."
                 .to_owned(),

@@ -6,13 +6,14 @@ mod common;
 
 use super::check::{self, Curve};
 use super::compile::{Purpose, compile};
+use super::doubts;
 use super::memory::{Malloc, Null};
 use super::nowhere::Without;
 use super::plan::{Plan, Route};
 use super::sequence::{NO_GROUP, STEP_BYTES, Sequence};
 use super::survey::survey;
 use super::worker::{Job, Prepared, REST, Round, Who};
-use crate::analyse::findings::Allocator;
+use crate::analyse::findings::{Allocator, Program, Replay};
 use allot_trace::Reader;
 use allot_trace::raw::{Flags, Origin};
 use common::{Stream, container, file};
@@ -388,4 +389,21 @@ fn null_replays_without_an_allocator() {
     let prepared = prepared(sequence, &steps, Who::Null, false);
     let round = prepared.replay(&Null);
     assert!(round.wall_ns > 0);
+}
+
+#[test]
+fn what_puts_the_figures_in_doubt_is_said() {
+    let told = |program: &Program, replay: &Replay| -> String {
+        doubts(program, replay).into_iter().map(|note| note.text).collect()
+    };
+    let (program, replay) = (Program::default(), Replay::default());
+    let sound = told(&program, &replay);
+    assert_eq!(sound.contains("without optimisation"), cfg!(debug_assertions));
+    assert!(!sound.contains("busier") && !sound.contains("interrupted"), "{sound}");
+    let slow = Replay { ceiling: Some(0.95), ..Replay::default() };
+    assert!(told(&program, &slow).contains("busier"));
+    let stopped = Replay { interrupted: true, ..Replay::default() };
+    assert!(told(&program, &stopped).contains("interrupted"));
+    let cut = Program { truncated: true, ..Program::default() };
+    assert!(told(&cut, &replay).contains("ends before the program did"));
 }
