@@ -149,9 +149,14 @@ fn head(findings: &Findings) -> String {
     if program.allocations == 0 {
         return format!("{}\n{}", styled(HEADING, command), wrapped(&text));
     }
-    let share = program.allocator_share.map_or_else(String::new, |share| {
-        format!(" They take {} of the CPU time: no allocator can save more.", about(share))
-    });
+    // What the replay measured is better than what the run's few samples say.
+    let measured = findings.replay.as_ref().and_then(|replay| replay.ceiling);
+    let share = measured
+        .or(program.allocator_share)
+        .map(|share| share.min(1.0))
+        .map_or_else(String::new, |share| {
+            format!(" They take {} of the CPU time: no allocator can save more.", about(share))
+        });
     let spent = format!(
         "{} allocations of {} in all, at most {} live at once.{share}",
         words::count(program.allocations),

@@ -390,3 +390,11 @@ fn a_recorder_that_took_more_than_the_program_is_told_with_a_way_out() {
     findings.program.bare_measured = true;
     assert!(!text_of(&findings).contains("--against-bare"));
 }
+
+#[test]
+fn what_all_calls_take_is_by_the_replay_where_it_was_measured() {
+    let mut findings = findings(Vec::new());
+    assert!(text_of(&findings).contains("They take about 21 % of the CPU time"));
+    findings.replay.as_mut().unwrap().ceiling = Some(0.13);
+    assert!(text_of(&findings).contains("They take about 13 % of the CPU time"));
+}

@@ -18,6 +18,8 @@ use std::collections::HashMap;
 
 /// Bytes of an event before compression, before they are counted.
 const EVENT_BYTES: u64 = 4;
+/// Fewer allocations without the outer end of their stacks are the loader's.
+const LEAST_CUT_OFF: u64 = 100;
 /// A piece of work is named after a function that this part of it is done in.
 const NAMED: f64 = 0.995;
 /// The C library's functions that call `main` and a thread's first function.
@@ -440,7 +442,8 @@ fn notes(
     }
     let cut: u64 =
         all.iter().filter(|stack| !whole[stack.node as usize]).map(|stack| stack.tally.count).sum();
-    if let Some(share) = share(cut, program.allocations).filter(|&share| share > 0.01) {
+    let enough = cut >= LEAST_CUT_OFF;
+    if let Some(share) = share(cut, program.allocations).filter(|&share| enough && share > 0.01) {
         note(
             true,
             format!(
