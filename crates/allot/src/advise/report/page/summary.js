@@ -39,7 +39,7 @@ function headline() {
 }
 
 function subline() {
-    const measured = data.replay?.ceiling ?? null, share = measured ?? program.allocator_share;
+    const share = program.allocator_share;
     if (program.allocations === 0) return null;
     const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time: no allocator can save more. `;
     if (!data.replay) return `${most}These are estimates: nothing was replayed.`;
@@ -116,7 +116,7 @@ function drawSummary() {
         facts([
             ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "≈\u202f"}${words.time(cpu)}`,
                 program.bare_measured ? "measured without the recorder" : "of the recorded run, without what the recorder took"],
-            ["of it in malloc and free", program.allocator_share === null ? null : words.percent(data.replay?.ceiling ?? program.allocator_share)],
+            ["of it in malloc and free", program.allocator_share === null ? null : words.percent(program.allocator_share)],
             ["from start to end", words.time(program.wall_ns)],
             ["Allocations", words.count(program.allocations)],
             ["Bytes asked for", words.bytes(program.bytes)],
