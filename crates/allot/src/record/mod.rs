@@ -44,6 +44,9 @@ Children that the program starts are recorded too, each with its own events. Whi
 directory beside FILE; each is on the disk's side of the kernel at once, so nothing is lost if the program is killed.
 A daemon that changes its root or gives up its rights is recorded on, by two files that the recorder keeps open in it.
 
+System calls are counted where the kernel permits it, which as a rule is for root only; without, there are the reads,
+writes and page faults that /proc and getrusage know. The recording says which.
+
 What can't be seen is told so: programs that are linked statically or have a malloc of their own, Go, and
 programs with another user's rights. Python's objects are seen with PYTHONMALLOC=malloc.
 
