@@ -244,7 +244,7 @@ function drawFlame() {
             column("with callees", "With what it calls", part("all", "bytes")),
             column("Allocations, by itself", "What it asks for itself", part("own", "count")),
             column("with callees", "With what it calls", part("all", "count")),
-        ], { rows: graph.functions(), label: "Functions", sort: [1, -1] }).element;
+        ], { rows: graph.functions(), label: "Functions", least: "48rem", sort: [1, -1] }).element;
     };
     at("flame-body").append(graph.element, depth.length > 1 ? list : "");
     graph.draw();

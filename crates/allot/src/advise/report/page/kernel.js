@@ -50,7 +50,7 @@ function drawKernel() {
         has("cost_ns") && {
             title: "CPU at least", hint: "What so many such calls cost on this machine", width: "7.5rem", numeric: true, value: call => call.cost_ns, cell: call => words.time(call.cost_ns),
         },
-    ].filter(Boolean), { rows: system.calls, label: "System calls", sort: [1, -1] });
+    ].filter(Boolean), { rows: system.calls, label: "System calls", least: "62rem", sort: [1, -1] });
     pageParts.kernel = { table };
     body.append(table.element);
 }
@@ -78,7 +78,7 @@ function drawLocks() {
         { title: "Longest", width: "6.5rem", numeric: true, value: lock => lock.longest_ns, cell: lock => words.time(lock.longest_ns) },
         { title: "Locks", hint: "Different locks", width: "5rem", numeric: true, value: lock => lock.locks, cell: lock => words.count(lock.locks) },
     ], {
-        rows: locks, label: "Locks", sort: [2, -1],
+        rows: locks, label: "Locks", least: "62rem", sort: [2, -1],
         detail: lock => [lock.advice && make("p", { class: "reason" }, prose(lock.advice)), make("h4", {}, "The stack"), stack(lock.frames)],
     });
     pageParts.locks = { table };

@@ -58,7 +58,7 @@ function drawReplay() {
             title: "Page faults", width: "9.5rem", numeric: true, value: row => row.minor_faults,
             cell: row => bar(row.minor_faults, faults, words.count(row.minor_faults), kindOf(row)),
         },
-    ].filter(Boolean), { rows, label: "Allocators", sort: [1, 1], detail: row => replayDetail(row) });
+    ].filter(Boolean), { rows, label: "Allocators", least: "62rem", sort: [1, 1], detail: row => replayDetail(row) });
     pageParts.replay = { table };
     fill(at("replay-body"),
         replay.interrupted && notice("warning", make("b", {}, "It was interrupted: "), "there are fewer rounds than were wanted."),

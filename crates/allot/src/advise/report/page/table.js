@@ -6,7 +6,7 @@ const MARGIN = 12;
 
 class Table {
     // columns: {title, hint, width, numeric, value(row), cell(row)}; the first one names the row, and takes the room that is left.
-    // options: rows, detail(row), label, empty, sort: [column, -1 or 1], id(row)
+    // options: rows, detail(row), label, empty, sort: [column, -1 or 1], least (its width, on narrow screens)
     constructor(columns, options) {
         this.columns = columns;
         this.options = options;
@@ -19,7 +19,7 @@ class Table {
         [this.column, this.direction] = options.sort ?? [0, 1];
         this.head = make("tr", {}, columns.map((column, number) => this.headCell(column, number)));
         this.body = make("tbody");
-        this.table = make("table", { "aria-label": options.label, "aria-rowcount": this.windowed ? this.all.length + 1 : null },
+        this.table = make("table", { "aria-label": options.label, style: options.least ? { "min-width": options.least } : null, "aria-rowcount": this.windowed ? this.all.length + 1 : null },
             make("colgroup", {}, columns.map(column => make("col", { style: { width: column.width ?? "auto" } }))),
             make("thead", {}, this.head), this.body);
         this.box = make("div", {
