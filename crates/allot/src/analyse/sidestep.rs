@@ -352,3 +352,87 @@ fn yields(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
         ns,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: CallCosts = CallCosts {
+        call: 100.0,
+        read: 300.0,
+        write: 400.0,
+        map: 1000.0,
+        fault: 500.0,
+        wait: 2000.0,
+        counting: 0.0,
+    };
+
+    fn call(name: &str, calls: u64, small: Option<u64>) -> SystemCall {
+        // Long enough in the kernel that what was measured outside is the bound.
+        SystemCall {
+            name: name.to_owned(),
+            calls,
+            ns: calls * 1000,
+            small,
+            small_bytes: small,
+            ..SystemCall::default()
+        }
+    }
+
+    /// The advice for these calls in ten milliseconds of CPU time.
+    fn advised(calls: &[SystemCall], usage: &Usage) -> Vec<(String, u64)> {
+        let kernel = Kernel {
+            calls,
+            small: &[],
+            usage,
+            page_faults: Some(0),
+            costs: Some(COSTS),
+            cpu_ns: Some(1e7),
+            processes: 1,
+            threads: 1,
+        };
+        advice(&kernel).into_iter().map(|advice| (advice.kind, advice.calls)).collect()
+    }
+
+    #[test]
+    fn every_kind_is_advised_from_a_hundredth_of_the_time_on() {
+        let usage = Usage::default();
+        for (name, kind) in
+            [("clock_gettime", "clock"), ("lseek", "seeks"), ("sched_yield", "yields")]
+        {
+            assert_eq!(advised(&[call(name, 999, None)], &usage), []);
+            assert_eq!(advised(&[call(name, 1000, None)], &usage), [(kind.to_owned(), 1000)]);
+        }
+        assert_eq!(advised(&[call(FUTEX_WAIT, 49, None)], &usage), []);
+        let waits = call(FUTEX_WAIT, 1000, None);
+        assert_eq!(advised(&[waits], &usage), [("waits".to_owned(), 1000)]);
+        // 40 calls of the process and 4 of its thread are usual, and so is what is mapped for files.
+        let memory = [call("brk", 1044, None), call("munmap", 50, None), call("mmap", 50, None)];
+        assert_eq!(advised(&memory, &usage), [("memory".to_owned(), 1000)]);
+    }
+
+    #[test]
+    fn transfers_that_had_to_wait_are_no_savings() {
+        let reads = call("read", 2000, Some(2000));
+        let found = advised(std::slice::from_ref(&reads), &Usage::default());
+        assert_eq!(found, [("reads".to_owned(), 2000)]);
+        let polls = [reads.clone(), call("epoll_wait", 1500, None)];
+        assert_eq!(advised(&polls, &Usage::default()), [("reads".to_owned(), 500)]);
+        // A switch for a futex is not one for a read.
+        let usage = Usage { voluntary_switches: 2000, ..Usage::default() };
+        assert_eq!(advised(std::slice::from_ref(&reads), &usage), []);
+        let waits = [reads, call(FUTEX_WAIT, 1990, None)];
+        let kinds: Vec<_> = advised(&waits, &usage).into_iter().map(|found| found.0).collect();
+        assert_eq!(kinds, ["waits", "reads"]);
+    }
+
+    #[test]
+    fn without_counts_the_kernel_s_account_speaks_by_its_mean() {
+        let usage =
+            |bytes| Usage { read_calls: Some(10_000), read_bytes: Some(bytes), ..Usage::default() };
+        assert_eq!(advised(&[], &usage(20_000)), [("reads".to_owned(), 10_000)]);
+        assert_eq!(advised(&[], &usage(10_000 * SMALL)), []);
+        assert_eq!(advised(&[], &usage(0)), []);
+        assert_eq!(advised(&[], &Usage::default()), []);
+    }
+}
