@@ -295,6 +295,18 @@ fn rows(findings: &Findings, ranked: &[&Group], most: usize) -> String {
     if ranked.is_empty() {
         return String::new();
     }
+    let text = table(findings, ranked, most, WHERE);
+    let plain = anstream::adapter::strip_str(&text).to_string();
+    let width = plain.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    // Names give way to figures.
+    match width.saturating_sub(WIDTH) {
+        0 => text,
+        excess => table(findings, ranked, most, WHERE.saturating_sub(excess).max(1)),
+    }
+}
+
+/// The table, with so many characters for a name.
+fn table(findings: &Findings, ranked: &[&Group], most: usize, name: usize) -> String {
     let line = |group: &&Group| -> Line {
         let outcome = group.verdict.replayed.as_ref();
         let (stand, said) = match outcome {
@@ -313,7 +325,7 @@ fn rows(findings: &Findings, ranked: &[&Group], most: usize) -> String {
             if text.starts_with("less") { "<0.1 %".to_owned() } else { text }
         };
         let cells = vec![
-            one_line(&group.title, WHERE),
+            one_line(&group.title, name),
             advice(group),
             words::count(group.behaviour.count),
             if group.verdict.candidate { "-".to_owned() } else { gain(|gain| gain.share) },
@@ -344,8 +356,8 @@ fn memory(findings: &Findings, group: u32) -> String {
     let own = peak(&|row| row.groups == [group]);
     let glibc = peak(&|row| row.name == "glibc");
     let (Some(own), Some(glibc)) = (own, glibc) else { return "-".to_owned() };
-    let sign = if own < glibc { "-" } else { "+" };
-    format!("{sign}{:.1} MiB", own.abs_diff(glibc) as f64 / f64::from(1 << 20))
+    let mebibytes = (own as f64 - glibc as f64) / f64::from(1 << 20);
+    if mebibytes.abs() < 0.05 { "same".to_owned() } else { format!("{mebibytes:+.1} MiB") }
 }
 
 fn why(group: &Group) -> String {

@@ -65,6 +65,22 @@ fn frame(function: &str, file: &str) -> Frame {
     }
 }
 
+fn row(name: &str, groups: Vec<u32>, mib: u64) -> ReplayRow {
+    ReplayRow {
+        name: name.to_owned(),
+        groups,
+        time_ns: 1,
+        least_ns: 1,
+        most_ns: 1,
+        wall_ns: 1,
+        peak_resident: Some(mib << 20),
+        minor_faults: None,
+        time_ratio: None,
+        memory_ratio: None,
+        gain: None,
+    }
+}
+
 fn group(id: u32, title: &str, category: Category, allocator: Allocator, gain: f64) -> Group {
     Group {
         id,
@@ -111,19 +127,6 @@ fn arena(id: u32, title: &str, gain: f64) -> Group {
 #[test]
 fn a_confirmed_change_is_told_with_its_gain_its_reason_and_its_code() {
     let mut findings = findings(vec![arena(0, "parse", 0.123)]);
-    let row = |name: &str, groups: Vec<u32>, mib: u64| ReplayRow {
-        name: name.to_owned(),
-        groups,
-        time_ns: 1,
-        least_ns: 1,
-        most_ns: 1,
-        wall_ns: 1,
-        peak_resident: Some(mib << 20),
-        minor_faults: None,
-        time_ratio: None,
-        memory_ratio: None,
-        gain: None,
-    };
     let rows = vec![row("null", vec![], 0), row("glibc", vec![], 10), row("arena", vec![0], 12)];
     findings.replay.as_mut().unwrap().rows = rows;
     let text = text_of(&findings);
@@ -245,13 +248,20 @@ fn the_bare_program_s_time_is_called_measured() {
 fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
     let long =
         "void std::__detail::_Insert<std::pair<std::basic_string<char> const, int>>::operator()";
-    let groups = (0..40).map(|id| arena(id, &long.repeat(60), 0.02)).collect();
-    let mut findings = findings(groups);
+    let wide = |id| {
+        let mut group = arena(id, &long.repeat(60), 0.02);
+        group.verdict.without_reset = true;
+        group.behaviour.count = 123_456_789_012;
+        group
+    };
+    let mut findings = findings((0..40).map(wide).collect());
     findings.program.command =
         vec!["server".to_owned(), "create table\n\x1b[2Jt(a);\n".repeat(300)];
     let together = Together { gain: Some(0.31), ..Together::default() };
     let replay = findings.replay.as_mut().unwrap();
     replay.together = Some(together);
+    replay.rows =
+        vec![row("null", vec![], 0), row("glibc", vec![], 1), row("arena", vec![0], 123_456)];
     replay.better_malloc = Some(BetterMalloc {
         name: "mimalloc".to_owned(),
         gain: Some(0.2),
