@@ -8,6 +8,8 @@ use std::io;
 pub enum TraceError {
     /// The file could not be read or written.
     Io(io::Error),
+    /// What was named is a pipe, a directory or a device: a recording is read in many places at once.
+    NotAFile,
     /// The file is no recording.
     NotARecording,
     /// The recording was made by another version of the format.
@@ -33,6 +35,7 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
+            Self::NotAFile => f.write_str("this is no file, and a recording has to be one"),
             Self::NotARecording => {
                 f.write_str("not a recording: `allot record -o FILE -- PROGRAM` makes one")
             }

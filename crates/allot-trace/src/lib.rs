@@ -9,6 +9,17 @@
 //! | bytes of a chunk | [`raw::CHUNK_SIZE`] |
 //! | frames of a stack | [`raw::DEEPEST_STACK`]; of a deeper one the innermost are kept, below [`raw::CUT_OFF`] |
 //! | bytes of a module's path | [`raw::LONGEST_PATH`] |
+//!
+//! A reader trusts nothing. What it takes in memory is some ten times the file's size, and at most, however small the file is:
+//!
+//! | of a process | at most | beyond |
+//! |---|---|---|
+//! | the chunks that threads are in, with the numbers of their stacks | 4 GiB | an error |
+//! | nodes of the tree of stacks | 16,777,216, some 0.6 GiB | stacks are [`NodeId::CUT_OFF`] |
+//! | frames of a stack | four times [`raw::DEEPEST_STACK`] | an error |
+//! | modules, with their names | 512 MiB | an error |
+//! | threads | 16,777,216 | an error |
+//! | time | 146 years | all later events are at once |
 
 // `raw` alone has to work inside a program that is recorded, before and after its C library does.
 #![cfg_attr(not(feature = "container"), no_std)]

@@ -1,10 +1,10 @@
 //! The events of all threads in the order of their time.
 
 use crate::raw::{Flags, Lock};
-use crate::stream::{Head, Stream};
+use crate::stream::{Head, Held, MOST_HELD, Stream};
 use crate::{ModuleId, Modules, NodeId, Process, Stacks, TraceError};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::fs::File;
 
 /// Something that a thread did.
@@ -86,16 +86,27 @@ pub struct Events<'r> {
     ns_of_tick: u64,
     stacks: Stacks,
     modules: Modules,
+    /// The threads that were seen, by the recorder's number.
+    threads: HashMap<u32, u32>,
 }
+
+/// Threads of a process.
+const MOST_THREADS: usize = 1 << 24;
+/// What is later than 146 years isn't told apart.
+const LATEST_NS: u64 = 1 << 62;
 
 impl<'r> Events<'r> {
     pub(crate) fn new(file: &'r File, process: &'r Process, stacks: Stacks) -> Self {
+        Self::within(file, process, stacks, Held::new(MOST_HELD))
+    }
+
+    fn within(file: &'r File, process: &'r Process, stacks: Stacks, held: Held) -> Self {
         let mut streams = Vec::new();
         let mut waiting = BinaryHeap::new();
         for chunks in process.streams.values() {
             // It is opened when its time has come.
             waiting.push(Reverse((chunks[0].tick, false, streams.len() as u32)));
-            streams.push(Stream::new(file, chunks));
+            streams.push(Stream::new(file, chunks, held.clone()));
         }
         Self {
             streams,
@@ -105,6 +116,7 @@ impl<'r> Events<'r> {
             ns_of_tick: process.ns_of_tick(),
             stacks,
             modules: Modules::default(),
+            threads: HashMap::new(),
         }
     }
 
@@ -125,7 +137,8 @@ impl<'r> Events<'r> {
 
     #[inline]
     fn ns(&self, ticks: u64) -> u64 {
-        ((u128::from(ticks) * u128::from(self.ns_of_tick)) >> 32) as u64
+        let ns = (u128::from(ticks) * u128::from(self.ns_of_tick)) >> 32;
+        ns.min(u128::from(LATEST_NS)) as u64
     }
 
     fn key(&self, stream: u32) -> Key {
@@ -179,7 +192,11 @@ impl<'r> Events<'r> {
                 Some(Head::Free { address, by_realloc }) => What::Free { address, by_realloc },
                 Some(Head::Usable { address }) => What::Usable { address },
                 Some(Head::Thread { thread, system_id }) => {
-                    stream.thread = thread;
+                    let threads = self.threads.len();
+                    stream.thread = *self.threads.entry(thread).or_insert(threads as u32);
+                    if threads > MOST_THREADS {
+                        return Err(stream.wrong("more threads than are told apart"));
+                    }
                     What::ThreadStart { system_id }
                 }
                 Some(Head::ThreadEnd) => What::ThreadEnd,
@@ -189,7 +206,8 @@ impl<'r> Events<'r> {
                     What::LockWait { address: wait.address, lock: wait.lock, duration_ns, site }
                 }
                 Some(Head::Module(at)) => {
-                    What::ModuleLoaded(self.modules.load(&stream.module(&at)?, time_ns))
+                    let loaded = self.modules.load(&stream.module(&at)?, time_ns);
+                    What::ModuleLoaded(loaded.map_err(|what| stream.wrong(what))?)
                 }
                 Some(Head::ModuleGone { start }) => match self.modules.unload(start, time_ns) {
                     Some(id) => What::ModuleUnloaded(id),
@@ -216,5 +234,85 @@ impl Iterator for Events<'_> {
                 Some(Err(error))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reader;
+    use crate::container::{Chunk, ProcessHeader, Writer};
+    use std::io::Write;
+
+    /// A recording with a chunk for each of so many streams.
+    fn recording(streams: u32, events: &[u8]) -> Reader {
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        let header = ProcessHeader {
+            pid: 1,
+            parent: 0,
+            image: 0,
+            forked: false,
+            executable: String::new(),
+            command: Vec::new(),
+            start_ns: 0,
+            start_tick: 0,
+            ns_of_tick: u64::MAX,
+        };
+        let process = writer.process(&header).unwrap();
+        for stream in 0..streams {
+            writer.chunk(Chunk { process, stream, sequence: 0, tick: 0, events }).unwrap();
+        }
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&writer.finish(&Default::default()).unwrap()).unwrap();
+        Reader::from_file(file).unwrap()
+    }
+
+    fn read(reader: &Reader, most: usize) -> Result<usize, String> {
+        let process = &reader.processes()[0];
+        let held = Held::new(most);
+        let mut events = Events::within(&reader.file, process, Stacks::new(), held.clone());
+        let all = events.by_ref().try_fold(0, |all, event| event.map(|_| all + 1));
+        let left: usize = events.streams.iter().map(Stream::holds_now).sum();
+        assert_eq!(left, held.now());
+        all.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_small_file_takes_no_more_memory_than_is_said() {
+        // A free, and nothing behind it: some 50 bytes in the file.
+        let mut events = vec![0; 200_000];
+        events[..3].copy_from_slice(&[0b1000_0000, 1, 2]);
+        let reader = recording(100, &events);
+        assert!(reader.file.metadata().unwrap().len() < 20_000);
+        assert_eq!(read(&reader, 30_000_000), Ok(100));
+        let error = read(&reader, 10_000_000).unwrap_err();
+        assert!(error.contains("more threads and stacks at once"), "{error}");
+    }
+
+    #[test]
+    fn what_is_announced_before_an_event_takes_no_more_than_is_said() {
+        // Nodes, and no event.
+        let events = [1, 0, 2].repeat(60_000);
+        let reader = recording(50, &events);
+        assert_eq!(read(&reader, 100_000_000), Ok(0));
+        let error = read(&reader, 1_000_000).unwrap_err();
+        assert!(error.contains("more threads and stacks at once"), "{error}");
+    }
+
+    #[test]
+    fn what_ended_holds_nothing() {
+        // One thread after the other, by the times of the frees.
+        let mut events = vec![0; 200_000];
+        events[..3].copy_from_slice(&[0b1000_0000, 1, 2]);
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        let reader = recording(0, &events);
+        let process = writer.process(&reader.processes()[0].header).unwrap();
+        for stream in 0..100 {
+            let tick = u64::from(stream) * 10;
+            writer.chunk(Chunk { process, stream, sequence: 0, tick, events: &events }).unwrap();
+        }
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&writer.finish(&Default::default()).unwrap()).unwrap();
+        assert_eq!(read(&Reader::from_file(file).unwrap(), 1_000_000), Ok(100));
     }
 }

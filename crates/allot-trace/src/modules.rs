@@ -30,27 +30,37 @@ pub struct Module {
 #[derive(Debug, Clone, Default)]
 pub struct Modules {
     all: Vec<Module>,
+    /// By their first addresses. No two of them overlap.
     loaded: BTreeMap<u64, ModuleId>,
+    bytes: usize,
 }
 
+/// Bytes of all modules of a process.
+pub(crate) const MOST_MODULE_BYTES: usize = 512 << 20;
+
 impl Modules {
-    pub(crate) fn load(&mut self, raw: &RawModule<'_>, now: u64) -> ModuleId {
+    /// Takes a module. An error says what is wrong with it.
+    pub(crate) fn load(&mut self, raw: &RawModule<'_>, now: u64) -> Result<ModuleId, &'static str> {
+        if raw.start >= raw.end {
+            return Err("a module that ends before it begins");
+        }
         if let Some(known) = self.find(raw.start) {
             let module = &self.all[known.0 as usize];
             let same = (module.start, module.end, module.bias) == (raw.start, raw.end, raw.bias);
             // Threads that notice it at the same time may both say so.
             if same && module.path.as_bytes() == raw.path {
-                return known;
+                return Ok(known);
             }
         }
-        let overlapping: Vec<u64> = self
-            .loaded
-            .range(..raw.end)
-            .filter(|(_, id)| self.all[id.0 as usize].end > raw.start)
-            .map(|(&start, _)| start)
-            .collect();
-        for start in overlapping {
+        // From the last one backwards, until one lies before it.
+        while let Some((&start, id)) = self.loaded.range(..raw.end).next_back()
+            && self.all[id.0 as usize].end > raw.start
+        {
             self.unload(start, now);
+        }
+        self.bytes += size_of::<Module>() + raw.path.len() + raw.build_id.len();
+        if self.bytes > MOST_MODULE_BYTES {
+            return Err("more modules than are kept");
         }
         let id = ModuleId(self.all.len() as u32);
         self.all.push(Module {
@@ -63,7 +73,7 @@ impl Modules {
             unloaded_ns: None,
         });
         self.loaded.insert(raw.start, id);
-        id
+        Ok(id)
     }
 
     pub(crate) fn unload(&mut self, start: u64, now: u64) -> Option<ModuleId> {
@@ -86,5 +96,57 @@ impl Modules {
     /// All of them, those that have gone too, in the order of their numbers.
     pub fn all(&self) -> &[Module] {
         &self.all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(start: u64, end: u64, path: &[u8]) -> RawModule<'_> {
+        RawModule { bias: 0, start, end, build_id: &[], path }
+    }
+
+    #[test]
+    fn a_module_takes_the_place_of_those_that_it_overlaps_and_of_no_other() {
+        let mut modules = Modules::default();
+        for i in 0..10 {
+            modules.load(&module(i * 0x100, i * 0x100 + 0x80, b"a"), i).unwrap();
+        }
+        let new = modules.load(&module(0x240, 0x501, b"b"), 99).unwrap();
+        let gone: Vec<u32> =
+            (0..10).filter(|&i| modules.all[i as usize].unloaded_ns == Some(99)).collect();
+        assert_eq!(gone, [2, 3, 4, 5]);
+        assert_eq!(modules.find(0x480), Some(new));
+        assert_eq!(modules.find(0x210), None);
+        assert_eq!((modules.find(0x17f), modules.find(0x180)), (Some(ModuleId(1)), None));
+        assert_eq!(modules.find(0x600), Some(ModuleId(6)));
+    }
+
+    #[test]
+    fn a_module_without_an_address_is_refused() {
+        let mut modules = Modules::default();
+        assert!(modules.load(&module(5, 5, b"a"), 0).is_err());
+        assert!(modules.load(&module(u64::MAX, 0, b"a"), 0).is_err());
+        assert!(modules.load(&module(0, u64::MAX, b"a"), 0).is_ok());
+    }
+
+    #[test]
+    fn a_million_modules_take_no_time_that_grows_with_their_square() {
+        let mut modules = Modules::default();
+        for i in 0..1_000_000 {
+            modules.load(&module(i * 2, i * 2 + 1, b""), 0).unwrap();
+        }
+        assert_eq!(modules.loaded.len(), 1_000_000);
+    }
+
+    #[test]
+    fn names_take_no_more_memory_than_is_said() {
+        let mut modules = Modules::default();
+        let path = vec![b'x'; 4096];
+        let kept = (0..)
+            .take_while(|&i| modules.load(&module(i * 2, i * 2 + 1, &path), 0).is_ok())
+            .count();
+        assert!((100_000..MOST_MODULE_BYTES / 4096).contains(&kept), "{kept}");
     }
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 /// A recording.
 #[derive(Debug)]
 pub struct Reader {
-    file: File,
+    pub(crate) file: File,
     processes: Vec<Process>,
     end: Option<RecordingEnd>,
     cut_at: Option<u64>,
@@ -60,12 +60,21 @@ impl Process {
 impl Reader {
     /// Opens a recording, and finds its processes. A file that was cut off gives what is there.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let path = path.as_ref();
+        // Opening a pipe would wait for somebody who writes to it.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(TraceError::NotAFile);
+        }
         Self::from_file(File::open(path)?)
     }
 
     /// The same from a file that is open.
     pub fn from_file(file: File) -> Result<Self, TraceError> {
-        let size = file.metadata()?.len();
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(TraceError::NotAFile);
+        }
+        let size = metadata.len();
         let mut start = [0; FILE_HEADER_SIZE as usize];
         if size < FILE_HEADER_SIZE {
             return Err(TraceError::NotARecording);

@@ -1,7 +1,7 @@
 //! The tree of all call stacks of a process.
 
 use crate::ModuleId;
-use crate::raw::{CUT_OFF, FIRST_NODE, ROOT};
+use crate::raw::{CUT_OFF, DEEPEST_STACK, FIRST_NODE, ROOT};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
@@ -26,7 +26,14 @@ struct Node {
     parent: NodeId,
     module: Option<ModuleId>,
     return_address: u64,
+    /// Frames from the outermost to this one.
+    depth: u16,
 }
+
+/// Frames of a stack: a recorder keeps half as many at most.
+pub(crate) const DEEPEST: usize = 4 * DEEPEST_STACK;
+/// Nodes of a process. Frames beyond aren't kept.
+pub(crate) const MOST_NODES: usize = 1 << 24;
 
 impl Node {
     /// Its place in the index. A recording that makes nodes collide is slow to read, and no worse: so two multiplications
@@ -55,6 +62,8 @@ pub struct Stacks {
     /// with.
     added: Vec<u32>,
     again: usize,
+    /// How many nodes there may be.
+    most: usize,
 }
 
 /// Additions that are remembered.
@@ -62,27 +71,33 @@ const REMEMBERED: usize = 1 << 22;
 
 impl Stacks {
     pub(crate) fn new() -> Self {
-        let none = Node { parent: NodeId::ROOT, module: None, return_address: 0 };
+        let none = Node { parent: NodeId::ROOT, module: None, return_address: 0, depth: 0 };
         Self {
             nodes: vec![none; FIRST_NODE as usize],
             index: HashTable::new(),
             added: Vec::new(),
             again: 0,
+            most: MOST_NODES,
         }
     }
 
+    /// `None`: the stack is deeper than any.
     pub(crate) fn add(
         &mut self,
         parent: NodeId,
         return_address: u64,
         module: Option<ModuleId>,
-    ) -> NodeId {
-        let node = Node { parent, module, return_address };
+    ) -> Option<NodeId> {
+        let depth = self.nodes[parent.0 as usize].depth + 1;
+        if usize::from(depth) > DEEPEST {
+            return None;
+        }
+        let node = Node { parent, module, return_address, depth };
         if let Some(&number) = self.added.get(self.again)
             && self.nodes[number as usize] == node
         {
             self.again += 1;
-            return NodeId(number);
+            return Some(NodeId(number));
         }
         let found = self.find_or_insert(node);
         // What differs from the last time isn't remembered, nor is what comes behind it.
@@ -90,7 +105,7 @@ impl Stacks {
             self.added.push(found.0);
             self.again += 1;
         }
-        found
+        Some(found)
     }
 
     /// The same nodes will be added again, in the same order: then they need not be looked for.
@@ -104,6 +119,7 @@ impl Stacks {
         let hash = |&number: &u32| nodes[number as usize].hash();
         match self.index.entry(node.hash(), same, hash) {
             Entry::Occupied(entry) => NodeId(*entry.get()),
+            Entry::Vacant(_) if nodes.len() >= self.most => NodeId::CUT_OFF,
             Entry::Vacant(entry) => {
                 let number = nodes.len() as u32;
                 entry.insert(number);
@@ -162,7 +178,10 @@ mod tests {
             let parent = NodeId((random >> 33) as u32 % (stacks.len() as u32).min(500));
             let address = 0x40_0000 + (random >> 20) % 50 * 16;
             let module = (random >> 60 > 3).then_some(ModuleId((random >> 50) as u32 % 2));
-            let node = stacks.add(parent, address, module);
+            let Some(node) = stacks.add(parent, address, module) else {
+                assert_eq!(stacks.frames(parent).count(), DEEPEST);
+                continue;
+            };
             let known = *map.entry((parent, address, module)).or_insert(node);
             assert_eq!(node, known);
             assert_eq!((stacks.parent(node), stacks.return_address(node)), (parent, address));
@@ -176,7 +195,8 @@ mod tests {
     fn nodes_that_are_added_again_have_their_numbers_whether_or_not_the_order_is_the_same() {
         let mut stacks = Stacks::new();
         let addresses: Vec<u64> = (0..100).map(|i| 0x1000 + i % 40 * 16).collect();
-        let add = |stacks: &mut Stacks, &address: &u64| stacks.add(NodeId::ROOT, address, None);
+        let add =
+            |stacks: &mut Stacks, &address: &u64| stacks.add(NodeId::ROOT, address, None).unwrap();
         let first: Vec<NodeId> = addresses.iter().map(|at| add(&mut stacks, at)).collect();
         stacks.rewind();
         let again: Vec<NodeId> = addresses.iter().map(|at| add(&mut stacks, at)).collect();
@@ -188,5 +208,32 @@ mod tests {
         assert_eq!(first, reversed);
         let before = stacks.len();
         assert_eq!(add(&mut stacks, &0x9000).0 as usize, before);
+    }
+
+    #[test]
+    fn a_stack_that_is_deeper_than_any_is_refused() {
+        let mut stacks = Stacks::new();
+        let mut node = NodeId::ROOT;
+        for _ in 0..DEEPEST {
+            node = stacks.add(node, 0x1000, None).unwrap();
+        }
+        assert_eq!(stacks.frames(node).count(), DEEPEST);
+        assert_eq!(stacks.add(node, 0x1000, None), None);
+        assert!(stacks.add(NodeId::CUT_OFF, 0x1000, None).is_some());
+    }
+
+    #[test]
+    fn frames_beyond_the_most_are_cut_off_and_those_before_stay() {
+        let mut stacks = Stacks { most: 102, ..Stacks::new() };
+        let nodes: Vec<NodeId> =
+            (0..100).map(|i| stacks.add(NodeId::ROOT, i, None).unwrap()).collect();
+        let beyond = stacks.add(nodes[3], 5, None).unwrap();
+        assert_eq!(beyond, NodeId::CUT_OFF);
+        assert_eq!(stacks.add(beyond, 6, None), Some(NodeId::CUT_OFF));
+        assert_eq!(stacks.len(), 102);
+        stacks.rewind();
+        let again: Vec<NodeId> =
+            (0..100).map(|i| stacks.add(NodeId::ROOT, i, None).unwrap()).collect();
+        assert_eq!((nodes, NodeId::CUT_OFF), (again, stacks.add(NodeId(5), 5, None).unwrap()));
     }
 }

@@ -5,7 +5,10 @@ use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, RawEvent, RawModule, Waited
 use crate::reader::FrameAt;
 use crate::{Modules, NodeId, Stacks, TraceError};
 use std::fs::File;
+use std::mem::size_of;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A kind of allocation.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +65,27 @@ enum Announced {
     },
 }
 
+/// Bytes that all streams of a process hold together: the chunks that they are in, their kinds, and the numbers of their nodes.
+pub(crate) const MOST_HELD: usize = 4 << 30;
+
+/// What the streams of a process hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    bytes: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Held {
+    pub fn new(most: usize) -> Self {
+        Self { bytes: Arc::default(), most }
+    }
+
+    #[cfg(test)]
+    pub fn now(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream<'r> {
@@ -69,7 +93,6 @@ pub(crate) struct Stream<'r> {
     chunks: std::slice::Iter<'r, FrameAt>,
     /// Where the chunk is in the file, for errors.
     offset: u64,
-    compressed: Vec<u8>,
     events: Vec<u8>,
     decoder: Decoder,
     announced: Vec<Announced>,
@@ -77,15 +100,17 @@ pub(crate) struct Stream<'r> {
     kinds: Vec<Kind>,
     pub thread: u32,
     pub head: Option<Head>,
+    held: Held,
+    /// What this one holds of that.
+    own: usize,
 }
 
 impl<'r> Stream<'r> {
-    pub fn new(file: &'r File, chunks: &'r [FrameAt]) -> Self {
+    pub fn new(file: &'r File, chunks: &'r [FrameAt], held: Held) -> Self {
         Self {
             file,
             chunks: chunks.iter(),
             offset: 0,
-            compressed: Vec::new(),
             events: Vec::new(),
             decoder: Decoder::new(0),
             announced: Vec::new(),
@@ -93,6 +118,8 @@ impl<'r> Stream<'r> {
             kinds: Vec::new(),
             thread: 0,
             head: None,
+            held,
+            own: 0,
         }
     }
 
@@ -106,6 +133,48 @@ impl<'r> Stream<'r> {
     fn damaged(&self, damage: Damage) -> TraceError {
         let what = format!("{} (byte {} of the chunk's events)", damage.what, damage.at);
         TraceError::damaged(self.offset, what)
+    }
+
+    /// Something is wrong with the chunk.
+    #[cold]
+    pub fn wrong(&self, what: &str) -> TraceError {
+        TraceError::damaged(self.offset, what)
+    }
+
+    /// Sees to it that all streams together hold no more than they may, this one with so much more.
+    #[cold]
+    fn holds(&mut self, more: usize) -> Result<(), TraceError> {
+        let own = self.events.capacity()
+            + self.announced.capacity() * size_of::<Announced>()
+            + self.nodes.capacity() * size_of::<NodeId>()
+            + self.kinds.capacity() * size_of::<Kind>()
+            + more;
+        // All of them are on one thread.
+        let before = self.held.bytes.load(Ordering::Relaxed);
+        let all = before - self.own + own;
+        self.held.bytes.store(all, Ordering::Relaxed);
+        self.own = own;
+        if all > self.held.most {
+            let gib = self.held.most as f64 / f64::from(1 << 30);
+            let what = format!("more threads and stacks at once than fit in {gib} GiB");
+            return Err(TraceError::damaged(self.offset, what));
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn holds_now(&self) -> usize {
+        self.own
+    }
+
+    #[inline]
+    fn announce(&mut self, announced: Announced) -> Result<(), TraceError> {
+        let length = self.announced.len();
+        if length == self.announced.capacity() {
+            self.holds(length * size_of::<Announced>())?;
+        }
+        self.announced.push(announced);
+        Ok(())
     }
 
     /// Reads ahead to the next event. False at the end.
@@ -134,19 +203,19 @@ impl<'r> Stream<'r> {
                 RawEvent::Module(_) => Head::Module(before),
                 RawEvent::ModuleGone { start } => Head::ModuleGone { start },
                 RawEvent::Node { parent, return_address } => {
-                    self.announced.push(Announced::Node { parent, return_address });
+                    self.announce(Announced::Node { parent, return_address })?;
                     continue;
                 }
                 RawEvent::Kind { node, size, flags } => {
-                    self.announced.push(Announced::Kind { node, size, flags });
+                    self.announce(Announced::Kind { node, size, flags })?;
                     continue;
                 }
                 RawEvent::Forget => {
-                    self.announced.push(Announced::Forget);
+                    self.announce(Announced::Forget)?;
                     continue;
                 }
                 RawEvent::Numbers { nodes, kinds } => {
-                    self.announced.push(Announced::Numbers { nodes, kinds });
+                    self.announce(Announced::Numbers { nodes, kinds })?;
                     continue;
                 }
             };
@@ -158,16 +227,19 @@ impl<'r> Stream<'r> {
     #[cold]
     fn next_chunk(&mut self) -> Result<bool, TraceError> {
         let Some(chunk) = self.chunks.next() else {
-            *self = Self::new(self.file, &[]);
+            self.held.bytes.fetch_sub(self.own, Ordering::Relaxed);
+            *self = Self::new(self.file, &[], self.held.clone());
             return Ok(false);
         };
         self.offset = chunk.offset;
-        self.compressed.resize(chunk.length as usize, 0);
-        self.file.read_exact_at(&mut self.compressed, chunk.offset)?;
-        if crate::container::checksum(&self.compressed) != chunk.checksum {
+        let raw_length = chunk.raw_length as usize;
+        self.holds(raw_length.saturating_sub(self.events.capacity()))?;
+        let mut compressed = vec![0; chunk.length as usize];
+        self.file.read_exact_at(&mut compressed, chunk.offset)?;
+        if crate::container::checksum(&compressed) != chunk.checksum {
             return Err(TraceError::damaged(chunk.offset, "a chunk has another checksum"));
         }
-        decompress(&self.compressed, chunk.raw_length as usize, &mut self.events)
+        decompress(&compressed, raw_length, &mut self.events)
             .map_err(|what| TraceError::damaged(chunk.offset, what))?;
         self.decoder = Decoder::new(chunk.tick);
         Ok(true)
@@ -188,7 +260,9 @@ impl<'r> Stream<'r> {
                     let parent = self.node(parent)?;
                     // The call lies before the address that it returns to, which may be behind its module's end.
                     let module = modules.find(return_address.wrapping_sub(1));
-                    self.nodes.push(stacks.add(parent, return_address, module));
+                    let node = stacks.add(parent, return_address, module);
+                    let deep = || TraceError::damaged(self.offset, "a stack deeper than any is");
+                    self.nodes.push(node.ok_or_else(deep)?);
                 }
                 Announced::Kind { node, size, flags } => {
                     let site = self.node(node)?;
@@ -207,7 +281,7 @@ impl<'r> Stream<'r> {
             }
         }
         self.announced.clear();
-        Ok(())
+        self.holds(0)
     }
 
     /// A node by the stream's number.

@@ -207,6 +207,10 @@ fn what_is_no_recording_is_told_so() {
         assert!(matches!(error, TraceError::Version(v) if v == u32::from(version)), "{error}");
         assert!(error.to_string().contains("record again"), "{error}");
     }
+    for no_file in ["/", "/dev/null"] {
+        let error = Reader::open(no_file).unwrap_err();
+        assert!(matches!(error, TraceError::NotAFile), "{no_file}: {error}");
+    }
     let error = Reader::open("/no/such/file").unwrap_err();
     assert!(matches!(error, TraceError::Io(_)), "{error}");
     let error = Reader::from_file(file(&one_of_each())).unwrap().events(1).unwrap_err();
@@ -249,4 +253,92 @@ fn chunks_out_of_order_are_noticed() {
     let bytes = writer.finish(&Default::default()).unwrap();
     let error = Reader::from_file(file(&bytes)).unwrap_err();
     assert!(matches!(error, TraceError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let error = Reader::open(&pipe).unwrap_err();
+    assert!(matches!(error, TraceError::NotAFile), "{error}");
+}
+
+#[test]
+fn threads_are_counted_in_the_order_in_which_they_are_seen_whatever_their_numbers_are() {
+    let mut stream = Stream::new(1_000);
+    // SAFETY: `at` leaves room for any event.
+    unsafe {
+        for (tick, number) in (1_001..).zip([u32::MAX, 7, u32::MAX, 0]) {
+            stream.at(0).thread(tick, number, 9);
+        }
+    }
+    let threads: Vec<u32> =
+        events(&container(&[stream.finish()])).iter().map(|event| event.thread).collect();
+    assert_eq!(threads, [0, 1, 0, 2]);
+}
+
+#[test]
+fn a_stack_without_an_end_is_damage() {
+    let mut stream = Stream::new(1_000);
+    // SAFETY: `at` leaves room for any event.
+    unsafe {
+        for node in 0..100_000_u32 {
+            stream.at(1_000).node(if node == 0 { 0 } else { node + 1 }, 0x1000);
+        }
+        stream.at(1_000).kind(2, 8, Flags::new(Origin::Malloc));
+        stream.at(1_000).allocated(1_000, 0x10, 0);
+    }
+    let reader = Reader::from_file(file(&container(&[stream.finish()]))).unwrap();
+    let error = reader.events(0).unwrap().find_map(Result::err).unwrap();
+    assert!(error.to_string().contains("deeper"), "{error}");
+}
+
+#[test]
+fn a_time_beyond_all_clocks_does_not_start_again() {
+    let mut stream = Stream::new(1_000);
+    // SAFETY: `at` leaves room for any event.
+    unsafe {
+        for tick in [1_001, 1 << 50, 1 << 62, u64::MAX - 1, u64::MAX] {
+            stream.at(0).freed(tick, 0x10);
+            let wait = WaitedFor { node: 0, address: 5, lock: Lock::Read, ticks: u64::MAX };
+            stream.at(0).waited(tick, wait);
+        }
+    }
+    let events = events(&container(&[stream.finish()]));
+    assert!(events.is_sorted_by_key(|event| event.time_ns));
+    assert!(events.iter().all(|event| event.time_ns <= 1 << 62));
+}
+
+#[test]
+fn events_with_any_byte_changed_are_other_events_or_an_error() {
+    let mut stream = Stream::new(1_000);
+    // SAFETY: `at` leaves room for any event.
+    unsafe {
+        stream.at(0).thread(1_000, 0, 77);
+        stream.at(0).module(1_001, &LIBRARY);
+        for i in 0..20_u32 {
+            stream.at(0).node(i % 3, 0x1234 + u64::from(i) * 0x111);
+            stream.at(0).kind(2, 1 << i, Flags::new(Origin::Calloc));
+            stream.at(0).allocated(1_010 + u64::from(i) * 300, u64::from(i) * 16, i);
+            stream.at(0).freed(1_020 + u64::from(i) * 300, u64::from(i) * 16);
+        }
+        stream.at(0).module_gone(9_000, 0x1000);
+        stream.at(0).thread_end(9_001);
+    }
+    let chunk = stream.finish().remove(0).1;
+    let mut ends = [0; 2];
+    for at in 0..chunk.len() {
+        for other in [0, 1, 9, 0x7f, 0x80, 0xc3, 0xff, !chunk[at], chunk[at] ^ 4] {
+            let mut bytes = chunk.clone();
+            bytes[at] = other;
+            let reader = Reader::from_file(file(&container(&[vec![(1_000, bytes)]]))).unwrap();
+            let mut events = reader.events(0).unwrap();
+            let failed = events.by_ref().any(|event| event.is_err());
+            assert!(events.next().is_none(), "it goes on after an error");
+            ends[usize::from(failed)] += 1;
+        }
+    }
+    assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
 }
