@@ -180,6 +180,27 @@ fn sqlite_gets_a_free_list_or_a_pool_and_an_arena_is_refused() {
 }
 
 #[test]
+fn what_grows_to_megabytes_stays_with_malloc_and_out_of_the_pool() {
+    let Some(program) = built("growing") else { return };
+    let findings = analysed("growing", &[program.to_str().unwrap()]);
+    let groups = findings["groups"].as_array().unwrap();
+    let pool = groups.iter().find(|group| group["verdict"]["allocator"] == "pool");
+    let pool = pool.unwrap_or_else(|| panic!("no pool: {}", verdicts(&findings)));
+    let (large, bytes) = (pool["large_bytes"].as_f64().unwrap(), pool["bytes"].as_f64().unwrap());
+    assert!(large < 0.1 * bytes, "{}", verdicts(&findings));
+    // Of the sites that grow, none is in a group that is to be taken from malloc.
+    let sites = findings["sites"].as_array().unwrap();
+    let grow: Vec<&Value> = sites.iter().filter(|site| site["title"] == "grow").collect();
+    assert!(!grow.is_empty(), "{sites:?}");
+    for site in grow {
+        let group = &groups[site["group"].as_u64().unwrap() as usize];
+        assert_eq!(group["verdict"]["allocator"], "none", "{}", verdicts(&findings));
+        let refused = group["verdict"]["refused"].to_string();
+        assert!(refused.contains("pool") && refused.contains("32 KiB"), "{refused}");
+    }
+}
+
+#[test]
 fn messages_between_threads_get_a_slab() {
     let Some(program) = built("producer_consumer") else { return };
     let findings = analysed("producer", &[program.to_str().unwrap()]);

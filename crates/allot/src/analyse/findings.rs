@@ -148,6 +148,9 @@ pub struct Behaviour {
     pub reallocated: u64,
     /// Bytes that were asked for.
     pub bytes: u64,
+    /// Of them, in blocks of more than 32 KiB.
+    #[serde(default)]
+    pub large_bytes: u64,
     /// The most frequent size, and its share of the allocations.
     pub dominant_size: u64,
     pub dominant_share: f64,

@@ -41,6 +41,7 @@ impl Known {
             count: tally.count,
             reallocated: tally.reallocated,
             bytes: tally.bytes,
+            large_bytes: tally.large_bytes,
             dominant_size: tally.sizes.dominant().0,
             dominant_share: tally.dominant_share(),
             sizes: tally.sizes.different(),
@@ -308,7 +309,8 @@ impl Material<'_> {
 
     /// Groups for what is in none: sites worth a change of their own, one pool for what it would serve, and the rest.
     fn rest(&mut self, sites: &mut [DoneSite], groups: &mut Vec<DoneGroup>) {
-        let (mut pooled, mut foreign, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pooled, mut foreign, mut large, mut left) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for index in (0..sites.len()).filter(|&index| sites[index].group == usize::MAX) {
             let behaviour = sites[index].known.behaviour();
             let allocator = rules::allocator(&behaviour, Together::Watched);
@@ -321,13 +323,16 @@ impl Material<'_> {
                 }
                 Allocator::FreeList | Allocator::Pool | Allocator::Reap => pooled.push(index),
                 Allocator::Arena if behaviour.returns_to_zero > 0 => pooled.push(index),
+                Allocator::None if rules::is_mostly_large(&behaviour) => large.push(index),
                 Allocator::Slab | Allocator::None => foreign.push(index),
                 _ => left.push((vec![index], Name::Site(sites[index].draft))),
             }
         }
-        for (indexes, words) in
-            [(pooled, "blocks of one thread each"), (foreign, "blocks passed between threads")]
-        {
+        for (indexes, words) in [
+            (pooled, "blocks of one thread each"),
+            (foreign, "blocks passed between threads"),
+            (large, "blocks of more than 32 KiB"),
+        ] {
             let gathered = self.gathered(sites, &indexes);
             let gain =
                 costs::gain(&gathered, rules::allocator(&gathered, Together::Summed), self.setting);

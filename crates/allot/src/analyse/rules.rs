@@ -5,6 +5,7 @@
 
 use super::costs::{self, Setting};
 use super::findings::{Allocator, Behaviour, Category, Gain, Refusal, Verdict};
+use super::tally::LARGEST;
 use super::{changes, words};
 
 /// Frees by the thread that allocated, from which on a group is one thread's own.
@@ -24,8 +25,8 @@ const REAP_OBJECTS: f64 = 64.0;
 const REAP_BURSTS: f64 = 0.5;
 /// Share of the most frequent size that makes it the only one.
 const ONE_SIZE: f64 = 0.9;
-/// The largest mean size that a pool, a list or a slab is for.
-const LARGEST: u64 = 32 << 10;
+/// Where more of the bytes are in blocks of more than [`LARGEST`], it is those that matter.
+const MOSTLY: f64 = 0.5;
 /// Below this share of the CPU time no change is worth its lines.
 const LEAST_GAIN: f64 = 0.01;
 /// Where all allocating takes less, nothing is worth a change.
@@ -76,6 +77,7 @@ fn reap(b: &Behaviour) -> bool {
         && b.phase_objects >= REAP_OBJECTS
         && b.burst_share >= REAP_BURSTS
         && b.dominant_share < ONE_SIZE
+        && !is_mostly_large(b)
 }
 
 /// Whether a free list would do.
@@ -90,7 +92,23 @@ fn slab(b: &Behaviour) -> bool {
 
 /// Whether a pool would do.
 fn pool(b: &Behaviour) -> bool {
-    b.same_thread_share >= POOL_THREAD && mean_size(b) <= LARGEST
+    b.same_thread_share >= POOL_THREAD && !is_mostly_large(b)
+}
+
+/// Whether it is large blocks that its bytes are in. A pool gives each a chunk of its own, often with fresh
+/// pages; malloc keeps those, and grows the last one where it is.
+pub fn is_mostly_large(b: &Behaviour) -> bool {
+    b.large_bytes as f64 > MOSTLY * b.bytes as f64
+}
+
+/// Why large blocks stay with malloc.
+fn large(b: &Behaviour) -> String {
+    format!(
+        "{} of its bytes are in blocks of more than {} KiB, up to {}: it gives each a chunk of its own, often mapped anew, where malloc grows and reuses what it has",
+        words::percent(b.large_bytes as f64 / b.bytes.max(1) as f64),
+        LARGEST >> 10,
+        words::bytes(b.most_size),
+    )
 }
 
 /// Whether it may be read-only once it was built. `Some`: by how many other threads it outlives its building.
@@ -156,6 +174,9 @@ pub fn judge(
         let wide = wider.and_then(|wider| arena(wider).err());
         refused.push(Refusal { allocator: Allocator::Arena, reason: wide.unwrap_or(own) });
     }
+    if allocator == Allocator::None && is_mostly_large(b) {
+        refused.push(Refusal { allocator: Allocator::Pool, reason: large(b) });
+    }
     if setting.allocator_share.is_some_and(|share| share < LEAST_ALLOCATOR_SHARE) {
         return leave(little_in_all(setting), gain, refused);
     }
@@ -196,13 +217,16 @@ pub fn judge(
 /// The verdict on what is built once and then stays.
 pub fn seal(b: &Behaviour, title: &str, others: u32, setting: &Setting) -> Verdict {
     let allocator = Allocator::Sealed;
+    let gone = match b.count.saturating_sub(b.never_freed + b.freed_at_exit) {
+        0 => "all of them".to_owned(),
+        some => format!("all but {} of them", words::count(some)),
+    };
     let reason = format!(
-        "{} ({}) made by one thread in the first {} of the run, all but {} of them there to the end, while {others} other threads \
+        "{} ({}) made by one thread in the first {} of the run, {gone} there to the end, while {others} other threads \
          work; a recording doesn't show who writes: prove that nobody does",
         words::counted(b.count, "block"),
         words::bytes(b.bytes),
         words::percent(b.last_ns as f64 / setting.wall_ns.max(1) as f64),
-        words::count(b.count.saturating_sub(b.never_freed + b.freed_at_exit)),
     );
     Verdict {
         category: Category::ReadOnlyShared,
@@ -243,7 +267,7 @@ pub fn scattered(b: &Behaviour, sites: usize, setting: &Setting) -> Verdict {
 
 fn little_in_all(setting: &Setting) -> String {
     format!(
-        "all allocating and freeing together takes {} of the CPU time; no allocator can save more",
+        "all allocating and freeing together takes {} of the CPU time; no quicker calls can save more",
         words::about(setting.allocator_share.unwrap_or(0.0))
     )
 }
@@ -251,11 +275,15 @@ fn little_in_all(setting: &Setting) -> String {
 fn too_little(b: &Behaviour, gain: Option<Gain>) -> String {
     let most = gain.map_or_else(
         || "too little to tell".to_owned(),
-        |gain| format!("at most {} of the CPU time", words::percent(gain.ceiling)),
+        |gain| format!("{} of the CPU time", words::at_most(gain.ceiling)),
     );
     let count = words::counted(b.count, "block");
     if b.never_freed + b.freed_at_exit == b.count {
-        format!("{count} that stay to the end: {most}")
+        let stay = if b.count == 1 { "stays" } else { "stay" };
+        format!("{count} that {stay} to the end: {most}")
+    } else if is_mostly_large(b) && b.reallocated * 2 > b.count {
+        let grow = if b.count == 1 { "grows" } else { "grow" };
+        format!("{count} that {grow}, up to {}: {most}", words::bytes(b.most_size))
     } else if mean_size(b) >= POOL_CHUNK {
         let mean = words::bytes(mean_size(b));
         format!("{count} of {mean} on average, such as pools of its own are made of: {most}")

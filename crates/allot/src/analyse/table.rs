@@ -54,7 +54,7 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         text += "\n";
         text += &paragraph(&format!("{}: {}", group.title, advice(group)), &verdict.reason);
         for refused in &verdict.refused {
-            let why = format!("not an {}: {}", name(refused.allocator), refused.reason);
+            let why = format!("not {}: {}", name(refused.allocator), refused.reason);
             text += &format!("{}\n", styled(NOTE, wrapped(&why)));
         }
     }
@@ -189,12 +189,12 @@ fn shortened(title: &str) -> String {
 
 fn name(allocator: Allocator) -> &'static str {
     match allocator {
-        Allocator::Arena => "arena",
-        Allocator::Reap => "reap",
-        Allocator::FreeList => "free list",
-        Allocator::Pool => "pool",
-        Allocator::Slab => "slab",
-        Allocator::Sealed => "sealed object",
-        Allocator::None => "allocator of ours",
+        Allocator::Arena => "an arena",
+        Allocator::Reap => "a reap",
+        Allocator::FreeList => "a free list",
+        Allocator::Pool => "a pool",
+        Allocator::Slab => "a slab",
+        Allocator::Sealed => "a sealed object",
+        Allocator::None => "an allocator of ours",
     }
 }

@@ -6,6 +6,8 @@ use super::findings::Quantiles;
 pub const SIZES: usize = 16;
 /// Classes of lifetimes: by powers of two.
 const CLASSES: usize = 40;
+/// The largest size that our pools, lists and slabs have classes for: what is larger is mapped, each block by itself.
+pub const LARGEST: u64 = 32 << 10;
 
 /// How often each size came; beyond [`SIZES`] different ones the rarest are forgotten.
 #[derive(Debug, Clone, Default)]
@@ -148,6 +150,8 @@ pub struct Tally {
     pub count: u64,
     pub reallocated: u64,
     pub bytes: u64,
+    /// Of them, in blocks of more than [`LARGEST`].
+    pub large_bytes: u64,
     pub least_size: u64,
     pub most_size: u64,
     pub sizes: Sizes,
@@ -174,6 +178,9 @@ impl Tally {
         self.count += 1;
         self.reallocated += u64::from(by_realloc);
         self.bytes = self.bytes.saturating_add(size);
+        if size > LARGEST {
+            self.large_bytes = self.large_bytes.saturating_add(size);
+        }
         self.least_size = self.least_size.min(size);
         self.most_size = self.most_size.max(size);
         self.sizes.add(size, 1);
@@ -204,6 +211,7 @@ impl Tally {
         self.count += other.count;
         self.reallocated += other.reallocated;
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.large_bytes = self.large_bytes.saturating_add(other.large_bytes);
         self.sizes.merge(&other.sizes);
         self.lifetime_ns.merge(&other.lifetime_ns);
         self.lifetime_allocations.merge(&other.lifetime_allocations);

@@ -20,6 +20,12 @@ pub fn about(share: f64) -> String {
     if percent.starts_with("less") { percent } else { format!("about {percent}") }
 }
 
+/// A share that nothing is above.
+pub fn at_most(share: f64) -> String {
+    let percent = percent(share);
+    if percent.starts_with("less") { percent } else { format!("at most {percent}") }
+}
+
 pub fn count(count: u64) -> String {
     crate::table::grouped(count)
 }
@@ -83,6 +89,7 @@ mod tests {
         let percents = [0.0, 0.0004, 0.0123, 0.5, 0.999].map(percent);
         assert_eq!(percents, ["0 %", "less than 0.1 %", "1.2 %", "50 %", "100 %"]);
         assert_eq!([0.0004, 0.5].map(about), ["less than 0.1 %", "about 50 %"]);
+        assert_eq!([0.0004, 0.5].map(at_most), ["less than 0.1 %", "at most 50 %"]);
         let bytes = [0, 9_999, 10_240, 3 << 20, 200 << 20].map(bytes);
         assert_eq!(bytes, ["0 B", "9,999 B", "10.0 KiB", "3.0 MiB", "200 MiB"]);
         let times = [17, 1_700, 2_500_000, 3_210_000_000].map(time);
