@@ -149,14 +149,13 @@ fn head(findings: &Findings) -> String {
     if program.allocations == 0 {
         return format!("{}\n{}", styled(HEADING, command), wrapped(&text));
     }
-    // What the replay measured is better than what the run's few samples say.
-    let measured = findings.replay.as_ref().and_then(|replay| replay.ceiling);
-    let share = measured
-        .or(program.allocator_share)
-        .map(|share| share.min(1.0))
-        .map_or_else(String::new, |share| {
+    let share = match (replayed_share(findings), program.allocator_share) {
+        (Some(share), _) => {
             format!(" They take {} of the CPU time: no allocator can save more.", about(share))
-        });
+        }
+        (None, Some(share)) => format!(" They take {} of the CPU time.", about(share)),
+        (None, None) => String::new(),
+    };
     let spent = format!(
         "{} allocations of {} in all, at most {} live at once.{share}",
         words::count(program.allocations),
@@ -164,6 +163,14 @@ fn head(findings: &Findings) -> String {
         words::bytes(program.peak_live_bytes),
     );
     format!("{}\n{}\n{}", styled(HEADING, command), wrapped(&text), wrapped(&spent))
+}
+
+/// What all allocating takes by the replay. That goes with the figures of its plans, and is better than what the run's few samples
+/// say; where there was no plan, what is said of leaving it as it is goes by those.
+fn replayed_share(findings: &Findings) -> Option<f64> {
+    let replay = findings.replay.as_ref()?;
+    let has_plans = replay.rows.iter().any(|row| !row.groups.is_empty());
+    replay.ceiling.filter(|_| has_plans).map(|share| share.min(1.0))
 }
 
 /// `about 3.1 %`, `less than 0.1 %`.

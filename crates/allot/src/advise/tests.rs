@@ -402,9 +402,23 @@ fn a_recorder_that_took_more_than_the_program_is_told_with_a_way_out() {
 }
 
 #[test]
+fn where_nothing_was_planned_the_summary_has_one_figure_of_what_calls_take() {
+    let mut findings = findings(Vec::new());
+    findings.program.allocator_share = Some(0.014);
+    // A replay of a few thousand calls is mostly the first touch of their pages.
+    findings.replay.as_mut().unwrap().ceiling = Some(0.13);
+    let text = text_of(&findings);
+    assert!(text.contains("They take about 1.4 % of the CPU time."), "{text}");
+    assert!(text.contains("takes 1.4 % of its CPU time, too little"), "{text}");
+    assert!(!text.contains("13 %"), "{text}");
+}
+
+#[test]
 fn what_all_calls_take_is_by_the_replay_where_it_was_measured() {
     let mut findings = findings(Vec::new());
-    assert!(text_of(&findings).contains("They take about 21 % of the CPU time"));
-    findings.replay.as_mut().unwrap().ceiling = Some(0.13);
-    assert!(text_of(&findings).contains("They take about 13 % of the CPU time"));
+    assert!(text_of(&findings).contains("They take about 21 % of the CPU time."));
+    let replay = findings.replay.as_mut().unwrap();
+    replay.ceiling = Some(0.13);
+    replay.rows.push(row("arena for group 0", vec![0], 1));
+    assert!(text_of(&findings).contains("They take about 13 % of the CPU time: no allocator"));
 }

@@ -2,9 +2,10 @@
 
 use super::rounds::Standing;
 use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
+use crate::analyse::words;
 
-/// A plan has to beat glibc by more than twice what a round typically lies from the median, and by more than this.
-const LEAST_NOISE: f64 = 0.01;
+/// A malloc whose time is longer than all plans' by less than this share of glibc's gives as much.
+const AS_MUCH: f64 = 0.01;
 /// It may take so many times glibc's memory ...
 pub const MOST_MEMORY: f64 = 1.5;
 /// ... or this much more, for less than that is an allocator's first chunk.
@@ -17,14 +18,6 @@ const LEAST_GAIN: f64 = 0.01;
 pub struct Rival {
     pub name: String,
     pub standing: Standing,
-}
-
-fn noise(standing: &Standing) -> f64 {
-    (2.0 * standing.apart).max(LEAST_NOISE)
-}
-
-fn is_faster(standing: &Standing) -> bool {
-    1.0 - standing.time > noise(standing)
 }
 
 fn is_small(standing: &Standing) -> bool {
@@ -44,22 +37,35 @@ fn figures(standing: &Standing) -> String {
         Some(memory) => format!("{memory:.2} of its peak memory"),
         None => "an unknown part of its memory".to_owned(),
     };
-    format!(
-        "{:.2} of glibc's time (rounds ±{:.1} %) and {memory}",
-        standing.time,
-        standing.apart * 100.0
-    )
+    format!("{:.2} of glibc's time ({}) and {memory}", standing.time, rounds(standing))
+}
+
+fn rounds(standing: &Standing) -> String {
+    let all = standing.rounds;
+    if all < 3 {
+        return if all == 1 { "one round".to_owned() } else { format!("{all} rounds") };
+    }
+    let apart = standing.apart * 100.0;
+    let (count, word) = if standing.time > 1.0 {
+        (standing.slower, "longer")
+    } else {
+        (standing.quicker, "shorter")
+    };
+    let number = if count == all { format!("all {all}") } else { format!("{count} of {all}") };
+    format!("{word} in {number} rounds, ±{apart:.1} %")
 }
 
 /// Judges a group's plan by itself.
 pub fn plan(standing: &Standing, program: &Program) -> Outcome {
     let gain = gain(standing, program);
     let figures = figures(standing);
-    let (confirmed, reason) = if !is_faster(standing) {
-        let slower = if standing.time > 1.0 + noise(standing) {
+    let (confirmed, reason) = if !standing.is_quicker() {
+        let slower = if standing.is_slower() {
             "it is slower"
+        } else if standing.time < 1.0 - LEAST_GAIN {
+            "the noise hides whether it is faster"
         } else {
-            "it is no faster, as far as the noise lets see"
+            "it is no faster"
         };
         (false, format!("withdrawn, {slower}: replayed, it takes {figures}"))
     } else if !is_small(standing) {
@@ -84,7 +90,8 @@ pub fn plan(standing: &Standing, program: &Program) -> Outcome {
 /// Judges a plan that isn't for the sake of time: what is sealed only must not cost any.
 pub fn candidate(standing: &Standing) -> Outcome {
     let figures = figures(standing);
-    let (confirmed, reason) = if standing.time > 1.0 + noise(standing) {
+    let is_slower = standing.is_slower() || standing.time > 1.0 + standing.noise();
+    let (confirmed, reason) = if is_slower {
         (false, format!("withdrawn, it is slower: replayed, it takes {figures}"))
     } else if !is_small(standing) {
         (false, format!("withdrawn, it takes too much memory: replayed, {figures}"))
@@ -122,6 +129,32 @@ pub fn bound(group: &mut Group, ceiling: f64) {
     }
 }
 
+/// Makes the estimated ceilings small enough for all of them and the measured ones not to be more than there is. Nothing is taken from
+/// what was measured.
+pub fn balance(groups: &mut [Group], all: f64) {
+    let gains = |measured: bool| {
+        let gains = groups.iter().filter_map(|group| group.verdict.gain);
+        gains.filter(move |gain| gain.ceiling_measured == measured)
+    };
+    let measured: f64 = gains(true).map(|gain| gain.ceiling).sum();
+    let estimated: f64 = gains(false).map(|gain| gain.ceiling).sum();
+    let left = (all - measured).max(0.0);
+    if estimated <= left {
+        return;
+    }
+    for gain in groups.iter_mut().filter_map(|group| group.verdict.gain.as_mut()) {
+        if gain.ceiling_measured {
+            continue;
+        }
+        gain.ceiling *= left / estimated;
+        if gain.measured {
+            gain.ceiling = gain.ceiling.max(gain.share);
+        } else {
+            gain.share *= left / estimated;
+        }
+    }
+}
+
 /// What all confirmed advice gives together. `sum` is what each gives by itself, `ceiling` what all of it can save at most.
 pub fn together(
     standing: &Standing,
@@ -136,7 +169,7 @@ pub fn together(
     if let Some(gain) = gain {
         reason += &format!(", which saves {} of the program's CPU time", percent(gain));
         if let Some(ceiling) = ceiling {
-            reason += &format!(", of at most {}", percent(ceiling));
+            reason += &format!(", of {}", words::at_most(ceiling));
         }
     }
     Together {
@@ -150,22 +183,23 @@ pub fn together(
     }
 }
 
+/// As the summary has it. A plan that costs more saves nothing.
 fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    words::percent(share.max(0.0))
 }
 
 /// The malloc that is the fastest of those that do not take too much memory, are faster than glibc, and save enough.
 pub fn best(rivals: Vec<Rival>, program: &Program) -> Option<Rival> {
     rivals
         .into_iter()
-        .filter(|rival| is_faster(&rival.standing) && is_small(&rival.standing))
+        .filter(|rival| rival.standing.is_quicker() && is_small(&rival.standing))
         .filter(|rival| gain(&rival.standing, program).is_none_or(|gain| gain >= LEAST_GAIN))
         .min_by(|a, b| a.standing.time.total_cmp(&b.standing.time))
 }
 
 /// Whether a malloc gives as much as all confirmed plans together.
 pub fn gives_as_much(rival: &Rival, together: &Together) -> bool {
-    let least = |time| rival.standing.time <= time + LEAST_NOISE;
+    let least = |time| rival.standing.time <= time + AS_MUCH;
     together.time_ratio.is_some_and(least)
 }
 
@@ -235,7 +269,20 @@ mod tests {
 
     fn standing(time: f64, apart: f64, peaks: (u64, u64)) -> Standing {
         let memory = Some(peaks.0 as f64 / peaks.1 as f64);
-        Standing { time, apart, memory, peaks: Some(peaks), saved_ns: (1.0 - time) * 1e9 }
+        // Five rounds, of which the outermost lie twice as far out.
+        let ratios = [-2.0, -1.0, 0.0, 1.0, 2.0].map(|far| time + far * apart);
+        let count = |is: &dyn Fn(f64) -> bool| ratios.iter().filter(|ratio| is(**ratio)).count();
+        Standing {
+            time,
+            apart,
+            rounds: 5,
+            quicker: count(&|ratio| ratio < 0.99),
+            slower: count(&|ratio| ratio > 1.01),
+            extremes: (ratios[0], ratios[4]),
+            memory,
+            peaks: Some(peaks),
+            saved_ns: (1.0 - time) * 1e9,
+        }
     }
 
     fn program(cpu_ns: u64) -> Program {
@@ -253,7 +300,18 @@ mod tests {
         assert!(!noisy.confirmed && noisy.reason.contains("noise"), "{}", noisy.reason);
         let slower = plan(&standing(6.0, 0.06, even), &program);
         assert!(!slower.confirmed && slower.reason.contains("slower"), "{}", slower.reason);
-        assert!(slower.reason.contains("6.00"), "{}", slower.reason);
+        assert!(
+            slower.reason.contains("6.00 of glibc's time (longer in all 5 rounds"),
+            "{}",
+            slower.reason
+        );
+        // Noise doesn't matter where every round says the same.
+        let clear = plan(&standing(0.5, 0.24, even), &program);
+        assert!(
+            clear.confirmed && clear.reason.contains("shorter in all 5 rounds, ±24.0 %"),
+            "{}",
+            clear.reason
+        );
     }
 
     #[test]
@@ -268,11 +326,17 @@ mod tests {
     #[test]
     fn a_plan_that_saves_next_to_nothing_of_the_program_is_withdrawn() {
         let little = plan(&standing(0.5, 0.01, (MIB, MIB)), &program(500_000_000_000));
-        assert!(!little.confirmed && little.reason.contains("0.1 %"), "{}", little.reason);
+        assert!(!little.confirmed && little.reason.contains("it saves 0.1 %"), "{}", little.reason);
         // The replay took longer than the program did, perhaps because the machine was busy.
         assert_eq!(gain(&standing(0.5, 0.01, (MIB, MIB)), &program(1)), Some(1.0));
         let unknown = Program::default();
         assert!(plan(&standing(0.5, 0.01, (MIB, MIB)), &unknown).confirmed);
+    }
+
+    #[test]
+    fn a_saving_too_small_to_be_told_is_told_as_in_the_summary() {
+        let little = plan(&standing(0.97, 0.001, (MIB, MIB)), &program(40_000_000_000));
+        assert!(little.reason.contains("it saves less than 0.1 % of"), "{}", little.reason);
     }
 
     #[test]

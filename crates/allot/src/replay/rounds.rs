@@ -126,6 +126,15 @@ const KILLED: i32 = nix::sys::signal::Signal::SIGKILL as i32;
 const ENOUGH: usize = 3;
 const UNKNOWN_APART: f64 = 0.1;
 
+/// What two rows have to differ by in a round, as a share of glibc's time, for the one to be quicker there.
+const LEAST_DIFFERENCE: f64 = 0.01;
+/// Of fewer rounds than this no test can say that one of two rows is the quicker: five heads in a row come once in 32 throws ...
+const TESTED: usize = 5;
+/// ... so that all of them have to differ by more than this, and by more than the noise.
+const UNTESTED: f64 = 0.05;
+/// How often chance alone may make one row the quicker in so many rounds as it was.
+const BY_CHANCE: f64 = 0.05;
+
 /// How a row did beside glibc.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Standing {
@@ -133,6 +142,11 @@ pub struct Standing {
     pub time: f64,
     /// How far a round's ratio typically lies from that.
     pub apart: f64,
+    /// Rounds that both have; in how many of them it was quicker and slower by more than 1 %; and the least and the largest ratio.
+    pub rounds: usize,
+    pub quicker: usize,
+    pub slower: usize,
+    pub extremes: (f64, f64),
     /// Of glibc's peak.
     pub memory: Option<f64>,
     /// Its peak, and glibc's.
@@ -155,14 +169,57 @@ impl Standing {
         let apart =
             if own.len().min(base.len()) < ENOUGH { apart.max(UNKNOWN_APART) } else { apart };
         let peaks = peak(row).zip(peak(glibc));
+        let ratios = || pairs().map(|(own, base)| own / base);
         Some(Self {
             time,
             apart,
+            rounds: pairs().count(),
+            quicker: ratios().filter(|ratio| *ratio < 1.0 - LEAST_DIFFERENCE).count(),
+            slower: ratios().filter(|ratio| *ratio > 1.0 + LEAST_DIFFERENCE).count(),
+            extremes: (ratios().fold(f64::MAX, f64::min), ratios().fold(0.0, f64::max)),
             memory: peaks.map(|(own, base)| own as f64 / base.max(1) as f64),
             peaks,
             saved_ns: median(pairs().map(|(own, base)| base - own))?,
         })
     }
+
+    /// Twice what a round typically lies from the median.
+    pub fn noise(&self) -> f64 {
+        (2.0 * self.apart).max(LEAST_DIFFERENCE)
+    }
+
+    /// What all rounds have to differ by, where they are too few for a test.
+    fn untested(&self) -> Option<f64> {
+        (self.rounds < TESTED).then(|| self.noise().max(UNTESTED))
+    }
+
+    /// It is quicker than glibc by more than 1 %. That is a sign test of the rounds, each of which has both side by side: what slows
+    /// the machine for both says nothing, nor does it matter how far a round lies out.
+    pub fn is_quicker(&self) -> bool {
+        match self.untested() {
+            Some(least) => self.extremes.1 < 1.0 - least,
+            None => by_chance(self.rounds, self.quicker) <= BY_CHANCE,
+        }
+    }
+
+    /// It is slower than glibc by more than 1 %.
+    pub fn is_slower(&self) -> bool {
+        match self.untested() {
+            Some(least) => self.extremes.0 > 1.0 + least,
+            None => by_chance(self.rounds, self.slower) <= BY_CHANCE,
+        }
+    }
+}
+
+/// How likely so many heads, or more, are in so many throws.
+fn by_chance(throws: usize, heads: usize) -> f64 {
+    let mut ways = 1.0;
+    let mut sum = 0.0;
+    for tails in 0..=throws - heads {
+        sum += ways;
+        ways *= (throws - tails) as f64 / (tails + 1) as f64;
+    }
+    sum / (throws as f64).exp2()
 }
 
 /// The median peak.
@@ -250,6 +307,82 @@ mod tests {
         // The fifth, which was ended, says nothing: not that it failed either.
         assert_eq!(found[0].as_ref().unwrap().len(), 2);
         assert_eq!(found[1].as_ref().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn chance_is_counted_right() {
+        assert_eq!(by_chance(5, 5), 1.0 / 32.0);
+        assert_eq!(by_chance(5, 0), 1.0);
+        assert_eq!(by_chance(8, 7), 9.0 / 256.0);
+        assert_eq!(by_chance(15, 12), 576.0 / 32_768.0);
+    }
+
+    /// Numbers from 0 to 1, always the same.
+    fn dice() -> impl FnMut() -> f64 {
+        let mut state = 1_u64;
+        move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as f64 / (1_u64 << 31) as f64
+        }
+    }
+
+    /// The share of simulated replays in which a plan that takes so much of glibc's time is held to be quicker, and slower. The
+    /// machine drifts by half from round to round; each row is up to `noise` longer; in one of ten something else takes as long again.
+    fn judged(time: f64, noise: f64, rounds: usize) -> (f64, f64) {
+        const TRIALS: usize = 4_000;
+        let mut dice = dice();
+        let (mut quicker, mut slower) = (0, 0);
+        for _ in 0..TRIALS {
+            let (mut own, mut glibc) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                let drift = 1.0 + dice() / 2.0;
+                for (row, of) in [(&mut own, time), (&mut glibc, 1.0)] {
+                    let outlier = if dice() < 0.1 { 2.0 } else { 1.0 };
+                    let ns = 1e6 * of * drift * (1.0 + noise * dice()) * outlier;
+                    row.push(timed(ns as u64));
+                }
+            }
+            let standing = Standing::of(&own, &glibc).unwrap();
+            quicker += usize::from(standing.is_quicker());
+            slower += usize::from(standing.is_slower());
+        }
+        (quicker as f64 / TRIALS as f64, slower as f64 / TRIALS as f64)
+    }
+
+    #[test]
+    fn a_plan_that_is_glibcs_equal_is_seldom_held_to_be_quicker_or_slower_however_noisy_it_is() {
+        for rounds in [1, 2, 3, 4, 5, 6, 8, 11, 15] {
+            for noise in [0.02, 0.1, 0.3, 1.0] {
+                let (quicker, slower) = judged(1.0, noise, rounds);
+                // Of one and two rounds there is nothing to see but that: what is half as long again as the other.
+                let most = if rounds < 3 { 0.3 } else { 0.05 };
+                assert!(quicker <= most, "{rounds} rounds, ±{noise}: {quicker}");
+                assert!(slower <= most, "{rounds} rounds, ±{noise}: {slower}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_of_half_of_glibcs_time_is_found_on_a_busy_machine() {
+        for rounds in [8, 15] {
+            let (quicker, slower) = judged(0.5, 0.6, rounds);
+            assert!(quicker > 0.95 && slower == 0.0, "{rounds} rounds: {quicker}, {slower}");
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_always_quicker_is_so_whatever_lies_between_the_rounds() {
+        // A busy machine: the rounds lie ±30 % from their median, and each is a clear gain.
+        let ratios = [0.49, 0.2, 0.79, 0.8, 0.48, 0.19];
+        let glibc: Vec<Round> = (1..=6).map(|i| timed(i * 1_000_000)).collect();
+        let pairs = ratios.iter().zip(&glibc);
+        let own: Vec<Round> =
+            pairs.map(|(r, base)| timed((r * base.time_ns as f64) as u64)).collect();
+        let standing = Standing::of(&own, &glibc).unwrap();
+        assert!(standing.apart > 0.28 && standing.is_quicker(), "{standing:?}");
+        assert!(!Standing::of(&own[..4], &glibc).unwrap().is_quicker());
     }
 
     #[test]

@@ -38,10 +38,17 @@ function headline() {
     return withdrawn.length > 0 ? "Leave it as it is: what looked promising did not stand the test." : "Leave it as it is.";
 }
 
+// What all allocating takes: by the replay where it had plans, as in the summary on the terminal.
+function allocating() {
+    const replayed = data.replay && data.replay.rows.some(row => row.groups.length > 0) ? data.replay.ceiling : null;
+    return replayed === null ? program.allocator_share : Math.min(replayed, 1);
+}
+
 function subline() {
-    const share = program.allocator_share;
+    const share = allocating();
     if (program.allocations === 0) return null;
-    const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time: no allocator can save more. `;
+    const bound = share === program.allocator_share ? "" : ": no allocator can save more";
+    const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time${bound}. `;
     if (!data.replay) return `${most}These are estimates: nothing was replayed.`;
     const mallocs = data.replay.rows.filter(row => row.groups.length === 0 && row.name !== "null").length;
     const tested = data.replay.rows.some(row => row.groups.length > 0) ? "The advice was tested by replaying what was recorded" : "What was recorded was replayed";
@@ -116,7 +123,7 @@ function drawSummary() {
         facts([
             ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "≈\u202f"}${words.time(cpu)}`,
                 program.bare_measured ? "measured without the recorder" : "of the recorded run, without what the recorder took"],
-            ["of it in malloc and free", program.allocator_share === null ? null : words.percent(program.allocator_share)],
+            ["of it in malloc and free", allocating() === null ? null : words.percent(allocating())],
             ["from start to end", words.time(program.wall_ns)],
             ["Allocations", words.count(program.allocations)],
             ["Bytes asked for", words.bytes(program.bytes)],
