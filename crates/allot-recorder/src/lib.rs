@@ -21,6 +21,7 @@ mod hooks;
 pub mod next;
 pub mod raw_file;
 pub mod record;
+pub mod seccomp;
 pub mod sys;
 pub mod table;
 pub mod thread;

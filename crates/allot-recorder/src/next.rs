@@ -68,6 +68,8 @@ functions! {
     WRITE_CLOCKLOCK = c"pthread_rwlock_clockwrlock";
     WRITE_TRYLOCK = c"pthread_rwlock_trywrlock";
     DLCLOSE = c"dlclose";
+    PRCTL = c"prctl";
+    SYSCALL = c"syscall";
 }
 
 unsafe extern "C" {

@@ -348,6 +348,15 @@ pub fn exits() {
     }
 }
 
+/// Ends the recording, since the program forbids itself the calls that it needs.
+pub fn forbidden() {
+    if PHASE.load(Ordering::Acquire) == ON
+        && let Some(header) = header()
+    {
+        stop(header, clock::ticks(), sys::EPERM);
+    }
+}
+
 /// Ends the recording: no event from this time on can be kept.
 fn stop(header: *mut u8, tick: u64, error: Failed) {
     PHASE.store(OFF, Ordering::Release);

@@ -11,8 +11,8 @@ pub type Failed = isize;
 
 macro_rules! numbers {
     ($($name:ident = $x86:literal, $arm:literal;)*) => {
-        $(#[cfg(target_arch = "x86_64")] const $name: usize = $x86;
-          #[cfg(target_arch = "aarch64")] const $name: usize = $arm;)*
+        $(#[cfg(target_arch = "x86_64")] pub(crate) const $name: usize = $x86;
+          #[cfg(target_arch = "aarch64")] pub(crate) const $name: usize = $arm;)*
     };
 }
 
@@ -43,12 +43,18 @@ numbers! {
 /// None of them has a fifth argument but `mmap`, where it's a file's number, of which the kernel takes the lower half.
 pub const MARK: usize = 0x616c_6c6f;
 
+#[inline(always)]
+fn marked(mut a: [usize; 6]) -> [usize; 6] {
+    a[4] = a[4] & 0xffff_ffff | MARK << 32;
+    a
+}
+
 /// # Safety
 ///
 /// The call with these arguments touches memory of the caller alone.
 #[inline]
 unsafe fn call(number: usize, mut a: [usize; 6]) -> isize {
-    a[4] = a[4] & 0xffff_ffff | MARK << 32;
+    a = marked(a);
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as the caller promised; the kernel changes rcx and r11 besides the result.
@@ -66,10 +72,56 @@ unsafe fn call(number: usize, mut a: [usize; 6]) -> isize {
     result
 }
 
+/// Asks about each kind of call from here, with arguments such as it has, up to the first that is answered with false.
+pub fn each_kind_of_call(mut ask: impl FnMut(usize, [usize; 6]) -> bool) -> Result<(), usize> {
+    const ANY: usize = 0;
+    const LENGTH: usize = 4096;
+    const FILE: usize = 1000;
+    let apart = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let write = O_CLOEXEC | O_RDWR;
+    let calls: [(usize, [usize; 6]); 27] = [
+        (READ, [FILE, ANY, LENGTH, 0, 0, 0]),
+        (CLOSE, [FILE, 0, 0, 0, 0, 0]),
+        (FSTAT, [FILE, ANY, 0, 0, 0, 0]),
+        (MMAP, [0, LENGTH, PROT_READ_WRITE, apart, usize::MAX, 0]),
+        (MMAP, [0, LENGTH, PROT_READ_WRITE, MAP_SHARED, FILE, LENGTH]),
+        (MUNMAP, [ANY, LENGTH, 0, 0, 0, 0]),
+        (SIGPROCMASK, [NO_SUCH_HOW, ANY, 0, 8, 0, 0]),
+        (PWRITE, [FILE, ANY, LENGTH, LENGTH, 0, 0]),
+        (SCHED_YIELD, [0; 6]),
+        (MADVISE, [ANY, LENGTH, MADV_NOHUGEPAGE, 0, 0, 0]),
+        (MADVISE, [ANY, LENGTH, MADV_POPULATE_WRITE, 0, 0, 0]),
+        (MADVISE, [ANY, LENGTH, MADV_WIPEONFORK, 0, 0, 0]),
+        (GETPID, [0; 6]),
+        (GETPPID, [0; 6]),
+        (GETTID, [0; 6]),
+        (FCNTL, [FILE, F_DUPFD_CLOEXEC, FILE, 0, 0, 0]),
+        (CLOCK_GETTIME, [CLOCK_MONOTONIC, ANY, 0, 0, 0, 0]),
+        (OPENAT, [AT_FDCWD, ANY, O_CLOEXEC, 0o600, 0, 0]),
+        (OPENAT, [AT_FDCWD, ANY, O_CLOEXEC | O_DIRECTORY, 0o600, 0, 0]),
+        (OPENAT, [AT_FDCWD, ANY, write, 0o600, 0, 0]),
+        (OPENAT, [AT_FDCWD, ANY, write | O_CREAT | O_EXCL, 0o600, 0, 0]),
+        (OPENAT, [FILE, ANY, write | O_CREAT | O_EXCL, 0o600, 0, 0]),
+        (READLINKAT, [AT_FDCWD, ANY, ANY, LENGTH, 0, 0]),
+        (FALLOCATE, [FILE, 0, LENGTH, LENGTH, 0, 0]),
+        (PRLIMIT, [0, RLIMIT_FSIZE, 0, ANY, 0, 0]),
+        (PRLIMIT, [0, RLIMIT_NOFILE, 0, ANY, 0, 0]),
+        (MMAP, [0, 1 << 20, PROT_READ_WRITE, apart, usize::MAX, 0]),
+    ];
+    for (number, arguments) in calls {
+        if !ask(number, marked(arguments)) {
+            return Err(number);
+        }
+    }
+    Ok(())
+}
+
 fn checked(result: isize) -> Result<usize, Failed> {
     if (-4095..0).contains(&result) { Err(result) } else { Ok(result as usize) }
 }
 
+/// A way to change signals that there isn't.
+const NO_SUCH_HOW: usize = 1_000;
 const AT_FDCWD: usize = -100_isize as usize;
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_RDWR: usize = 2;
@@ -95,6 +147,8 @@ const SIGABRT: usize = 6;
 
 /// That there are too many files.
 const EMFILE: Failed = -24;
+/// That it isn't permitted.
+pub const EPERM: Failed = -1;
 /// That there is no such file.
 pub const ENOENT: Failed = -2;
 /// That a file is already there.
@@ -292,13 +346,12 @@ pub unsafe fn wipe_on_fork(at: *const u8, length: usize) -> Result<(), Failed> {
 
 /// Whether eight bytes can be read at an address.
 pub fn is_readable(address: u64) -> bool {
-    const NO_SUCH_HOW: usize = 1_000;
-    const EFAULT: Failed = -14;
-    // The kernel copies the new mask before it looks at what to do with it.
+    const EINVAL: Failed = -22;
+    // The kernel copies the new mask before it looks at what to do with it. Any other answer says nothing: a filter may have given it.
     // No address is no mask to the kernel, and no error.
     // SAFETY: it writes nothing and changes nothing, whatever the address is.
     address != 0
-        && unsafe { call(SIGPROCMASK, [NO_SUCH_HOW, address as usize, 0, 8, 0, 0]) != EFAULT }
+        && unsafe { call(SIGPROCMASK, [NO_SUCH_HOW, address as usize, 0, 8, 0, 0]) == EINVAL }
 }
 
 /// The monotonic clock.

@@ -283,6 +283,16 @@ fn add(made: *mut Thread) {
     }
 }
 
+/// The recording has ended: the thread makes no call for it any more, and doesn't ask the clock, since the program may have forbidden
+/// itself either.
+fn without(thread: *mut Thread) -> bool {
+    // SAFETY: the state is this thread's.
+    if unsafe { !(*thread).passing } {
+        tls::set(WITHOUT);
+    }
+    false
+}
+
 /// Brings a state up to date: after a fork, after a module has gone, and for a thread that has just got it. Says whether
 /// it can record.
 ///
@@ -293,9 +303,11 @@ fn add(made: *mut Thread) {
 unsafe fn catch_up(thread: *mut Thread) -> bool {
     // SAFETY: the state is this thread's, and what is borrowed of it is borrowed for one call at a time.
     unsafe {
-        let now = clock::ticks();
         if WIPED.generation.load(Ordering::Relaxed) == 0 {
             begin();
+            if !raw_file::is_on() {
+                return without(thread);
+            }
             // The chunk is the parent's.
             (*thread).drop_chunk();
             (*thread).next = core::ptr::null_mut();
@@ -307,11 +319,9 @@ unsafe fn catch_up(thread: *mut Thread) -> bool {
             (*thread).generation = 0;
         }
         if !raw_file::is_on() {
-            if !(*thread).passing {
-                tls::set(WITHOUT);
-            }
-            return false;
+            return without(thread);
         }
+        let now = clock::ticks();
         let generation = WIPED.generation.load(Ordering::Acquire);
         if (*thread).generation != generation {
             let is_new = (*thread).sequence == 0 && (*thread).chunk.is_null();

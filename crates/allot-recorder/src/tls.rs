@@ -42,6 +42,11 @@ fn place() -> *mut usize {
     place
 }
 
+/// Where the word lies, among what the thread has of its own: above its stack, if they are mapped together.
+pub fn address() -> u64 {
+    place() as u64
+}
+
 /// The thread's word; 0 at first.
 #[inline(always)]
 pub fn get() -> usize {

@@ -50,6 +50,8 @@ pub enum Base {
     Stack,
     /// The frame pointer.
     Frame,
+    /// The frame pointer, for want of a rule; it may be any number.
+    Guessed,
     /// There is no caller.
     Outermost,
     /// There is no rule that is understood.
@@ -83,7 +85,7 @@ impl Rule {
 
     /// What code with frame pointers does.
     const BY_FRAME_POINTER: Self =
-        Self { base: Base::Frame, end: 16, return_address: -8, frame_pointer: -16 };
+        Self { base: Base::Guessed, end: 16, return_address: -8, frame_pointer: -16 };
 }
 
 const SLOTS: usize = 4096;

@@ -99,6 +99,8 @@ pub unsafe fn walk(thread: *mut Thread, tick: u64, caller: Caller, afresh: bool)
         // SAFETY: the caller's thread, of which nothing is borrowed.
         unsafe { (*frames).forget() };
     }
+    // SAFETY: the same.
+    unsafe { (*frames).readable.begin() };
     let mut registers = Registers {
         address: caller.return_address,
         stack: caller.stack_pointer,
@@ -176,6 +178,15 @@ fn step(frame: &mut Frame, rule: Rule, readable: &mut Readable) -> Step {
         Base::Stack => registers.stack,
         Base::Frame => {
             frame.needs_frame = true;
+            registers.frame
+        }
+        Base::Guessed => {
+            frame.needs_frame = true;
+            if registers.frame < registers.stack
+                || readable.stay_on_stack(registers.stack).is_none()
+            {
+                return Step::Lost;
+            }
             registers.frame
         }
         Base::Outermost => return Step::Outermost,

@@ -392,7 +392,10 @@ fn notes(
     if let Some(full) = process.end.as_ref().and_then(|end| end.full_at_ns) {
         note(
             true,
-            format!("the disk was full after {}: what came later is missing", words::time(full)),
+            format!(
+                "its recording ended after {}, for want of room or of the right to go on: what came later is missing",
+                words::time(full)
+            ),
         );
     }
     if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {

@@ -337,6 +337,9 @@ fn why_full(error: i32) -> String {
     let remedy = match error {
         libc::EFBIG => "allow longer files: ulimit -f",
         libc::ENOSPC | libc::EDQUOT => "give FILE a place with more room",
+        libc::EPERM => {
+            "the program forbids itself calls of the kernel that recording needs (seccomp); record it without that, if it can be told to"
+        }
         // The recorder keeps its file open, but a program may close it.
         _ => "the program closed the recording's file and left no way to open it again",
     };
