@@ -4,7 +4,7 @@ use super::rounds::Standing;
 use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
 use crate::analyse::words;
 
-/// A malloc whose time is longer than all plans' by less than this share of glibc's gives as much.
+/// A malloc whose time is longer than all plans' by less than this share of glibc's gives as much, where the program's CPU time isn't known.
 const AS_MUCH: f64 = 0.01;
 /// It may take so many times glibc's memory ...
 pub const MOST_MEMORY: f64 = 1.5;
@@ -197,10 +197,13 @@ pub fn best(rivals: Vec<Rival>, program: &Program) -> Option<Rival> {
         .min_by(|a, b| a.standing.time.total_cmp(&b.standing.time))
 }
 
-/// Whether a malloc gives as much as all confirmed plans together.
-pub fn gives_as_much(rival: &Rival, together: &Together) -> bool {
-    let least = |time| rival.standing.time <= time + AS_MUCH;
-    together.time_ratio.is_some_and(least)
+/// Whether a malloc gives as much as all confirmed plans together, as far as a change of the code would be worth it: the change has to
+/// save that much of the program's CPU time beyond what comes for nothing.
+pub fn gives_as_much(rival: &Rival, together: &Together, program: &Program) -> bool {
+    match (gain(&rival.standing, program), together.gain) {
+        (Some(malloc), Some(plans)) => plans - malloc < LEAST_GAIN,
+        _ => together.time_ratio.is_some_and(|time| rival.standing.time <= time + AS_MUCH),
+    }
 }
 
 /// The best malloc, in words and figures.
@@ -365,7 +368,20 @@ mod tests {
             let standing = standing(time, 0.01, (MIB, MIB));
             together(&standing, &[0], None, None, &Program::default())
         };
-        assert!(gives_as_much(&rival, &all(0.595)));
-        assert!(!gives_as_much(&rival, &all(0.4)));
+        assert!(gives_as_much(&rival, &all(0.595), &Program::default()));
+        assert!(!gives_as_much(&rival, &all(0.4), &Program::default()));
+    }
+
+    #[test]
+    fn a_change_has_to_be_worth_it_beyond_what_a_malloc_gives() {
+        let rival = Rival { name: "good".to_owned(), standing: standing(0.6, 0.01, (MIB, MIB)) };
+        // 0.4 s of 0.5: 0.1 s are 1 % of ten seconds, and a tenth of one.
+        let as_much = |cpu_ns| {
+            let program = program(cpu_ns);
+            let plans = together(&standing(0.5, 0.01, (MIB, MIB)), &[0], None, None, &program);
+            gives_as_much(&rival, &plans, &program)
+        };
+        assert!(as_much(10_100_000_000));
+        assert!(!as_much(1_000_000_000));
     }
 }
