@@ -282,7 +282,7 @@ fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>
 
 /// Why nothing is advised.
 fn leave(findings: &Findings) -> String {
-    match findings.program.allocator_share {
+    match replayed_share(findings).or(findings.program.allocator_share) {
         Some(share) if share < 2.0 * LEAST_GAIN => format!(
             "allocating and freeing takes {} of its CPU time, too little for any allocator to matter.",
             words::percent(share)
