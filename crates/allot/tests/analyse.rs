@@ -265,6 +265,34 @@ fn what_malloc_and_the_recorder_took_in_the_run_is_what_gains_rest_on() {
 }
 
 #[test]
+fn what_groups_cost_is_together_no_more_than_what_all_allocating_takes() {
+    let mut thread = Thread::new(0);
+    documents(&mut thread, HEAP, 10);
+    // Ten places with a thousand live blocks each: few for each of them, and many for the pool that would serve all.
+    for i in 0..60_000_u64 {
+        let (place, slot) = (i % 10, i / 10);
+        let address = 2 * HEAP + (place * 1000 + slot % 1000) * 1024;
+        if slot >= 1000 {
+            thread.free(address);
+        }
+        thread.allocate(&[MAIN, 0x400, 0x420 + place * 16], address, 64 + slot % 12 * 16);
+    }
+    let findings = findings(&recording("sums", vec![thread], 6_000_000));
+    let groups = findings["groups"].as_array().unwrap();
+    let pool = largest(&findings);
+    assert_eq!(pool["verdict"]["allocator"], "pool", "{pool:#}");
+    assert!(pool["peak_live_objects"].as_u64().unwrap() > 5_000, "{pool:#}");
+    assert!(groups.iter().any(|group| group["verdict"]["allocator"] == "arena"), "{groups:#?}");
+    let gains = || groups.iter().map(|group| &group["verdict"]["gain"]);
+    let ceilings: f64 = gains().map(|gain| gain["ceiling"].as_f64().unwrap()).sum();
+    let share = findings["program"]["allocator_share"].as_f64().unwrap();
+    assert!(share < 0.9 && ceilings <= share * (1.0 + 1e-9), "{ceilings} of {share}");
+    for gain in gains() {
+        assert!(gain["share"].as_f64() <= gain["ceiling"].as_f64(), "{gain}");
+    }
+}
+
+#[test]
 fn frees_at_the_end_are_no_evidence() {
     let mut thread = Thread::new(0);
     // A cache: random replacement, and all is freed at last.

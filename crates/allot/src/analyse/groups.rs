@@ -130,8 +130,38 @@ pub fn sums(stacks: &[Stack], class_of_stack: &[u32], classes: usize) -> Vec<Tal
     sums
 }
 
-/// Makes groups of all sites.
+/// Makes groups of all sites. What the groups cost together is no more than what all allocating takes: a group's blocks may look
+/// dearer than those of its sites one by one, as there are more of them live, and then all are judged once more at a lower price.
 pub fn make(mut material: Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
+    let done = at_once(&mut material);
+    let excess = excess(&done.1, material.setting);
+    if excess <= 1.0 {
+        return done;
+    }
+    let setting = Setting { pace: material.setting.pace / excess, ..material.setting.clone() };
+    let (sites, mut groups) = at_once(&mut Material {
+        setting: &setting,
+        classes: material.classes,
+        title: &mut *material.title,
+        ..material
+    });
+    // At that price it may have come to other groups.
+    let excess = self::excess(&groups, &setting).max(1.0);
+    for gain in groups.iter_mut().filter_map(|group| group.verdict.gain.as_mut()) {
+        gain.ceiling /= excess;
+        gain.share /= excess;
+    }
+    (sites, groups)
+}
+
+/// How many times what all allocating takes the groups cost together.
+fn excess(groups: &[DoneGroup], setting: &Setting) -> f64 {
+    let ceilings = groups.iter().filter_map(|group| group.verdict.gain);
+    let all: f64 = ceilings.map(|gain| gain.ceiling).sum();
+    setting.allocator_share.filter(|share| *share > 0.0).map_or(1.0, |share| all / share)
+}
+
+fn at_once(material: &mut Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
     let mut taken: Vec<Option<usize>> = vec![None; material.stacks.len()];
     let mut groups = Vec::new();
     material.seal(&mut taken, &mut groups);

@@ -77,11 +77,9 @@ pub fn table(findings: &Findings) -> String {
         text += &wrapped(&sentence(group));
         text += "\n";
     }
-    if let Some(together) = &replay.together {
-        let what = match together.groups.len() {
-            1 => "All in all, that is the one change".to_owned(),
-            groups => format!("All {groups} that were confirmed, together"),
-        };
+    // Of one alone all was said.
+    if let Some(together) = replay.together.as_ref().filter(|together| together.groups.len() > 1) {
+        let what = format!("All {} that were confirmed, together", together.groups.len());
         text += "\n";
         text += &wrapped(&format!("{what}: {}.", together.reason));
         text += "\n";
