@@ -135,6 +135,7 @@ const F_DUPFD_CLOEXEC: usize = 1030;
 const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
+const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
 const MADV_POPULATE_WRITE: usize = 23;
@@ -326,6 +327,17 @@ pub fn map(length: usize) -> Result<*mut u8, Failed> {
 pub unsafe fn unmap(at: *mut u8, length: usize) {
     // SAFETY: as the caller promised.
     unsafe { call(MUNMAP, [at as usize, length, 0, 0, 0, 0]) };
+}
+
+/// Puts zeroed memory of this process alone where a mapping is.
+///
+/// # Safety
+///
+/// The range was mapped by this module, and nobody needs what is in it.
+pub unsafe fn map_instead(at: *mut u8, length: usize) {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    // SAFETY: as the caller promised.
+    unsafe { call(MMAP, [at as usize, length, PROT_READ_WRITE, flags, usize::MAX, 0]) };
 }
 
 /// Brings the pages of a mapping in, so that none is missing later; where the kernel can't, they come when touched.

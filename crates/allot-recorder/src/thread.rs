@@ -221,9 +221,8 @@ fn begin() {
                 let mut key = u32::MAX;
                 pthread_key_create(&raw mut key, thread_ends);
                 KEY.store(key, Ordering::Relaxed);
-                if sys::wipe_on_fork((&raw const WIPED).cast(), size_of::<Wiped>()).is_err() {
-                    pthread_atfork(None, None, Some(forked));
-                }
+                let _ = sys::wipe_on_fork((&raw const WIPED).cast(), size_of::<Wiped>());
+                pthread_atfork(None, None, Some(forked));
             }
         } else {
             // The states of the other threads are the parent's, in the middle of whatever it was.
@@ -236,8 +235,21 @@ fn begin() {
     SETTING.store(0, Ordering::Release);
 }
 
+/// In the child of a fork, unless the program has asked the kernel for it itself.
 extern "C" fn forked() {
     WIPED.generation.store(0, Ordering::Relaxed);
+    let word = tls::get();
+    if word == 0 || word & 1 != 0 {
+        return;
+    }
+    let thread = word as *mut Thread;
+    // SAFETY: the word is a state's address, and the state this thread's; only it uses the chunk's mapping here.
+    unsafe {
+        // A handler has forked in the middle of an event: the rest of it must not go to the parent's chunk, which is shared.
+        if (*thread).busy && !(*thread).chunk.is_null() {
+            sys::map_instead((*thread).chunk, allot_trace::raw::CHUNK_SIZE);
+        }
+    }
 }
 
 /// Makes all threads forget what they know of stacks before their next event.

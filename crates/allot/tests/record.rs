@@ -5,7 +5,7 @@ mod programs;
 
 use allot_trace::What;
 use allot_trace::raw::{Lock, Origin};
-use programs::{Allocation, Recorded, compiled, record, record_with};
+use programs::{Allocation, Program, Recorded, compiled, record, record_with};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -664,6 +664,180 @@ fn the_cache_never_gives_another_stack_than_the_unwinder() {
         }
     }
     assert!(compared > 0);
+}
+
+/// A function that calls `malloc` with any number as its frame pointer, and without a rule for unwinders.
+const ODD_FRAME: &str = r#"
+#include <stdint.h>
+#include <sys/mman.h>
+__asm__(".text\nodd:\n push %rbp\n mov %rdi, %rbp\n mov %rsi, %rdi\n call malloc@PLT\n pop %rbp\n ret\n");
+void *odd(void *frame, size_t size);
+static void *work(void *none) {
+    uintptr_t here = (uintptr_t)&here, at = (here & ~4095ul) + (16ul << 20);
+    char *near = MAP_FAILED;
+    for (; near == MAP_FAILED && at < here + (60ul << 20); at += 1 << 20)
+        near = mmap((void *)at, 8192, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (near == MAP_FAILED) exit(77);
+    uintptr_t *words = (uintptr_t *)near;
+    words[0] = (uintptr_t)(near + 256);
+    words[1] = 0x4242424242;
+    for (int i = 0; i < 1000; i++) free(odd(near, 660001));
+    munmap(near, 8192);
+    for (int i = 0; i < 1000; i++) free(odd(near, 660002)), free(odd(near + 512, 660003));
+    return 0;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, work, 0);
+    return pthread_join(thread, 0);
+}"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_frame_pointer_that_is_none_and_whose_memory_goes_is_not_followed() {
+    let recorded = record(&program!("odd", ODD_FRAME));
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.errors);
+    assert_eq!(mine(&recorded, 660_001, 660_004).len(), 3_000);
+}
+
+/// Forbids itself all calls but a few, in a way that its first argument says, and then allocates.
+const FORBIDS: &str = r#"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+int main(int count, char **words) {
+    int how = atoi(words[1]);
+    void *first = malloc(670001);
+    KEEP(first);
+    free(first);
+    unsigned answers[] = {0, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_TRAP, SECCOMP_RET_ERRNO | EPERM};
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_brk, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, answers[how % 4]),
+    };
+    struct sock_fprog program = {5, filter};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    int failed = how == 8  ? 0
+                 : how == 0  ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)
+                 : how > 4 ? syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)
+                           : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+    if (how == 8) failed = prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0);
+    if (failed) return 9;
+    for (int i = 0; i < 300000; i++) {
+        void *p = malloc(16 + i % 64);
+        KEEP(p);
+        free(p);
+    }
+    syscall(SYS_exit, 3);
+}"#;
+
+#[test]
+fn a_program_that_forbids_itself_calls_runs_to_its_end() {
+    let program = program!("forbids", FORBIDS);
+    // The last forbids the processor's clock, which only one kind of processor can.
+    let last = if cfg!(target_arch = "x86_64") { 8 } else { 7 };
+    for how in (0..=last).filter(|&how| how != 4).map(|how: u32| how.to_string()) {
+        let how = &*how;
+        let recorded = record_with(&program, &[how], |_| {});
+        assert_eq!(recorded.status.code(), Some(3), "{how}: {}", recorded.errors);
+        assert!(recorded.errors.contains("forbids itself calls"), "{how}: {}", recorded.errors);
+        assert_eq!(mine(&recorded, 670_001, 670_002).len(), 1, "{how}");
+    }
+}
+
+/// A timer's handler forks, wherever the program is; half of the children go on from there.
+const FORKING_HANDLER: &str = r#"
+#include <sys/time.h>
+static volatile int forks;
+static void fork_here(int signal) {
+    if (!fork()) {
+        if (forks & 1) return;
+        _exit(0);
+    }
+    forks++;
+}
+int main(void) {
+    pid_t own = getpid();
+    struct sigaction action = {.sa_handler = fork_here, .sa_flags = SA_RESTART};
+    struct itimerval time = {{0, 500}, {0, 500}};
+    sigaction(SIGALRM, &action, 0);
+    setitimer(ITIMER_REAL, &time, 0);
+    for (int i = 0; forks < 200; i++) {
+        void *p = malloc(16 + i % 8 * 16);
+        KEEP(p);
+        free(p);
+        if (getpid() != own) {
+            for (int k = 0; k < 100; k++) { p = malloc(k); KEEP(p); free(p); }
+            _exit(0);
+        }
+    }
+    signal(SIGALRM, SIG_IGN);
+    while (wait(0) > 0) {}
+    return 0;
+}"#;
+
+#[test]
+fn a_handler_that_forks_in_the_middle_of_an_event_leaves_its_parent_s_recording_whole() {
+    let recorded = record(&program!("forking_handler", FORKING_HANDLER));
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.errors);
+    assert!(recorded.errors.contains("lost: nothing"), "{}", recorded.errors);
+}
+
+#[test]
+fn what_is_ignored_or_closed_is_so_for_the_program_too() {
+    let source = "
+#include <fcntl.h>
+int main(void) {
+    for (int i = 1; i < 32; i++) {
+        struct sigaction action;
+        if (!sigaction(i, 0, &action) && action.sa_handler == SIG_IGN) fprintf(stderr, \"<%d>\", i);
+    }
+    for (int i = 0; i < 2; i++) if (fcntl(i, F_GETFD) < 0) fprintf(stderr, \"<closed %d>\", i);
+    return 5;
+}";
+    let program = program!("inherits", source);
+    let seen = |recorded: &Recorded| -> String {
+        let told = recorded.errors.split_inclusive('>').map(|word| word.trim_start());
+        told.filter(|word| word.starts_with('<')).collect()
+    };
+    // None of these is a wish of ours.
+    let plain = record_with(&program, &[], |command| {
+        let _ = command.stdin(std::process::Stdio::piped());
+    });
+    assert_eq!((plain.status.code(), seen(&plain).as_str()), (Some(5), ""), "{}", plain.errors);
+    let ignoring = record_with(&program, &[], |command| {
+        // SAFETY: both are allowed between fork and exec.
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(command, || {
+                for signal in [1, 2, 3, 13, 15, 17, 25] {
+                    libc::signal(signal, libc::SIG_IGN);
+                }
+                libc::close(1);
+                Ok(())
+            });
+        }
+    });
+    assert_eq!(ignoring.status.code(), Some(5), "{}", ignoring.errors);
+    assert_eq!(seen(&ignoring), "<1><2><3><13><15><17><25><closed 1>", "{}", ignoring.errors);
+}
+
+#[test]
+fn a_recording_within_a_recording_has_each_process_once() {
+    let program = program!("inner", "int main(void) { free(malloc(680001)); return 6; }");
+    let inner = format!("{}.allot", program.path());
+    let allot = Program::at(env!("CARGO_BIN_EXE_allot"));
+    let outer =
+        record_with(&allot, &["record", "--json", "-o", &inner, "--", program.path()], |_| {});
+    assert_eq!(outer.status.code(), Some(6), "{}", outer.errors);
+    let reader = allot_trace::Reader::open(std::path::Path::new(&inner)).unwrap();
+    assert_eq!(reader.processes().len(), 1);
+    assert!(!outer.processes().is_empty());
 }
 
 /// A program with what every one begins with.

@@ -2,6 +2,7 @@
 
 mod collect;
 mod count;
+mod inherited;
 mod program;
 mod run;
 mod show;

@@ -4,6 +4,7 @@
 
 use super::collect::{Collector, Totals};
 use super::count::{Counter, Counts, costs};
+use super::inherited::Inherited;
 use crate::failure::Failure;
 use allot_trace::TraceError;
 use allot_trace::container::{Outcome, RecordingEnd, Usage};
@@ -14,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// The library that is loaded into the program.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.so"));
+
+const LIBRARY_NAME: &str = "allot-recorder.so";
 
 const NICE: i32 = 10;
 /// How long the packer sleeps when there is nothing to do.
@@ -140,15 +144,23 @@ pub fn record(
     let file = File::create(output).map_err(|error| cannot("write", &error))?;
     let directory =
         Directory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
-    let library = directory.0.join("allot-recorder.so");
+    let library = directory.0.join(LIBRARY_NAME);
     fs::write(&library, LIBRARY).map_err(|error| cannot("write beside", &error))?;
     let mut collector =
         Collector::new(&directory.0, file).map_err(|error| cannot("write", &error))?;
+    let inherited = match standard_output {
+        Output::Shared => Inherited::take(),
+        Output::ToErrors => Inherited::take().with_standard_output(),
+    };
     pass_signals_on().map_err(|error| Failure::Failed(format!("can't handle signals: {error}")))?;
     let mut preload = library.into_os_string();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        preload.push(":");
-        preload.push(others);
+    // Another recorder, where it is we who are recorded, would write to our directory as well.
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
+        if !other.is_empty() && !other.ends_with(LIBRARY_NAME.as_bytes()) {
+            preload.push(":");
+            preload.push(OsStr::from_bytes(other));
+        }
     }
     let mut costs = costs::measure().ok();
     let mut counter = Counter::begin();
@@ -162,15 +174,16 @@ pub fn record(
         .env("LD_PRELOAD", preload)
         .env("ALLOT_RECORD_DIR", &directory.0)
         .stdout(standard_output.of_child()?);
-    if let Ok(counter) = &counter {
-        let entry = counter.entry();
-        // SAFETY: all it does is one call of the kernel.
-        unsafe {
-            prepared.pre_exec(move || {
+    let entry = counter.as_ref().ok().map(Counter::entry);
+    // SAFETY: both do nothing but calls of the kernel.
+    unsafe {
+        prepared.pre_exec(move || {
+            inherited.give();
+            if let Some(entry) = entry {
                 entry.enter();
-                Ok(())
-            });
-        }
+            }
+            Ok(())
+        });
     }
     let begun = Instant::now();
     let child = prepared

@@ -15,6 +15,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Program(PathBuf);
 
 impl Program {
+    /// One that is there.
+    pub fn at(path: &str) -> Self {
+        Self(path.into())
+    }
+
     pub fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
