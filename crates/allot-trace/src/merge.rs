@@ -256,7 +256,7 @@ mod tests {
             command: Vec::new(),
             start_ns: 0,
             start_tick: 0,
-            ns_of_tick: u64::MAX,
+            ns_of_tick: 1 << 40,
         };
         let process = writer.process(&header).unwrap();
         for stream in 0..streams {

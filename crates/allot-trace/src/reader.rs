@@ -6,6 +6,7 @@ use crate::container::{
 };
 use crate::{Events, Stacks, TraceError};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -54,6 +55,17 @@ impl Process {
     /// Nanoseconds of a tick, as a multiple of 2^-32.
     pub(crate) fn ns_of_tick(&self) -> u64 {
         self.end.as_ref().map_or(self.header.ns_of_tick, |end| end.ns_of_tick)
+    }
+}
+
+/// Whether all numbers leave room for their sums: nanoseconds of more than two years, or as many bytes, are none.
+fn can_be_counted(value: &Value) -> bool {
+    const MOST: f64 = (1_u64 << 56) as f64;
+    match value {
+        Value::Number(number) => number.as_f64().is_some_and(|number| number.abs() <= MOST),
+        Value::Array(values) => values.iter().all(can_be_counted),
+        Value::Object(fields) => fields.values().all(can_be_counted),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
 }
 
@@ -157,7 +169,12 @@ impl Reader {
         if checksum(&text) != header.checksum {
             return Err(TraceError::damaged(at, "a header has another checksum"));
         }
-        serde_json::from_slice(&text).map_err(|error| TraceError::damaged(at, error.to_string()))
+        let damaged = |error: serde_json::Error| TraceError::damaged(at, error.to_string());
+        let value: Value = serde_json::from_slice(&text).map_err(damaged)?;
+        if !can_be_counted(&value) {
+            return Err(TraceError::damaged(at, "a number that nothing can have been counted to"));
+        }
+        serde_json::from_value(value).map_err(damaged)
     }
 
     /// The process images, in the order in which they were noticed; the program that was asked for is the first.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use allot_trace::container::ProcessHeader;
 use allot_trace::raw::{Flags, Lock, Origin, RawModule, WaitedFor};
 use allot_trace::{Event, NodeId, Reader, TraceError, What};
 use common::{Stream, container, file};
@@ -341,4 +342,17 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
         }
     }
     assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
+}
+
+#[test]
+fn a_number_that_leaves_no_room_for_sums_is_damage() {
+    let written = |ns_of_tick| {
+        let mut writer = allot_trace::container::Writer::new(Vec::new()).unwrap();
+        let header = ProcessHeader { ns_of_tick, ..common::header(1) };
+        writer.process(&header).unwrap();
+        writer.finish(&Default::default()).unwrap()
+    };
+    assert!(Reader::from_file(file(&written(1 << 56))).is_ok());
+    let error = Reader::from_file(file(&written(u64::MAX))).unwrap_err();
+    assert!(error.to_string().contains("counted"), "{error}");
 }
