@@ -25,11 +25,12 @@ use std::process::ExitCode;
 static GLOBAL: workloads::Global = workloads::Global;
 
 fn main() -> ExitCode {
+    let _ = hear_of_long_files();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::Closed | Failure::Interrupted | Failure::Program(_)) {
-                eprintln!("allot: {failure}");
+                output::to_errors(format!("allot: {failure}"));
             }
             ExitCode::from(failure.exit_code())
         }
@@ -74,6 +75,16 @@ fn run() -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// A file that is longer than `ulimit -f` is an error like any other, and no reason to end. A handler and not `SIG_IGN`, which the
+/// programs that we run would inherit.
+fn hear_of_long_files() -> nix::Result<()> {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    extern "C" fn nothing(_: i32) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop)
 }
 
 /// At Ctrl-C, and when asked to end: the bar leaves the terminal. The children end with us.

@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use clap::builder::styling::{AnsiColor, Style};
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 
 /// Headings.
 pub const HEADING: Style = Style::new().bold();
@@ -20,6 +21,55 @@ pub const WIDTH: usize = 100;
 /// Writes one line.
 pub fn line(text: impl Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}").map_err(Failure::from)
+}
+
+/// Writes one line to standard error. Who has closed it, or has sent it to a disk that is full, doesn't want to know.
+pub fn to_errors(text: impl Display) {
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// Writes a whole file. If that fails, or we are ended, what was there before is still there.
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // What a link leads to is written, and the link stays.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let there = match std::fs::metadata(&target) {
+        Ok(metadata) if metadata.is_file() => {
+            // Otherwise one that may not be written could be replaced.
+            std::fs::OpenOptions::new().append(true).open(&target)?;
+            Some(metadata.permissions())
+        }
+        // A pipe or a device.
+        Ok(_) => return std::fs::write(path, bytes),
+        Err(_) => None,
+    };
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let usual = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
+    let new = tempfile::Builder::new()
+        .prefix(".allot-")
+        .permissions(usual)
+        .tempfile_in(parent.unwrap_or(Path::new(".")));
+    let mut new = match new {
+        Ok(new) => new,
+        // The file may be written, but its directory not.
+        Err(_) if there.is_some() => return std::fs::write(&target, bytes),
+        Err(error) => return Err(plain(error)),
+    };
+    new.write_all(bytes)?;
+    if let Some(permissions) = there {
+        new.as_file().set_permissions(permissions)?;
+    }
+    new.persist(&target).map(drop).map_err(|error| error.error)
+}
+
+/// The error without the name of a file that nobody has heard of.
+fn plain(error: io::Error) -> io::Error {
+    match error.raw_os_error().or_else(|| {
+        let inner = error.get_ref()?.source()?.downcast_ref::<io::Error>()?;
+        inner.raw_os_error()
+    }) {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => error,
+    }
 }
 
 /// `text` in a style. Where there is no terminal, or `NO_COLOR` is set, [`line()`] takes it out.
@@ -50,6 +100,31 @@ pub fn wrapped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all_and_keeps_its_mode_and_its_links() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        write_file(&file, b"one").unwrap();
+        let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode() & 0o600, 0o600);
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let before = std::fs::File::open(&file).unwrap();
+        write_file(&link, b"two").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!((std::fs::read(&file).unwrap(), mode()), (b"two".to_vec(), 0o640));
+        // Who had the old one open has it still, whole.
+        assert_eq!(io::read_to_string(before).unwrap(), "one");
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
+        write_file(Path::new("/dev/null"), b"three").unwrap();
+        let error = write_file(Path::new("/dev/full"), b"three").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(28));
+        let error = write_file(&directory.path().join("no/such"), b"three").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(2), "{error}");
+        assert!(write_file(directory.path(), b"three").is_err());
+    }
 
     #[test]
     fn long_text_is_broken_at_spaces_and_nothing_is_lost() {

@@ -1,5 +1,6 @@
 //! Progress on standard error: on a terminal only, with the time left.
 
+use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -68,7 +69,7 @@ impl Progress {
 
     /// Writes a line to standard error above the bar.
     pub fn warn(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("allot: {line}"));
+        self.bar.suspend(|| output::to_errors(format!("allot: {line}")));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `allot stress`: the array allocator's own stress test, with a line each second.
 
 use crate::failure::Failure;
-use crate::output::{HEADING, line, styled};
+use crate::output::{HEADING, line, styled, to_errors};
 use crate::table::grouped;
 use clap::Args;
 use serde::Serialize;
@@ -121,7 +121,7 @@ pub fn run(arguments: &StressArguments) -> Result<(), Failure> {
     let StressArguments { threads, elements, seconds, json, .. } = *arguments;
     let handicap = (about.handicap)();
     if let Some(handicap) = handicap {
-        eprintln!("allot: {} is not at its best here: {handicap}", about.name);
+        to_errors(format!("allot: {} is not at its best here: {handicap}", about.name));
     }
     if !json {
         line(styled(

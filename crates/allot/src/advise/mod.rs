@@ -23,7 +23,6 @@ use place::Place;
 use processes::Others;
 use recording::Recording;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -140,7 +139,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
     if arguments.recording.is_some() {
         output::line(text.trim_end())
     } else {
-        say_to_errors(&format!("\n{}", text.trim_end()));
+        output::to_errors(format!("\n{}", text.trim_end()));
         Ok(())
     }
 }
@@ -219,9 +218,4 @@ fn end_when_interrupted() {
         progress::clear();
         std::process::exit(130);
     });
-}
-
-/// Writes to standard error. Who has closed it doesn't want to know.
-fn say_to_errors(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{text}");
 }

@@ -3,6 +3,7 @@
 use super::AdviseArguments;
 use super::bare::{self, Input};
 use crate::failure::Failure;
+use crate::output;
 use crate::record::{self, Obstacle, Output, Totals};
 use anstream::stream::IsTerminal;
 use nix::sys::prctl;
@@ -142,7 +143,7 @@ fn went_on() -> bool {
 /// Says what begins, to whoever sits at a terminal.
 fn tell(what: &str) {
     if io::stderr().is_terminal() {
-        super::say_to_errors(&format!("allot: {what}"));
+        output::to_errors(format!("allot: {what}"));
     }
 }
 

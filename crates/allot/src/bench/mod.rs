@@ -10,7 +10,7 @@ mod sizes;
 mod table;
 
 use crate::failure::Failure;
-use crate::output::line;
+use crate::output::{line, to_errors};
 use clap::Args;
 use plan::{Plan, Plans, Wishes};
 use procfs::Current;
@@ -60,7 +60,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     };
     let Plans { plans, refused } = plan::plans(&wishes)?;
     for line in refused {
-        eprintln!("allot: {line}");
+        to_errors(format!("allot: {line}"));
     }
     // Opened first: a path that can't be written is told before the work, not after it.
     let page = arguments.html.map(html::Page::create).transpose()?;
@@ -77,7 +77,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     let mut lacking = 0;
     for (index, plan) in plans.iter().enumerate() {
         if let Some(line) = lacks_memory(plan.workload, arguments.quick) {
-            eprintln!("allot: {line}");
+            to_errors(format!("allot: {line}"));
             lacking += 1;
             continue;
         }

@@ -60,7 +60,8 @@ Examples:
 /// What a recording came to.
 #[derive(Debug, serde::Serialize)]
 struct Summary<'s> {
-    file: &'s std::path::Path,
+    /// As far as it is text.
+    file: &'s str,
     file_bytes: u64,
     bytes_per_event: f64,
     #[serde(flatten)]
@@ -84,7 +85,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     let path = found(program)?;
     let obstacle = obstacle(&path);
     if let Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) = &obstacle {
-        eprintln!("allot: {why}");
+        output::to_errors(format!("allot: {why}"));
     }
     let (ended, totals, bytes) = record(output, &path, &arguments.program, Output::Shared)?;
     let why = match &obstacle {
@@ -92,7 +93,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         None => None,
     };
     let summary = Summary {
-        file: output,
+        file: &output.to_string_lossy(),
         file_bytes: bytes,
         bytes_per_event: bytes as f64 / totals.events.max(1) as f64,
         totals: &totals,
@@ -104,7 +105,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
             serde_json::to_string(&summary).map_err(|error| Failure::Failed(error.to_string()))?;
         output::line(text)?;
     } else {
-        eprintln!("allot: {}", in_one_line(&summary));
+        output::to_errors(format!("allot: {}", in_one_line(&summary)));
     }
     match ended.exit_code() {
         0 => Ok(()),
@@ -139,7 +140,7 @@ fn in_one_line(summary: &Summary<'_>) -> String {
         count(totals.processes, "process", "processes"),
         summary.file_bytes as f64 / f64::from(1 << 20),
         summary.bytes_per_event,
-        summary.file.display(),
+        summary.file,
     );
     let mut lost = Vec::new();
     if let Some(full) = &totals.full {

@@ -73,6 +73,40 @@ impl Drop for Directory {
     }
 }
 
+/// The loader's list of libraries has no way to tell its own characters from those of a path.
+const UNLOADABLE: &str = "the path has a space, a colon or a dollar sign, which the loader can't read, and so have TMPDIR, /tmp and /var/tmp, or they can't be written to";
+
+/// A directory whose path the loader can read.
+#[derive(Debug)]
+enum LibraryPlace {
+    Beside(PathBuf),
+    Temporary(tempfile::TempDir),
+}
+
+impl LibraryPlace {
+    fn beside(directory: &Path) -> Option<Self> {
+        let loadable = |path: &Path| {
+            let special = |byte| b" :$".contains(byte);
+            path.is_absolute() && !path.as_os_str().as_bytes().iter().any(special)
+        };
+        if loadable(directory) {
+            return Some(Self::Beside(directory.to_owned()));
+        }
+        [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()]
+            .iter()
+            .filter(|place| loadable(place))
+            .find_map(|place| tempfile::Builder::new().prefix("allot-").tempdir_in(place).ok())
+            .map(Self::Temporary)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Beside(path) => path,
+            Self::Temporary(directory) => directory.path(),
+        }
+    }
+}
+
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
 /// At a signal that asks us to end: asks the program instead.
@@ -144,7 +178,9 @@ pub fn record(
     let file = File::create(output).map_err(|error| cannot("write", &error))?;
     let directory =
         Directory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
-    let library = directory.0.join(LIBRARY_NAME);
+    let place = LibraryPlace::beside(&directory.0)
+        .ok_or_else(|| cannot("load the recorder from beside", &UNLOADABLE))?;
+    let library = place.path().join(LIBRARY_NAME);
     fs::write(&library, LIBRARY).map_err(|error| cannot("write beside", &error))?;
     let mut collector =
         Collector::new(&directory.0, file).map_err(|error| cannot("write", &error))?;

@@ -29,7 +29,8 @@ pub fn show(file: &Path, json: bool) -> Result<(), Failure> {
         print_end(end, json)?;
     }
     if let Some(at) = reader.cut_off_at() {
-        eprintln!("allot: {}: cut off at byte {at}; what is before was shown", file.display());
+        let file = file.display();
+        output::to_errors(format!("allot: {file}: cut off at byte {at}; what is before was shown"));
     }
     Ok(())
 }

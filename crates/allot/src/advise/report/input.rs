@@ -6,8 +6,8 @@ use serde::Deserialize;
 use std::io::Read;
 use std::path::Path;
 
-/// How deep brackets may lie in each other. A stack of the recorder with what is inlined stays far below: two for each function.
-const DEEPEST: usize = 4096;
+/// How deep brackets may lie in each other: two for each function of a stack, of which there are 512 with what is inlined in each.
+const DEEPEST: usize = 16_384;
 /// Enough for so many, even without optimisation.
 const STACK: usize = 256 << 20;
 

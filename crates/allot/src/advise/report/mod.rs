@@ -9,6 +9,7 @@ mod input;
 
 use crate::analyse::findings::Findings;
 use crate::failure::Failure;
+use crate::output;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,13 @@ Examples:
 
 /// Runs the command.
 pub fn run(arguments: &ReportArguments) -> Result<(), Failure> {
+    let one = |path: &Path| path.canonicalize().ok().filter(|path| path.is_file());
+    if one(&arguments.findings).is_some_and(|file| Some(file) == one(&arguments.page)) {
+        return Err(Failure::Usage(format!(
+            "'{}' has the findings; the page needs another name",
+            arguments.page.display()
+        )));
+    }
     write(&arguments.page, &input::read(&arguments.findings)?)
 }
 
@@ -41,5 +49,5 @@ pub fn run(arguments: &ReportArguments) -> Result<(), Failure> {
 pub fn write(path: &Path, findings: &Findings) -> Result<(), Failure> {
     let failed = |why: String| Failure::Failed(format!("can't write '{}': {why}", path.display()));
     let page = html::page(findings).map_err(|error| failed(error.to_string()))?;
-    std::fs::write(path, page).map_err(|error| failed(error.to_string()))
+    output::write_file(path, page.as_bytes()).map_err(|error| failed(error.to_string()))
 }
