@@ -266,9 +266,12 @@ fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>
     }
     if candidates > 0 {
         let head = counted(candidates, "candidate", "candidates");
+        let whom = if candidates > 1 { "them" } else { "it" };
         return found(
             &head,
-            ", which only you can confirm: that nobody writes to it can't be recorded.",
+            &format!(
+                ", which only you can confirm: that nobody writes to {whom} can't be recorded."
+            ),
         );
     }
     if ranked.is_empty() {

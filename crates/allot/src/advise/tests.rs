@@ -171,8 +171,16 @@ fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
     sealed.verdict.candidate = true;
     let text = text_of(&findings(vec![replayed(sealed, true, "it costs nothing")]));
     assert!(text.contains("One candidate, which only you can confirm"), "{text}");
+    assert!(text.contains("nobody writes to it can't"), "{text}");
     assert!(text.contains("sealed?"), "{text}");
     assert!(!text.contains("worth it"), "{text}");
+    let sealed = |id| {
+        let mut sealed = group(id, "load", Category::ReadOnlyShared, Allocator::Sealed, 0.0);
+        sealed.verdict.candidate = true;
+        replayed(sealed, true, "it costs nothing")
+    };
+    let text = text_of(&findings(vec![sealed(0), sealed(1)]));
+    assert!(text.contains("2 candidates") && text.contains("nobody writes to them"), "{text}");
 }
 
 #[test]
