@@ -149,7 +149,7 @@ impl First {
                 };
                 let waits = self.locks.entry((site, kind)).or_default();
                 waits.waits += 1;
-                waits.waited_ns += duration_ns;
+                waits.waited_ns = waits.waited_ns.saturating_add(duration_ns);
                 waits.longest_ns = waits.longest_ns.max(duration_ns);
                 if waits.locks.len() < MOST_LOCKS {
                     waits.locks.insert(address);

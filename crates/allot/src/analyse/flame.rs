@@ -14,13 +14,13 @@ const MOST: usize = 20_000;
 /// The tree of a program.
 pub fn flame(stacks: &Stacks, all: &[Stack], symbols: &mut Symbols<'_>, name: &str) -> Flame {
     let mut own: Vec<(u64, u64)> = vec![(0, 0); stacks.len()];
-    let mut total = (0, 0);
+    let mut total = (0_u64, 0_u64);
     for stack in all {
         let place = &mut own[stack.node as usize];
         place.0 += stack.tally.count;
-        place.1 += stack.tally.bytes;
+        place.1 = place.1.saturating_add(stack.tally.bytes);
         total.0 += stack.tally.count;
-        total.1 += stack.tally.bytes;
+        total.1 = total.1.saturating_add(stack.tally.bytes);
     }
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     // Parents have smaller numbers.
@@ -32,7 +32,8 @@ pub fn flame(stacks: &Stacks, all: &[Stack], symbols: &mut Symbols<'_>, name: &s
         }
         let parent = stacks.parent(id).0;
         own[parent as usize].0 += count;
-        own[parent as usize].1 += bytes;
+        let above = &mut own[parent as usize].1;
+        *above = above.saturating_add(bytes);
         let enough = |part: u64, whole: u64| part as f64 >= whole as f64 * LEAST_SHARE;
         if enough(count, total.0) || enough(bytes, total.1) {
             children.entry(parent).or_default().push(node as u32);
@@ -105,7 +106,7 @@ impl Builder<'_, '_> {
                 });
                 at = &mut at.children[index];
                 at.count += count;
-                at.bytes += bytes;
+                at.bytes = at.bytes.saturating_add(bytes);
             }
             self.add(child, at);
         }

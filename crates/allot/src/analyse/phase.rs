@@ -123,9 +123,9 @@ impl Phases {
         self.freed += phase.freed;
         self.freed_in_bursts += phase.freed_in_bursts;
         self.runs += phase.runs;
-        self.peak_held += phase.peak_held;
+        self.peak_held = self.peak_held.saturating_add(phase.peak_held);
         self.peak_live += phase.peak_live;
-        self.peak_live_bytes += phase.peak_live_bytes;
+        self.peak_live_bytes = self.peak_live_bytes.saturating_add(phase.peak_live_bytes);
     }
 
     /// Adds those of other blocks.

@@ -59,7 +59,7 @@ pub fn recorded(
 ) -> Result<Curve, TraceError> {
     let mut curve = Curve::default();
     let mut live: Table<u64, u64> = Table::default();
-    let mut bytes = 0;
+    let mut bytes = 0_u64;
     // By thread: the size of the block that it is about to resize.
     let mut resizing: Table<u32, u64> = Table::default();
     for event in events {
@@ -69,27 +69,27 @@ pub fn recorded(
                 // malloc gives a byte to who asks for none.
                 let size = size.max(1);
                 if let Some(old) = resizing.remove(&event.thread) {
-                    bytes -= old;
+                    bytes = bytes.wrapping_sub(old);
                     if flags.origin() != Origin::Realloc {
                         curve.point(bytes);
                     }
                 }
                 if let Some(lost) = live.insert(address, size) {
-                    bytes -= lost;
+                    bytes = bytes.wrapping_sub(lost);
                     curve.point(bytes);
                 }
-                bytes += size;
+                bytes = bytes.wrapping_add(size);
                 curve.point(bytes);
             }
             What::Free { address, by_realloc } => {
                 if let Some(old) = resizing.remove(&event.thread) {
-                    bytes -= old;
+                    bytes = bytes.wrapping_sub(old);
                     curve.point(bytes);
                 }
                 match live.remove(&address) {
                     Some(size) if by_realloc => _ = resizing.insert(event.thread, size),
                     Some(size) => {
-                        bytes -= size;
+                        bytes = bytes.wrapping_sub(size);
                         curve.point(bytes);
                     }
                     None => {}
@@ -100,7 +100,7 @@ pub fn recorded(
     }
     // The program ended within these.
     for old in resizing.into_values() {
-        bytes -= old;
+        bytes = bytes.wrapping_sub(old);
         curve.point(bytes);
     }
     Ok(curve)
