@@ -43,33 +43,22 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(_) => None,
     };
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    std::fs::metadata(parent)?;
     let usual = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
-    let new = tempfile::Builder::new()
-        .prefix(".allot-")
-        .permissions(usual)
-        .tempfile_in(parent.unwrap_or(Path::new(".")));
+    let new = tempfile::Builder::new().prefix(".allot-").permissions(usual).tempfile_in(parent);
     let mut new = match new {
         Ok(new) => new,
         // The file may be written, but its directory not.
         Err(_) if there.is_some() => return std::fs::write(&target, bytes),
-        Err(error) => return Err(plain(error)),
+        // Without the name of a file that nobody has heard of.
+        Err(error) => return Err(error.kind().into()),
     };
     new.write_all(bytes)?;
     if let Some(permissions) = there {
         new.as_file().set_permissions(permissions)?;
     }
     new.persist(&target).map(drop).map_err(|error| error.error)
-}
-
-/// The error without the name of a file that nobody has heard of.
-fn plain(error: io::Error) -> io::Error {
-    match error.raw_os_error().or_else(|| {
-        let inner = error.get_ref()?.source()?.downcast_ref::<io::Error>()?;
-        inner.raw_os_error()
-    }) {
-        Some(number) => io::Error::from_raw_os_error(number),
-        None => error,
-    }
 }
 
 /// `text` in a style. Where there is no terminal, or `NO_COLOR` is set, [`line()`] takes it out.
