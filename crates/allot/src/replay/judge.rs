@@ -269,6 +269,7 @@ pub fn unproved(group: &mut Group, why: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::rounds::by_chance;
 
     fn standing(time: f64, apart: f64, peaks: (u64, u64)) -> Standing {
         let memory = Some(peaks.0 as f64 / peaks.1 as f64);
@@ -282,6 +283,10 @@ mod tests {
             quicker: count(&|ratio| ratio < 0.99),
             slower: count(&|ratio| ratio > 1.01),
             extremes: (ratios[0], ratios[4]),
+            chance: (
+                by_chance(ratios.iter().map(|ratio| ratio / 0.99)),
+                by_chance(ratios.iter().map(|ratio| 1.01 / ratio)),
+            ),
             memory,
             peaks: Some(peaks),
             saved_ns: (1.0 - time) * 1e9,

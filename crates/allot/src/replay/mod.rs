@@ -99,10 +99,10 @@ one advice of `allot analyse`, and leaves the rest to glibc. Time is CPU time wi
 memory is the peak beyond what the harness holds. What is replayed is the allocating, not the program: its own
 loads from memory may gain or lose by another layout.
 
-An advice is confirmed if its plan is quicker than glibc by 1 % in so many rounds as chance alone makes less than once in twenty
-(5 of 5, 7 of 8, 12 of 15), takes at most 1.5 times its memory, and saves at least 1 % of the program's CPU time; else it is
-withdrawn. Of three or four rounds all have to be quicker by 5 %, and by twice what a round typically lies from the
-median; of fewer by 20 %. What was confirmed is then run together, and once more with
+An advice is confirmed if its plan is quicker than glibc by more than 1 %, as far as chance would make it look so less than once
+in twenty (a signed-rank test of the ratios within each round), takes at most 1.5 times its memory, and saves at least 1 % of the
+program's CPU time; else it is withdrawn. Of three or four rounds all have to be quicker by 5 %, and by twice what a round typically
+lies from the median; of fewer by 20 %. What was confirmed is then run together, and once more with
 its blocks from nowhere, which is the most that can be saved. Plans of the twelve groups with the largest gain are tried.
 
 Rounds take a minute in all, up to three if five rounds need them, and longer only for the first three; --time says otherwise.

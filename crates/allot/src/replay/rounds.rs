@@ -128,7 +128,7 @@ const UNKNOWN_APART: f64 = 0.1;
 
 /// What two rows have to differ by in a round, as a share of glibc's time, for the one to be quicker there.
 const LEAST_DIFFERENCE: f64 = 0.01;
-/// Of fewer rounds than this no test can say that one of two rows is the quicker: five heads in a row come once in 32 throws ...
+/// Of fewer rounds than this no test can say that one of two rows is the quicker: all of five come out the same way by chance once in 32 times ...
 const TESTED: usize = 5;
 /// ... so that all of them have to differ by more than this, and by more than the noise.
 const UNTESTED: f64 = 0.05;
@@ -147,6 +147,8 @@ pub struct Standing {
     pub quicker: usize,
     pub slower: usize,
     pub extremes: (f64, f64),
+    /// How likely chance alone makes it look as much quicker as it does, and as much slower, by more than 1 % each.
+    pub chance: (f64, f64),
     /// Of glibc's peak.
     pub memory: Option<f64>,
     /// Its peak, and glibc's.
@@ -177,6 +179,10 @@ impl Standing {
             quicker: ratios().filter(|ratio| *ratio < 1.0 - LEAST_DIFFERENCE).count(),
             slower: ratios().filter(|ratio| *ratio > 1.0 + LEAST_DIFFERENCE).count(),
             extremes: (ratios().fold(f64::MAX, f64::min), ratios().fold(0.0, f64::max)),
+            chance: (
+                by_chance(ratios().map(|ratio| ratio / (1.0 - LEAST_DIFFERENCE))),
+                by_chance(ratios().map(|ratio| (1.0 + LEAST_DIFFERENCE) / ratio)),
+            ),
             memory: peaks.map(|(own, base)| own as f64 / base.max(1) as f64),
             peaks,
             saved_ns: median(pairs().map(|(own, base)| base - own))?,
@@ -193,12 +199,12 @@ impl Standing {
         (self.rounds < TESTED).then(|| self.noise().max(UNTESTED))
     }
 
-    /// It is quicker than glibc by more than 1 %. That is a sign test of the rounds, each of which has both side by side: what slows
-    /// the machine for both says nothing, nor does it matter how far a round lies out.
+    /// It is quicker than glibc by more than 1 %. That is a test of the ratios within the rounds: what slows the machine for
+    /// both says nothing, and one round that lies far out no more than that.
     pub fn is_quicker(&self) -> bool {
         match self.untested() {
             Some(least) => self.extremes.1 < 1.0 - least,
-            None => by_chance(self.rounds, self.quicker) <= BY_CHANCE,
+            None => self.chance.0 <= BY_CHANCE,
         }
     }
 
@@ -206,20 +212,28 @@ impl Standing {
     pub fn is_slower(&self) -> bool {
         match self.untested() {
             Some(least) => self.extremes.0 > 1.0 + least,
-            None => by_chance(self.rounds, self.slower) <= BY_CHANCE,
+            None => self.chance.1 <= BY_CHANCE,
         }
     }
 }
 
-/// How likely so many heads, or more, are in so many throws.
-fn by_chance(throws: usize, heads: usize) -> f64 {
-    let mut ways = 1.0;
-    let mut sum = 0.0;
-    for tails in 0..=throws - heads {
-        sum += ways;
-        ways *= (throws - tails) as f64 / (tails + 1) as f64;
+/// How likely ratios are to lie so far below 1, or further, if each might as well be turned over: the signed-rank test of Wilcoxon,
+/// exact. The ranks are those of the ratios' logarithms.
+pub fn by_chance(ratios: impl Iterator<Item = f64>) -> f64 {
+    let mut logs: Vec<f64> = ratios.map(f64::ln).collect();
+    logs.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+    let above = logs.iter().enumerate().filter(|(_, log)| **log >= 0.0);
+    let against: usize = above.map(|(at, _)| at + 1).sum();
+    // The share of all ways to turn them whose ranks above 1 have this sum.
+    let mut sums = vec![0.0; against + 1];
+    sums[0] = 1.0;
+    for rank in 1..=logs.len() {
+        for sum in (0..=against).rev() {
+            let with = sum.checked_sub(rank).map_or(0.0, |less| sums[less]);
+            sums[sum] = (sums[sum] + with) / 2.0;
+        }
     }
-    sum / (throws as f64).exp2()
+    sums.iter().sum()
 }
 
 /// The median peak.
@@ -311,10 +325,18 @@ mod tests {
 
     #[test]
     fn chance_is_counted_right() {
-        assert_eq!(by_chance(5, 5), 1.0 / 32.0);
-        assert_eq!(by_chance(5, 0), 1.0);
-        assert_eq!(by_chance(8, 7), 9.0 / 256.0);
-        assert_eq!(by_chance(15, 12), 576.0 / 32_768.0);
+        let of = |ratios: &[f64]| by_chance(ratios.iter().copied());
+        assert_eq!(of(&[0.5, 0.6, 0.7, 0.8, 0.9]), 1.0 / 32.0);
+        // One against it, of the lowest rank: two ways of 32 are no worse; of the highest: ten.
+        assert_eq!(of(&[0.5, 0.6, 0.7, 0.8, 1.1]), 2.0 / 32.0);
+        assert_eq!(of(&[0.9, 0.8, 0.7, 0.6, 3.0]), 10.0 / 32.0);
+        assert_eq!(of(&[2.0, 3.0]), 1.0);
+        // A quarter of glibc's time in eleven rounds, and four in which something else ran meanwhile.
+        let mut rounds = vec![0.26; 11];
+        rounds.extend([1.1, 1.3, 1.6, 2.0]);
+        assert!(of(&rounds) < 0.01, "{}", of(&rounds));
+        let many = vec![0.9; 1000];
+        assert!(of(&many) < 1e-200);
     }
 
     /// Numbers from 0 to 1, always the same.
