@@ -234,6 +234,7 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
         let limits = options.limits(1.0 - FIRST_PART);
         let limits = Limits { most: first.glibc().len().min(limits.most), ..limits };
         rounds_of(&stage, entries_together(&confirmed, &planned), limits, options)
+            .at_the_pace_of(&first)
     });
     let findings = &mut analysis.findings;
     let together = second.as_ref().and_then(|second| first.together(second, &confirmed, findings));

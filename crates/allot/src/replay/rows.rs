@@ -22,6 +22,18 @@ impl Rows {
         Self(entries.into_iter().zip(found).collect())
     }
 
+    /// The same as if it had been measured in the rounds of others: the machine may have been slower meanwhile. Ratios stay what they are.
+    pub fn at_the_pace_of(mut self, others: &Rows) -> Self {
+        let time = |rows: &Rows| median(rows.glibc().iter().map(|round| round.time_ns as f64));
+        if let Some((theirs, own)) = time(others).zip(time(&self).filter(|own| *own > 0.0)) {
+            let pace = |ns: u64| (ns as f64 * theirs / own) as u64;
+            for round in self.0.iter_mut().filter_map(|(_, found)| found.as_mut().ok()).flatten() {
+                (round.time_ns, round.wall_ns) = (pace(round.time_ns), pace(round.wall_ns));
+            }
+        }
+        self
+    }
+
     /// The rounds of glibc, beside which all others are.
     pub fn glibc(&self) -> &[Round] {
         let base = self.0.iter().find(|(entry, _)| entry.name == REST);
@@ -334,6 +346,25 @@ mod tests {
         let names: Vec<&str> = replay.rows.iter().map(|row| &*row.name).collect();
         assert_eq!(names, [NULL, REST, "jemalloc", "plan 0", "plan 1", "plan 2", "all"]);
         assert!(near(replay.rows[5].gain, -0.025));
+    }
+
+    #[test]
+    fn rounds_of_a_slower_hour_save_no_more() {
+        let slow = rows(vec![
+            (malloc(REST), rounds(1400, 200)),
+            (entry("all", &[0, 1], Who::Plan(Vec::new())), rounds(640, 200)),
+            (without(&[0, 1]), rounds(520, 200)),
+        ]);
+        let mut findings = findings();
+        let first = first(690);
+        let confirmed = first.judge_plans(&mut findings).unwrap();
+        let slow = slow.at_the_pace_of(&first);
+        let together = first.together(&slow, &confirmed, &mut findings).unwrap();
+        assert!(near(together.gain, 0.19) && near(together.ceiling, 0.22), "{together:?}");
+        assert!(near(together.time_ratio, 320.0 / 700.0));
+        // Without glibc's rounds there is nothing to go by.
+        let none = rows(vec![(malloc(REST), Ok(Vec::new())), (plan(0), rounds(400, 100))]);
+        assert_eq!(none.at_the_pace_of(&first).0[1].1, rounds(400, 100));
     }
 
     #[test]
