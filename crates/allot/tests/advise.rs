@@ -385,6 +385,14 @@ fn whoever_closes_the_pipe_gets_a_quiet_end() {
 fn until_ready(place: &Place, arguments: &[&str]) -> Child {
     let mut command = place.command(arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    // What a shell runs in the background ignores Ctrl-C, tests too, and what ignores it goes on to while it is recorded.
+    // SAFETY: `signal` may be called between fork and exec, and no handler is set.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();

@@ -126,13 +126,25 @@ pub fn record_with(
     run(program.path(), arguments, "", change)
 }
 
+/// Ctrl-C ends it, as it ends what a terminal runs. A shell starts what it runs in the background so that it ignores that, tests too, and
+/// what ignores it goes on to while it is recorded.
+fn heeding_interrupts(command: &mut Command) -> &mut Command {
+    // SAFETY: `signal` may be called between fork and exec, and no handler is set.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        })
+    }
+}
+
 /// Records a program in a group of its own that writes a line and goes on; then does something to that group.
 pub fn record_until_ready(program: &Program, act: impl FnOnce(i32)) -> Recorded {
     let file = place("recording.allot");
     let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
     command.args(["record", "-o"]).arg(&file).arg("--").arg(program.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.process_group(0).spawn().unwrap();
+    let mut child = heeding_interrupts(&mut command).process_group(0).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
