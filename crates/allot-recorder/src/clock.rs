@@ -18,20 +18,17 @@ pub unsafe fn set_one_thread(byte: *mut u8) {
     }
 }
 
-/// The processor's time stamps now, shifted. It may be read earlier than what is before it in the program has ended.
+/// The processor's time stamps now, shifted, once everything before in the program has ended.
+///
+/// An allocation's stamp waits for the call, since whoever freed the block has asked his clock before. A free's waits for
+/// what gave the thread the block: else the processor, which guesses that a block will have come, would ask its clock while
+/// it still looks for it, and the block be freed before it was allocated. Where there is no other thread nothing need be
+/// waited for, which takes longer than reading the clock.
 #[inline(always)]
 pub fn ticks() -> u64 {
-    raw() >> TICK_SHIFT
-}
-
-/// The same once everything before has ended: another thread that was given memory before we were asks its clock before.
-///
-/// Where there is no other thread it need not wait for that, which takes longer than reading the clock.
-#[inline(always)]
-pub fn ticks_after() -> u64 {
     // SAFETY: the byte stays; another thread is created by this one, if at all.
     if unsafe { ONE_THREAD.load(Ordering::Relaxed).read_volatile() } != 0 {
-        return ticks();
+        return raw() >> TICK_SHIFT;
     }
     stamp() >> TICK_SHIFT
 }

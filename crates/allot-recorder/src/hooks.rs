@@ -3,7 +3,7 @@
 //! Those that need their caller's registers are a few instructions that add the stack pointer, the frame pointer and the return address
 //! as arguments and go on in Rust. Invariant: what `next` found under a name has that name's type.
 
-use crate::clock::{stamp, ticks, ticks_after};
+use crate::clock::{stamp, ticks};
 use crate::next::{self, Next};
 use crate::raw_file::{self, Took};
 use crate::seccomp;
@@ -105,7 +105,7 @@ fn allocate(size: usize, flags: Flags, caller: Caller, next: impl FnOnce() -> Bl
     let block = next();
     if !block.is_null() {
         // SAFETY: the thread is in the call that the entry has taken over.
-        unsafe { entered.allocated(ticks_after(), block as u64, size as u64, flags, caller) };
+        unsafe { entered.allocated(ticks(), block as u64, size as u64, flags, caller) };
     }
     block
 }
@@ -177,7 +177,7 @@ fn reallocate(old: Block, size: usize, caller: Caller, next: impl FnOnce() -> Bl
     let before = ticks();
     let block = next();
     // SAFETY: the thread is in the call that the entry has taken over.
-    unsafe { reallocated(&entered, old, before, block, ticks_after(), size, caller) };
+    unsafe { reallocated(&entered, old, before, block, ticks(), size, caller) };
     block
 }
 
@@ -478,7 +478,7 @@ fn lock(
     if matches!(result, 0 | TIMED_OUT)
         && let Some(entered) = enter()
     {
-        let now = ticks_after();
+        let now = ticks();
         // SAFETY: the thread is in the call that the entry has taken over.
         unsafe { entered.waited(now, now.saturating_sub(before), lock as u64, kind, caller) };
     }
