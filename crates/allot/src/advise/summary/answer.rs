@@ -1,206 +1,30 @@
-//! What a user wants to know, on one screen.
+//! The answer: the changes that are worth it and how they did when they were replayed, and what else could be changed.
 
-use super::processes::Others;
-use super::words::{counted, one_line};
-use crate::analyse::findings::{Allocator, BetterMalloc, Category, Findings, Group, ReplayRow};
+use super::{about, capital, found, full_stop, paragraph, replayed_share};
+use crate::advise::words::{counted, one_line};
+use crate::analyse::findings::{
+    Allocator, BetterMalloc, Category, Findings, Gain, Group, ReplayRow,
+};
 use crate::analyse::{table::advice, words};
-use crate::output::{BEST, HEADING, NOTE, WIDTH, styled, wrapped};
+use crate::output::{NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, figure, render};
 
-/// The most lines that it has.
-pub const LINES: usize = 24;
-/// Rows of the table, and of its columns the first.
+/// What the table's columns are.
+pub const COLUMNS: &str = "   saves, at most: of the program's CPU time; replayed: time over glibc's, peak memory against it";
+/// Its rows, and the characters of its first column.
 const ROWS: usize = 5;
 const WHERE: usize = 36;
-/// What its columns are.
-const COLUMNS: &str = "   saves, at most: of the program's CPU time; replayed: time over glibc's, peak memory against it";
 /// Lines of code that are shown.
 const CODE: usize = 4;
-/// Warnings, and advice of each other kind, that are told.
-const WARNINGS: usize = 2;
+/// Advice about system calls that is told.
 const ADVICE: usize = 2;
 /// Characters of an advice, where it has several sentences.
 const SENTENCES: usize = 2 * WIDTH - 40;
-/// Below so much CPU time a run is mostly its start.
-const SHORT_NS: u64 = 20_000_000;
 /// Less than this share of the CPU time isn't worth a line.
 const LEAST_GAIN: f64 = 0.01;
 
-/// What is told besides what was found.
-#[derive(Debug, Default)]
-pub struct Facts {
-    /// Where the report is, or why there is none.
-    pub report: Option<Result<String, String>>,
-    /// The recording, where it is kept.
-    pub recording: Option<String>,
-    pub others: Others,
-}
-
-/// Lines that belong together, and how much they matter: those of the greatest number go first where there is no room.
-struct Part {
-    lines: Vec<String>,
-    chapter: u8,
-    dispensable: u8,
-}
-
-/// The whole text, at most [`LINES`] lines of at most [`WIDTH`] characters.
-pub fn summary(findings: &Findings, facts: &Facts) -> String {
-    let mut parts = Vec::new();
-    let mut part = |chapter: u8, dispensable: u8, text: String| {
-        if !text.is_empty() {
-            let lines = text.lines().map(str::to_owned).collect();
-            parts.push(Part { lines, chapter, dispensable });
-        }
-    };
-    let replay = findings.replay.as_ref();
-    let malloc = replay.and_then(|replay| replay.better_malloc.as_ref());
-    let ranked = ranked(findings);
-    part(0, 0, head(findings));
-    part(1, 0, verdict(findings, &ranked, malloc));
-    part(1, 0, rows(findings, &ranked, ROWS.min(ranked.len())));
-    if !ranked.is_empty() {
-        part(1, 5, styled(NOTE, COLUMNS));
-    }
-    if let Some(first) =
-        ranked.first().filter(|group| is_confirmed(group) || group.verdict.candidate)
-    {
-        part(1, 3, why(first));
-        part(1, 4, code(first, findings));
-    } else if let Some(first) = ranked.first() {
-        part(1, 3, withdrawn(first));
-    }
-    if let Some(malloc) = malloc {
-        part(2, 1, malloc_line(malloc, findings));
-    }
-    for text in system(findings) {
-        part(2, 2, text);
-    }
-    for note in findings.notes.iter().filter(|note| note.warning).take(WARNINGS) {
-        part(3, 1, paragraph("Warning", &note.text));
-    }
-    for text in doubts(findings) {
-        part(3, 1, wrapped(&text));
-    }
-    if let Some(others) = facts.others.sentence(facts.recording.as_deref()) {
-        part(3, 2, wrapped(&others));
-    }
-    if !ranked.is_empty() {
-        for note in findings.notes.iter().filter(|note| note.text.contains("debug symbols")) {
-            let text =
-                format!("{} (packages like NAME-dbgsym or NAME-debuginfo).", capital(&note.text));
-            part(3, 5, styled(NOTE, wrapped(&text)));
-        }
-    }
-    part(3, 0, files(facts));
-    fitted(parts)
-}
-
-/// Leaves out what matters least until it fits.
-fn fitted(mut parts: Vec<Part>) -> String {
-    loop {
-        let mut chapters: Vec<u8> = parts.iter().map(|part| part.chapter).collect();
-        chapters.dedup();
-        let lines: usize = parts.iter().map(|part| part.lines.len()).sum();
-        let Some(least) = parts.iter().map(|part| part.dispensable).max() else { break };
-        if lines + chapters.len() <= LINES || least == 0 {
-            break;
-        }
-        if let Some(at) = parts.iter().rposition(|part| part.dispensable == least) {
-            parts.remove(at);
-        }
-    }
-    let mut text = String::new();
-    let mut chapter = None;
-    for part in parts {
-        if chapter.is_some_and(|chapter| chapter != part.chapter) {
-            text.push('\n');
-        }
-        chapter = Some(part.chapter);
-        for line in part.lines {
-            text += &line;
-            text.push('\n');
-        }
-    }
-    text
-}
-
-fn head(findings: &Findings) -> String {
-    let program = &findings.program;
-    let command = one_line(&program.command.join(" "), WIDTH);
-    let mut text = match program.exit.as_deref() {
-        None | Some("0") => "Ran".to_owned(),
-        Some(exit) => match exit.strip_prefix("signal ") {
-            Some(signal) => format!("Was ended by {} after", signal_name(signal)),
-            None => format!("Ended with exit code {exit} after"),
-        },
-    };
-    text += &format!(" {}", words::time(program.wall_ns));
-    if let Some(ns) = program.bare_cpu_ns {
-        text += &if program.bare_measured {
-            format!(", with {} of CPU time, measured without the recorder", words::time(ns))
-        } else {
-            format!(", with about {} of CPU time of its own", words::time(ns))
-        };
-    }
-    text += &match program.threads {
-        0 | 1 => ".".to_owned(),
-        threads => format!("; {} threads allocate.", words::count(threads.into())),
-    };
-    if program.allocations == 0 {
-        return format!("{}\n{}", styled(HEADING, command), wrapped(&text));
-    }
-    let share = match (replayed_share(findings), program.allocator_share) {
-        (Some(share), _) => {
-            format!(" They take {} of the CPU time: no allocator can save more.", about(share))
-        }
-        (None, Some(share)) => format!(" They take {} of the CPU time.", about(share)),
-        (None, None) => String::new(),
-    };
-    let spent = format!(
-        "{} allocations of {} in all, at most {} live at once.{share}",
-        words::count(program.allocations),
-        words::bytes(program.bytes),
-        words::bytes(program.peak_live_bytes),
-    );
-    format!("{}\n{}\n{}", styled(HEADING, command), wrapped(&text), wrapped(&spent))
-}
-
-/// What all allocating takes by the replay. That goes with the figures of its plans, and is better than what the run's few samples
-/// say; where there was no plan, what is said of leaving it as it is goes by those.
-fn replayed_share(findings: &Findings) -> Option<f64> {
-    let replay = findings.replay.as_ref()?;
-    let has_plans = replay.rows.iter().any(|row| !row.groups.is_empty());
-    replay.ceiling.filter(|_| has_plans).map(|share| share.min(1.0))
-}
-
-/// `about 3.1 %`, `less than 0.1 %`.
-fn about(share: f64) -> String {
-    let text = words::percent(share);
-    if text.starts_with("less") { text } else { format!("about {text}") }
-}
-
-/// `SIGSEGV (a crash)`.
-fn signal_name(number: &str) -> String {
-    use nix::sys::signal::Signal;
-    let signal = number.parse().ok().and_then(|number: i32| Signal::try_from(number).ok());
-    match signal {
-        Some(Signal::SIGINT) => "Ctrl-C".to_owned(),
-        Some(
-            signal @ (Signal::SIGSEGV
-            | Signal::SIGBUS
-            | Signal::SIGILL
-            | Signal::SIGFPE
-            | Signal::SIGABRT
-            | Signal::SIGTRAP
-            | Signal::SIGSYS),
-        ) => format!("{} (a crash)", signal.as_str()),
-        Some(signal) => signal.as_str().to_owned(),
-        None => format!("signal {number}"),
-    }
-}
-
 /// The replay has confirmed it, and no malloc gives as much.
-fn is_confirmed(group: &Group) -> bool {
+pub fn is_confirmed(group: &Group) -> bool {
     is_change(group)
         && group.verdict.category != Category::BetterMalloc
         && group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed)
@@ -217,7 +41,7 @@ fn share(group: &Group) -> f64 {
 
 /// The groups for which a change was thought of: confirmed, then candidates, then those that a malloc serves as well or that
 /// were not replayed, then withdrawn; each by gain.
-fn ranked(findings: &Findings) -> Vec<&Group> {
+pub fn ranked(findings: &Findings) -> Vec<&Group> {
     let rank = |group: &Group| match &group.verdict.replayed {
         _ if is_confirmed(group) => u8::from(group.verdict.candidate),
         Some(outcome) if !outcome.confirmed => 3,
@@ -232,7 +56,7 @@ fn ranked(findings: &Findings) -> Vec<&Group> {
 const NO_HELP: &str = "No allocator would help";
 
 /// The one sentence that a user takes home.
-fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>) -> String {
+pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>) -> String {
     let confirmed: Vec<&&Group> =
         ranked.iter().filter(|group| is_confirmed(group) && !group.verdict.candidate).collect();
     let candidates =
@@ -301,22 +125,22 @@ fn leave(findings: &Findings) -> String {
     }
 }
 
-fn rows(findings: &Findings, ranked: &[&Group], most: usize) -> String {
+pub fn rows(findings: &Findings, ranked: &[&Group]) -> String {
     if ranked.is_empty() {
         return String::new();
     }
-    let text = table(findings, ranked, most, WHERE);
+    let text = table(findings, ranked, WHERE);
     let plain = anstream::adapter::strip_str(&text).to_string();
     let width = plain.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     // Names give way to figures.
     match width.saturating_sub(WIDTH) {
         0 => text,
-        excess => table(findings, ranked, most, WHERE.saturating_sub(excess).max(1)),
+        excess => table(findings, ranked, WHERE.saturating_sub(excess).max(1)),
     }
 }
 
 /// The table, with so many characters for a name.
-fn table(findings: &Findings, ranked: &[&Group], most: usize, name: usize) -> String {
+fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
     let line = |group: &&Group| -> Line {
         let outcome = group.verdict.replayed.as_ref();
         let (stand, said) = match outcome {
@@ -326,7 +150,7 @@ fn table(findings: &Findings, ranked: &[&Group], most: usize, name: usize) -> St
             Some(_) => (Stand::Plain, "withdrawn"),
             None => (Stand::Plain, "not replayed"),
         };
-        let gain = |share: fn(&crate::analyse::findings::Gain) -> f64| {
+        let gain = |share: fn(&Gain) -> f64| {
             let text = group
                 .verdict
                 .gain
@@ -346,13 +170,13 @@ fn table(findings: &Findings, ranked: &[&Group], most: usize, name: usize) -> St
         ];
         (stand, cells)
     };
-    let lines: Vec<Line> = ranked.iter().take(most).map(line).collect();
+    let lines: Vec<Line> = ranked.iter().take(ROWS).map(line).collect();
     let heads = ["where", "advice", "blocks", "saves", "at most", "time", "memory", "replayed"];
     let mut text = render(&heads, &lines);
-    if ranked.len() > most {
+    if ranked.len() > ROWS {
         text += &format!(
             "\n{}",
-            styled(NOTE, format!("   and {} more in the report", ranked.len() - most))
+            styled(NOTE, format!("   and {} more in the report", ranked.len() - ROWS))
         );
     }
     text
@@ -370,14 +194,14 @@ fn memory(findings: &Findings, group: u32) -> String {
     if mebibytes.abs() < 0.05 { "same".to_owned() } else { format!("{mebibytes:+.1} MiB") }
 }
 
-fn why(group: &Group) -> String {
+pub fn why(group: &Group) -> String {
     paragraph(
         &format!("{}, {}", one_line(&group.title, WHERE), advice(group)),
         &format!("{}.", group.verdict.reason),
     )
 }
 
-fn withdrawn(group: &Group) -> String {
+pub fn withdrawn(group: &Group) -> String {
     let Some(outcome) = group.verdict.replayed.as_ref().filter(|outcome| !outcome.confirmed) else {
         return String::new();
     };
@@ -385,7 +209,7 @@ fn withdrawn(group: &Group) -> String {
 }
 
 /// The first lines to change, in the language that the place is written in.
-fn code(group: &Group, findings: &Findings) -> String {
+pub fn code(group: &Group, findings: &Findings) -> String {
     let site = group.sites.first().and_then(|site| findings.sites.get(*site as usize));
     let is_rust = site.is_some_and(|site| {
         site.frames
@@ -399,7 +223,7 @@ fn code(group: &Group, findings: &Findings) -> String {
     lines.map(|line| format!("    {}", one_line(line, WIDTH - 4))).collect::<Vec<_>>().join("\n")
 }
 
-fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
+pub fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
     let mut text = "replayed, it takes".to_owned();
     text +=
         &malloc.time_ratio.map_or_else(String::new, |time| format!(" {time:.2} of glibc's time"));
@@ -429,7 +253,7 @@ fn library(malloc: &str) -> Option<&'static str> {
 }
 
 /// System calls and locks.
-fn system(findings: &Findings) -> Vec<String> {
+pub fn system(findings: &Findings) -> Vec<String> {
     let mut texts = Vec::new();
     for advice in findings.system.advice.iter().take(ADVICE) {
         let head = if advice.title.is_empty() {
@@ -475,60 +299,4 @@ fn first_sentences(text: &str) -> String {
         return full_stop(text);
     }
     text[..fitting].to_owned()
-}
-
-/// Why the figures are rough.
-fn doubts(findings: &Findings) -> Vec<String> {
-    let program = &findings.program;
-    let mut doubts = Vec::new();
-    let Some(bare) = program.bare_cpu_ns else { return doubts };
-    if bare < SHORT_NS {
-        doubts.push(format!(
-            "It took {} of CPU time, which is mostly its start. Give it more work for advice to go by.",
-            words::time(bare)
-        ));
-    } else if !program.bare_measured && program.cpu_ns.is_some_and(|cpu| cpu > 2 * bare) {
-        doubts.push(
-            "More than half of what was measured was the recorder's, so the shares of CPU time are rough: --against-bare measures them."
-                .to_owned(),
-        );
-    }
-    doubts
-}
-
-fn files(facts: &Facts) -> String {
-    let mut text = match &facts.report {
-        Some(Ok(report)) => format!("Report: {report}, for a browser."),
-        Some(Err(why)) => format!("The report was not written: {why}."),
-        None => String::new(),
-    };
-    if let Some(recording) = &facts.recording {
-        text += if text.is_empty() { "" } else { " " };
-        text += &format!("Recording: {recording}.");
-    }
-    wrapped(&text)
-}
-
-fn found(head: &str, text: &str) -> String {
-    in_style(BEST, head, &wrapped(&format!("{head}{text}")))
-}
-
-fn paragraph(head: &str, text: &str) -> String {
-    in_style(HEADING, head, &wrapped(&format!("{head}: {text}")))
-}
-
-/// Styles are put in when the lines are broken, so that they are not counted.
-fn in_style(style: clap::builder::styling::Style, head: &str, text: &str) -> String {
-    text.replacen(head, &styled(style, head), 1)
-}
-
-fn capital(text: &str) -> String {
-    let mut characters = text.chars();
-    characters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
-}
-
-fn full_stop(text: &str) -> String {
-    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
 }
