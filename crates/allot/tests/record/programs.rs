@@ -11,6 +11,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// What every program begins with.
+pub const HEAD: &str = "
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define KEEP(p) __asm__ volatile(\"\" : : \"r\"(p) : \"memory\")
+";
+
 /// A program, or a library.
 pub struct Program(PathBuf);
 
@@ -88,7 +105,7 @@ fn place(name: &str) -> PathBuf {
 pub fn compiled(name: &str, source: &str, flags: &[&str]) -> Option<Program> {
     let program = place(name);
     let file = program.with_extension("c");
-    fs::write(&file, crate::with_head(source)).unwrap();
+    fs::write(&file, with_head(source)).unwrap();
     let output = match Command::new("cc")
         .args(flags)
         .arg("-o")
@@ -110,6 +127,15 @@ pub fn compiled(name: &str, source: &str, flags: &[&str]) -> Option<Program> {
     }
     assert!(output.status.success(), "{name}: {errors}");
     Some(Program(program))
+}
+
+/// A program with its [`HEAD`].
+fn with_head(source: &str) -> String {
+    if source.contains("#define _GNU_SOURCE") {
+        source.to_owned()
+    } else {
+        format!("{HEAD}{source}")
+    }
 }
 
 /// Records a program without arguments.
@@ -325,4 +351,9 @@ impl Recorded {
     pub fn overlaps(&self, process: usize) -> usize {
         self.replay(process).2
     }
+}
+
+/// The sizes that the small programs ask for, which nobody else does.
+pub fn mine(recorded: &Recorded, from: u64, to: u64) -> Vec<Allocation<'_>> {
+    recorded.allocations().filter(|event| (from..to).contains(&event.size)).collect()
 }

@@ -6,8 +6,8 @@
 
 mod kernel;
 
-use serde::{Deserialize, Serialize};
 pub use kernel::{LockSite, System, SystemAdvice, SystemCalls};
+use serde::{Deserialize, Serialize};
 
 /// The version of this model in JSON; it grows when a field changes its meaning or goes.
 pub const VERSION: u32 = 1;
