@@ -4,6 +4,7 @@
 //! of exact counts say so too, and the others hold with what `/proc` and `getrusage` tell.
 
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -221,4 +222,88 @@ fn every_call_that_waits_for_some_time_is_seen_waiting() {
 fn a_mutex_whose_owner_died_is_given_to_the_next_one() {
     let Some(program) = built("locks") else { return };
     recorded(&program, &["dead"], &program.with_extension("allot"));
+}
+
+/// Runs something as nobody, without a capability.
+fn as_nobody(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
+    command.arg("--no-new-privs").arg(program).stdin(Stdio::null());
+    command
+}
+
+/// A folder of nobody's with an `allot` and a program that nobody may run. `None`, and a word about it, where that can't be had.
+fn place_of_nobody(program: &Path) -> Option<tempfile::TempDir> {
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("SKIPPED: only root can record as another user");
+        return None;
+    }
+    // Whatever this is built in may be closed to others.
+    let place = tempfile::tempdir().unwrap();
+    if let Err(error) = std::os::unix::fs::chown(place.path(), Some(65_534), Some(65_534)) {
+        eprintln!("SKIPPED: there is no other user to record as: {error}");
+        return None;
+    }
+    // By a process of its own: nobody may run what this one, or what another test has it start meanwhile, still holds open.
+    let mut copy = Command::new("install");
+    copy.arg("-m755").arg(env!("CARGO_BIN_EXE_allot")).arg(program).arg(place.path());
+    assert!(copy.status().unwrap().success());
+    match as_nobody(&place.path().join("allot")).arg("--version").output() {
+        Ok(output) if output.status.success() => Some(place),
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            eprintln!("SKIPPED: nothing can be run as another user: {errors}");
+            None
+        }
+        Err(error) => {
+            eprintln!("SKIPPED: no setpriv to become another user with: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn without_rights_calls_are_told_by_proc_and_getrusage_which_is_said_in_a_line() {
+    let Some(program) = built("letters") else { return };
+    let Some(place) = place_of_nobody(&program) else { return };
+    let letters = place.path().join(program.file_name().unwrap());
+    let (text, recording) = (place.path().join("words"), place.path().join("run.allot"));
+    std::fs::copy(words("nobody-s"), &text).unwrap();
+    let size = std::fs::metadata(&text).unwrap().len();
+    let mut command = as_nobody(&place.path().join("allot"));
+    command.args(["record", "--json", "-o"]).arg(&recording).arg("--").arg(&letters);
+    let output = command.arg("calls").arg(&text).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(std::fs::metadata(&recording).unwrap().uid(), 65_534);
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("allot: system calls were not counted: "), "{errors}");
+    assert!(errors.contains("; reads and writes are as /proc tells, page faults and "), "{errors}");
+    let summary = String::from_utf8(output.stdout).unwrap();
+    let summary: Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
+    let why = summary["not_counted"].as_str().unwrap();
+    assert!(errors.contains(why), "{why}: {errors}");
+
+    let output = allot().args(["analyse", "--json"]).arg(&recording).output().unwrap();
+    let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let system = &findings["system"];
+    assert_eq!(system["not_counted"], why, "the recording knows it too");
+    // What only counting tells is unknown, and not 0.
+    for field in ["total_calls", "futex_waits", "futex_wait_ns", "page_faults"] {
+        assert!(system[field].is_null(), "{field}: {system:#}");
+    }
+    for field in ["calls", "small_transfers"] {
+        assert_eq!(system[field].as_array().unwrap().len(), 0, "{system:#}");
+    }
+    for field in ["read_calls", "read_bytes"] {
+        assert!((size..2 * size).contains(&system[field].as_u64().unwrap()), "{system:#}");
+    }
+    assert!(system["minor_faults"].as_u64().unwrap() > 0, "{system:#}");
+    assert!(system["involuntary_switches"].is_u64(), "{system:#}");
+    assert_eq!(kinds(&findings), ["reads"], "{system:#}");
+    // A user who may count has what this one has not.
+    let root = self::findings(&program, &["calls", text.to_str().unwrap()]);
+    if let Some(system) = counted(&root) {
+        assert!(system["total_calls"].as_u64().unwrap() > size, "{system:#}");
+    }
 }

@@ -46,7 +46,7 @@ directory beside FILE; each is on the disk's side of the kernel at once, so noth
 A daemon that changes its root or gives up its rights is recorded on, by two files that the recorder keeps open in it.
 
 System calls are counted where the kernel permits it, which as a rule is for root only; without, there are the reads,
-writes and page faults that /proc and getrusage know. The recording says which.
+writes and page faults that /proc and getrusage know. A line on standard error says so, and the recording too.
 
 What can't be seen is told so: programs that are linked statically or have a malloc of their own, Go, and
 programs with another user's rights. Python's objects are seen with PYTHONMALLOC=malloc.
@@ -88,6 +88,9 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         output::to_errors(format!("allot: {why}"));
     }
     let (ended, totals, bytes) = record(output, &path, &arguments.program, Output::Shared)?;
+    if let Some(why) = &ended.not_counted {
+        output::to_errors(format!("allot: system calls were not counted: {why}"));
+    }
     let why = match &obstacle {
         Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) => Some(&**why),
         None => None,

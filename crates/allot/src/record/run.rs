@@ -38,6 +38,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Ended {
     pub outcome: Outcome,
     pub usage: Usage,
+    /// Why its system calls were not counted, and what tells of them instead.
+    pub not_counted: Option<String>,
 }
 
 impl Ended {
@@ -231,16 +233,17 @@ pub fn record(
     let io = File::open(format!("/proc/{pid}/io")).ok();
     collector.expect(child.id());
     let (ended, collector) = beside(collector, counter.as_mut().ok(), || wait(pid, begun, io));
-    let ended = ended.map_err(|error| Failure::Failed(format!("lost the program: {error}")))?;
+    let mut ended = ended.map_err(|error| Failure::Failed(format!("lost the program: {error}")))?;
     let counted =
         counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
-    let not_counted = counted.as_ref().err().cloned();
+    let why = counted.as_ref().err();
+    ended.not_counted = why.map(|why| format!("{why}; {}", other_sources(&ended.usage)));
     let Counts { calls, small_transfers, page_faults } = counted.unwrap_or_default();
     let end = RecordingEnd {
         outcome: Some(ended.outcome),
         usage: ended.usage.clone(),
         system_calls: calls,
-        not_counted,
+        not_counted: ended.not_counted.clone(),
         small_transfers,
         page_faults,
         costs,
@@ -249,6 +252,15 @@ pub fn record(
         .and_then(|collector| collector.finish(&end))
         .map_err(|error| cannot("write all of", &error))?;
     Ok((ended, totals, bytes))
+}
+
+/// What tells of the kernel's work where calls aren't counted.
+fn other_sources(usage: &Usage) -> &'static str {
+    if usage.read_calls.is_some() {
+        "reads and writes are as /proc tells, page faults and switches as getrusage does"
+    } else {
+        "page faults and switches are as getrusage tells"
+    }
 }
 
 /// Packs with a low priority while something else goes on, and looks what files are counted.
@@ -327,5 +339,5 @@ fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<Ended> {
         write_calls: io.as_ref().map(|io| io.syscw),
         written_bytes: io.as_ref().map(|io| io.wchar),
     };
-    Ok(Ended { outcome, usage })
+    Ok(Ended { outcome, usage, not_counted: None })
 }
