@@ -6,7 +6,7 @@
 //!
 //! Invariants: states are never unmapped. A state whose `owner` isn't 0 belongs to one thread, and `busy` is set while that
 //! thread is in a hook. The word of a thread is 0 at first, `WITHOUT` while it gets a state or when it can't record any more, the state's address, or
-//! its number with `ENDED` once it has ended.
+//! its number with `ENDED` once it has ended, and then `WITHOUT` while it has a state for one call.
 
 use crate::clock;
 use crate::raw_file;
@@ -195,13 +195,9 @@ fn enter_without(word: usize) -> Option<Entered> {
             // Another destructor of the thread may run before ours, or behind it.
             pthread_setspecific(KEY.load(Ordering::Relaxed), thread.cast());
         }
+        // A thread that has ended stays without a state: what the call calls itself would else be another one.
         let entered = Entered(thread);
-        let ready = catch_up(thread);
-        if ended {
-            // Only now: what setting up has called must not come here.
-            tls::set(word);
-        }
-        ready.then_some(entered)
+        catch_up(thread).then_some(entered)
     }
 }
 
@@ -239,6 +235,10 @@ fn begin() {
 extern "C" fn forked() {
     WIPED.generation.store(0, Ordering::Relaxed);
     let word = tls::get();
+    if word & ENDED == ENDED {
+        // Its number is one of the parent's threads.
+        tls::set(0);
+    }
     if word == 0 || word & 1 != 0 {
         return;
     }
@@ -367,10 +367,13 @@ unsafe fn catch_up(thread: *mut Thread) -> bool {
 unsafe fn pass_on(thread: *mut Thread) {
     // SAFETY: as the caller promised.
     unsafe {
+        let word = ((*thread).number as usize) << 2 | ENDED;
         (*thread).passing = false;
         (*thread).cache.clear();
         (*thread).frames.clear();
         (*thread).owner.store(0, Ordering::Release);
+        // Last: until then a handler's calls must not come here.
+        tls::set(word);
     }
 }
 
@@ -390,7 +393,7 @@ extern "C" fn thread_ends(state: *mut c_void) {
         // Whatever this thread still does begins with a new announcement.
         (*thread).announced = 0;
         (*thread).passing = true;
-        tls::set(((*thread).number as usize) << 2 | ENDED);
+        tls::set(WITHOUT);
     }
 }
 
@@ -410,6 +413,8 @@ impl Thread {
             self.chunk = core::ptr::null_mut();
             self.encoder.close();
         }
+        // The clocks of two processors may differ, and a stream's times never go back.
+        let tick = tick.max(self.encoder.last_tick());
         let Some(chunk) = raw_file::take_chunk(self.stream, self.sequence, tick) else {
             if !self.passing {
                 tls::set(WITHOUT);
@@ -475,7 +480,10 @@ impl Thread {
         if !self.make_room(tick, 0) {
             return None;
         }
-        let number = self.nodes.add(key)?;
+        let Some(number) = self.nodes.add(key) else {
+            raw_file::missed();
+            return None;
+        };
         // SAFETY: there is room.
         unsafe { self.encoder.node(parent, return_address) };
         Some(number + FIRST_NODE)

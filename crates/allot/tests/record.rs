@@ -20,3 +20,5 @@ mod processes;
 mod programs;
 #[path = "record/stacks.rs"]
 mod stacks;
+#[path = "record/threads.rs"]
+mod threads;
