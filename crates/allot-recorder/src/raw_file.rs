@@ -358,21 +358,33 @@ pub fn forbidden() {
 }
 
 /// Ends the recording: no event from this time on can be kept.
+///
+/// Other threads still write to the chunks that they have. What they write from this time on isn't the whole of what happened, and
+/// readers leave it out.
 fn stop(header: *mut u8, tick: u64, error: Failed) {
     PHASE.store(OFF, Ordering::Release);
-    let before = counter(header, Field::STATE).fetch_or(state::FULL, Ordering::Relaxed);
-    if before & state::FULL == 0 {
-        long_counter(header, Field::FULL_AT).store(tick, Ordering::Relaxed);
-        counter(header, Field::ERROR).store(error.unsigned_abs() as u32, Ordering::Relaxed);
-    }
+    lost(header, tick);
+    let error = error.unsigned_abs() as u32;
+    let first = counter(header, Field::ERROR);
+    let _ = first.compare_exchange(0, error, Ordering::Relaxed, Ordering::Relaxed);
+    // Last: it says that the others hold.
+    counter(header, Field::STATE).fetch_or(state::FULL, Ordering::Release);
+}
+
+/// An event of this time was lost, maybe before the one that ended the recording.
+fn lost(header: *mut u8, tick: u64) {
+    let earlier = |known| (known == 0 || tick < known).then_some(tick);
+    let first = long_counter(header, Field::FULL_AT);
+    let _ = first.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
 }
 
 /// Takes a chunk for a stream, mapped and with its header. `None`: there is no more room, the recording has ended.
 pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
+    let header = header()?;
     if !is_on() {
+        lost(header, tick);
         return None;
     }
-    let header = header()?;
     let number = counter(header, Field::CHUNKS).fetch_add(1, Ordering::Relaxed);
     match map_chunk(HEADER_SIZE + number as usize * CHUNK_SIZE) {
         Ok(chunk) => {

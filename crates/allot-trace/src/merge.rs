@@ -84,6 +84,8 @@ pub struct Events<'r> {
     current: Option<u32>,
     start_tick: u64,
     ns_of_tick: u64,
+    /// When the recording of the process ended; what some of its threads wrote from there on isn't all that happened.
+    end_ns: u64,
     stacks: Stacks,
     modules: Modules,
     /// The threads that were seen, by the recorder's number.
@@ -114,6 +116,7 @@ impl<'r> Events<'r> {
             current: None,
             start_tick: process.header.start_tick,
             ns_of_tick: process.ns_of_tick(),
+            end_ns: process.end.as_ref().and_then(|end| end.full_at_ns).unwrap_or(u64::MAX),
             stacks,
             modules: Modules::default(),
             threads: HashMap::new(),
@@ -177,12 +180,17 @@ impl<'r> Events<'r> {
     fn step(&mut self) -> Result<Option<Event>, TraceError> {
         loop {
             let Some(number) = self.turn()? else { return Ok(None) };
+            let time = self.streams[number].tick().saturating_sub(self.start_tick);
+            let time_ns = self.ns(time);
+            if time_ns >= self.end_ns {
+                self.current = None;
+                self.waiting.clear();
+                return Ok(None);
+            }
             let stream = &mut self.streams[number];
             if stream.has_announced() {
                 stream.learn(&mut self.stacks, &self.modules)?;
             }
-            let time = self.streams[number].tick().saturating_sub(self.start_tick);
-            let time_ns = self.ns(time);
             let stream = &mut self.streams[number];
             let what = match stream.head.clone() {
                 Some(Head::Alloc { address, kind }) => {
@@ -241,7 +249,7 @@ impl Iterator for Events<'_> {
 mod tests {
     use super::*;
     use crate::Reader;
-    use crate::container::{Chunk, ProcessHeader, Writer};
+    use crate::container::{Chunk, ProcessEnd, ProcessHeader, Writer};
     use std::io::Write;
 
     /// A recording with a chunk for each of so many streams.
@@ -297,6 +305,28 @@ mod tests {
         assert_eq!(read(&reader, 100_000_000), Ok(0));
         let error = read(&reader, 1_000_000).unwrap_err();
         assert!(error.contains("more threads and stacks at once"), "{error}");
+    }
+
+    #[test]
+    fn a_recording_that_ended_ends_for_all_streams() {
+        // Three frees, at ticks 1, 2 and 3; what one stream had at 2 was lost, says the process's end.
+        let events = [0b1000_0000, 1, 2].repeat(3);
+        let whole = recording(2, &events);
+        assert_eq!(read(&whole, 1_000_000), Ok(6));
+        let header = &whole.processes()[0].header;
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        let process = writer.process(header).unwrap();
+        for stream in 0..2 {
+            let chunk = Chunk { process, stream, sequence: 0, tick: 0, events: &events };
+            writer.chunk(chunk).unwrap();
+        }
+        let ns_of_tick = header.ns_of_tick;
+        let full_at_ns = Some((2 * ns_of_tick) >> 32);
+        let end = ProcessEnd { ns_of_tick, full_at_ns, ..Default::default() };
+        writer.end_process(process, &end).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&writer.finish(&Default::default()).unwrap()).unwrap();
+        assert_eq!(read(&Reader::from_file(file).unwrap(), 1_000_000), Ok(2));
     }
 
     #[test]
