@@ -6,7 +6,7 @@ use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VER
 use super::first::{First, FirstEnd, Stack};
 use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
 use super::pass::{self, STEPS, pass};
-use super::second::{Class, Second};
+use super::second::{Class, Second, Subject};
 use super::sites::{Draft, Finder};
 use super::symbols::{Symbols, short};
 use super::tally::share;
@@ -39,26 +39,44 @@ pub fn assemble(
     let mut first = First::new(options.check);
     let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
     let pass::End { stacks, modules, resolver } = pass(reader, process, watched, None, &mut first)?;
-    let (all, end) = first.finish(&resolver.live);
+    let (all, mut end) = first.finish(&resolver.live);
 
     say("finding sites");
-    let mut symbols = Symbols::new(&modules);
+    let (mut symbols, watches) = std::thread::scope(|scope| {
+        let watches = scope.spawn(|| contexts::watches(&stacks, &all));
+        let symbols = Symbols::new(&modules, &stacks, &all);
+        (symbols, watches.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
     let drafts = Finder::new(&stacks, &all, &mut symbols).find();
-    let watches = contexts::watches(&stacks, &all);
     let (classes, class_of_stack) = classes(&all, &drafts, &watches);
-    let mut class_of_node = vec![u32::MAX; stacks.len()];
-    for (stack, class) in all.iter().zip(&class_of_stack) {
-        class_of_node[stack.node as usize] = *class;
+    let mut counts = vec![0; classes.len()];
+    for (stack, &class) in all.iter().zip(&class_of_stack) {
+        counts[class as usize] += stack.tally.count;
     }
+    let of_class = |&(stack, thread): &(u32, u32)| (class_of_stack[stack as usize], thread);
+    let cells: Vec<(u32, u32)> = end.cells.iter().map(of_class).collect();
     progress.iter().for_each(Progress::step);
 
     say("watching sites and groups");
-    let more = watches.len() + classes.len();
-    let mut second =
-        Second::new(&classes, &class_of_node, drafts.len(), more, end.totals.exit_from);
-    let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
-    let known = Some((stacks, resolver));
-    let pass::End { stacks, .. } = pass(reader, process, watched, known, &mut second)?;
+    let mut second = Second::new(&Subject {
+        classes: &classes,
+        counts: &counts,
+        cells: &cells,
+        sites: drafts.len(),
+        watches: watches.len() + classes.len(),
+        exit_from: end.totals.exit_from,
+    });
+    let stacks = match end.moves.take() {
+        Some(moves) => {
+            second.take_all(&moves, progress.as_ref());
+            stacks
+        }
+        None => {
+            let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
+            let known = Some((stacks, resolver));
+            pass(reader, process, watched, known, &mut second)?.stacks
+        }
+    };
     let watched = second.finish();
 
     say("judging");

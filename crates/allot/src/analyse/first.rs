@@ -3,6 +3,7 @@
 use super::ahead::prefetch;
 use super::findings::{MOST_POINTS, Overlaps, Point};
 use super::live::{Block, Live};
+use super::moves::{MOST_KEPT, Move, Moves};
 use super::overlap::Check;
 use super::pass::Watcher;
 use super::phase::{Phase, Phases};
@@ -89,6 +90,7 @@ pub struct First {
     pending: Vec<Death>,
     exit_score: u32,
     check: Option<Check>,
+    moves: Moves,
 }
 
 const NONE: u32 = u32::MAX;
@@ -107,11 +109,13 @@ impl First {
             pending: Vec::new(),
             exit_score: 0,
             check: check.then(Check::default),
+            moves: Moves::new(MOST_KEPT),
         }
     }
 
     #[inline]
     fn take(&mut self, step: &Step) {
+        self.moves.push(Move::of(step));
         if let Done::Lost(block) = &step.what {
             return self.lost(block);
         }
@@ -251,7 +255,7 @@ impl First {
             let stack = self.cells[block.cell as usize].stack;
             self.stacks[stack as usize].tally.never_freed += 1;
         }
-        for mut cell in self.cells {
+        for cell in &mut self.cells {
             cell.phase.finish(self.totals.allocations);
             self.stacks[cell.stack as usize].phases.add(&cell.phase);
         }
@@ -262,6 +266,8 @@ impl First {
             locks: self.locks,
             timeline: self.timeline.finish(),
             overlaps: self.check.map(Check::finish),
+            cells: self.cells.iter().map(|cell| (cell.stack, cell.thread)).collect(),
+            moves: self.moves.whole(),
         };
         (self.stacks, end)
     }
@@ -301,6 +307,10 @@ pub struct FirstEnd {
     pub locks: HashMap<(NodeId, &'static str), Waits>,
     pub timeline: Vec<Point>,
     pub overlaps: Option<Overlaps>,
+    /// By cell of the steps: its stack and its thread.
+    pub cells: Vec<(u32, u32)>,
+    /// What the steps did, if they were few enough to be kept.
+    pub moves: Option<Vec<Vec<Move>>>,
 }
 
 /// Live memory over time, in steps that double when there are too many.

@@ -1,7 +1,8 @@
 //! What a recording says about the program that was recorded.
 //!
 //! Two passes over the events. The [first] finds for each stack what can be added up; then stacks become
-//! [sites] and possible [pieces of work](contexts); the [second] finds for those what can't be added up;
+//! [sites] and possible [pieces of work](contexts); the [second] finds for those what can't be added up, from what the first
+//! has [kept](moves) or else from the recording again;
 //! then sites become [groups], and [rules] say what is advised. All of it is a set of hypotheses that the replay tests.
 
 mod ahead;
@@ -15,6 +16,7 @@ mod flame;
 mod groups;
 mod live;
 mod locks;
+mod moves;
 mod overlap;
 mod pass;
 mod phase;

@@ -1,9 +1,9 @@
-//! One pass over the events of a process: a thread of its own reads ahead and [resolves](super::resolve) blocks, so that two
-//! cores have something to do.
+//! One pass over the events of a process, in three steps with a thread each: one reads, one [resolves](super::resolve) blocks, one
+//! watches. Which one takes longest depends on the recording; so even two cores have something to do in either case.
 
 use super::resolve::{Resolver, Step};
 use crate::progress::Progress;
-use allot_trace::{Modules, Reader, Stacks, TraceError};
+use allot_trace::{Event, Modules, Reader, Stacks, TraceError};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Events that are handed over at once, and how often before the reader waits.
@@ -14,8 +14,8 @@ pub const STEPS: usize = 50;
 
 /// Events and steps between the look ahead and their turn: enough for memory to answer. A look that needs the answer to
 /// the one before comes later.
-const FAR: usize = 12;
-const NEAR: usize = 6;
+pub const FAR: usize = 12;
+pub const NEAR: usize = 6;
 
 /// What looks at all steps.
 pub trait Watcher {
@@ -27,7 +27,7 @@ pub trait Watcher {
     fn take(&mut self, step: &Step) -> bool;
 }
 
-/// What the thread that read ahead has at the end.
+/// What the threads ahead have at the end.
 #[derive(Debug)]
 pub struct End {
     pub stacks: Stacks,
@@ -45,12 +45,21 @@ pub fn pass(
     before: Option<(Stacks, Resolver)>,
     watcher: &mut impl Watcher,
 ) -> Result<End, TraceError> {
+    let (stacks, mut resolver) = match before {
+        Some((stacks, resolver)) => (Some(stacks), resolver),
+        None => (None, Resolver::new()),
+    };
     std::thread::scope(|scope| {
-        let (full, batches) = sync_channel(AHEAD);
-        let (empty, used) = sync_channel(AHEAD + 2);
-        let ahead = scope.spawn(move || read(reader, process, before, &full, &used));
+        let (read_to, events) = pipe();
+        let reading = scope.spawn(move || read(reader, process, stacks, &read_to));
+        let (resolved_to, batches) = pipe();
+        let resolving = scope.spawn(move || {
+            resolver.again();
+            resolve(&mut resolver, &events, &resolved_to);
+            resolver
+        });
         let (mut steps, mut seen) = (0, 0_u64);
-        'batches: for batch in &batches {
+        'batches: for batch in &batches.full {
             for (index, step) in batch.iter().enumerate() {
                 if let Some(far) = batch.get(index + FAR) {
                     watcher.expect(far);
@@ -68,54 +77,89 @@ pub fn pass(
                 (steps..due).for_each(|_| progress.step());
                 steps = steps.max(due);
             }
-            // It may have ended.
-            let _ = empty.try_send(batch);
+            batches.back(batch);
         }
         drop(batches);
         if let Some((progress, _)) = progress {
             (steps..STEPS).for_each(|_| progress.step());
         }
-        match ahead.join() {
-            Ok(end) => end,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        let resolver = resolving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let ended = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ended.map(|(stacks, modules)| End { stacks, modules, resolver })
     })
+}
+
+/// The end of a pipe that full batches come from, with the way back for those that were looked at.
+#[derive(Debug)]
+struct Consumer<T> {
+    full: Receiver<Vec<T>>,
+    empty: SyncSender<Vec<T>>,
+}
+
+/// The end of a pipe that batches are filled at.
+#[derive(Debug)]
+struct Producer<T> {
+    full: SyncSender<Vec<T>>,
+    empty: Receiver<Vec<T>>,
+}
+
+fn pipe<T>() -> (Producer<T>, Consumer<T>) {
+    let (full, filled) = sync_channel(AHEAD);
+    let (emptied, empty) = sync_channel(AHEAD + 2);
+    (Producer { full, empty }, Consumer { full: filled, empty: emptied })
+}
+
+impl<T> Consumer<T> {
+    fn back(&self, batch: Vec<T>) {
+        // The other end may have gone.
+        let _ = self.empty.try_send(batch);
+    }
+}
+
+impl<T> Producer<T> {
+    fn batch(&self) -> Vec<T> {
+        let mut batch = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        batch.clear();
+        batch
+    }
 }
 
 fn read(
     reader: &Reader,
     process: usize,
-    before: Option<(Stacks, Resolver)>,
-    full: &SyncSender<Vec<Step>>,
-    used: &Receiver<Vec<Step>>,
-) -> Result<End, TraceError> {
-    let (mut events, mut resolver) = match before {
-        Some((stacks, mut resolver)) => {
-            resolver.again();
-            (reader.events_again(process, stacks)?, resolver)
-        }
-        None => (reader.events(process)?, Resolver::new()),
+    known: Option<Stacks>,
+    into: &Producer<Event>,
+) -> Result<(Stacks, Modules), TraceError> {
+    let mut events = match known {
+        Some(stacks) => reader.events_again(process, stacks)?,
+        None => reader.events(process)?,
     };
-    let mut read = Vec::with_capacity(BATCH);
     loop {
-        read.clear();
+        let mut batch = into.batch();
         for event in events.by_ref().take(BATCH) {
-            read.push(event?);
+            batch.push(event?);
         }
-        let mut batch = used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
-        batch.clear();
-        for (index, event) in read.iter().enumerate() {
-            if let Some(far) = read.get(index + FAR) {
+        if batch.is_empty() || into.full.send(batch).is_err() {
+            return Ok(events.into_parts());
+        }
+    }
+}
+
+fn resolve(resolver: &mut Resolver, from: &Consumer<Event>, into: &Producer<Step>) {
+    for events in &from.full {
+        let mut batch = into.batch();
+        for (index, event) in events.iter().enumerate() {
+            if let Some(far) = events.get(index + FAR) {
                 resolver.expect(far);
             }
-            if let Some(near) = read.get(index + NEAR) {
+            if let Some(near) = events.get(index + NEAR) {
                 resolver.expect_soon(near);
             }
             resolver.resolve(event, &mut batch);
         }
-        if batch.is_empty() || full.send(batch).is_err() {
-            let (stacks, modules) = events.into_parts();
-            return Ok(End { stacks, modules, resolver });
+        from.back(events);
+        if into.full.send(batch).is_err() {
+            return;
         }
     }
 }

@@ -96,7 +96,7 @@ impl Phase {
 }
 
 /// The phases of all threads together.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Phases {
     live_area: u128,
     held_area: u128,

@@ -1,19 +1,21 @@
 //! Names, files and lines of a recording's frames, from what is installed on this machine.
 
 use super::findings::Frame;
+use super::first::Stack;
 use super::wrappers;
 use addr2line::Loader;
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, RunTimeEndian, UnwindSection};
 use allot_trace::{Module, ModuleId, Modules, NodeId, Stacks};
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use object::read::{Object, ObjectSection, ObjectSymbol, ReadCache};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::num::NonZero;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where distributions put debug information.
 const DEBUG: &str = "/usr/lib/debug";
@@ -34,14 +36,23 @@ pub struct Symbols<'m> {
 }
 
 impl<'m> Symbols<'m> {
-    pub fn new(modules: &'m Modules) -> Self {
-        Self {
+    /// The names of what lies in `modules`. The files of those that `stacks` begin in are opened at once, as many side by side as
+    /// there are processors; the others when they are asked for.
+    pub fn new(modules: &'m Modules, stacks: &Stacks, all: &[Stack]) -> Self {
+        let innermost = |stack: &Stack| stacks.module(NodeId(stack.node));
+        let wanted: BTreeSet<ModuleId> = all.iter().filter_map(innermost).collect();
+        let opened = open(modules, &wanted.into_iter().collect::<Vec<_>>());
+        let mut symbols = Self {
             modules,
             files: HashMap::new(),
             known: HashMap::new(),
             changed: BTreeSet::new(),
             nameless: BTreeSet::new(),
+        };
+        for (id, file) in opened {
+            symbols.files.insert(id, known(modules.get(id), file, &mut symbols.changed));
         }
+        symbols
     }
 
     /// The functions at a node: those inlined first, the one that they are in last. Never empty.
@@ -77,17 +88,10 @@ impl<'m> Symbols<'m> {
         if name == RECORDER {
             return vec![frame("the recorder".to_owned(), None, &name, false)];
         }
-        let (file, changed) = match self.files.entry(id) {
-            Entry::Occupied(entry) => (entry.into_mut(), false),
-            Entry::Vacant(entry) => {
-                let opened = ModuleFile::open(module);
-                let changed = opened.is_err();
-                (entry.insert(opened.unwrap_or_default()), changed)
-            }
-        };
-        if changed {
-            self.changed.insert(module.path.clone());
-        }
+        let file = self
+            .files
+            .entry(id)
+            .or_insert_with(|| known(module, ModuleFile::open(module), &mut self.changed));
         let mut frames = file.frames(address, &name);
         if frames.is_empty() {
             let function = match file.symbol(address) {
@@ -102,6 +106,38 @@ impl<'m> Symbols<'m> {
         }
         frames
     }
+}
+
+/// What is known of a module, whose file may be none of that recording: then the module is among those that have changed.
+fn known(
+    module: &Module,
+    opened: Result<ModuleFile, Changed>,
+    changed: &mut BTreeSet<String>,
+) -> ModuleFile {
+    if opened.is_err() {
+        changed.insert(module.path.clone());
+    }
+    opened.unwrap_or_default()
+}
+
+/// Opens the files of modules.
+fn open(modules: &Modules, wanted: &[ModuleId]) -> Vec<(ModuleId, Result<ModuleFile, Changed>)> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let ids = numbers.map_while(|number| wanted.get(number));
+        ids.map(|&id| (id, ModuleFile::open(modules.get(id)))).collect::<Vec<_>>()
+    };
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (1..processors.min(wanted.len())).map(|_| scope.spawn(some)).collect();
+        let mut opened = some();
+        for thread in threads {
+            opened.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        opened
+    })
 }
 
 fn frame(
