@@ -13,6 +13,8 @@ use std::io::{self, BufWriter};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 /// What has been recorded, over all processes.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
@@ -61,7 +63,14 @@ struct Raw {
     streams: BTreeMap<u32, u32>,
     events: u64,
     raw_bytes: u64,
+    /// The ticks up to which it is told, where it goes on.
+    until: u64,
 }
+
+/// Ticks that no process comes to.
+const ALL: u64 = u64::MAX;
+/// How late a thread writes down what it did, if another has its processor meanwhile.
+const WRITTEN_BY_THEN: Duration = Duration::from_millis(100);
 
 /// Packs raw files into a recording.
 pub struct Collector {
@@ -112,6 +121,7 @@ impl Collector {
         end: &allot_trace::container::RecordingEnd,
     ) -> Result<(Totals, u64), TraceError> {
         self.look_for_new(true)?;
+        self.end_what_still_runs();
         for i in 0..self.raws.len() {
             self.pack(i, false)?;
             self.pack(i, true)?;
@@ -123,6 +133,22 @@ impl Collector {
         let file = writer.finish(end)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok((self.totals, file.metadata()?.len()))
+    }
+
+    /// One time to which everything is told that the threads of a process did, where it goes on: their chunks are read one after the other.
+    fn end_what_still_runs(&mut self) {
+        let now = clock::now().ticks;
+        let mut any = false;
+        for raw in &mut self.raws {
+            if still_runs(raw.pid, &raw.path) {
+                raw.until = now;
+                any = true;
+            }
+        }
+        if any {
+            // A thread asks for the time before it writes down what it did.
+            thread::sleep(WRITTEN_BY_THEN);
+        }
     }
 
     fn writer(&mut self) -> Result<&mut Writer<BufWriter<File>>, TraceError> {
@@ -193,6 +219,7 @@ impl Collector {
             streams: BTreeMap::new(),
             events: 0,
             raw_bytes: 0,
+            until: ALL,
         });
         Ok(())
     }
@@ -235,7 +262,7 @@ impl Collector {
             let length = header.full.map_or(CHUNK_ROOM, |length| length as usize);
             let events = &mut events[..length];
             raw.file.read_exact_at(events, offset + CHUNK_HEADER_SIZE as u64)?;
-            let (whole, count) = count(events, header.tick);
+            let Counted { whole, told, count } = count(events, header.tick, raw.until);
             let next = raw.streams.entry(header.stream).or_default();
             if *next != header.sequence || header.full.is_some() && whole != length {
                 let what = format!("process {}: a chunk that is not what was written", raw.pid);
@@ -248,10 +275,10 @@ impl Collector {
                 stream: header.stream,
                 sequence: header.sequence,
                 tick: header.tick,
-                events: &events[..whole],
+                events: &events[..told],
             })?;
             raw.events += count;
-            raw.raw_bytes += whole as u64;
+            raw.raw_bytes += told as u64;
             if header.full.is_some() {
                 give_back(&raw.file, offset);
             }
@@ -288,7 +315,7 @@ impl Collector {
             stacks_wrong: header.wrong,
             costs: costs(&header.costs, rate),
             exited,
-            still_running: !exited && still_runs(raw.pid, &raw.path),
+            still_running: raw.until != ALL || !exited && still_runs(raw.pid, &raw.path),
         };
         self.totals.threads += u64::from(end.threads);
         self.totals.events += end.events;
@@ -352,11 +379,24 @@ fn still_runs(pid: u32, path: &Path) -> bool {
     fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(&name))
 }
 
-/// The bytes of whole events in a chunk, and how many there are of those that count.
-fn count(events: &[u8], tick: u64) -> (usize, u64) {
+/// What a chunk has.
+struct Counted {
+    /// Bytes of whole events.
+    whole: usize,
+    /// Bytes of those up to a time.
+    told: usize,
+    /// How many of those count.
+    count: u64,
+}
+
+fn count(events: &[u8], tick: u64, until: u64) -> Counted {
     let mut decoder = Decoder::new(tick);
-    let mut count = 0;
+    let (mut told, mut count) = (0, 0);
     while let Ok(Some(event)) = decoder.next(events) {
+        if decoder.tick() > until {
+            continue;
+        }
+        told = decoder.position();
         count += u64::from(matches!(
             event,
             RawEvent::Alloc { .. }
@@ -365,7 +405,7 @@ fn count(events: &[u8], tick: u64) -> (usize, u64) {
                 | RawEvent::Wait(_)
         ));
     }
-    (decoder.position(), count)
+    Counted { whole: decoder.position(), told, count }
 }
 
 /// Gives a chunk that is packed back to the disk.

@@ -71,3 +71,41 @@ int main(void) {
     assert_eq!(recorded.overlaps(1), 0);
     assert!(recorded.unknown_frees(1).is_empty());
 }
+
+#[test]
+fn a_process_that_goes_on_is_told_up_to_one_time_for_all_its_threads() {
+    // Its chunks are read one after the other. Where all that is in them was told, five runs in six had blocks that were
+    // allocated twice, since what freed them in between lay in a chunk that had been read.
+    let source = "
+enum { THREADS = 4, ROOM = 256 };
+static void *volatile room[ROOM];
+static int ready[2];
+static void *thread(void *of) {
+    unsigned long random = (unsigned long)of + 1;
+    for (long i = 0;; i++) {
+        if (i % 200 == 0) usleep(2000);
+        if (i == 20000) write(ready[1], &i, 1);
+        random = random * 6364136223846793005ul + 1442695040888963407ul;
+        void *p = malloc(20 + (random >> 40) % 500);
+        free(__atomic_exchange_n(&room[(random >> 52) % ROOM], p, __ATOMIC_ACQ_REL));
+    }
+    return 0;
+}
+int main(void) {
+    char one;
+    if (pipe(ready)) return 1;
+    if (fork()) return read(ready[0], &one, 1) != 1;
+    close(0); close(1); close(2);
+    alarm(10);
+    pthread_t threads[THREADS];
+    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, thread, (void *)i);
+    pause();
+    return 0;
+}";
+    let recorded = record(&program!("goes-on", source));
+    let child = (0..2).find(|&process| recorded.processes()[process].header.forked).unwrap();
+    assert!(recorded.end(child).still_running, "{}", recorded.errors);
+    assert!(recorded.end(child).events > 10_000);
+    assert_eq!(recorded.overlaps(child), 0);
+    assert!(recorded.unknown_frees(child).is_empty());
+}
