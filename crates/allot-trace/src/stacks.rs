@@ -39,13 +39,28 @@ impl Node {
     /// Its place in the index. A recording that makes nodes collide is slow to read, and no worse: so two multiplications
     /// are enough.
     #[inline]
-    fn hash(&self) -> u64 {
+    fn hash(&self) -> u32 {
         let module = self.module.map_or(u32::MAX, |module| module.0);
         let hash = (self.return_address ^ u64::from(module).rotate_left(32))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash =
             (hash ^ hash >> 32 ^ u64::from(self.parent.0)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        hash ^ hash >> 32
+        (hash ^ hash >> 32) as u32
+    }
+}
+
+/// A node in the index: its number, and its hash, so that a larger index doesn't have to look at all nodes again.
+#[derive(Debug, Clone, Copy)]
+struct Indexed {
+    number: u32,
+    hash: u32,
+}
+
+impl Indexed {
+    /// The hash as the index wants it: both ends of it are looked at.
+    #[inline]
+    fn spread(hash: u32) -> u64 {
+        u64::from(hash) << 32 | u64::from(hash)
     }
 }
 
@@ -57,7 +72,7 @@ impl Node {
 pub struct Stacks {
     nodes: Vec<Node>,
     /// The numbers of the nodes, found by what the nodes are.
-    index: HashTable<u32>,
+    index: HashTable<Indexed>,
     /// What was added, each time, as far as it is remembered; and how much of that was added again since it was last begun
     /// with.
     added: Vec<u32>,
@@ -115,14 +130,16 @@ impl Stacks {
 
     fn find_or_insert(&mut self, node: Node) -> NodeId {
         let nodes = &mut self.nodes;
-        let same = |&number: &u32| nodes[number as usize] == node;
-        let hash = |&number: &u32| nodes[number as usize].hash();
-        match self.index.entry(node.hash(), same, hash) {
-            Entry::Occupied(entry) => NodeId(*entry.get()),
+        let hash = node.hash();
+        let same =
+            |indexed: &Indexed| indexed.hash == hash && nodes[indexed.number as usize] == node;
+        let rehash = |indexed: &Indexed| Indexed::spread(indexed.hash);
+        match self.index.entry(Indexed::spread(hash), same, rehash) {
+            Entry::Occupied(entry) => NodeId(entry.get().number),
             Entry::Vacant(_) if nodes.len() >= self.most => NodeId::CUT_OFF,
             Entry::Vacant(entry) => {
                 let number = nodes.len() as u32;
-                entry.insert(number);
+                entry.insert(Indexed { number, hash });
                 nodes.push(node);
                 NodeId(number)
             }

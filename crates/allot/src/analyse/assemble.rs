@@ -8,13 +8,13 @@ use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
 use super::pass::{self, STEPS, pass};
 use super::second::{Class, Second, Subject};
 use super::sites::{Draft, Finder};
-use super::symbols::{Symbols, short};
+use super::symbols::{self, Symbols, short};
 use super::tally::share;
 use super::{Analysis, NO_SITE, Options, flame, locks, system, words, wrappers};
 use crate::progress::Progress;
 use allot_trace::container::{Costs, Outcome};
 use allot_trace::{NodeId, Reader, Stacks, TraceError};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 /// Bytes of an event before compression, before they are counted.
 const EVENT_BYTES: u64 = 4;
@@ -38,16 +38,21 @@ pub fn assemble(
     say("reading the recording");
     let mut first = First::new(options.check);
     let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
-    let pass::End { stacks, modules, resolver } = pass(reader, process, watched, None, &mut first)?;
+    let (ended, opened) = std::thread::scope(|scope| {
+        let opened = scope.spawn(|| symbols::open_ahead(reader, process));
+        let ended = pass(reader, process, watched, None, &mut first);
+        (ended, opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let pass::End { stacks, modules, resolver } = ended?;
     let (all, mut end) = first.finish(&resolver.live);
 
     say("finding sites");
-    let (mut symbols, watches) = std::thread::scope(|scope| {
+    let mut symbols = Symbols::new(&modules, &stacks, &all, opened);
+    let (drafts, watches) = std::thread::scope(|scope| {
         let watches = scope.spawn(|| contexts::watches(&stacks, &all));
-        let symbols = Symbols::new(&modules, &stacks, &all);
-        (symbols, watches.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let drafts = Finder::new(&stacks, &all, &mut symbols).find();
+        (drafts, watches.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let drafts = Finder::new(&stacks, &all, &mut symbols).find();
     let (classes, class_of_stack) = classes(&all, &drafts, &watches);
     let mut counts = vec![0; classes.len()];
     for (stack, &class) in all.iter().zip(&class_of_stack) {
@@ -160,16 +165,21 @@ fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, V
     }
     let mut classes: Vec<Class> = Vec::new();
     let mut class_of = vec![0; all.len()];
+    // Of the site that it is the turn of.
     let mut known = HashMap::new();
     for (site, draft) in drafts.iter().enumerate() {
+        known.clear();
         for &stack in &draft.stacks {
             let watches = std::mem::take(&mut within[stack as usize]);
-            let class = Class { site: site as u32, watches };
-            let next = classes.len() as u32;
-            class_of[stack as usize] = *known.entry(class.clone()).or_insert_with(|| {
-                classes.push(class);
-                next
-            });
+            class_of[stack as usize] = match known.get(&watches) {
+                Some(&class) => class,
+                None => {
+                    let next = classes.len() as u32;
+                    classes.push(Class { site: site as u32, watches: watches.clone() });
+                    known.insert(watches, next);
+                    next
+                }
+            };
         }
     }
     let mut of_site = vec![0; drafts.len()];

@@ -43,6 +43,8 @@ struct Place {
 #[derive(Debug)]
 struct State {
     watch: u32,
+    /// No other thread allocates for it: what is live is the phase's.
+    alone: bool,
     phase: Phase,
 }
 
@@ -139,7 +141,7 @@ impl Part {
                 let begin = part.members.len() as u32;
                 for watch in subject.of(class).filter(|&watch| is_own(watch)) {
                     part.members.push(*states.entry((watch, thread)).or_insert_with(|| {
-                        part.states.push(State { watch, phase: Phase::default() });
+                        part.states.push(State { watch, alone: false, phase: Phase::default() });
                         part.states.len() as u32 - 1
                     }));
                 }
@@ -155,6 +157,11 @@ impl Part {
                 part.places.len() as u32 - 1
             });
             part.own.push(place);
+        }
+        let mut threads = vec![0_u32; part.wholes.len()];
+        part.states.iter().for_each(|state| threads[state.watch as usize] += 1);
+        for state in &mut part.states {
+            state.alone = threads[state.watch as usize] == 1;
         }
         part
     }
@@ -213,6 +220,9 @@ impl Part {
         for &state in &self.members[place.begin as usize..place.end as usize] {
             let state = &mut self.states[state as usize];
             state.phase.allocate(size, self.clock);
+            if state.alone {
+                continue;
+            }
             let whole = &mut self.wholes[state.watch as usize];
             whole.live += 1;
             whole.bytes = whole.bytes.saturating_add(size);
@@ -231,6 +241,9 @@ impl Part {
         for &state in &self.members[place.begin as usize..place.end as usize] {
             let state = &mut self.states[state as usize];
             state.phase.free(size, self.clock);
+            if state.alone {
+                continue;
+            }
             let whole = &mut self.wholes[state.watch as usize];
             whole.live -= 1;
             whole.bytes = whole.bytes.saturating_sub(size);
@@ -262,10 +275,14 @@ impl Part {
     fn finish(self, all: &mut [Watched]) {
         for mut state in self.states {
             state.phase.finish(self.clock);
-            let (watched, whole) =
-                (&mut all[state.watch as usize], &self.wholes[state.watch as usize]);
+            let whole = &self.wholes[state.watch as usize];
+            let watched = &mut all[state.watch as usize];
             watched.phases.add(&state.phase);
-            (watched.peak_live, watched.peak_live_bytes) = (whole.peak_live, whole.peak_bytes);
+            (watched.peak_live, watched.peak_live_bytes) = if state.alone {
+                (state.phase.peak_live, state.phase.peak_live_bytes)
+            } else {
+                (whole.peak_live, whole.peak_bytes)
+            };
         }
         for (site, ladder) in self.ladders {
             all[site as usize].in_order += ladder.in_order;
@@ -392,7 +409,9 @@ mod tests {
             })
             .collect();
         let counts: Vec<u64> = (0..40).map(|class| class * class).collect();
-        let cells: Vec<(u32, u32)> = (0..120).map(|cell| (cell % 40, cell / 40)).collect();
+        // The sites 9 and 10 have one thread, the others three.
+        let thread = |cell: u32| if cell % 40 % 11 < 9 { cell / 40 } else { 0 };
+        let cells: Vec<(u32, u32)> = (0..120).map(|cell| (cell % 40, thread(cell))).collect();
         let moves: Vec<Move> = steps.iter().map(Move::of).collect();
         for exit_from in [0, 50_000, u64::MAX] {
             let (classes, counts, cells) = (&*classes, &*counts, &*cells);

@@ -5,7 +5,7 @@ use super::first::Stack;
 use super::wrappers;
 use addr2line::Loader;
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, RunTimeEndian, UnwindSection};
-use allot_trace::{Module, ModuleId, Modules, NodeId, Stacks};
+use allot_trace::{Module, ModuleId, Modules, NodeId, Reader, Stacks, What};
 use hashbrown::HashMap;
 use object::read::{Object, ObjectSection, ObjectSymbol, ReadCache};
 use std::borrow::Cow;
@@ -24,6 +24,12 @@ const DEBUG: &str = "/usr/lib/debug";
 /// next malloc.
 const RECORDER: &str = "allot-recorder.so";
 
+/// Events that are looked at for what to open ahead.
+const LOOKED_AT: usize = 10_000;
+
+/// Modules whose files were opened.
+pub type Opened = Vec<(ModuleId, Result<ModuleFile, Changed>)>;
+
 /// The names of one process's frames, looked up when they are asked for.
 pub struct Symbols<'m> {
     modules: &'m Modules,
@@ -37,11 +43,15 @@ pub struct Symbols<'m> {
 
 impl<'m> Symbols<'m> {
     /// The names of what lies in `modules`. The files of those that `stacks` begin in are opened at once, as many side by side as
-    /// there are processors; the others when they are asked for.
-    pub fn new(modules: &'m Modules, stacks: &Stacks, all: &[Stack]) -> Self {
+    /// there are processors, as far as they weren't `ahead`; the others when they are asked for.
+    pub fn new(modules: &'m Modules, stacks: &Stacks, all: &[Stack], ahead: Opened) -> Self {
         let innermost = |stack: &Stack| stacks.module(NodeId(stack.node));
-        let wanted: BTreeSet<ModuleId> = all.iter().filter_map(innermost).collect();
-        let opened = open(modules, &wanted.into_iter().collect::<Vec<_>>());
+        let mut wanted: BTreeSet<ModuleId> = all.iter().filter_map(innermost).collect();
+        ahead.iter().for_each(|(id, _)| {
+            wanted.remove(id);
+        });
+        let mut opened = open(modules, &wanted.into_iter().collect::<Vec<_>>());
+        opened.extend(ahead);
         let mut symbols = Self {
             modules,
             files: HashMap::new(),
@@ -108,6 +118,21 @@ impl<'m> Symbols<'m> {
     }
 }
 
+/// Opens the files of the modules that the first allocations of a process come from; for the time in which they are all read.
+pub fn open_ahead(reader: &Reader, process: usize) -> Opened {
+    // What is wrong with a recording is said where all of it is read.
+    let Ok(mut events) = reader.events(process) else { return Vec::new() };
+    let mut wanted = BTreeSet::new();
+    for _ in 0..LOOKED_AT {
+        let Some(Ok(event)) = events.next() else { break };
+        if let What::Alloc { site, .. } = event.what {
+            wanted.extend(events.stacks().module(site));
+        }
+    }
+    let (_, modules) = events.into_parts();
+    wanted.into_iter().map(|id| (id, ModuleFile::open(modules.get(id)))).collect()
+}
+
 /// What is known of a module, whose file may be none of that recording: then the module is among those that have changed.
 fn known(
     module: &Module,
@@ -121,7 +146,7 @@ fn known(
 }
 
 /// Opens the files of modules.
-fn open(modules: &Modules, wanted: &[ModuleId]) -> Vec<(ModuleId, Result<ModuleFile, Changed>)> {
+fn open(modules: &Modules, wanted: &[ModuleId]) -> Opened {
     let next = AtomicUsize::new(0);
     let some = || {
         let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
@@ -171,7 +196,7 @@ struct Symbol {
 
 /// What is known of a module's file.
 #[derive(Default)]
-struct ModuleFile {
+pub struct ModuleFile {
     symbols: Vec<Symbol>,
     /// Where functions begin and end by the rules of unwinding; read when one has no name.
     functions: Option<Vec<Range<u64>>>,
@@ -180,7 +205,8 @@ struct ModuleFile {
 }
 
 /// The file of a module is another one than was recorded.
-struct Changed;
+#[derive(Debug)]
+pub struct Changed;
 
 impl ModuleFile {
     /// Opens a module's file and its debug information. What can't be read has no names.
