@@ -415,12 +415,23 @@ impl Thread {
         }
         // The clocks of two processors may differ, and a stream's times never go back.
         let tick = tick.max(self.encoder.last_tick());
-        let Some(chunk) = raw_file::take_chunk(self.stream, self.sequence, tick) else {
+        // A handler can fork here, and anywhere in what follows: then the file is the parent's, and so is a chunk of it.
+        let is_child = || WIPED.generation.load(Ordering::Relaxed) == 0;
+        let taken = if is_child() {
+            sys::map(allot_trace::raw::CHUNK_SIZE).ok()
+        } else {
+            raw_file::take_chunk(self.stream, self.sequence, tick)
+        };
+        let Some(chunk) = taken else {
             if !self.passing {
                 tls::set(WITHOUT);
             }
             return false;
         };
+        if is_child() {
+            // SAFETY: it was just mapped, and nothing is in it that this process needs.
+            unsafe { sys::map_instead(chunk, allot_trace::raw::CHUNK_SIZE) };
+        }
         self.sequence += 1;
         self.chunk = chunk;
         // SAFETY: the chunk is zero behind its header, ours, and mapped until it's closed above.
