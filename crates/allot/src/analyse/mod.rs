@@ -14,6 +14,7 @@ pub mod findings;
 mod first;
 mod flame;
 mod groups;
+mod histogram;
 mod live;
 mod locks;
 mod moves;

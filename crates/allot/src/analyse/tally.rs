@@ -1,11 +1,9 @@
 //! What can be added up: the statistics of a stack, of which a site's are the sum.
 
-use super::findings::Quantiles;
+use super::histogram::Histogram;
 
 /// Sizes that are told apart.
 pub const SIZES: usize = 16;
-/// Classes of lifetimes: by powers of two.
-const CLASSES: usize = 40;
 /// The largest size that our pools, lists and slabs have classes for: what is larger is mapped, each block by itself.
 pub const LARGEST: u64 = 32 << 10;
 
@@ -61,86 +59,6 @@ impl Sizes {
     /// Different sizes, as far as they are told apart.
     pub fn different(&self) -> u32 {
         if self.more { SIZES as u32 } else { self.entries.len() as u32 }
-    }
-}
-
-/// Numbers by powers of two.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Histogram {
-    pub classes: [u32; CLASSES],
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { classes: [0; CLASSES] }
-    }
-}
-
-impl Histogram {
-    #[inline]
-    pub fn add(&mut self, value: u64) {
-        let class = (64 - value.leading_zeros()).min(CLASSES as u32 - 1);
-        self.classes[class as usize] += 1;
-    }
-
-    pub fn merge(&mut self, other: &Self) {
-        for (own, other) in self.classes.iter_mut().zip(other.classes) {
-            *own = own.saturating_add(other);
-        }
-    }
-
-    fn total(&self) -> u64 {
-        self.classes.iter().copied().map(u64::from).sum()
-    }
-
-    /// The value that a share of all values are not above, within a factor of two.
-    fn at(&self, share: f64) -> u64 {
-        let wanted = (self.total() as f64 * share).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        for (class, &count) in self.classes.iter().enumerate() {
-            seen += u64::from(count);
-            if seen >= wanted {
-                // The middle of the class.
-                return if class < 2 { class as u64 } else { 3 << (class - 2) };
-            }
-        }
-        0
-    }
-
-    pub fn quantiles(&self) -> Option<Quantiles> {
-        (self.total() > 0).then(|| Quantiles {
-            p10: self.at(0.1),
-            p50: self.at(0.5),
-            p90: self.at(0.9),
-            p99: self.at(0.99),
-            most: self.at(1.0),
-        })
-    }
-
-    /// The largest difference of the two distributions' cumulated shares, from 0 to 1 (Kolmogorov and Smirnov); classes
-    /// that lie side by side count half.
-    pub fn distance(&self, other: &Self) -> f64 {
-        let (own, others) = (self.total(), other.total());
-        if own == 0 || others == 0 {
-            return if own == others { 0.0 } else { 1.0 };
-        }
-        let shares = |histogram: &Self, total: u64| {
-            let mut sum = 0.0;
-            histogram.classes.map(|count| {
-                sum += f64::from(count) / total as f64;
-                sum
-            })
-        };
-        let (a, b) = (shares(self, own), shares(other, others));
-        let mut most: f64 = 0.0;
-        for (class, own) in a.iter().enumerate() {
-            // The neighbours' values allow for a shift by one class.
-            let (low, high) = (class.saturating_sub(1), (class + 1).min(CLASSES - 1));
-            let above = (own - b[high]).max(0.0);
-            let below = (b[low] - own).max(0.0);
-            most = most.max(above).max(below);
-        }
-        most
     }
 }
 
@@ -277,17 +195,6 @@ mod tests {
         assert_eq!(size, 64);
         assert!((2_500..=3_334).contains(&count), "{count}");
         assert_eq!(sizes.different(), SIZES as u32);
-    }
-
-    #[test]
-    fn quantiles_are_right_within_a_factor_of_two() {
-        let mut histogram = Histogram::default();
-        assert_eq!(histogram.quantiles(), None);
-        (1..=1000).for_each(|value| histogram.add(value));
-        let quantiles = histogram.quantiles().unwrap();
-        for (found, right) in [(quantiles.p10, 100), (quantiles.p50, 500), (quantiles.p90, 900)] {
-            assert!(found * 2 >= right && found <= right * 2, "{found} for {right}");
-        }
     }
 
     #[test]
