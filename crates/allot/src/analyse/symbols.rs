@@ -7,6 +7,9 @@ use addr2line::Loader;
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, RunTimeEndian, UnwindSection};
 use allot_trace::{Module, ModuleId, Modules, NodeId, Reader, Stacks, What};
 use hashbrown::HashMap;
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::{ElfFile64, ElfSymbol64, Sym, SymbolTable};
 use object::read::{Object, ObjectSection, ObjectSymbol, ReadCache};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -330,6 +333,25 @@ fn functions(path: &Path) -> Option<Vec<Range<u64>>> {
     Some(found)
 }
 
+/// The functions in a symbol table. Its names are read at once: one by one, each would be a system call.
+fn functions_of<'data, 'file>(
+    file: &'file ElfFile64<'data, Endianness, &'data ReadCache<File>>,
+    table: &SymbolTable<'data, FileHeader64<Endianness>, &'data ReadCache<File>>,
+    symbols: impl Iterator<Item = ElfSymbol64<'data, 'file, Endianness, &'data ReadCache<File>>>,
+) -> impl Iterator<Item = Symbol> {
+    let names = file.section_by_index(table.string_section());
+    let names = names.and_then(|section| section.data()).unwrap_or_default();
+    let is_function = |symbol: &ElfSymbol64<'data, 'file, Endianness, &'data ReadCache<File>>| {
+        symbol.kind() == object::SymbolKind::Text && symbol.is_definition()
+    };
+    symbols.filter(is_function).filter_map(move |symbol| {
+        let from = names.get(symbol.elf_symbol().st_name(file.endian()) as usize..)?;
+        let name = from.split(|byte| *byte == 0).next()?;
+        let name = std::str::from_utf8(name).ok()?.to_owned();
+        Some(Symbol { start: symbol.address(), size: symbol.size(), name })
+    })
+}
+
 /// A file as far as it interests here.
 #[derive(Default)]
 struct Parsed {
@@ -343,20 +365,11 @@ struct Parsed {
 impl Parsed {
     fn read(path: &Path) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
-        let file = object::File::parse(&cache).ok()?;
+        let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
         let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-        let is_function = |symbol: &object::Symbol<'_, '_, _>| {
-            symbol.kind() == object::SymbolKind::Text && symbol.is_definition()
-        };
-        let symbols = file
-            .symbols()
-            .chain(file.dynamic_symbols())
-            .filter(is_function)
-            .filter_map(|symbol| {
-                let name = symbol.name().ok()?.to_owned();
-                Some(Symbol { start: symbol.address(), size: symbol.size(), name })
-            })
-            .collect();
+        let symbols = functions_of(&file, file.elf_symbol_table(), file.symbols());
+        let dynamic = functions_of(&file, file.elf_dynamic_symbol_table(), file.dynamic_symbols());
+        let symbols = symbols.chain(dynamic).collect();
         let alternative = file.gnu_debugaltlink().ok().flatten().and_then(|(link, _)| name(link));
         Some(Self {
             build_id: file.build_id().ok().flatten().unwrap_or_default().to_vec(),
