@@ -428,12 +428,14 @@ impl Thread {
             }
             return false;
         };
+        self.sequence += 1;
+        self.chunk = chunk;
+        // From here on a fork in a handler finds the chunk; one before is seen here.
+        compiler_fence(Ordering::SeqCst);
         if is_child() {
             // SAFETY: it was just mapped, and nothing is in it that this process needs.
             unsafe { sys::map_instead(chunk, allot_trace::raw::CHUNK_SIZE) };
         }
-        self.sequence += 1;
-        self.chunk = chunk;
         // SAFETY: the chunk is zero behind its header, ours, and mapped until it's closed above.
         unsafe { self.encoder.open(chunk.add(CHUNK_HEADER_SIZE), CHUNK_ROOM, tick) };
         true
