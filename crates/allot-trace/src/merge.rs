@@ -176,7 +176,7 @@ impl<'r> Events<'r> {
         Ok(None)
     }
 
-    #[inline]
+    #[inline(always)]
     fn step(&mut self) -> Result<Option<Event>, TraceError> {
         loop {
             let Some(number) = self.turn()? else { return Ok(None) };
@@ -229,6 +229,29 @@ impl<'r> Events<'r> {
     }
 }
 
+impl Events<'_> {
+    /// Adds the next events to `into`, `most` of them if there are so many. Nothing is added at the end. Quicker than one by one.
+    pub fn read(&mut self, into: &mut Vec<Event>, most: usize) -> Result<(), TraceError> {
+        into.reserve(most);
+        for _ in 0..most {
+            match self.step() {
+                Ok(Some(event)) => into.push(event),
+                Ok(None) => break,
+                Err(error) => return Err(self.end(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// There is nothing behind an error.
+    #[cold]
+    fn end(&mut self, error: TraceError) -> TraceError {
+        self.current = None;
+        self.waiting.clear();
+        error
+    }
+}
+
 impl Iterator for Events<'_> {
     type Item = Result<Event, TraceError>;
 
@@ -236,11 +259,7 @@ impl Iterator for Events<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         match self.step() {
             Ok(event) => event.map(Ok),
-            Err(error) => {
-                self.current = None;
-                self.waiting.clear();
-                Some(Err(error))
-            }
+            Err(error) => Some(Err(self.end(error))),
         }
     }
 }

@@ -136,9 +136,7 @@ fn read(
     };
     loop {
         let mut batch = into.batch();
-        for event in events.by_ref().take(BATCH) {
-            batch.push(event?);
-        }
+        events.read(&mut batch, BATCH)?;
         if batch.is_empty() || into.full.send(batch).is_err() {
             return Ok(events.into_parts());
         }
