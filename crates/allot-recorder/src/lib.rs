@@ -19,6 +19,7 @@ pub mod clock;
 #[cfg(allot_preload)]
 mod hooks;
 pub mod next;
+pub mod operator_new;
 pub mod raw_file;
 pub mod record;
 pub mod seccomp;

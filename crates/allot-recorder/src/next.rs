@@ -3,7 +3,7 @@
 //! Invariants: a function's address is stored once it was found, and never changes. Blocks from `BUFFER` are never freed.
 
 use crate::unwind::modules;
-use crate::{clock, sys};
+use crate::{clock, operator_new, sys};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -94,15 +94,21 @@ fn look_up_all() {
             Err(_) => sys::give_way(),
         }
     }
+    // SAFETY: the names end with a zero.
+    modules::set_find_object(unsafe { dlsym(DEFAULT, c"_dl_find_object".as_ptr()) });
+    // Before a hook goes on to anything, so that the recording's file begins with the answer.
+    // SAFETY: the same.
+    unsafe {
+        let malloc = dlsym(NEXT, MALLOC.name.as_ptr());
+        operator_new::begin(malloc, dlsym(DEFAULT, c"_Znwm".as_ptr()));
+    }
     for next in ALL {
-        // SAFETY: the names end with a zero.
+        // SAFETY: the same.
         let address = unsafe { dlsym(NEXT, next.name.as_ptr()) };
         next.address.store(address, Ordering::Release);
     }
     // SAFETY: the same; the byte is of that name's type.
     unsafe { clock::set_one_thread(dlsym(DEFAULT, c"__libc_single_threaded".as_ptr()).cast()) };
-    // SAFETY: the same.
-    modules::set_find_object(unsafe { dlsym(DEFAULT, c"_dl_find_object".as_ptr()) });
     LOOKING.store(DONE, Ordering::Release);
 }
 

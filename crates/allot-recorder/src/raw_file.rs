@@ -5,8 +5,8 @@
 //! was asked which one it is: a path may lead elsewhere for a program that has changed its root, and the number of a file that is
 //! kept open may be another file's in a program that closes all that it doesn't know.
 
-use crate::clock;
 use crate::sys::{self, Failed, File, How, Identity};
+use crate::{clock, operator_new};
 use allot_trace::raw::{
     CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, FileHeader, HEADER_SIZE, MAGIC, Measured, RawCosts,
     VERSION, state,
@@ -233,6 +233,7 @@ unsafe fn fill(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHeader<'_
     // SAFETY: as the caller promised.
     let bytes = unsafe { core::slice::from_raw_parts_mut(page, HEADER_SIZE) };
     let now = clock::now();
+    let flags = flags | if operator_new::is_unseen() { state::NEW_UNSEEN } else { 0 };
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(Field::VERSION, &VERSION.to_le_bytes());
     put(Field::PID, &pid.to_le_bytes());
@@ -244,21 +245,28 @@ unsafe fn fill(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHeader<'_
     }
     let (start, most) = (Field::STRINGS, HEADER_SIZE / 2);
     let mut executable = sys::read_link(b"/proc/self/exe\0", &mut bytes[start..start + most]).len();
-    let mut command = 0;
-    if executable > 0 {
-        if let Ok(file) = File::open(b"/proc/self/cmdline\0", How::Read) {
-            command = file.read(&mut bytes[start + executable..]).unwrap_or(0);
-        }
-    } else if let Some(parent) = parent {
+    let from_parent = parent.filter(|_| executable == 0);
+    if let Some(parent) = &from_parent {
         // Where its root is now there is no such file.
         executable = parent.executable.len();
-        command = parent.command.len();
-        let end = start + executable;
-        bytes[start..end].copy_from_slice(parent.executable);
-        bytes[end..end + command].copy_from_slice(parent.command);
+        bytes[start..start + executable].copy_from_slice(parent.executable);
+    }
+    let library = operator_new::library();
+    let library = &library[..library.len().min(most / 2)];
+    let end = start + executable + library.len();
+    bytes[start + executable..end].copy_from_slice(library);
+    let mut command = 0;
+    if let Some(parent) = &from_parent {
+        command = parent.command.len().min(HEADER_SIZE - end);
+        bytes[end..end + command].copy_from_slice(&parent.command[..command]);
+    } else if executable > 0
+        && let Ok(file) = File::open(b"/proc/self/cmdline\0", How::Read)
+    {
+        command = file.read(&mut bytes[end..]).unwrap_or(0);
     }
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(Field::EXECUTABLE_LENGTH, &(executable as u32).to_le_bytes());
+    put(Field::LIBRARY_LENGTH, &(library.len() as u32).to_le_bytes());
     put(Field::COMMAND_LENGTH, &(command as u32).to_le_bytes());
     put(0, &MAGIC);
 }
@@ -344,7 +352,9 @@ pub fn compared(right: bool) {
 /// Says that the process runs its exit handlers.
 pub fn exits() {
     if let Some(header) = header() {
-        counter(header, Field::STATE).fetch_or(state::EXITED, Ordering::Relaxed);
+        let unseen = operator_new::is_unseen_after_all();
+        let bits = state::EXITED | if unseen { state::NEW_UNSEEN } else { 0 };
+        counter(header, Field::STATE).fetch_or(bits, Ordering::Relaxed);
     }
 }
 

@@ -14,6 +14,8 @@ macro_rules! program {
 mod events;
 #[path = "record/obstacles.rs"]
 mod obstacles;
+#[path = "record/operator_new.rs"]
+mod operator_new;
 #[path = "record/processes.rs"]
 mod processes;
 #[path = "record/programs.rs"]

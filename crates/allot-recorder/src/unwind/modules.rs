@@ -215,13 +215,16 @@ struct ProgramHeaders {
     count: u16,
 }
 
+/// A program header.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct ProgramHeader {
-    kind: u32,
+#[derive(Debug, Clone, Copy)]
+pub struct ProgramHeader {
+    /// What it tells of.
+    pub kind: u32,
     flags: u32,
     offset: u64,
-    address: u64,
+    /// Where that is, without the bias.
+    pub address: u64,
     physical: u64,
     file_size: u64,
     memory_size: u64,
@@ -237,6 +240,70 @@ unsafe extern "C" {
         visit: extern "C" fn(*const ProgramHeaders, usize, *mut c_void) -> c_int,
         data: *mut c_void,
     ) -> c_int;
+}
+
+/// An object that is loaded.
+#[derive(Debug)]
+pub struct Object<'l> {
+    bias: u64,
+    headers: &'l [ProgramHeader],
+}
+
+impl Object<'_> {
+    /// Its program headers.
+    pub fn headers(&self) -> &[ProgramHeader] {
+        self.headers
+    }
+
+    /// What its addresses were moved by.
+    pub fn bias(&self) -> u64 {
+        self.bias
+    }
+
+    /// An address of its dynamic section, which the loader mostly moves in place.
+    pub fn address(&self, value: u64) -> u64 {
+        if self.has(value, 1) { value } else { self.bias.wrapping_add(value) }
+    }
+
+    fn has(&self, from: u64, length: u64) -> bool {
+        self.headers.iter().filter(|header| header.kind == LOAD).any(|load| {
+            let offset = from.wrapping_sub(self.bias.wrapping_add(load.address));
+            offset < load.memory_size && load.memory_size - offset >= length
+        })
+    }
+
+    /// What lies at an address; `None` where that isn't all in one of its segments.
+    ///
+    /// # Safety
+    ///
+    /// The object is loaded, that segment may be read, and any bytes are a `T`.
+    pub unsafe fn read<T: Copy>(&self, at: u64) -> Option<T> {
+        // SAFETY: as the caller promised; it is mapped.
+        self.has(at, size_of::<T>() as u64).then(|| unsafe { (at as *const T).read_unaligned() })
+    }
+}
+
+/// Whether any object that is loaded is such. It takes the loader's lock.
+pub fn any_object<F: Fn(&Object<'_>) -> bool>(is_such: F) -> bool {
+    extern "C" fn visit<F: Fn(&Object<'_>) -> bool>(
+        info: *const ProgramHeaders,
+        _: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: what the loader gave, and what was given to it.
+        let (info, is_such) = unsafe { (&*info, &*data.cast_const().cast::<F>()) };
+        // SAFETY: the loader's own list.
+        let headers = unsafe { core::slice::from_raw_parts(info.headers, info.count.into()) };
+        is_such(&Object { bias: info.bias as u64, headers }).into()
+    }
+    // SAFETY: the callback gets what it was given.
+    unsafe { dl_iterate_phdr(visit::<F>, (&raw const is_such).cast_mut().cast()) != 0 }
+}
+
+/// The loader's name of the object that has two addresses; `None` where they aren't of one.
+pub fn name_of_both(one: u64, other: u64) -> Option<*const c_char> {
+    let found = ask(one)?;
+    (found.has(other) && !found.name.is_null()).then_some(found.name)
 }
 
 type FindObject = extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;

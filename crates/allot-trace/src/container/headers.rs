@@ -49,6 +49,9 @@ pub struct ProcessEnd {
     /// What calls and their recording took, where some were measured.
     #[serde(default)]
     pub costs: Option<Costs>,
+    /// The path of the library whose `operator new` somebody needed and which doesn't go by way of `malloc`: what it gave is not there.
+    #[serde(default)]
+    pub new_unseen: Option<String>,
     /// It ran its exit handlers; otherwise `_exit`, exec or a signal ended it, or it still ran.
     pub exited: bool,
     /// It still ran when the recording ended with the program that was asked for.
@@ -220,4 +223,17 @@ pub struct RecordingEnd {
     /// What calls cost.
     #[serde(default)]
     pub costs: Option<CallCosts>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_s_end_from_before_operator_new_was_looked_for_tells_nothing_of_it() {
+        let end = ProcessEnd { threads: 3, ..ProcessEnd::default() };
+        let mut json = serde_json::to_value(&end).unwrap();
+        assert!(json.as_object_mut().unwrap().remove("new_unseen").is_some());
+        assert_eq!(serde_json::from_value::<ProcessEnd>(json).unwrap(), end);
+    }
 }

@@ -31,6 +31,8 @@ impl Field {
     pub const COMMAND_LENGTH: usize = 76;
     /// `u32`: the error that ended the recording.
     pub const ERROR: usize = 80;
+    /// `u32`: bytes of the path of the library that has both the next `malloc` and the program's `operator new`.
+    pub const LIBRARY_LENGTH: usize = 84;
     /// `u64`: stacks from the cache that were compared with the unwinder's, where that was asked for.
     pub const CHECKED: usize = 88;
     /// `u64`: those that were different.
@@ -39,7 +41,7 @@ impl Field {
     pub const MISSED: usize = 104;
     /// [`RawCosts`], `u64` each, added to atomically.
     pub const COSTS: usize = 128;
-    /// The executable's path, then the command line with a zero behind each argument, cut off where the page ends.
+    /// The executable's path, then that library's, then the command line with a zero behind each argument, cut off where the page ends.
     pub const STRINGS: usize = 256;
 
     /// In a chunk's header, `u32`: 0 while nobody has it, 1 while it's written to, 2 when it is full.
@@ -62,6 +64,8 @@ pub mod state {
     pub const FULL: u32 = 2;
     /// The process ran its exit handlers.
     pub const EXITED: u32 = 4;
+    /// Somebody needs an `operator new` that doesn't go by way of `malloc`: what it gives is not there.
+    pub const NEW_UNSEEN: u32 = 8;
 }
 
 /// A pair of clocks at one moment.
@@ -160,6 +164,8 @@ pub struct FileHeader<'a> {
     pub costs: RawCosts,
     /// The executable's path.
     pub executable: &'a [u8],
+    /// The path of the library that has both the next `malloc` and the program's `operator new`; empty where none has.
+    pub library: &'a [u8],
     /// The command line, with a zero behind each argument.
     pub command: &'a [u8],
 }
@@ -187,11 +193,17 @@ impl<'a> FileHeader<'a> {
         }
         let clock = |at| Clock { ticks: u64_at(page, at), ns: u64_at(page, at + 8) };
         let executable = u32_at(page, Field::EXECUTABLE_LENGTH) as usize;
+        let library = u32_at(page, Field::LIBRARY_LENGTH) as usize;
         let command = u32_at(page, Field::COMMAND_LENGTH) as usize;
         let strings = &page[Field::STRINGS..HEADER_SIZE];
-        if executable > strings.len() || command > strings.len() - executable {
+        let cut = |from: usize, length: usize| strings.get(from..from.checked_add(length)?);
+        let (Some(executable), Some(library), Some(command)) = (
+            cut(0, executable),
+            cut(executable, library),
+            executable.checked_add(library).and_then(|from| cut(from, command)),
+        ) else {
             return damaged(Field::EXECUTABLE_LENGTH, "a header's strings that don't fit in it");
-        }
+        };
         Ok(Self {
             pid: u32_at(page, Field::PID),
             parent: u32_at(page, Field::PARENT),
@@ -206,8 +218,9 @@ impl<'a> FileHeader<'a> {
             wrong: u64_at(page, Field::WRONG),
             missed: u64_at(page, Field::MISSED),
             costs: RawCosts::read(page),
-            executable: &strings[..executable],
-            command: &strings[executable..executable + command],
+            executable,
+            library,
+            command,
         })
     }
 }

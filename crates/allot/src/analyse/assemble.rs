@@ -12,6 +12,7 @@ use super::symbols::{self, Symbols, short};
 use super::tally::share;
 use super::{Analysis, NO_SITE, Options, flame, locks, system, words, wrappers};
 use crate::progress::Progress;
+use crate::record::why_unseen;
 use allot_trace::container::{Costs, Outcome};
 use allot_trace::{NodeId, Reader, Stacks, TraceError};
 use hashbrown::HashMap;
@@ -428,6 +429,9 @@ fn notes(
     }
     if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {
         note(true, format!("not recorded for want of memory: {}", words::counted(missed, "call")));
+    }
+    if let Some(library) = process.end.as_ref().and_then(|end| end.new_unseen.as_ref()) {
+        note(true, why_unseen(library));
     }
     if program.processes > 1 {
         note(

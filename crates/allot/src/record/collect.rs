@@ -31,6 +31,8 @@ pub struct Totals {
     pub missed: u64,
     /// The process in which there was no more room, and why; the rest of that process is lost.
     pub full: Option<Full>,
+    /// C++'s `operator new` passed the recorder by.
+    pub new_unseen: Option<NewUnseen>,
     /// Processes that went on behind the program's end.
     pub still_running: u64,
     /// Raw files that could not be read to their end.
@@ -46,6 +48,30 @@ pub struct Full {
     pub at_seconds: f64,
     /// Why.
     pub why: String,
+}
+
+/// An `operator new` that isn't made of `malloc`.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct NewUnseen {
+    /// The first process that needed it.
+    pub pid: u32,
+    /// How many did.
+    pub processes: u64,
+    /// Whose it is in the first one.
+    pub library: String,
+    /// What that means, and what to do about it.
+    pub why: String,
+}
+
+impl NewUnseen {
+    /// With where it is so.
+    pub fn in_one_line(&self) -> String {
+        let others = match self.processes {
+            0 | 1 => String::new(),
+            processes => format!(" and {} more", processes - 1),
+        };
+        format!("in process {}{others} {}", self.pid, self.why)
+    }
 }
 
 /// A raw file.
@@ -314,6 +340,8 @@ impl Collector {
             stacks_checked: header.checked,
             stacks_wrong: header.wrong,
             costs: costs(&header.costs, rate),
+            new_unseen: (header.state & state::NEW_UNSEEN != 0)
+                .then(|| String::from_utf8_lossy(header.library).into_owned()),
             exited,
             still_running: raw.until != ALL || !exited && still_runs(raw.pid, &raw.path),
         };
@@ -322,6 +350,12 @@ impl Collector {
         self.totals.raw_bytes += end.raw_bytes;
         self.totals.missed += end.missed;
         self.totals.still_running += u64::from(end.still_running);
+        if let Some(library) = &end.new_unseen {
+            let (pid, why) = (raw.pid, why_unseen(library));
+            let library = library.clone();
+            let known = NewUnseen { pid, processes: 0, library, why };
+            self.totals.new_unseen.get_or_insert(known).processes += 1;
+        }
         if let Some(at) = full_at_ns
             && self.totals.full.is_none()
         {
@@ -371,6 +405,13 @@ fn why_full(error: i32) -> String {
         _ => "the program closed the recording's file and left no way to open it again",
     };
     format!("{}; {remedy}", io::Error::from_raw_os_error(error))
+}
+
+/// What it means that `operator new` is a library's own, and what to do about it.
+pub fn why_unseen(library: &str) -> String {
+    format!(
+        "operator new is {library}'s own, which doesn't go by way of malloc, so what it gives isn't seen, only what malloc itself does; record it with the C library's malloc, that is without that library in LD_PRELOAD or among those linked"
+    )
 }
 
 /// Whether a process that didn't say that it exits still has its raw file mapped.

@@ -14,7 +14,7 @@ use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-pub use collect::Totals;
+pub use collect::{Totals, why_unseen};
 pub use program::{Obstacle, obstacle};
 pub use run::{Ended, Output, record};
 
@@ -48,8 +48,8 @@ A daemon that changes its root or gives up its rights is recorded on, by two fil
 System calls are counted where the kernel permits it, which as a rule is for root only; without, there are the reads,
 writes and page faults that /proc and getrusage know. A line on standard error says so, and the recording too.
 
-What can't be seen is told so: programs that are linked statically or have a malloc of their own, Go, and
-programs with another user's rights. Python's objects are seen with PYTHONMALLOC=malloc.
+What can't be seen is told so: programs that are linked statically or have a malloc of their own, Go, programs with
+another user's rights, and an operator new that jemalloc, mimalloc or tcmalloc brings. Python's objects are seen with PYTHONMALLOC=malloc.
 
 Examples:
   allot record -o jq.allot -- jq . large.json
@@ -90,6 +90,9 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     let (ended, totals, bytes) = record(output, &path, &arguments.program, Output::Shared)?;
     if let Some(why) = &ended.not_counted {
         output::to_errors(format!("allot: system calls were not counted: {why}"));
+    }
+    if let Some(unseen) = &totals.new_unseen {
+        output::to_errors(format!("allot: {}", unseen.in_one_line()));
     }
     let why = match &obstacle {
         Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) => Some(&**why),
@@ -154,6 +157,10 @@ fn in_one_line(summary: &Summary<'_>) -> String {
     }
     if totals.missed > 0 {
         lost.push(format!("{} for want of memory", count(totals.missed, "call", "calls")));
+    }
+    if let Some(unseen) = &totals.new_unseen {
+        let processes = count(unseen.processes, "process", "processes");
+        lost.push(format!("what operator new gave in {processes}"));
     }
     if totals.still_running > 0 {
         lost.push(format!(

@@ -129,6 +129,24 @@ pub fn compiled(name: &str, source: &str, flags: &[&str]) -> Option<Program> {
     Some(Program(program))
 }
 
+/// Compiles a program in C++. `None`, and a word about it, where there is no compiler.
+pub fn compiled_cpp(name: &str, source: &str, flags: &[&str]) -> Option<Program> {
+    let program = place(name);
+    let file = program.with_extension("cpp");
+    fs::write(&file, with_head(source)).unwrap();
+    let mut command = Command::new("c++");
+    command.arg("-std=c++17").args(flags).arg("-o").arg(&program).arg(&file).arg("-ldl");
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("skipped: no C++ compiler: {error}");
+            return None;
+        }
+    };
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(Program(program))
+}
+
 /// A program with its [`HEAD`].
 fn with_head(source: &str) -> String {
     if source.contains("#define _GNU_SOURCE") {
