@@ -8,10 +8,12 @@
 
 use crate::unwind::modules::{self, Object};
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The library that defines the next `malloc` and the program's `operator new`.
 static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// An address in it.
+static WITHIN: AtomicU64 = AtomicU64::new(0);
 /// Somebody needs that `operator new`.
 static NEEDED: AtomicBool = AtomicBool::new(false);
 
@@ -19,6 +21,7 @@ static NEEDED: AtomicBool = AtomicBool::new(false);
 pub fn begin(malloc: *mut c_void, operator_new: *mut c_void) {
     if let Some(name) = modules::name_of_both(malloc as u64, operator_new as u64) {
         LIBRARY.store(name.cast_mut(), Ordering::Relaxed);
+        WITHIN.store(malloc as u64, Ordering::Relaxed);
         look_for_need();
     }
 }
@@ -46,10 +49,11 @@ pub fn is_unseen_after_all() -> bool {
     is_unseen()
 }
 
-/// A program in C has no need of an `operator new` that comes with its malloc.
+/// A program in C has no need of an `operator new` that comes with its malloc, which itself may be written in C++.
 fn look_for_need() {
+    let within = WITHIN.load(Ordering::Relaxed);
     // SAFETY: they are loaded while they are looked at.
-    if modules::any_object(|object| unsafe { needs(object) }) {
+    if modules::any_object(|object| !object.has(within, 1) && unsafe { needs(object) }) {
         NEEDED.store(true, Ordering::Relaxed);
     }
 }
@@ -89,10 +93,11 @@ struct Symbol {
     size: u64,
 }
 
-/// `operator new` or `operator new[]`, whatever their arguments.
-const NAMES: [&[u8]; 2] = [b"_Znw", b"_Zna"];
+/// What the names begin with of all kinds of `operator new` and `delete`, and of what the C++ library has, which calls them for others:
+/// members of its classes, and functions.
+const NAMES: [&[u8]; 6] = [b"_Znw", b"_Zna", b"_Zdl", b"_Zda", b"_ZNS", b"_ZSt"];
 
-/// Whether an object calls an `operator new` that isn't its own.
+/// Whether an object calls such a function that isn't its own.
 ///
 /// # Safety
 ///
@@ -144,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rust_s_own_programs_need_no_operator_new() {
+    fn a_program_in_rust_needs_no_operator_new() {
         // SAFETY: they are loaded while they are looked at.
         assert!(!modules::any_object(|object| unsafe { needs(object) }));
         assert!(modules::any_object(|object| !object.headers().is_empty()));

@@ -265,7 +265,8 @@ impl Object<'_> {
         if self.has(value, 1) { value } else { self.bias.wrapping_add(value) }
     }
 
-    fn has(&self, from: u64, length: u64) -> bool {
+    /// Whether so many bytes lie in one of its segments.
+    pub fn has(&self, from: u64, length: u64) -> bool {
         self.headers.iter().filter(|header| header.kind == LOAD).any(|load| {
             let offset = from.wrapping_sub(self.bias.wrapping_add(load.address));
             offset < load.memory_size && load.memory_size - offset >= length

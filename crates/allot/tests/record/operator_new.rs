@@ -134,12 +134,31 @@ int main() {
     for (int i = 0; i < 1000; i++) { Large *made = new Large; KEEP(made); delete made; }
     return 0;
 }";
-    let Some(program) = compiled_cpp("own-new", source, &["-O1"]) else { return };
+    // As its own alone, and as everybody's.
+    for flags in [&["-O1"][..], &["-O1", "-rdynamic"]] {
+        let Some(program) = compiled_cpp("own-new", source, flags) else { return };
+        for library in installed() {
+            let recorded = record_preloaded(&program, library, &[]);
+            assert_is_not_told(&recorded, library);
+            assert_eq!(mine(&recorded, 530_001, 530_002).len(), 1000, "{library}");
+            assert_eq!(recorded.unknown_frees(0).len(), 0, "{library}");
+        }
+    }
+}
+
+#[test]
+fn what_the_c_plus_plus_library_makes_for_a_program_is_told_too() {
+    // Nothing is inlined, so the program itself calls no `operator new`.
+    let source = "
+#include <string>
+int main(int count, char **words) {
+    std::string text(words[0]);
+    for (int i = 0; i < 100; i++) text += text.substr(0, 1000);
+    return text.size() < 1000;
+}";
+    let Some(program) = compiled_cpp("strings", source, &["-O0"]) else { return };
     for library in installed() {
-        let recorded = record_preloaded(&program, library, &[]);
-        assert_is_not_told(&recorded, library);
-        assert_eq!(mine(&recorded, 530_001, 530_002).len(), 1000, "{library}");
-        assert_eq!(recorded.unknown_frees(0).len(), 0, "{library}");
+        assert_is_told(&record_preloaded(&program, library, &[]), library);
     }
 }
 
