@@ -4,8 +4,8 @@
 use super::ahead::huge;
 use super::resolve::{Done, Step};
 
-/// Steps that are kept, 128 MiB of them. Of a longer recording none are kept: it is read twice.
-pub const MOST_KEPT: usize = 1 << 23;
+/// Steps that are kept, 256 MiB of them. Of a longer recording none are kept: it is read twice.
+pub const MOST_KEPT: usize = 1 << 24;
 /// Steps that are kept in one piece.
 const PIECE: usize = 1 << 19;
 
