@@ -16,6 +16,7 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 pub mod clock;
+pub mod generation;
 #[cfg(allot_preload)]
 mod hooks;
 pub mod next;

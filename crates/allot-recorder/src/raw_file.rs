@@ -6,7 +6,7 @@
 //! kept open may be another file's in a program that closes all that it doesn't know.
 
 use crate::sys::{self, Failed, File, How, Identity};
-use crate::{clock, operator_new};
+use crate::{clock, generation, operator_new};
 use allot_trace::raw::{
     CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, FileHeader, HEADER_SIZE, MAGIC, Measured, RawCosts,
     VERSION, state,
@@ -349,10 +349,17 @@ pub fn compared(right: bool) {
     }
 }
 
+/// The header, unless it is still the parent's.
+fn own_header() -> Option<*mut u8> {
+    header().filter(|_| generation::is_begun())
+}
+
 /// Says that the process runs its exit handlers.
 pub fn exits() {
-    if let Some(header) = header() {
-        let unseen = operator_new::is_unseen_after_all();
+    if let Some(header) = own_header() {
+        // A lock of the loader that a thread of the parent had is one that nobody gives back in the child of a fork.
+        let forked = counter(header, Field::STATE).load(Ordering::Relaxed) & state::FORKED != 0;
+        let unseen = !forked && operator_new::is_unseen_after_all();
         let bits = state::EXITED | if unseen { state::NEW_UNSEEN } else { 0 };
         counter(header, Field::STATE).fetch_or(bits, Ordering::Relaxed);
     }
@@ -360,10 +367,13 @@ pub fn exits() {
 
 /// Ends the recording, since the program forbids itself the calls that it needs.
 pub fn forbidden() {
-    if PHASE.load(Ordering::Acquire) == ON
-        && let Some(header) = header()
-    {
-        stop(header, clock::ticks(), sys::EPERM);
+    if PHASE.load(Ordering::Acquire) != ON {
+        return;
+    }
+    match own_header() {
+        Some(header) => stop(header, clock::ticks(), sys::EPERM),
+        // The child of a handler in the middle of an event.
+        None => PHASE.store(OFF, Ordering::Release),
     }
 }
 
@@ -388,7 +398,7 @@ fn lost(header: *mut u8, tick: u64) {
     let _ = first.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
 }
 
-/// Takes a chunk for a stream, mapped and with its header. `None`: there is no more room, the recording has ended.
+/// Takes a chunk for a stream, mapped and with its header; the latter not in a child of a fork that has not begun. `None`: there is no more room, the recording has ended.
 pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
     let header = header()?;
     if !is_on() {
@@ -397,6 +407,8 @@ pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
     }
     let number = counter(header, Field::CHUNKS).fetch_add(1, Ordering::Relaxed);
     match map_chunk(HEADER_SIZE + number as usize * CHUNK_SIZE) {
+        // A handler has forked: the file is the parent's, and the caller sees to that.
+        taken if !generation::is_begun() => taken.ok(),
         Ok(chunk) => {
             let now = clock::now();
             long_counter(header, Field::LAST).store(now.ticks, Ordering::Relaxed);

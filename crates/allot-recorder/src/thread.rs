@@ -9,6 +9,7 @@
 //! its number with `ENDED` once it has ended, and then `WITHOUT` while it has a state for one call.
 
 use crate::clock;
+use crate::generation;
 use crate::raw_file;
 use crate::record::{Kind, Node};
 use crate::sys;
@@ -59,16 +60,6 @@ pub struct Thread {
     next: *mut Thread,
 }
 
-/// A page that is zero in the child of a fork.
-#[repr(C, align(4096))]
-struct Wiped {
-    /// What all threads know at least; 0 in a process that has not begun yet.
-    generation: AtomicU32,
-    rest: [u8; 4092],
-}
-
-static WIPED: Wiped = Wiped { generation: AtomicU32::new(0), rest: [0; 4092] };
-static GENERATIONS: AtomicU32 = AtomicU32::new(0);
 static THREADS: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
 /// The process is being set up, after its begin or a fork.
 static SETTING: AtomicU32 = AtomicU32::new(0);
@@ -162,7 +153,7 @@ pub fn enter() -> Option<Entered> {
         (*thread).busy = true;
         compiler_fence(Ordering::Acquire);
         let entered = Entered(thread);
-        if (*thread).generation != WIPED.generation.load(Ordering::Relaxed) && !catch_up(thread) {
+        if (*thread).generation != generation::compared() && !catch_up(thread) {
             return None;
         }
         Some(entered)
@@ -176,7 +167,7 @@ fn enter_without(word: usize) -> Option<Entered> {
         return None;
     }
     tls::set(WITHOUT);
-    if WIPED.generation.load(Ordering::Relaxed) == 0 {
+    if !generation::is_begun() {
         begin();
     }
     let Some(thread) = take() else {
@@ -206,18 +197,18 @@ fn enter_without(word: usize) -> Option<Entered> {
 fn begin() {
     while SETTING.swap(1, Ordering::Acquire) != 0 {
         sys::give_way();
-        if WIPED.generation.load(Ordering::Relaxed) != 0 {
+        if generation::is_begun() {
             return;
         }
     }
-    if WIPED.generation.load(Ordering::Relaxed) == 0 {
+    if !generation::is_begun() {
         if BEGUN.swap(1, Ordering::Relaxed) == 0 {
             // SAFETY: the page is ours alone; the key's destructor is a function of that type; so is the handler.
             unsafe {
                 let mut key = u32::MAX;
                 pthread_key_create(&raw mut key, thread_ends);
                 KEY.store(key, Ordering::Relaxed);
-                let _ = sys::wipe_on_fork((&raw const WIPED).cast(), size_of::<Wiped>());
+                generation::wipe_on_fork();
                 pthread_atfork(None, None, Some(forked));
             }
         } else {
@@ -226,14 +217,14 @@ fn begin() {
             // SAFETY: the child of a fork has one thread.
             unsafe { raw_file::begin_in_child() };
         }
-        flush_all();
+        generation::begin();
     }
     SETTING.store(0, Ordering::Release);
 }
 
 /// In the child of a fork, unless the program has asked the kernel for it itself.
 extern "C" fn forked() {
-    WIPED.generation.store(0, Ordering::Relaxed);
+    generation::forget();
     let word = tls::get();
     if word & ENDED == ENDED {
         // Its number is one of the parent's threads.
@@ -250,12 +241,6 @@ extern "C" fn forked() {
             sys::map_instead((*thread).chunk, allot_trace::raw::CHUNK_SIZE);
         }
     }
-}
-
-/// Makes all threads forget what they know of stacks before their next event.
-pub fn flush_all() {
-    let next = GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1;
-    WIPED.generation.store(next, Ordering::Release);
 }
 
 /// A state that nobody has.
@@ -315,7 +300,7 @@ fn without(thread: *mut Thread) -> bool {
 unsafe fn catch_up(thread: *mut Thread) -> bool {
     // SAFETY: the state is this thread's, and what is borrowed of it is borrowed for one call at a time.
     unsafe {
-        if WIPED.generation.load(Ordering::Relaxed) == 0 {
+        if !generation::is_begun() {
             begin();
             if !raw_file::is_on() {
                 return without(thread);
@@ -334,7 +319,7 @@ unsafe fn catch_up(thread: *mut Thread) -> bool {
             return without(thread);
         }
         let now = clock::ticks();
-        let generation = WIPED.generation.load(Ordering::Acquire);
+        let generation = generation::get();
         if (*thread).generation != generation {
             let is_new = (*thread).sequence == 0 && (*thread).chunk.is_null();
             let begins = (*thread).generation == 0 && is_new;
@@ -408,16 +393,17 @@ impl Thread {
     fn next_chunk(&mut self, tick: u64) -> bool {
         if !self.chunk.is_null() {
             let length = CHUNK_ROOM - self.encoder.room();
-            // SAFETY: the chunk is this state's, and the encoder is closed below.
-            unsafe { raw_file::close_chunk(self.chunk, length) };
-            self.chunk = core::ptr::null_mut();
+            let chunk = core::mem::replace(&mut self.chunk, core::ptr::null_mut());
+            // The child of a handler must not find it where something else may be by then.
+            compiler_fence(Ordering::SeqCst);
+            // SAFETY: the chunk was this state's, and the encoder is closed below.
+            unsafe { raw_file::close_chunk(chunk, length) };
             self.encoder.close();
         }
         // The clocks of two processors may differ, and a stream's times never go back.
         let tick = tick.max(self.encoder.last_tick());
         // A handler can fork here, and anywhere in what follows: then the file is the parent's, and so is a chunk of it.
-        let is_child = || WIPED.generation.load(Ordering::Relaxed) == 0;
-        let taken = if is_child() {
+        let taken = if !generation::is_begun() {
             sys::map(allot_trace::raw::CHUNK_SIZE).ok()
         } else {
             raw_file::take_chunk(self.stream, self.sequence, tick)
@@ -432,7 +418,7 @@ impl Thread {
         self.chunk = chunk;
         // From here on a fork in a handler finds the chunk; one before is seen here.
         compiler_fence(Ordering::SeqCst);
-        if is_child() {
+        if !generation::is_begun() {
             // SAFETY: it was just mapped, and nothing is in it that this process needs.
             unsafe { sys::map_instead(chunk, allot_trace::raw::CHUNK_SIZE) };
         }
@@ -444,9 +430,11 @@ impl Thread {
     /// Forgets a chunk that belongs to another process.
     fn drop_chunk(&mut self) {
         if !self.chunk.is_null() {
+            let chunk = core::mem::replace(&mut self.chunk, core::ptr::null_mut());
+            // As in `next_chunk`.
+            compiler_fence(Ordering::SeqCst);
             // SAFETY: nobody uses the mapping but this state.
-            unsafe { sys::unmap(self.chunk, allot_trace::raw::CHUNK_SIZE) };
-            self.chunk = core::ptr::null_mut();
+            unsafe { sys::unmap(chunk, allot_trace::raw::CHUNK_SIZE) };
         }
         self.encoder = Encoder::closed();
     }

@@ -1,10 +1,11 @@
 //! What changes the process: the modules that it consists of, and what it forbids itself.
 
 use crate::clock::ticks;
+use crate::generation;
 use crate::next;
 use crate::raw_file;
 use crate::seccomp;
-use crate::thread::{enter, flush_all};
+use crate::thread::enter;
 use crate::unwind::modules;
 use core::ffi::{c_int, c_long, c_void};
 
@@ -51,9 +52,11 @@ fn forbids_itself(option: c_int, how: usize, filter: usize) {
         _ => how == CLOCK_FORBIDDEN,
     };
     if forbidden {
+        // A child of a fork begins its recording, so that it's not the parent's that ends.
+        drop(enter());
         raw_file::forbidden();
         // So that no thread makes a call for the chunk that it has.
-        flush_all();
+        generation::next();
     }
 }
 

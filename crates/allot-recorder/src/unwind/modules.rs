@@ -3,9 +3,10 @@
 //! Invariants: entries below `COUNT` are written before it says so and never change, but for their mark that they have gone.
 //! `LOCK` is held only for moments, by threads that hold nothing else of ours; nobody who holds it allocates.
 
+use crate::generation;
 use crate::raw_file;
 use crate::sys;
-use crate::thread::{Thread, flush_all};
+use crate::thread::Thread;
 use allot_trace::raw::{LONGEST_BUILD_ID, MODULE_ROOM, RawModule};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
@@ -185,7 +186,7 @@ pub unsafe fn look_for_gone(thread: *mut Thread, tick: u64) {
         }
     }
     if any {
-        flush_all();
+        generation::next();
     }
 }
 

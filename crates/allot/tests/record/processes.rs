@@ -191,3 +191,28 @@ fn a_recording_within_a_recording_has_each_process_once() {
     assert_eq!(reader.processes().len(), 1);
     assert!(!outer.processes().is_empty());
 }
+
+#[test]
+fn a_child_that_forbids_itself_calls_ends_its_own_recording_and_not_its_parent_s() {
+    // It asks for no memory in between: all that the recorder has there is the parent's.
+    let source = "
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <linux/seccomp.h>
+int main(void) {
+    void *p = malloc(530001); KEEP(p); free(p);
+    if (fork() == 0) {
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+        syscall(SYS_exit, 0);
+    }
+    int status; wait(&status);
+    for (int i = 0; i < 1000; i++) { void *p = malloc(530002); KEEP(p); free(p); }
+    return status;
+}";
+    let recorded = record(&program!("strict", source));
+    assert_eq!(recorded.status.code(), Some(0));
+    assert_eq!(recorded.end(0).full_at_ns, None);
+    assert_eq!(mine(&recorded, 530_000, 531_000).len(), 1001);
+    assert!(recorded.processes()[1].header.forked);
+    assert!(recorded.end(1).full_at_ns.is_some(), "the child's own ended");
+}
