@@ -5,6 +5,7 @@ use super::costs::{self, Measured, Setting};
 use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
 use super::first::{First, FirstEnd, Stack};
 use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
+use super::moves::MOST_KEPT;
 use super::pass::{self, STEPS, pass};
 use super::second::{Class, Second, Subject};
 use super::sites::{Draft, Finder};
@@ -37,7 +38,7 @@ pub fn assemble(
     let say = |what: &str| progress.iter().for_each(|progress| progress.say(what));
     let raw = reader.processes()[process].raw_bytes();
     say("reading the recording");
-    let mut first = First::new(options.check);
+    let mut first = First::new(options.check, if options.frugal { 0 } else { MOST_KEPT });
     let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
     let (ended, opened) = std::thread::scope(|scope| {
         let opened = scope.spawn(|| symbols::open_ahead(reader, process));

@@ -3,7 +3,7 @@
 use super::ahead::prefetch;
 use super::findings::{MOST_POINTS, Overlaps, Point};
 use super::live::{Block, Live};
-use super::moves::{MOST_KEPT, Move, Moves};
+use super::moves::{Move, Moves};
 use super::overlap::Check;
 use super::pass::Watcher;
 use super::phase::{Phase, Phases};
@@ -96,7 +96,8 @@ pub struct First {
 const NONE: u32 = u32::MAX;
 
 impl First {
-    pub fn new(check: bool) -> Self {
+    /// A pass that keeps so many steps at most.
+    pub fn new(check: bool, most_kept: usize) -> Self {
         Self {
             stacks: Vec::new(),
             totals: Totals::default(),
@@ -109,7 +110,7 @@ impl First {
             pending: Vec::new(),
             exit_score: 0,
             check: check.then(Check::default),
-            moves: Moves::new(MOST_KEPT),
+            moves: Moves::new(most_kept),
         }
     }
 
@@ -397,7 +398,7 @@ mod tests {
     #[test]
     fn memory_grows_with_sites_and_live_blocks_and_not_with_events() {
         let memory = |events: u64| {
-            let mut first = First::new(false);
+            let mut first = First::new(false, 0);
             let resolver = run(&mut first, pairs(events));
             assert_eq!((first.stacks.len(), first.cells.len(), first.live_objects), (10, 10, 500));
             assert_eq!(resolver.live.len(), 500);
@@ -409,7 +410,7 @@ mod tests {
 
     #[test]
     fn only_the_last_run_of_frees_is_the_exit() {
-        let mut first = First::new(false);
+        let mut first = First::new(false, 0);
         let blocks = |from: u64, to: u64| (from..to).map(|i| 0x10_0000 + i * 64);
         let make = |address| (address, Some(2));
         let free = |address| (address, None);

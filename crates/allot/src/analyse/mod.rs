@@ -80,6 +80,8 @@ pub struct Options {
     pub progress: bool,
     /// The CPU time of all processes without a recorder, where it was measured.
     pub bare_cpu_ns: Option<u64>,
+    /// Keep no steps in memory: the recording is read twice, however short it is.
+    pub frugal: bool,
 }
 
 /// What was found.
@@ -100,7 +102,7 @@ pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
         process: arguments.process,
         check: arguments.check,
         progress: true,
-        bare_cpu_ns: None,
+        ..Options::default()
     };
     let analysis = analyse(&arguments.file, &options)?;
     if arguments.json {

@@ -80,7 +80,7 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// None yet, of `most` at most.
+    /// None yet, of `most` at most; with 0 none are kept.
     pub fn new(most: usize) -> Self {
         Self { pieces: Vec::new(), most, length: 0 }
     }
@@ -89,6 +89,7 @@ impl Moves {
     pub fn push(&mut self, of: Move) {
         match self.pieces.last_mut() {
             Some(piece) if piece.len() < piece.capacity() => piece.push(of),
+            _ if self.most == 0 => {}
             _ => self.push_to_another(of),
         }
     }
@@ -148,5 +149,6 @@ mod tests {
         assert!(more.whole().is_none());
         // What comes then is not the beginning of something new.
         assert!(keep(3 * most as u32, most).whole().is_none());
+        assert!(keep(0, 0).whole().is_none());
     }
 }

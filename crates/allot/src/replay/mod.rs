@@ -173,6 +173,8 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     let analysing = analyse::Options {
         process: arguments.process,
         progress: true,
+        // Of what a replay takes, the analysis is the smallest part of the time, and must not be the largest of the memory.
+        frugal: true,
         ..analyse::Options::default()
     };
     let mut analysis = analyse::analyse(&arguments.file, &analysing)?;
