@@ -1,11 +1,13 @@
-//! Linked structures copied so that they lie in memory as they are walked: a tree, a list and a graph.
+//! Copies of linked structures (a tree, a list and a graph) whose objects lie in memory in the
+//! order in which a program walks them.
 //!
-//! Each is built where a program that has run for a while builds it, in the holes that others have left, and then copied
-//! into fresh places in visiting order. The example prints how far apart in memory the steps of a walk are.
+//! Each structure is built as in a program that has run for a while: in the holes that other
+//! objects have left. Then it is copied into fresh slots in the order of a walk. The example prints
+//! how far apart in memory the steps of a walk are.
 
 use allotment::{FreeList, ListBox};
 
-/// The mean distance in bytes between the objects that a walk visits one after the other.
+/// The mean distance in bytes between objects that a walk visits one after the other.
 fn mean_step(addresses: &[usize]) -> usize {
     let steps = addresses.windows(2).map(|pair| pair[0].abs_diff(pair[1]));
     steps.sum::<usize>() / (addresses.len() - 1)
@@ -15,13 +17,14 @@ fn address<T>(object: &T) -> usize {
     std::ptr::from_ref(object).addr()
 }
 
-/// Numbers without an order to them.
+/// Numbers in pseudo-random order.
 fn numbers(count: usize) -> Vec<usize> {
     (0..count).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) % (1 << 30)).collect()
 }
 
-/// A list most of whose places were used once and freed in no order, as after hours of work. Some stay in use: a list that is
-/// emptied begins in order again, and where few are left it puts the free ones in order when it looks for empty slabs.
+/// A list of `places` slots, most of them used once and freed in pseudo-random order, as after
+/// hours of work. Some slots stay in use, for two reasons: an empty list starts in order again, and
+/// a list with few live objects sorts its free slots when it looks for empty slabs.
 fn scrambled<T>(places: usize) -> FreeList<T> {
     let list = FreeList::new();
     let mut slots: Vec<_> = (0..places).map(|_| Some(list.slot())).collect();
@@ -79,7 +82,7 @@ struct Link<'l> {
 }
 
 impl Drop for Link<'_> {
-    /// Link by link: the destructors of a long chain would fill the stack.
+    /// Drops link by link: recursive destructors of a long chain would overflow the stack.
     fn drop(&mut self) {
         let mut next = self.next.take();
         while let Some(mut link) = next {
@@ -97,7 +100,8 @@ fn list() -> [usize; 2] {
     let first = numbers(20_000)
         .into_iter()
         .fold(None, |next, number| Some(built.alloc(Link { number, next })));
-    // As deep as it is long: the places are taken first, in order, and filled from the last on.
+    // The list may be as long as memory allows, so there is no recursion: take all slots first, in
+    // order, then fill them from the last to the first.
     let links: Vec<_> = chain(first.as_deref()).collect();
     let places: Vec<_> = compact.run(links.len()).collect();
     let copy = places
@@ -111,12 +115,12 @@ fn list() -> [usize; 2] {
 
 // ---- a graph ----
 
-/// A vertex knows its neighbours by their numbers; the boxes lie in one vector.
+/// A vertex stores the numbers of its neighbours; the boxes lie in one vector.
 struct Vertex {
     neighbours: Vec<usize>,
 }
 
-/// The vertices in the order in which a breadth-first search from the first meets them.
+/// The vertices in the order in which a breadth-first search from the first vertex meets them.
 fn breadth_first(graph: &[ListBox<'_, Vertex>]) -> Vec<usize> {
     let mut order = vec![0];
     let mut seen = vec![false; graph.len()];
@@ -146,7 +150,7 @@ fn graph() -> [usize; 2] {
         })
         .collect();
     let order = breadth_first(&graph);
-    // In that order the copies lie behind each other, and by that order they are numbered.
+    // In that order the copies are contiguous, and they are numbered in that order.
     let mut number = vec![0; graph.len()];
     order.iter().enumerate().for_each(|(new, &old)| number[old] = new);
     let copy: Vec<_> = order

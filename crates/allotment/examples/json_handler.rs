@@ -1,7 +1,9 @@
-//! An ordinary JSON handler, unchanged, run in a pool: `cargo run --release --example json_handler`.
+//! An ordinary JSON handler, run in a pool without a change:
+//! `cargo run --release --example json_handler`.
 //!
-//! The handler knows nothing of pools: it parses, computes and serialises with serde_json, `String`, `Vec` and `BTreeMap`. The worker enters its pool
-//! around each request; `Routed` sends what is allocated there to the pool.
+//! The handler knows nothing of pools. It parses, computes and serialises with serde_json,
+//! `String`, `Vec` and `BTreeMap`. The worker enters its pool around each request, and `Routed`
+//! sends the allocations made there to the pool.
 
 use std::alloc::System;
 use std::collections::BTreeMap;
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 #[global_allocator]
 static GLOBAL: Routed<System> = Routed::new(System);
 
-/// The handler: sums the points of each group of the request.
+/// The handler: sums up the points of each group in the request.
 fn handle(request: &str) -> Result<String, serde_json::Error> {
     let request: Value = serde_json::from_str(request)?;
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
@@ -34,7 +36,7 @@ fn request(id: u32) -> String {
 
 fn main() -> Result<(), serde_json::Error> {
     let worker = std::thread::spawn(|| {
-        // One for the worker, with all that a request needs at hand.
+        // One pool for the worker, with memory for a whole request reserved.
         let pool = LocalPool::builder().name("requests").reserved(256 << 10).build();
         let mut kept = Vec::new();
         for id in 0..1000 {

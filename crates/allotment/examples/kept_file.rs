@@ -1,4 +1,4 @@
-//! An arena in a file that stays: a second process can map it and read the bytes.
+//! An arena in a file that is kept: a second process can map the file and read the bytes.
 
 use std::error::Error;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text = arena.alloc_str("written to memory, read from the file");
     let offset = source.offset_of(text.as_ptr()).ok_or("the arena's chunk is in the file")?;
 
-    // What another process would do, with the path and the offset.
+    // Another process would do this, with the path and the offset.
     let mut read = vec![0; text.len()];
     std::fs::File::open(&path)?.read_exact_at(&mut read, offset)?;
     assert_eq!(text.as_bytes(), read);

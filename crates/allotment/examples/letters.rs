@@ -1,4 +1,5 @@
-//! Three programs count the letter 'A' in a file: with a call of the system for each byte, through a buffer, and in the mapped file.
+//! Three programs count the letter 'A' in a file: with one system call for each byte, through a
+//! buffer, and in the mapped file.
 //!
 //! ```sh
 //! cargo run --release --example letters            # the machine's word list, or a generated one
@@ -15,10 +16,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 const WANTED: u8 = b'A';
 
-/// What the buffer holds: a block of most file systems, as in many C libraries.
+/// The buffer size: a block of most file systems, as in many C libraries.
 const BUFFER: usize = 4096;
 
-/// More of a file is not searched: the first program would take minutes.
+/// The largest part of a file that is searched. With more, the first program would take minutes.
 const MOST: u64 = 4 << 20;
 
 const WORD_LIST: &str = "/usr/share/dict/words";
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads no more, wants no more.
+        // The reader of the output has closed it; that is no error.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("letters: {error}");
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Counts in all three ways and says what each took.
+/// Counts in all three ways and prints the cost of each.
 fn count(path: &Path) -> io::Result<()> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("'{}': {error}", path.display()));
@@ -89,12 +90,12 @@ type Program = fn(&Path, u64) -> io::Result<u64>;
 struct Found {
     letters: u64,
     time: Duration,
-    /// Calls of `read`, as the kernel counts them, where it does.
+    /// Calls of `read`, as counted by the kernel, if it counts them.
     calls: Option<u64>,
 }
 
 fn run(program: Program, path: &Path, length: u64) -> io::Result<Found> {
-    // To look takes some calls too.
+    // Reading the counter makes some calls itself. Measure them first.
     let first = calls_of_read();
     let before = calls_of_read();
     let began = Instant::now();
@@ -129,19 +130,20 @@ fn buffered(path: &Path, length: u64) -> io::Result<u64> {
 /// Program 3.
 fn mapped(path: &Path, length: u64) -> io::Result<u64> {
     let file = File::open(path)?;
-    // It may have become shorter: what lies behind its end can't be read.
+    // The file may have become shorter. Bytes behind its end can't be read.
     let length = length.min(file.metadata()?.len()) as usize;
     if length == 0 {
         return Ok(0); // nothing can't be mapped
     }
-    // SAFETY: the system chooses an address at which nothing is.
+    // SAFETY: the system chooses an address where nothing is mapped.
     let first = unsafe {
         mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::PRIVATE, &file, 0)?
     };
-    // SAFETY: just mapped, readable, and unmapped below only. Whoever shortens the file now ends this program by SIGBUS.
+    // SAFETY: just mapped and readable; unmapped only below. If another program shortens the file
+    // now, SIGBUS ends this program.
     let bytes = unsafe { std::slice::from_raw_parts(first.cast::<u8>(), length) };
     let letters = bytes.iter().filter(|byte| **byte == WANTED).count() as u64;
-    // SAFETY: what was mapped above; `bytes` is not used any more.
+    // SAFETY: mapped above; `bytes` is not used any more.
     unsafe { munmap(first, length)? };
     Ok(letters)
 }
@@ -155,7 +157,7 @@ fn micros(time: Duration) -> String {
     format!("{:.0} µs", time.as_secs_f64() * 1e6)
 }
 
-/// A list of words in a file that is removed in the end.
+/// A list of words in a file that is removed at the end.
 struct Generated(PathBuf);
 
 impl Generated {
@@ -165,7 +167,7 @@ impl Generated {
         let list = Self(path);
         let (mut text, mut state) = (Vec::new(), 0x0A11_07E7_u32);
         while text.len() < 408_886 {
-            // A linear congruence, whose high bits are good enough for letters.
+            // A linear congruential generator. Its high bits are random enough for letters.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             text.push(match state >> 24 {
                 0..=31 => b'\n',
@@ -180,7 +182,7 @@ impl Generated {
 
 impl Drop for Generated {
     fn drop(&mut self) {
-        // It lies among temporary files, where one that stays does no harm.
+        // The file lies among temporary files, where a remaining one does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,5 @@
-//! Hard limits: a budget for the server, one for each request in it, and a typed error past them.
+//! Hard limits: a budget for the server, a child budget for each request, and a typed error when
+//! one is exceeded.
 
 use allotment::{Arena, Budget, ErrorKind};
 
@@ -19,7 +20,7 @@ fn main() {
     assert_eq!(request.used(), server.used());
     assert!(request.used() <= request.cap());
 
-    // The arena is as it was: what fits still fits, and dropping it frees the server's budget.
+    // The arena is as it was: what fits still fits. Dropping it frees the server's budget.
     arena.alloc(7u8);
     drop(arena);
     assert_eq!(server.used(), 0);

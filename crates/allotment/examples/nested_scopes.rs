@@ -1,11 +1,13 @@
-//! Scopes: scratch memory that ends with a closure, while what lies outside stays.
+//! Scopes: scratch memory that is freed when a closure ends, while older objects stay.
 //!
-//! A recursive walk needs scratch space at each level. Each level's scope gives its own back, so the walk
-//! holds as much as its depth needs, not as its whole work.
+//! A recursive walk needs scratch space at each level. Each level's scope frees its own scratch
+//! space, so the walk holds as much memory as its depth needs, and not as much as all its steps
+//! need.
 
 use allotment::{Arena, Scope};
 
-/// The number of ways to climb `stairs` in steps of one to three, with a scratch copy at each level.
+/// The number of ways to climb `stairs` stairs in steps of one to three, with a scratch copy at
+/// each level.
 fn ways(scope: &mut Scope<'_>, stairs: usize) -> u64 {
     let scratch = scope.alloc_slice_with(64, |index| index as u64);
     if stairs == 0 {

@@ -1,7 +1,7 @@
 //! A server's loop: one arena, reset after each request.
 //!
-//! Each request copies names, collects points and renders a reply in the arena; nothing is freed one by one.
-//! From the second request on no call goes to the system.
+//! Each request copies names, collects points and renders a reply in the arena. Nothing is freed
+//! one by one. From the second request on, no request makes a system call.
 
 use allotment::{Arena, ArenaString, ArenaVec, Retain};
 use std::fmt::Write;

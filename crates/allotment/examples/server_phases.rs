@@ -1,8 +1,14 @@
 //! The application server of *Locking Categories*, in its phases.
 //!
-//! Three sorts of objects: what to serve is configuration, which is made from data, sealed, and read without a lock; the user sessions are
-//! shared, under a lock; each reply is transient, rendered in its request's arena, and goes to the client with that arena. Then
-//! the configuration changes while the server runs, a request panics, and the server stops and begins again with the users that it knew.
+//! It has three kinds of objects:
+//!
+//! - What to serve is configuration. It is made from data, sealed, and read without a lock.
+//! - The user sessions are shared, under a lock.
+//! - Each reply is transient: rendered in the arena of its request, and sent to the client together
+//!   with that arena.
+//!
+//! Then the configuration changes while the server runs, a request panics, and the server stops and
+//! starts again with the users that it knew.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,13 +22,14 @@ use allotment::{Arena, ArenaString, LocalPool, PoolString, ReadOnly, Sealable, S
 
 // ---- read-only shared ----
 
-/// A page: what the configuration's sections of the kind "page" say.
+/// A page, made from a section of the kind "page" in the configuration.
 struct Page<'s> {
     path: &'s str,
     title: &'s str,
 }
 
-// SAFETY: shared references to text. With the feature `derive`, `#[derive(ReadOnly)]` says this and the next for you.
+// SAFETY: shared references to text. With the feature `derive`, `#[derive(ReadOnly)]` generates
+// this implementation and the next one.
 unsafe impl ReadOnly for Page<'_> {}
 
 impl Sealable for Page<'static> {
@@ -40,7 +47,7 @@ fn makers() -> Makers {
     })
 }
 
-/// What a file would say; see `Configuration::read`.
+/// What a configuration file would contain; see `Configuration::read`.
 fn configuration(titles: [&str; 2]) -> Configuration {
     let [home, about] = titles;
     Configuration::new("in code")
@@ -58,9 +65,10 @@ struct Sessions {
 }
 
 impl Sessions {
-    /// The user's session, new or known: how many visits it has, and the number of the request.
+    /// Counts a visit of a new or known user. Returns the user's number of visits and the number of
+    /// the request.
     fn visit(&self, user: &str) -> (u32, u64) {
-        // Two objects at once: locked in one order, whoever else locks them.
+        // Locks two objects at once. `lock_all` always takes the locks in the same order.
         let locked = allotment::phases::lock_all((&self.list, &self.requests));
         let (mut list, mut requests) = locked.expect("no worker panics with these locked");
         *requests += 1;
@@ -72,7 +80,8 @@ impl Sessions {
     }
 }
 
-/// What is under the lock. Its methods are internal: they have the lock already, and can't reach it.
+/// The data under the lock. Its methods are internal: their callers hold the lock, and they can't
+/// reach it.
 #[derive(Default)]
 struct SessionList {
     visits: HashMap<String, u32>,
@@ -143,7 +152,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(ask(&running, "/", "ada"), "Home: Welcome, ada! (1)");
     assert_eq!(ask(&running, "/about", "ada"), "About us: Welcome back, ada! (2)");
 
-    // Clients on threads of their own.
+    // Clients on separate threads.
     std::thread::scope(|scope| {
         for user in ["grace", "barbara", "radia", "frances"] {
             let running = &running;
@@ -155,16 +164,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
 
-    // Other pages from now on; what runs keeps those that it began with.
+    // From here on other pages. Requests in progress keep the pages that they started with.
     running.publish(makers().make_read_only(&configuration(["Start", "About"]))?);
     assert_eq!(ask(&running, "/", "ada"), "Start: Welcome back, ada! (403)");
 
-    // A panic ends its request. (The line that it prints is meant to be there.)
+    // A panic ends only its request. (The line that it prints is expected.)
     assert!(ask(&running, "/../etc/passwd", "eve").contains("no way out"));
     assert_eq!(ask(&running, "/none", "eve"), "not found: Welcome, eve! (404)");
     print!("{}", allotment::report());
 
-    // Stop, and begin again: other pages, the same users.
+    // Stop and start again: other pages, the same users.
     let stopped = running.stop(Duration::from_secs(10))?;
     println!("{:?}", stopped.counts());
     let pages = makers().make_read_only(&configuration(["Hello", "About"]))?;
@@ -173,7 +182,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(running.shared().known(), 6);
     let stopped = running.stop(Duration::from_secs(10))?;
 
-    // Or with nothing left of before.
+    // Or start again without any of the former objects.
     let pages = makers().make_read_only(&configuration(["Anew", "About"]))?;
     let running = stopped.reinitialise().objects(pages, Sessions::default()).start(handle)?;
     assert_eq!(ask(&running, "/", "grace"), "Anew: Welcome, grace! (1)");

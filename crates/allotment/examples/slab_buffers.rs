@@ -1,11 +1,12 @@
-//! Buffers of one size that collectors fill and another thread writes out and frees; a burst that was seen coming.
+//! Buffers of one size that collectors fill and another thread writes out and frees; then a burst
+//! for which the memory was reserved in advance.
 
 use std::mem::MaybeUninit;
 use std::sync::mpsc;
 
 use allotment::{RawSlab, Slab};
 
-/// What one collector hands over each second.
+/// The data that one collector hands over each second.
 struct Buffer {
     collector: usize,
     points: [f64; 62],
@@ -25,7 +26,8 @@ fn main() {
             });
         }
         drop(to_writer);
-        // Each buffer is freed here, where it was not made, and neither thread waits for the other.
+        // Each buffer is freed on a thread that did not make it. Neither thread waits for the
+        // other.
         let mut sums = [0.0; 4];
         for buffer in from_collectors {
             sums[buffer.collector] += buffer.points.iter().sum::<f64>();
@@ -34,7 +36,7 @@ fn main() {
     });
     println!("{}", allotment::report());
 
-    // At the full hour a million metrics want a buffer each: have the pages there a second before.
+    // On the hour, a million metrics need one buffer each: reserve the pages a second earlier.
     let hourly = RawSlab::new(std::alloc::Layout::new::<[u64; 48]>());
     hourly.reserve(10_000);
     let calls = hourly.statistics().source_calls;

@@ -1,4 +1,5 @@
-//! Counters in a file that stays: a second process finds and reads them while the first goes on counting.
+//! Counters in a file that is kept: a second process finds and reads them while the first one
+//! continues counting.
 
 use std::error::Error;
 use std::os::unix::fs::FileExt;
@@ -16,7 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for counter in &mine {
         counter.fetch_add(1000, Ordering::Relaxed);
     }
-    // What the second process is told, and what it does with that; it could map the file just as well.
+    // The second process gets the path and the offset, and reads the bytes; it could also map the
+    // file.
     let offset = file.offset_of(&*mine[42]).ok_or("a counter is in the file")?;
     let mut bytes = [0; 8];
     std::fs::File::open(&path)?.read_exact_at(&mut bytes, offset)?;

@@ -1,10 +1,14 @@
-//! The `Allocator` traits on `&Arena`, `&Reap`, `&LocalPool`, `PoolRef` and `Sealer`, so that hashbrown's maps, and the `Vec` and `Box` of
-//! `allocator-api2` and of the standard library live there.
+//! The `Allocator` traits for `&Arena`, `&Reap`, `&LocalPool`, `PoolRef` and `Sealer`: with them
+//! hashbrown's maps and the `Vec` and `Box` of `allocator-api2` and of the standard library can
+//! allocate there.
 //!
-//! Of an allocator on its reference only: a collection that owned it could be moved with it, while what it handed out must stay
-//! where it is. A `PoolRef` and a `Sealer` own nothing, and their blocks stay whatever becomes of them.
+//! An allocator that owns its memory implements the trait on its reference only. A collection that
+//! owned the allocator could be moved together with it, but the blocks that it handed out must stay
+//! where they are. A `PoolRef` and a `Sealer` own no memory, and their blocks stay where they are
+//! when the `PoolRef` or `Sealer` is moved or dropped.
 
-/// One implementation for each version of the trait; they differ in nothing that matters here.
+/// One implementation for each version of the trait. The versions differ in nothing that matters
+/// here.
 #[cfg(any(
     feature = "allocator-api2-02",
     feature = "allocator-api2-03",
@@ -20,9 +24,10 @@ macro_rules! allocator {
         allocator!($allocator, $error, [] crate::Sealer<'_>);
     };
     ($allocator:path, $error:path, [$($generics:tt)*] $home:ty) => {
-        // SAFETY: a home's blocks stay valid and where they are until they are freed here, or what it borrows ends: an arena or a
-        // reap is not reset, rewound or dropped while a collection borrows it. Copies are the same home. The calls do as
-        // their names say, and never unwind.
+        // SAFETY: a block of a `Home` stays valid and in place until it is freed here, or until
+        // what the `Home` borrows ends. A collection borrows its arena or reap, which can't be
+        // reset, rewound or dropped meanwhile. All copies of a `Home` are the same one. The calls
+        // do what their names say, and never unwind.
         unsafe impl<$($generics)*> $allocator for $home {
             #[inline]
             fn allocate(
@@ -48,7 +53,7 @@ macro_rules! allocator {
                 block: ::core::ptr::NonNull<u8>,
                 layout: ::core::alloc::Layout,
             ) {
-                // SAFETY: the trait's contract is the home's.
+                // SAFETY: the trait's contract is that of `Home`.
                 unsafe { Home::free(*self, block, layout) }
             }
 
@@ -59,7 +64,7 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is the home's.
+                // SAFETY: the trait's contract is that of `Home`.
                 let grown = unsafe { Home::resize::<Report>(*self, block, old, new) };
                 let block = grown.map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
@@ -72,7 +77,8 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is the home's; the added bytes are the block's.
+                // SAFETY: the trait's contract is that of `Home`; the added bytes belong to the
+                // block.
                 unsafe {
                     let grown = Home::resize::<Report>(*self, block, old, new);
                     let block = grown.map_err(|_| $error)?;
@@ -88,7 +94,7 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is the home's.
+                // SAFETY: the trait's contract is that of `Home`.
                 let shrunk = unsafe { Home::resize::<Report>(*self, block, old, new) };
                 let block = shrunk.map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
@@ -114,7 +120,8 @@ allocator!(allocator_api2_04::alloc::Allocator, allocator_api2_04::alloc::AllocE
 #[cfg(feature = "nightly-allocator-api")]
 allocator!(std::alloc::Allocator, std::alloc::AllocError);
 
-/// A collection can't outlive what it refers to, and that is not reset under it:
+/// A collection can't outlive its allocator, and the allocator can't be reset while the collection
+/// is alive:
 ///
 /// ```compile_fail,E0597
 /// let numbers = {
@@ -137,7 +144,7 @@ allocator!(std::alloc::Allocator, std::alloc::AllocError);
 /// };
 /// ```
 ///
-/// A collection on `&LocalPool` stays on its thread; one on a `PoolRef` does not:
+/// A collection on `&LocalPool` stays on its thread. One on a `PoolRef` can move to another thread:
 ///
 /// ```compile_fail,E0277
 /// let pool = allotment::LocalPool::new();

@@ -1,33 +1,35 @@
-//! What a fallible call returns when it could not do its work.
+//! Errors of fallible calls.
 
 use core::fmt;
 use std::io::Write;
 
-/// Why memory could not be had.
+/// Why an allocation or the making of an allocator failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The size, or the size with its alignment or count, is more than an address can express.
+    /// The size does not fit the address space, alone or with its alignment or count.
     SizeOverflow,
-    /// The alignment is zero or no power of two.
+    /// The alignment is zero or not a power of two.
     BadAlignment,
-    /// A budget, this allocator's own or one that it nests in, has less left than was asked.
+    /// The allocator's budget, or one of the budgets above it, has fewer bytes left than the call
+    /// needs.
     BudgetExceeded,
-    /// The operating system refused, with this error number.
+    /// The operating system refused. The value is its error number.
     System(i32),
-    /// The source refused without an error number (a malloc that returned null, a user's own source).
+    /// The source refused without an error number: malloc returned null, or a
+    /// [`Source`](crate::Source) of your own refused.
     SourceRefused,
-    /// The source belongs to the process that this one was forked from.
+    /// The source belongs to the process from which this process was forked.
     ForkedChild,
-    /// Sealed memory takes nothing more: the initialiser has ended, or another thread runs it.
+    /// Sealed memory can't be allocated: its initialiser has ended, or runs on another thread.
     Sealed,
-    /// The name has more than [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes.
+    /// The name is longer than [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes.
     NameTooLong,
 }
 
-/// The typed error of every `try_` call: what went wrong and how many bytes were asked of the source.
+/// The error of every `try_` call: what went wrong, and how many bytes the call needed.
 ///
-/// The allocator that returned it is as it was before the call.
+/// The failed call leaves the allocator as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllocError {
     kind: ErrorKind,
@@ -35,20 +37,22 @@ pub struct AllocError {
 }
 
 impl AllocError {
-    /// An error of this kind over `requested` bytes. A user's own [`Source`](crate::Source) makes its
-    /// errors with it.
+    /// Makes an error of this kind for a request of `requested` bytes, for a
+    /// [`Source`](crate::Source) of your own.
     #[must_use]
     pub const fn new(kind: ErrorKind, requested: usize) -> Self {
         Self { kind, requested }
     }
 
-    /// Why it failed.
+    /// Why the call failed.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The bytes that could not be had; for [`ErrorKind::SizeOverflow`] the part of the sum that is known.
+    /// The number of bytes that the call could not get. For [`ErrorKind::SizeOverflow`], the part
+    /// of the size that is known; for [`ErrorKind::BadAlignment`], the alignment; for
+    /// [`ErrorKind::NameTooLong`], the length of the name.
     #[must_use]
     pub const fn requested(&self) -> usize {
         self.requested
@@ -74,14 +78,14 @@ impl fmt::Display for AllocError {
                 "the system refused {bytes} bytes: {}",
                 std::io::Error::from_raw_os_error(code)
             ),
-            ErrorKind::SourceRefused => write!(f, "the source has no {bytes} bytes"),
+            ErrorKind::SourceRefused => write!(f, "the source could not supply {bytes} bytes"),
             ErrorKind::ForkedChild => write!(
                 f,
-                "{bytes} bytes refused: the source belongs to the process that this one was forked from; open one of its own"
+                "{bytes} bytes refused: the source belongs to the process that this one was forked from; open a new source in this process"
             ),
             ErrorKind::Sealed => write!(
                 f,
-                "{bytes} bytes refused: sealed memory is given to the thread that runs the initialiser, while it does"
+                "{bytes} bytes refused: only the thread that runs the initialiser can allocate sealed memory, and only while it runs"
             ),
             ErrorKind::NameTooLong => {
                 write!(f, "a name of {bytes} bytes is longer than {}", crate::MAX_NAME_LEN)
@@ -92,15 +96,15 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
-/// What a call does when memory can't be had; one generic body serves a call and its `try_` twin.
+/// What a call does when memory can't be had. One generic body serves a call and its `try_` twin.
 pub(crate) trait OnFailure {
-    /// Uninhabited for the infallible call, [`AllocError`] for its twin.
+    /// Uninhabited for the infallible call, [`AllocError`] for its `try_` twin.
     type Error;
 
     fn fail(error: AllocError) -> Self::Error;
 }
 
-/// The infallible call: the process ends as it does for any Rust allocation that fails.
+/// The infallible call: the process ends, as after any failed Rust allocation.
 pub(crate) enum Abort {}
 
 /// The `try_` twin: the caller gets the error.
@@ -112,7 +116,7 @@ impl OnFailure for Abort {
     #[cold]
     #[inline(never)]
     fn fail(error: AllocError) -> Self::Error {
-        // The cause is worth a line: `handle_alloc_error` knows only the size.
+        // Print the cause first: `handle_alloc_error` knows only the size.
         let _ = writeln!(std::io::stderr(), "allotment: {error}");
         let layout = core::alloc::Layout::from_size_align(error.requested, 1)
             .unwrap_or(core::alloc::Layout::new::<u8>());
@@ -129,7 +133,7 @@ impl OnFailure for Report {
     }
 }
 
-/// Takes the value out of an infallible call's result.
+/// Takes the value out of the result of an infallible call.
 #[inline(always)]
 pub(crate) fn always<T>(result: Result<T, core::convert::Infallible>) -> T {
     match result {

@@ -1,22 +1,22 @@
-//! Memory allocators chosen by how long an object lives and who may touch it.
+//! Memory allocators for objects whose lifetime and sharing the program knows.
 //!
-//! A general-purpose malloc knows neither an object's lifetime nor its sharing, and pays for both. Where the
-//! program knows, it can choose:
+//! A general-purpose malloc knows neither how long an object lives nor which threads use it, and
+//! pays for both. A program that knows can use an allocator that needs less time and less memory,
+//! and that reports what it holds.
+//!
+//! # Which allocator?
 //!
 //! | what the program knows | allocator |
 //! |---|---|
-//! | one thread makes many objects, all die together | [`Arena`] |
-//! | many threads make and free objects of one size | [`Slab`], [`RawSlab`] |
-//! | one thread makes and frees objects of one size | [`FreeList`], [`RawFreeList`] |
-//! | one thread makes and frees objects of any size, for a piece of work | [`Reap`] |
-//! | the same, in ordinary code: a thread's `Box`, `Vec` and `String` | [`LocalPool`], [`Routed`] |
-//! | many threads read objects that never change once they are built | [`Sealed`], [`RwShared`] |
+//! | one thread makes many objects; they all die together | [`Arena`] |
+//! | many threads allocate and free objects of one size | [`Slab`], [`RawSlab`] |
+//! | one thread allocates and frees objects of one size | [`FreeList`], [`RawFreeList`] |
+//! | one thread allocates and frees objects of any size for one piece of work | [`Reap`] |
+//! | the same, in code that takes no allocator: the `Box`, `Vec` and `String` of one thread | [`LocalPool`], with [`Routed`] as the global allocator |
+//! | many threads read an object that does not change once it is built | [`Sealed`] |
+//! | the same, and the object is replaced from time to time | [`Published`] (readers never wait), [`RwShared`] (a lock) |
 //!
-//! [`phases`] is the life cycle of a server whose threads use them: who may touch which object, when.
-//!
-//! Every allocator has fallible and infallible calls ([`AllocError`]), a hard limit ([`Budget`]), statistics
-//! that are always on ([`Statistics`], [`report()`]), a choice of where memory comes from ([`Malloc`], [`Mmap`],
-//! [`File`], a [`Source`] of your own) and when it goes back ([`Release`], [`recycler()`]), and a hardened mode.
+//! # Example
 //!
 //! ```
 //! let arena = allotment::Arena::with_hint(64 << 10);
@@ -25,17 +25,38 @@
 //! assert_eq!((point.0, &*name), (3, "system.cpu"));
 //! ```
 //!
-//! `ALLOTMENT_PASSTHROUGH=1` in the environment sends every allocation to malloc, for debugging.
-//! AddressSanitizer and Valgrind are found at run time and told what is free.
+//! # What all allocators share
+//!
+//! - **Errors**: each infallible call that allocates ends the process when memory is exhausted. Its
+//!   `try_` twin returns an [`AllocError`] instead.
+//! - **Limits**: a [`Budget`] is a hard limit on the bytes held by one allocator or by several.
+//! - **Statistics**: [`Statistics`] are always on. [`report()`] lists every named allocator.
+//! - **Sources**: memory comes from [`Mmap`] (the default), [`Malloc`], a [`File`], or a [`Source`]
+//!   of your own.
+//! - **Release**: [`Release`] says when empty memory goes back to the system. [`recycler()`] is the
+//!   process-wide cache of warm chunks.
+//! - **Hardened mode**: an option of every allocator's builder, except for sealed memory. It
+//!   detects double frees, overruns and writes to freed memory, prints what it found and aborts.
+//! - **Debugging tools**: the library finds AddressSanitizer and Valgrind at run time and reports
+//!   to them which memory is free. `ALLOTMENT_PASSTHROUGH=1` in the environment sends every
+//!   allocation to malloc.
+//!
+//! [`phases`] builds the life cycle of a multi-threaded server on these allocators. It fixes which
+//! thread may use which object in which phase.
 //!
 //! # Features
 //!
-//! `allocator-api2-02`, `-03`, `-04`: the `Allocator` trait of that version of `allocator-api2` on `&Arena`, `&Reap`,
-//! `&LocalPool`, `PoolRef` and `Sealer` (hashbrown up to 0.17 uses 0.2). `nightly-allocator-api`: the standard library's, on a
-//! nightly toolchain. `derive`: `#[derive(ReadOnly)]`, for types that are to be sealed. `hashbrown-017`: its maps and sets as types
-//! that may be sealed. `toml`: [`phases::Configuration`] from TOML.
+//! All features are off by default.
 //!
-//! A map by default in the current pool:
+//! | feature | what it adds |
+//! |---|---|
+//! | `allocator-api2-02`, `allocator-api2-03`, `allocator-api2-04` | the `Allocator` trait of that version of `allocator-api2` for `&Arena`, `&Reap`, `&LocalPool`, `PoolRef` and `Sealer`; hashbrown up to 0.17 uses version 0.2 |
+//! | `nightly-allocator-api` | the standard library's unstable `Allocator` trait for the same types; needs a nightly toolchain |
+//! | `derive` | `#[derive(ReadOnly)]`, for types that are to be sealed |
+//! | `hashbrown-017` | the maps and sets of hashbrown 0.17 as types that can be sealed |
+//! | `toml` | [`phases::Configuration`] from TOML |
+//!
+//! A map type that allocates in the current pool by default (feature `allocator-api2-02`):
 //!
 //! ```
 //! # #[cfg(feature = "allocator-api2-02")] {
@@ -130,17 +151,17 @@ pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, Sla
 #[cfg(not(loom))]
 pub use statistics::{MAX_NAME_LEN, Statistics};
 
-/// The longest name of an allocator; the real one is with the statistics, which loom does not build.
+/// The longest name of an allocator, in bytes. A copy for loom, which does not build `statistics`.
 #[cfg(loom)]
 pub(crate) const MAX_NAME_LEN: usize = 64;
 
-/// Address arithmetic, for the fuzz targets and the tests of the corpus alone.
+/// Address arithmetic, public only for the fuzz targets and the corpus tests.
 #[doc(hidden)]
 pub mod layout_for_fuzzing {
     pub use crate::memory::layout::*;
 }
 
-/// The protocols between threads, for the models in `tests/loom_*.rs` alone.
+/// The protocols between threads, public only for the models in `tests/loom_*.rs`.
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod for_loom {
@@ -160,7 +181,7 @@ pub mod for_loom {
     }
 }
 
-/// The code in the pages, run as tests.
+/// The code examples of the Markdown pages, run as doc tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]

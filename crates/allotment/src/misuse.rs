@@ -1,16 +1,16 @@
-//! What the hardened mode says when it stops a program.
+//! The messages of the hardened mode.
 
 use core::fmt;
 use std::io::Write;
 
 use crate::statistics::{printable, record_of};
 
-/// A misuse that the hardened mode caught.
+/// A misuse that the hardened mode detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Misuse {
     DoubleFree,
     ForeignPointer,
-    /// The size given at the free is not the one asked at the allocation, which was this.
+    /// The size given to the free differs from the size allocated, which is the value.
     WrongSize(usize),
     Overrun,
     WriteAfterFree,
@@ -33,7 +33,7 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// Prints what was caught, where and in which allocator, and ends the process.
+/// Prints the misuse, its address and its allocator, and aborts the process.
 #[cold]
 pub(crate) fn stop(
     misuse: Misuse,
@@ -53,7 +53,7 @@ pub(crate) fn stop(
         }
         _ => String::new(),
     };
-    // A closed standard error must not turn the stop into a panic.
+    // Standard error may be closed; a failed write must not become a panic.
     let _ = writeln!(
         std::io::stderr(),
         "allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{place}"

@@ -1,4 +1,4 @@
-//! The report: every named living allocator, as text or JSON.
+//! The report: all named allocators that are alive, as text or JSON.
 
 use core::fmt::{self, Write};
 
@@ -10,31 +10,33 @@ use crate::statistics::{Kind, Record, Statistics, printable, record_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocatorReport {
-    /// The name that it was given.
+    /// The allocator's name.
     pub name: String,
-    /// What it is: `arena`, `slab`, `free list`, `reap`, `pool` or `sealed`.
+    /// The kind of allocator: `arena`, `slab`, `free list`, `reap`, `pool` or `sealed`.
     pub kind: &'static str,
-    /// What it holds.
+    /// The allocator's figures.
     pub statistics: Statistics,
 }
 
-/// Every named living allocator, and the recycler. `Display` prints a table, [`to_json`](Self::to_json) one
-/// JSON object.
+/// All named allocators that are alive, and the recycler.
+///
+/// `Display` prints a table; [`to_json`](Self::to_json) returns one JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The named allocators, by name.
+    /// The named allocators, sorted by name.
     pub allocators: Vec<AllocatorReport>,
-    /// The bytes that the process-wide recycler keeps warm.
+    /// The bytes that the process-wide recycler holds.
     pub recycler_cached_bytes: u64,
-    /// The bound on them.
+    /// The recycler's limit, in bytes.
     pub recycler_limit_bytes: u64,
 }
 
-/// Looks at every named living allocator of the process.
+/// Reports on every named allocator of the process that is alive.
 ///
-/// Any thread may call it at any time; the allocators go on. Each one's figures are exact if no thread is
-/// inside it at that moment. Costs some nanoseconds for each allocator that ever lived at the same time.
+/// Any thread can call this at any time; it stops no allocator. The figures of an allocator are
+/// exact if no thread is inside it at that moment. The cost is a few nanoseconds for each record;
+/// there are as many records as there were allocators alive at one time, at the peak.
 #[must_use]
 pub fn report() -> Report {
     let mut allocators: Vec<_> = Record::all()
@@ -42,7 +44,7 @@ pub fn report() -> Report {
         .filter(|(name, kind, _)| !name.is_empty() && *kind != Kind::Slab)
         .map(|(name, kind, statistics)| AllocatorReport { name, kind: kind.word(), statistics })
         .collect();
-    // A slab's figures are spread over its pages and threads, and summed up when they are asked for.
+    // The figures of a slab are spread over its pages and threads, and summed up on request.
     each_slab(|slab| {
         if let Some(name) = slab.name() {
             let statistics = slab.statistics();
@@ -61,18 +63,21 @@ pub fn report() -> Report {
     }
 }
 
-/// The allocator that holds this address, if it registers its segments: a slab and sealed memory do, and a
-/// hardened arena on mappings.
+/// Returns the allocator that holds this address, if it registers its memory.
 ///
-/// The address is not touched, so it may be any at all. The answer is certain while the memory there is
-/// kept alive, and a snapshot otherwise. Two loads, then the copy of the name and figures; of a slab these cost a look
-/// at each of its pages.
+/// These allocators register their memory: every slab, all sealed memory, and an arena or a free
+/// list that is both hardened and on [`Mmap`](crate::Mmap).
+///
+/// This function never reads the memory at `pointer`, so any address is allowed. The answer is
+/// certain while the caller keeps the memory there alive; otherwise it is a snapshot. The cost is
+/// two loads and a copy of the name and the figures. For a slab, summing up the figures also visits
+/// each of its pages.
 #[must_use]
 pub fn owner_of<T>(pointer: *const T) -> Option<AllocatorReport> {
     let record = record_of(pointer.addr())?;
     let (name, kind, mut statistics) = record.snapshot()?;
     if kind == Kind::Slab {
-        // Pages are registered by the granule, the rest of which may be malloc's.
+        // A slab registers whole granules. The rest of a granule may belong to malloc.
         let mut holds = false;
         each_slab(|slab| {
             if core::ptr::eq(slab.record(), record) && slab.holds(pointer.addr()) {
@@ -116,7 +121,8 @@ fn figures(statistics: &Statistics) -> [u64; 10] {
 }
 
 impl Report {
-    /// The report as one JSON object on one line: `{"allocators":[{"name":…,"kind":…,"live_objects":…,…}],
+    /// The report as one JSON object on one line:
+    /// `{"allocators":[{"name":…,"kind":…,"live_objects":…,…}],
     /// "recycler":{"cached_bytes":…,"limit_bytes":…}}`.
     #[must_use]
     pub fn to_json(&self) -> String {

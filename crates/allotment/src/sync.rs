@@ -1,8 +1,8 @@
-//! The one switch between the standard library's atomics and loom's.
+//! The only switch between the standard library's atomics and loom's.
 //!
-//! Every protocol between threads takes its atomics from here, so that the code that ships is the code
-//! that loom explores (`--cfg loom`). Statistics are counters, not a protocol; they use the standard
-//! library's directly.
+//! Every protocol between threads takes its atomics from here. So the code that ships is the code
+//! that loom explores (`--cfg loom`). Statistics are counters and not a protocol; they use the
+//! standard library's atomics directly.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{
@@ -13,11 +13,14 @@ pub(crate) use loom::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
-/// Stands between a thread's read-modify-write or store and its load of what another thread writes, where that
-/// one does the same the other way round, and at least one of them has to see the other's write.
+/// Orders a write before a later load in the store-buffering pattern: each of two threads writes
+/// one location and then loads the location that the other thread writes. At least one of the
+/// threads must see the other's write. The caller puts this between its write (a store or a
+/// read-modify-write) and its load.
 ///
-/// All four accesses are sequentially consistent, which is enough. Loom takes such accesses for acquire and
-/// release alone, and knows sequential consistency of fences only: for it, this is one.
+/// All four accesses are sequentially consistent, which is enough. Loom treats sequentially
+/// consistent accesses as acquire and release only, and models sequential consistency for fences
+/// alone. Under loom this function is such a fence.
 #[inline(always)]
 pub(crate) fn store_before_load() {
     #[cfg(loom)]

@@ -1,4 +1,6 @@
-//! What watched allocators have in common: why one is watched, and what its free bytes and red zones hold.
+//! What all watched allocators share: the reasons to watch one, and the fill patterns of free bytes
+//! and red zones. A *watched* allocator takes the slow path for every call, so that misuse can be
+//! detected.
 
 use core::ptr::NonNull;
 
@@ -6,29 +8,30 @@ use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::source::SharedSource;
 use crate::memory::tools;
 
-/// Bytes of red zone behind each object, at least, and the alignment of objects: AddressSanitizer sees eight bytes at a
-/// time.
+/// The smallest red zone behind an object, in bytes, and the alignment of objects. AddressSanitizer
+/// tracks memory in units of eight bytes.
 pub(crate) const GUARD: usize = 16;
-/// What free bytes hold in hardened mode.
+/// Fill byte of free memory in hardened mode.
 pub(crate) const FREE: u8 = 0xF5;
-/// What a red zone holds in hardened mode.
+/// Fill byte of red zones in hardened mode.
 pub(crate) const ZONE: u8 = 0xC7;
-/// Freed objects of one allocator that rest at the same time, where they are used again one by one.
+/// The number of freed objects of one allocator in quarantine at one time, for allocators that
+/// reuse objects one by one.
 pub(crate) const RESTING: usize = 1024;
 
 /// Why an allocator is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// AddressSanitizer or Valgrind is there, and is told what is free.
+    /// AddressSanitizer or Valgrind is present. The allocator reports to it which bytes are free.
     Tool,
-    /// The builder's option.
+    /// The builder's `hardened` option.
     Hardened,
-    /// `ALLOTMENT_PASSTHROUGH=1`: each object is a block of malloc's.
+    /// `ALLOTMENT_PASSTHROUGH=1`: each object is a block of malloc.
     Passthrough,
 }
 
 impl Mode {
-    /// The reason to watch an allocator, if there is one.
+    /// The reason to watch an allocator, or `None` if there is no reason.
     #[inline]
     pub(crate) fn wanted(hardened: bool) -> Option<Self> {
         if tools::passthrough() {
@@ -42,19 +45,19 @@ impl Mode {
         }
     }
 
-    /// The unit of chunks that are registered as segments, or 1.
+    /// The unit of chunks that are registered as segments, or 1 if chunks aren't registered.
     pub(crate) fn segment_unit(self, source: &SharedSource) -> usize {
         if self == Self::Hardened && source.maps_anonymous() { SEGMENT_GRANULE } else { 1 }
     }
 }
 
-/// Whether `len` bytes hold nothing but `value`. The tools are not asked, and told nothing.
+/// Whether all of `len` bytes equal `value`. Does not change what the memory tools know of them.
 ///
 /// # Safety
-/// They are the caller's, and every one was written before. (A racing stray write is the misuse that is looked for, and
-/// ends the process.)
+/// The bytes belong to the caller, and each was written before. (A stray write that races with this
+/// read is the misuse that the check looks for; it ends the process.)
 pub(crate) unsafe fn holds(start: NonNull<u8>, len: usize, value: u8) -> bool {
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
     bytes.iter().all(|byte| *byte == value)
 }

@@ -1,9 +1,9 @@
-//! A value in an arena that is dropped by its owner.
+//! A value in an arena with an owner that drops it.
 //!
 //! # Invariant
 //!
-//! `value` points to a value in an arena's memory that is borrowed for `'a`, that this box alone may reach,
-//! and that nobody else drops.
+//! `value` points to a value in the memory of an arena that is borrowed for `'a`. Only this box may
+//! reach the value, and nothing else drops it.
 
 use core::borrow::{Borrow, BorrowMut};
 use core::fmt;
@@ -12,10 +12,12 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-/// A value in an [`Arena`](crate::Arena), dropped with the box. One word (two for slices).
+/// A value in an [`Arena`](crate::Arena) that is dropped with the box. The box takes one word (two
+/// for slices).
 ///
-/// The memory stays the arena's: dropping the box runs the value's destructor and frees nothing. There is
-/// no way to a `Pin`: a box that is forgotten has its memory reused without a drop, which pinning forbids.
+/// The memory belongs to the arena: dropping the box runs the value's destructor and frees no
+/// memory. A box can't be turned into a `Pin`. If a box is forgotten, its memory is reused without
+/// a drop, which pinning forbids.
 ///
 /// ```compile_fail,E0277
 /// let arena = allotment::Arena::new();
@@ -33,29 +35,30 @@ unsafe impl<T: ?Sized + Send> Send for ArenaBox<'_, T> {}
 unsafe impl<T: ?Sized + Sync> Sync for ArenaBox<'_, T> {}
 
 impl<'a, T: ?Sized> ArenaBox<'a, T> {
-    /// Takes over a value that will not be dropped otherwise.
+    /// Takes ownership of a value that nothing else will drop.
     #[inline]
     pub(super) fn owning(value: &'a mut T) -> Self {
         Self { value: NonNull::from(value), owns: PhantomData }
     }
 
-    /// Lends the value for as long as the arena is borrowed, and never drops it.
+    /// Returns the value for as long as the arena is borrowed, and never drops it.
     #[inline]
     #[must_use]
     pub fn leak(boxed: Self) -> &'a mut T {
         let mut boxed = ManuallyDrop::new(boxed);
-        // SAFETY: the invariant; the box is gone, so the borrow is the only one.
+        // SAFETY: the invariant; the box is never used or dropped again, so this borrow is the only
+        // one.
         unsafe { boxed.value.as_mut() }
     }
 }
 
 impl<T> ArenaBox<'_, T> {
-    /// Takes the value out.
+    /// Moves the value out of the box.
     #[inline]
     #[must_use]
     pub fn into_inner(boxed: Self) -> T {
         let boxed = ManuallyDrop::new(boxed);
-        // SAFETY: the invariant; the box is gone, so the value is read once.
+        // SAFETY: the invariant; the box is never used or dropped again, so the value is read once.
         unsafe { boxed.value.read() }
     }
 }
@@ -63,7 +66,7 @@ impl<T> ArenaBox<'_, T> {
 impl<T: ?Sized> Drop for ArenaBox<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the invariant: reached and dropped here alone.
+        // SAFETY: the invariant: only this box reaches the value, and it is dropped once, here.
         unsafe { self.value.drop_in_place() }
     }
 }

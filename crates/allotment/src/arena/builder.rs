@@ -1,4 +1,4 @@
-//! An arena's options.
+//! Options of an arena.
 
 use super::Arena;
 use super::raw::RawArena;
@@ -8,7 +8,7 @@ use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::{Mmap, SharedSource};
 
-/// What an arena was made with, apart from its hint.
+/// The options of an arena, except for its hint.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub name: Option<Box<str>>,
@@ -57,62 +57,70 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         Self { hint: 0, settings: Settings::new() }
     }
 
-    /// Names the arena, for [`report`](crate::report()) and for the messages of the hardened mode. At most
-    /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
+    /// Names the arena, for [`report`](crate::report()) and for the messages of the hardened mode.
+    /// A name has at most [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.settings.name = Some(name.into());
         self
     }
 
-    /// The bytes that the first chunk should have room for; it is taken when the arena is made. 0 (the
-    /// default) takes one hardware page when the first object comes.
+    /// The number of bytes that the first chunk has room for. With a hint above 0, the arena takes
+    /// that chunk when it is built. With 0 (the default), it takes its first chunk with the first
+    /// object: one hardware page, or more if the object needs more.
     pub fn hint(mut self, bytes: usize) -> Self {
         self.hint = bytes;
         self
     }
 
-    /// Where chunks come from; anonymous mappings if this is not called.
+    /// The source of the arena's chunks. The default is anonymous mappings ([`Mmap`]).
     pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
         self.settings.source = source.into();
         self
     }
 
-    /// Chunks of 2 MiB and more with huge-page advice: `source(Mmap::huge_pages())` in a word.
+    /// Takes chunks of 2 MiB and more, and advises the system to use huge pages. Short for
+    /// `source(Mmap::huge_pages())`.
     pub fn huge_pages(self) -> Self {
         self.source(Mmap::huge_pages())
     }
 
-    /// What a reset keeps.
+    /// Which chunks a reset keeps.
     pub fn retain(mut self, retain: Retain) -> Self {
         self.settings.retain = retain;
         self
     }
 
-    /// Where chunks go: [`Release::AtOnce`] to the system, past the recycler, and none is taken from there
-    /// either. Every other value to the recycler, whose own policy then says how long.
+    /// Where chunks go when the arena gives them back. With [`Release::AtOnce`], chunks go straight
+    /// to the system, and the arena takes none from the recycler. With every other value, chunks go
+    /// to the recycler, whose own policy decides how long they are kept.
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
         self
     }
 
-    /// Caps the bytes held. A refused charge is [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
+    /// Caps the bytes that the arena holds. An allocation above the cap fails with
+    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
     pub fn budget(mut self, budget: &Budget) -> Self {
         self.settings.budget = Some(budget.clone());
         self
     }
 
-    /// Hardened mode: double frees, foreign pointers, wrong sizes, overruns, writes after free and after
-    /// reset are caught, named on standard error and stopped by an abort: misuse of pointers when it is
-    /// told to [`free`](Arena::free), the rest when the object's memory is freed, rewound, reset, used again
-    /// or dropped. Every allocation takes a slow path and 16 to 31 bytes more, chunks are at least 64 KiB,
-    /// nothing is used again before a reset, and chunks bypass the recycler, so that a touch after they went
-    /// faults.
+    /// Hardened mode: detects double frees, foreign pointers, wrong sizes, overruns, and writes
+    /// after a free or a reset. It prints what it found to standard error and aborts.
+    ///
+    /// A double free, a foreign pointer or a wrong size is found in the call of
+    /// [`free`](Arena::free). The other errors are found when the object's memory is freed,
+    /// rewound, reset, used again or dropped.
+    ///
+    /// Every allocation takes a slow path and 16 to 31 bytes more. On [`Mmap`], chunks are at least
+    /// 64 KiB. No memory is used again before a reset or a rewind. Chunks bypass the recycler, so
+    /// an access to a chunk that was given back faults.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self
     }
 
-    /// The arena.
+    /// Builds the arena.
     ///
     /// # Panics
     /// Aborts where [`try_build`](Self::try_build) returns an error.
@@ -121,10 +129,11 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         always(self.build_or::<Abort>())
     }
 
-    /// The arena.
+    /// Builds the arena, or returns the reason why that failed.
     ///
     /// # Errors
-    /// A name that is too long; a hint that overflows or can't be had from the source or the budget.
+    /// If the name is too long, or the hint overflows, or the source or the budget refuses the
+    /// first chunk.
     pub fn try_build(self) -> Result<Arena<MIN_ALIGN>, AllocError> {
         self.build_or::<crate::error::Report>()
     }

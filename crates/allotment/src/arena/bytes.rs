@@ -1,8 +1,8 @@
-//! Raw layouts: what malloc-shaped callers need.
+//! Raw layouts, for callers that need an interface like malloc's.
 //!
 //! # Invariant
 //!
-//! As in `typed.rs`: memory is the caller's alone until it is freed, rewound or reset.
+//! As in `typed.rs`: memory belongs to the caller alone until it is freed, rewound or reset.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -11,14 +11,14 @@ use super::Arena;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
 use crate::memory::home::Home;
 
-/// The alignment of memory whose caller does not say one.
+/// The alignment of memory for callers that give none.
 const DEFAULT_ALIGN: usize = 16;
 
 impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     pub(super) fn zeroed_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
         let (place, zeroed) = self.raw.alloc_maybe_zeroed::<F, MIN_ALIGN>(layout)?;
         if !zeroed {
-            // SAFETY: memory of this layout, the caller's alone.
+            // SAFETY: memory of this layout, which belongs to the caller alone.
             unsafe { place.write_bytes(0, layout.size()) };
         }
         Ok(place)
@@ -30,11 +30,12 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
             .and_then(|bytes| Layout::from_size_align(bytes, DEFAULT_ALIGN).ok())
             .ok_or_else(|| F::fail(AllocError::new(ErrorKind::SizeOverflow, size)))?;
         let place = self.zeroed_or::<F>(layout)?;
-        // SAFETY: `layout.size()` zeroed bytes, lent as long as the arena is borrowed.
+        // SAFETY: `layout.size()` zeroed bytes, lent for as long as the arena is borrowed.
         Ok(unsafe { core::slice::from_raw_parts_mut(place.as_ptr(), layout.size()) })
     }
 
-    /// Memory of this layout, uninitialised. A size of zero takes none: the address is aligned and dangling.
+    /// Allocates uninitialised memory of this layout. A size of zero takes no memory and returns an
+    /// aligned dangling pointer.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -43,7 +44,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.raw.alloc::<Abort, MIN_ALIGN>(layout))
     }
 
-    /// [`alloc_layout`](Self::alloc_layout), or the reason why not.
+    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -52,7 +53,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.raw.alloc::<Report, MIN_ALIGN>(layout)
     }
 
-    /// Zeroed memory of this layout.
+    /// Allocates zeroed memory of this layout.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -61,7 +62,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.zeroed_or::<Abort>(layout))
     }
 
-    /// [`alloc_layout_zeroed`](Self::alloc_layout_zeroed), or the reason why not.
+    /// Like [`alloc_layout_zeroed`](Self::alloc_layout_zeroed), but returns an error instead of
+    /// aborting.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -70,27 +72,29 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.zeroed_or::<Report>(layout)
     }
 
-    /// `count` times `size` zeroed bytes at an alignment of 16: calloc.
+    /// Allocates `count * size` zeroed bytes with an alignment of 16, like calloc.
     ///
     /// # Panics
-    /// Aborts when the product overflows, and as [`alloc`](Self::alloc).
+    /// Aborts if the product overflows, or as [`alloc`](Self::alloc).
     pub fn calloc(&self, count: usize, size: usize) -> &mut [u8] {
         always(self.calloc_or::<Abort>(count, size))
     }
 
-    /// [`calloc`](Self::calloc), or the reason why not.
+    /// Like [`calloc`](Self::calloc), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`] when the product overflows; else as [`try_alloc`](Self::try_alloc).
+    /// [`ErrorKind::SizeOverflow`] if the product overflows; otherwise as
+    /// [`try_alloc`](Self::try_alloc).
     pub fn try_calloc(&self, count: usize, size: usize) -> Result<&mut [u8], AllocError> {
         self.calloc_or::<Report>(count, size)
     }
 
-    /// Memory of a size and an alignment that come from elsewhere and may be nonsense.
+    /// Allocates memory of a size and an alignment that come from elsewhere and may be invalid.
     ///
     /// # Errors
-    /// [`ErrorKind::BadAlignment`] for one that is no power of two, [`ErrorKind::SizeOverflow`] for a size
-    /// that does not fit with it; else as [`try_alloc`](Self::try_alloc).
+    /// [`ErrorKind::BadAlignment`] if the alignment is not a power of two;
+    /// [`ErrorKind::SizeOverflow`] if size and alignment don't fit the address space; otherwise as
+    /// [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_bytes(&self, size: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
         if !align.is_power_of_two() {
             return Err(AllocError::new(ErrorKind::BadAlignment, align));
@@ -101,33 +105,37 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         }
     }
 
-    /// Frees one object early. The last one allocated gives its bytes back to the arena; an earlier one only
-    /// counts as gone. In a scope, an object from outside it stays as it is.
+    /// Frees one object early. If it is the last one allocated, its bytes go back to the arena;
+    /// otherwise only the statistics change. Inside a scope, an object from outside the scope is
+    /// left as it is.
     ///
     /// # Safety
-    /// The object came from this arena (allocated, or last grown or shrunk, with this layout), was not freed,
-    /// rewound or reset, and nothing refers to it any more.
+    /// The object came from this arena, and was allocated, or last grown or shrunk, with this
+    /// layout. It was not freed, rewound or reset, and nothing refers to it any more.
     #[inline]
     pub unsafe fn free(&self, object: NonNull<u8>, layout: Layout) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.raw.free::<MIN_ALIGN>(object, layout) }
     }
 
-    /// Makes an object larger: in place if it is the last one and its chunk has room, else it moves.
+    /// Makes an object larger. If it is the last one and its chunk has room, it grows in place;
+    /// otherwise it moves.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of the old layout; `new.size() >= old.size()`. In a scope, the object is of
-    /// that scope. If the address returned is another one, the old object is freed.
+    /// As for [`free`](Self::free), with the old layout, and `new.size() >= old.size()`. Inside a
+    /// scope, the object belongs to that scope. If the returned address differs, the old object is
+    /// freed.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
     #[inline]
     pub unsafe fn grow(&self, object: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         always(unsafe { self.raw.grow::<Abort, MIN_ALIGN>(object, old, new) })
     }
 
-    /// [`grow`](Self::grow), or the reason why not; the object is as it was then.
+    /// Like [`grow`](Self::grow), but returns an error instead of aborting. A failed call leaves
+    /// the object as it was.
     ///
     /// # Safety
     /// As for [`grow`](Self::grow).
@@ -141,19 +149,20 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<u8>, AllocError> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.raw.grow::<Report, MIN_ALIGN>(object, old, new) }
     }
 
-    /// Makes an object smaller, in place unless a larger alignment makes it move. The last one gives the
-    /// difference back to the arena.
+    /// Makes an object smaller. It stays in place unless it has to move for a larger alignment. If
+    /// it is the last one, the difference goes back to the arena.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of the old layout; `new.size() <= old.size()`. In a scope, the object is of
-    /// that scope.
+    /// As for [`free`](Self::free), with the old layout, and `new.size() <= old.size()`. Inside a
+    /// scope, the object belongs to that scope.
     ///
     /// # Errors
-    /// Only if it has to move: as [`try_alloc`](Self::try_alloc). The object is as it was then.
+    /// Only if the object has to move, as [`try_alloc`](Self::try_alloc). The object is then as it
+    /// was.
     #[inline]
     pub unsafe fn try_shrink(
         &self,
@@ -161,13 +170,14 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<u8>, AllocError> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.raw.shrink::<Report, MIN_ALIGN>(object, old, new) }
     }
 }
 
-// SAFETY: an object stays until it is freed, or the arena is reset, rewound or dropped, which a borrow of it prevents as long
-// as a collection has one. An object of size zero is dangling. Nothing unwinds.
+// SAFETY: an object stays valid until it is freed, or until the arena is reset, rewound or dropped.
+// A collection borrows the arena, which prevents the latter three. An object of size zero is
+// dangling. Nothing unwinds.
 unsafe impl<const MIN_ALIGN: usize> Home for &Arena<MIN_ALIGN> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -181,7 +191,7 @@ unsafe impl<const MIN_ALIGN: usize> Home for &Arena<MIN_ALIGN> {
 
     #[inline]
     unsafe fn free(self, object: NonNull<u8>, layout: Layout) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.raw.free::<MIN_ALIGN>(object, layout) }
     }
 
@@ -192,7 +202,7 @@ unsafe impl<const MIN_ALIGN: usize> Home for &Arena<MIN_ALIGN> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if new.size() >= old.size() {
                 self.raw.grow::<F, MIN_ALIGN>(object, old, new)

@@ -1,4 +1,4 @@
-//! An arena's chunks: where they come from, where they go, what a reset keeps.
+//! An arena's chunks: where they come from, where they go, and which of them a reset keeps.
 //!
 //! The invariants are those of `raw.rs`; the ones about chunks are 1 and 2.
 
@@ -13,8 +13,9 @@ use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, n
 use crate::memory::release::Release;
 use crate::memory::source::GivingBack;
 
-/// The beginning of each chunk. It fills a cache line, so that the first object begins on one: with 16 bytes
-/// less, every object of a line's size would lie across two.
+/// The first bytes of each chunk. The header fills one cache line, so that the first object begins
+/// on a cache line. If it were 16 bytes smaller, every object as large as a cache line would span
+/// two.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Header {
@@ -26,20 +27,20 @@ pub(crate) struct Header {
 
 pub(super) const HEADER: usize = size_of::<Header>();
 
-/// The first byte of a chunk that an object may take.
+/// The first byte of a chunk that an object can have.
 pub(super) fn first_of(chunk: NonNull<Header>) -> NonNull<u8> {
-    // SAFETY: every chunk is larger than its header (`take_chunk` sees to it).
+    // SAFETY: every chunk is larger than its header; `take_chunk` ensures it.
     unsafe { chunk.cast::<u8>().add(HEADER) }
 }
 
-/// The byte behind a chunk's last.
+/// The first byte after a chunk.
 pub(super) fn end_of(chunk: NonNull<Header>) -> NonNull<u8> {
-    // SAFETY: the chunk is held, so its header can be read and `size` bytes from its start are one block
-    // (invariant 1).
+    // SAFETY: the arena holds the chunk, so its header can be read, and `size` bytes from its start
+    // are one block (invariant 1).
     unsafe { chunk.cast::<u8>().add(chunk.as_ref().size) }
 }
 
-/// Chunks linked in the order in which they were appended.
+/// A list of chunks in the order in which they were appended.
 pub(super) struct Chain {
     pub first: *mut Header,
     last: *mut Header,
@@ -50,9 +51,9 @@ impl Chain {
     pub const EMPTY: Self = Self { first: ptr::null_mut(), last: ptr::null_mut(), total: 0 };
 
     /// # Safety
-    /// The chunk is held, `size` bytes long, and on no other chain or list.
+    /// The chunk is held, is `size` bytes long, and is on no other chain or list.
     pub unsafe fn append(&mut self, chunk: NonNull<Header>, size: usize) {
-        // SAFETY: passed on to the caller; `last` is null or was appended before.
+        // SAFETY: guaranteed by the caller for the chunk; `last` is null or was appended before.
         unsafe {
             (*chunk.as_ptr()).prev = ptr::null_mut();
             if self.last.is_null() {
@@ -67,7 +68,7 @@ impl Chain {
 }
 
 impl RawArena {
-    /// Takes the chunk that the hint asks for.
+    /// Takes the chunk that the hint asks for, and opens a window in it.
     pub(super) fn take_hinted_chunk(&self) -> Result<(), AllocError> {
         if self.watch().is_some_and(Watch::has_no_chunks) {
             return Ok(());
@@ -79,7 +80,8 @@ impl RawArena {
         Ok(())
     }
 
-    /// Takes a chunk with room for an object of `padded` bytes, a multiple of 16, at this alignment.
+    /// Takes a chunk with room for an object of `padded` bytes, a multiple of 16, with this
+    /// alignment.
     pub(super) fn take_chunk_for(
         &self,
         padded: usize,
@@ -91,7 +93,8 @@ impl RawArena {
         self.take_chunk(need)
     }
 
-    /// For the watched mode: takes a chunk with at least `bytes` behind its header and goes on there.
+    /// For watched arenas: takes a chunk with at least `bytes` after its header, and continues
+    /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
         let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
         self.record().wasted_bytes.add(self.left_in_bumped() as u64);
@@ -100,8 +103,9 @@ impl RawArena {
         Ok(())
     }
 
-    /// Puts a chunk of at least `need` bytes at the head of the list: a spare one, or one from the source.
-    /// Returns it and whether its bytes are zero. On an error nothing has changed.
+    /// Puts a chunk of at least `need` bytes at the head of the `newest` list: a spare one, or one
+    /// from the source. Returns the chunk and whether its bytes are zero. On an error nothing has
+    /// changed.
     fn take_chunk(&self, need: usize) -> Result<(NonNull<Header>, bool), AllocError> {
         if let Some(chunk) = self.take_spare(need) {
             return Ok((chunk, false));
@@ -118,7 +122,8 @@ impl RawArena {
         }
         let chunk = taken.start.cast::<Header>();
         let header = Header { prev: self.newest.get(), size, align, link: taken.link };
-        // SAFETY: the chunk is ours, at least `need > HEADER` bytes, aligned to a cache line or more.
+        // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
+        // cache line or more.
         unsafe { chunk.write(header) };
         self.newest.set(chunk.as_ptr());
         if size <= MAX_GROWTH {
@@ -147,7 +152,7 @@ impl RawArena {
         }
     }
 
-    /// Whether chunks come from the recycler and go there.
+    /// Whether chunks come from the recycler and go back to it.
     fn recycles(&self) -> bool {
         let settings = self.settings();
         settings.release != Release::AtOnce && !settings.hardened
@@ -161,12 +166,12 @@ impl RawArena {
         }
     }
 
-    /// Moves a spare chunk of at least `need` bytes to the head of the list.
+    /// Moves a spare chunk of at least `need` bytes to the head of the `newest` list.
     fn take_spare(&self, need: usize) -> Option<NonNull<Header>> {
         let mut before: *mut Header = ptr::null_mut();
         let mut spare = NonNull::new(self.spare.get())?;
-        // SAFETY: the chunks of both lists are ours, and one thread is here (invariants 1 and 6); no
-        // reference to a header outlives its statement.
+        // SAFETY: the chunks of both lists are the arena's, and one thread has access (invariants 1
+        // and 6). No reference to a header outlives its statement.
         unsafe {
             while spare.as_ref().size < need {
                 before = spare.as_ptr();
@@ -184,13 +189,14 @@ impl RawArena {
         Some(spare)
     }
 
-    /// Begins again with these chunks: the first is bumped, the others are spare. The word must be empty.
+    /// Starts again with these chunks: the first is bumped, the others become spare. The word must
+    /// be 0.
     pub(super) fn start_over(&self, chunks: *mut Header) {
         let Some(first) = NonNull::new(chunks) else {
             self.grown.set(0);
             return self.close_window();
         };
-        // SAFETY: a chunk that stays is ours (invariant 1) and on one chain.
+        // SAFETY: a kept chunk is the arena's (invariant 1), and is on one chain.
         let (spare, size) = unsafe {
             let header = &mut *first.as_ptr();
             (core::mem::replace(&mut header.prev, ptr::null_mut()), header.size)
@@ -212,7 +218,7 @@ impl RawArena {
         }
     }
 
-    /// For the watched mode: checks what no object has held since the last reset or rewind.
+    /// For watched arenas: checks the bytes that no object has had after the last reset or rewind.
     pub(super) fn check_free_bytes(&self, watch: &Watch) {
         if !self.bumped.get().is_null() {
             watch.still_free(self, self.pos(), self.left_in_bumped());
@@ -226,7 +232,7 @@ impl RawArena {
         }
     }
 
-    /// How much a reset keeps, in bytes, and in how many chunks.
+    /// How many bytes a reset keeps, and in how many chunks.
     pub(super) fn retained(&self) -> (usize, usize) {
         match self.settings().retain {
             Retain::Nothing => (0, 0),
@@ -241,8 +247,8 @@ impl RawArena {
                 } else {
                     least.max(MAX_GROWTH)
                 };
-                // A chunk that was hardly used is too large for this use: the arena takes a smaller one
-                // next time, so that one large request doesn't set the size for ever.
+                // A chunk that was hardly used is too large for this use. The arena takes a smaller
+                // one next time, so that one large request does not fix the size permanently.
                 let bytes = match NonNull::new(self.newest.get()) {
                     // SAFETY: a chunk of our list (invariant 1).
                     Some(only) if unsafe { only.as_ref() }.prev.is_null() => {
@@ -256,10 +262,11 @@ impl RawArena {
         }
     }
 
-    /// Gives the chunks from `first` down to `stop`, not included, back to where they came from.
+    /// Gives back the chunks from `first` to `stop`, without `stop`, to where they came from.
     ///
     /// # Safety
-    /// They are on no list of the arena any more, `total` bytes in all, and nothing in them is used.
+    /// The chunks are no longer on a list of the arena, have `total` bytes together, and nothing in
+    /// them is in use.
     pub(super) unsafe fn give_back(&self, first: *mut Header, stop: *mut Header, total: usize) {
         let settings = self.settings();
         let recycles = self.recycles();
@@ -268,8 +275,8 @@ impl RawArena {
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
-            // SAFETY: the header is read before its chunk goes; size, alignment and link are those that
-            // it was taken with.
+            // SAFETY: the header is read before its chunk is given back. Size, alignment and link
+            // are those with which it was taken.
             unsafe {
                 let Header { prev, size, align, link } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
@@ -297,7 +304,7 @@ impl RawArena {
     }
 }
 
-/// The size that a chunk for this hint needs.
+/// The size of a chunk with room for this hint.
 fn hinted_need(hint: usize) -> Option<usize> {
     chunk_bytes_for(HEADER, hint, 1, MAX_MIN_ALIGN)
         .and_then(|need| need.checked_next_multiple_of(MAX_MIN_ALIGN))
@@ -321,7 +328,7 @@ impl Drop for RawArena {
                 }
             }
             if !first.is_null() {
-                // SAFETY: dropping takes the arena by value, so no borrowed object is left.
+                // SAFETY: dropping takes the arena by value, so no object is borrowed any more.
                 unsafe { self.give_back(first, ptr::null_mut(), total) };
             }
         }

@@ -1,6 +1,7 @@
-//! What C code relies on: the numbers that `allotment.h` repeats for its inline functions.
+//! The layout that C code relies on: the numbers that `allotment.h` repeats for its inline
+//! functions.
 //!
-//! A change of anything asserted here is another `ALLOT_ABI`.
+//! A change to anything asserted here needs a new `ALLOT_ABI`.
 
 use core::mem::{offset_of, size_of};
 
@@ -15,12 +16,13 @@ const _: () = {
     assert!(RawArena::RECORD_AT == 16);
     assert!(offset_of!(Record, word) == 0);
     assert!(offset_of!(Arena<8>, raw) == 0);
-    // `before + (padded size << 40) + (1 << 20) + size`, and padding with it; refused if `>= limit`.
+    // The C code computes `before + (padded size << 40) + (1 << 20) + size`, adds the padding to
+    // it, and refuses if the sum is `>= limit`.
     assert!(word::object(13, 8) == (16 << 40) + (1 << 20) + 13);
     assert!(word::padding(8) == 8 << 40);
     assert!(word::offset(24 << 40) == 24);
     assert!(word::limit(64) == 65 << 40);
     assert!(word::MAX_STEP == 1 << 22);
-    // With two words more it is `allot_arena_position`.
+    // Together with two more words this is `allot_arena_position`.
     assert!(size_of::<ArenaPosition>() <= 18 * 8);
 };

@@ -1,25 +1,26 @@
-//! The arena: objects that die together.
+//! The arena: memory for objects that die together.
 //!
-//! **When**: one thread makes many objects of any size to do one piece of work (a query, a request, a parse),
-//! and needs none of them afterwards. **Why**: allocating moves one position up, freeing them all gives a few
-//! chunks back, and the next arena finds those warm. **When not**: objects that die at different times (the
-//! arena holds them all until the last), or that other threads free.
+//! **When**: one thread makes many objects of any size for one piece of work (a query, a request, a
+//! parse) and needs none of them afterwards. **Why**: an allocation only moves a position up.
+//! Freeing all objects gives back a few chunks, and the next arena takes those warm. **When not**:
+//! objects die at different times (the arena holds all of them until the last), or other threads
+//! free them.
 //!
-//! After the *One Way Allocator* of netdata's context queries; the same idea is called region, obstack, pool
-//! or monotonic buffer elsewhere.
+//! Modelled on the *One Way Allocator* of netdata's context queries. Other names for the same idea
+//! are region, obstack, pool and monotonic buffer.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `raw` | the position: the unsafe heart, with its invariants |
-//! | `resize`, `chunks`, `rewind` | single objects; its chunks; positions, scopes and resets |
-//! | `watch` | the slow path of hardened mode and memory tools |
+//! | `raw` | the position in the current chunk: the unsafe core, with its invariants |
+//! | `resize`, `chunks`, `rewind` | freeing and resizing one object; the arena's chunks; positions, scopes and resets |
+//! | `watch` | the slow path of hardened mode and of memory tools |
 //! | `typed` | `Arena` and its typed calls |
 //! | `slices` | strings and slices |
 //! | `bytes` | raw layouts: allocate, free, grow, shrink |
 //! | `scope` | scopes, marks and positions |
-//! | `boxed`, `vec`, `string` | values that own what they hold |
+//! | `boxed`, `vec`, `string` | a box, a vector and a string in an arena |
 //! | `builder`, `retain` | options |
-//! | `frozen` | what C code relies on |
+//! | `frozen` | the layout that C code relies on |
 
 #![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]
 

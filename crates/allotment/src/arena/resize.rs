@@ -1,6 +1,7 @@
 //! Freeing, growing and shrinking one object.
 //!
-//! The invariants are those of `raw.rs`; the ones about the window and what lies before it are 2, 3, 7 and 8.
+//! The invariants are those of `raw.rs`; numbers 2, 3, 7 and 8 are about the window and the object
+//! before it.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -11,11 +12,11 @@ use crate::error::OnFailure;
 use crate::memory::layout::align_up;
 use crate::memory::word::{self, MAX_STEP};
 
-/// How an object may still change its end.
+/// Whether an object is the last one, so that its end can still move.
 enum Last {
-    /// It ends at `pos`, in the window.
+    /// The last object; it ends at `pos`, in the window.
     InWindow,
-    /// It ends where the window, in which nothing is, begins.
+    /// The last object; it ends where the window begins, and the window is empty.
     BeforeWindow,
     No,
 }
@@ -35,10 +36,12 @@ impl RawArena {
         }
     }
 
-    /// Gives an object that is the last one another size, if its chunk has room for it.
+    /// Gives the last object another size, if its chunk has room for it. Returns whether it did; an
+    /// object that is not the last one is left as it is.
     ///
     /// # Safety
-    /// The object is this arena's, live, in the open scope, of `old` bytes, and the arena is not watched.
+    /// The object is this arena's, is live and in the open scope, and has `old` bytes. The arena is
+    /// not watched.
     #[inline]
     unsafe fn resize_last<const MIN_ALIGN: usize>(
         &self,
@@ -88,11 +91,12 @@ impl RawArena {
         true
     }
 
-    /// Frees one object: the last one gives its bytes back to the chunk, an earlier one counts as gone.
-    /// An object of an outer scope stays as it is.
+    /// Frees one object. If it is the last one, its bytes go back to the chunk; otherwise only the
+    /// counters change. An object of an outer scope is left as it is.
     ///
     /// # Safety
-    /// The object is this arena's, live, allocated (or last resized) with this layout and `MIN_ALIGN`.
+    /// The object is this arena's and live, and was allocated or last resized with this layout and
+    /// `MIN_ALIGN`.
     #[inline]
     pub(crate) unsafe fn free<const MIN_ALIGN: usize>(&self, object: NonNull<u8>, layout: Layout) {
         let size = layout.size();
@@ -121,10 +125,12 @@ impl RawArena {
         self.record().live_bytes.sub(size as u64);
     }
 
-    /// Makes one object larger: in place if it is the last and there is room, else moved.
+    /// Makes one object larger. If it is the last one and there is room, it grows in place;
+    /// otherwise it moves.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), and the object is of the open scope; `new` has at least the size of `old`.
+    /// As for [`free`](Self::free), with the layout `old`. The object is in the open scope, and
+    /// `new` is at least as large as `old`.
     #[inline]
     pub(crate) unsafe fn grow<F: OnFailure, const MIN_ALIGN: usize>(
         &self,
@@ -134,7 +140,7 @@ impl RawArena {
     ) -> Result<NonNull<u8>, F::Error> {
         debug_assert!(new.size() >= old.size());
         let aligned = new.align() <= old.align() || object.addr().get() % new.align() == 0;
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if old.size() > 0
                 && aligned
@@ -142,7 +148,7 @@ impl RawArena {
                 && self.in_scope(object)
                 && self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
-                // The window is in the same chunk, and its provenance reaches what was added.
+                // The window is in the same chunk, so its provenance reaches the added bytes.
                 let object = self.base.get().with_addr(object.addr().get());
                 return Ok(NonNull::new_unchecked(object));
             }
@@ -150,11 +156,13 @@ impl RawArena {
         }
     }
 
-    /// Makes one object smaller, in place; the last one gives the difference back to the chunk. It moves
-    /// only when a larger alignment is asked than it happens to have.
+    /// Makes one object smaller, in place. If it is the last one, the difference goes back to the
+    /// chunk. The object moves only if `new` asks for a larger alignment than its address has, or
+    /// for no bytes.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), and the object is of the open scope; `new` has at most the size of `old`.
+    /// As for [`free`](Self::free), with the layout `old`. The object is in the open scope, and
+    /// `new` is at most as large as `old`.
     #[inline]
     pub(crate) unsafe fn shrink<F: OnFailure, const MIN_ALIGN: usize>(
         &self,
@@ -164,7 +172,7 @@ impl RawArena {
     ) -> Result<NonNull<u8>, F::Error> {
         debug_assert!(new.size() <= old.size());
         let aligned = object.addr().get() % new.align() == 0;
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if new.size() == 0 || !aligned {
                 return self.move_to::<F, MIN_ALIGN>(object, old, new);
@@ -178,7 +186,8 @@ impl RawArena {
                 let gone = (old.size() - new.size()) as u64;
                 let address = object.addr();
                 if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
-                    // It is in the word, and may be the last one again when it is freed (invariant 7).
+                    // The object is counted in the word, and may be the last one again when it is
+                    // freed (invariant 7).
                     self.record().word.set(word::shrunk(self.record().word.get(), gone));
                 } else {
                     self.record().live_bytes.sub(gone);
@@ -188,7 +197,7 @@ impl RawArena {
         Ok(object)
     }
 
-    /// Copies an object to a place of another layout, and frees it.
+    /// Copies an object to a new block of another layout, and frees the old block.
     ///
     /// # Safety
     /// As for [`free`](Self::free).
@@ -199,8 +208,8 @@ impl RawArena {
         new: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
         let moved = self.alloc::<F, MIN_ALIGN>(new)?;
-        // SAFETY: the bytes copied are in both objects, which don't overlap (invariant 4); the old one is
-        // freed once, and its caller gives it up.
+        // SAFETY: both objects have the copied bytes, and don't overlap (invariant 4). The old
+        // object is freed once, and its caller gives it up.
         unsafe {
             moved.copy_from_nonoverlapping(object, old.size().min(new.size()));
             self.free::<MIN_ALIGN>(object, old);

@@ -1,18 +1,22 @@
-//! What a reset keeps.
+//! The policy for what a reset keeps.
 
-/// What [`Arena::reset`](crate::Arena::reset) keeps of an arena's chunks. The rest goes back, warm, to the
-/// process-wide recycler or wherever the arena's [`Release`](crate::Release) says.
+/// Which of an arena's chunks [`Arena::reset`](crate::Arena::reset) keeps. The other chunks go
+/// back, warm, to the process-wide recycler, or to where the arena's [`Release`](crate::Release)
+/// sends them.
 ///
-/// No policy ratchets: an arena that once served a large request does not hold its memory for ever after.
+/// No policy holds on to a peak: an arena that has served one large request does not keep that
+/// memory permanently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retain {
-    /// No chunk: between uses the arena holds nothing.
+    /// No chunk. Between uses the arena holds no memory.
     Nothing,
-    /// One chunk, the newest that is no larger than 1 MiB or the size hint; where there was only one, it stays
-    /// if at least a quarter of it was used. A request of the usual size then takes nothing from anywhere.
+    /// One chunk: the newest that is not larger than the limit. The limit is 1 MiB, or the size
+    /// hint if that is larger. If the arena has only one chunk, it is kept only if at least a
+    /// quarter of it was used, or if it is no larger than the chunk that the hint asks for (without
+    /// a hint, one page). A request of the usual size then takes no new chunk.
     #[default]
     Newest,
-    /// Chunks up to this many bytes in all, the newest first.
+    /// Chunks of up to this many bytes in total, the newest first.
     UpTo(usize),
 }

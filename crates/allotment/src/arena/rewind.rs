@@ -1,6 +1,6 @@
-//! Positions, scopes and resets: going back.
+//! Positions, scopes and resets.
 //!
-//! The invariants are those of `raw.rs`; the one about scopes is 5.
+//! The invariants are those of `raw.rs`; number 5 is about scopes.
 
 use core::ptr::{self, NonNull};
 
@@ -9,7 +9,7 @@ use super::raw::RawArena;
 use super::watch::Watch;
 use crate::memory::layout::MAX_GROWTH;
 
-/// Where a scope began. `newest` and `start` are null if there was no chunk then.
+/// Where a scope began. `newest` and `start` are null if the arena had no chunk then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScopeStart {
     active: bool,
@@ -29,7 +29,7 @@ impl ScopeStart {
     };
 }
 
-/// A place to go back to.
+/// A state of the arena to which it can be rewound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
     window: (*mut u8, u64),
@@ -44,7 +44,7 @@ pub(crate) struct Position {
 }
 
 impl RawArena {
-    /// Where the arena stands.
+    /// The arena's current position.
     pub(crate) fn position(&self) -> Position {
         let record = self.record();
         Position {
@@ -60,7 +60,7 @@ impl RawArena {
         }
     }
 
-    /// Opens a scope at a position where the arena stands now.
+    /// Opens a scope at `position`, which is the arena's current position.
     pub(crate) fn open_scope(&self, position: &Position) {
         let end = NonNull::new(position.bumped).map(|chunk| end_of(chunk).as_ptr());
         self.scope.set(ScopeStart {
@@ -72,12 +72,12 @@ impl RawArena {
         });
     }
 
-    /// The number of watched objects that lie outside the open scope.
+    /// The number of watched objects that are older than the open scope.
     pub(super) fn watched_outside_scope(&self) -> usize {
         self.scope.get().watched
     }
 
-    /// Whether the object was allocated in the scope that is open now, or no scope is.
+    /// Whether the object was allocated in the open scope, or no scope is open.
     #[inline]
     pub(super) fn in_scope(&self, object: NonNull<u8>) -> bool {
         let scope = self.scope.get();
@@ -100,11 +100,11 @@ impl RawArena {
         false
     }
 
-    /// Goes back to a position, and to the scope that was open there.
+    /// Rewinds to a position, and to the scope that was open there.
     ///
     /// # Safety
-    /// The position came from this arena's `position`; no rewind to an older position and no reset came
-    /// since; nothing allocated since is used any more.
+    /// The position came from this arena's `position`. After that, the arena was not rewound to an
+    /// older position and not reset. Nothing allocated after the position is used any more.
     pub(crate) unsafe fn rewind(&self, position: &Position) {
         if let Some(watch) = self.watch() {
             watch.rewound(self, position.watched);
@@ -112,8 +112,8 @@ impl RawArena {
         let mut total = 0;
         let mut chunk = self.newest.get();
         while chunk != position.newest {
-            // SAFETY: chunks newer than the position's are ours and not null (invariant 1), until they
-            // are given back below.
+            // SAFETY: chunks newer than the position's are the arena's and not null (invariant 1),
+            // until they are given back below.
             unsafe {
                 total += (*chunk).size;
                 chunk = (*chunk).prev;
@@ -125,10 +125,11 @@ impl RawArena {
             None => self.close_window(),
         }
         if total > 0 {
-            // SAFETY: `newer` down to `position.newest` holds only objects that the caller gave up.
+            // SAFETY: the chunks from `newer` to `position.newest` hold only objects that the
+            // caller gave up.
             unsafe { self.give_back(newer, position.newest, total) };
         }
-        // Growth starts over from what is still held.
+        // Growth continues from the newest chunk that is still held.
         let grown = NonNull::new(position.newest).map_or(0, |chunk| {
             // SAFETY: a chunk of our list (invariant 1).
             unsafe { chunk.as_ref() }.size.min(MAX_GROWTH)
@@ -144,10 +145,10 @@ impl RawArena {
         }
     }
 
-    /// Frees every object, and keeps what the retain policy says.
+    /// Frees every object, and keeps the chunks that the retain policy allows.
     ///
     /// # Safety
-    /// No object of the arena is used any more, and no scope is open that will be rewound.
+    /// No object of the arena is used any more, and no open scope will be rewound.
     pub(crate) unsafe fn reset(&self) {
         if let Some(watch) = self.watch() {
             watch.rewound(self, 0);
@@ -160,7 +161,7 @@ impl RawArena {
         for list in [self.newest.replace(ptr::null_mut()), self.spare.replace(ptr::null_mut())] {
             let mut next = list;
             while let Some(chunk) = NonNull::new(next) {
-                // SAFETY: chunks of our lists (invariant 1), which were taken off the arena above.
+                // SAFETY: chunks of the arena's lists (invariant 1), which were emptied above.
                 let size = unsafe {
                     next = chunk.as_ref().prev;
                     chunk.as_ref().size
@@ -182,7 +183,8 @@ impl RawArena {
         record.live_bytes.set(0);
         record.wasted_bytes.set(0);
         if going.total > 0 {
-            // SAFETY: these chunks are on no list of the arena any more, and their objects are given up.
+            // SAFETY: these chunks are no longer on a list of the arena, and their objects are
+            // given up.
             unsafe { self.give_back(going.first, ptr::null_mut(), going.total) };
         }
         self.start_over(staying.first);

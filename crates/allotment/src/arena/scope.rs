@@ -1,16 +1,17 @@
-//! Scopes, marks and positions: going back.
+//! Scopes, marks and positions: freeing everything since some point.
 //!
 //! # Invariants
 //!
-//! 1. A [`Mark`] is made from `&mut`, so nothing that lends memory of the arena without a scope's lifetime is
-//!    alive then; and while the mark lives, nothing but the mark reaches the arena. Its drop rewinds to
-//!    where it was made. A mark that is forgotten rewinds nothing: what was allocated stays until an outer
-//!    mark or a reset.
-//! 2. Values of a [`Scope<'s>`] live for `'s`, which no type outside the closure can name: nothing in the
-//!    closure's result, and nothing that it captured, can hold one when the scope's mark is dropped.
-//! 3. `Scope::arena` is lent as `&'s` to nobody: a shared borrow of the arena out of a scope lives as long as
-//!    a borrow of the scope, which an inner scope or mark, made from `&mut`, ends. So no collection of an
-//!    outer scope can grow in an inner one.
+//! 1. A [`Mark`] is made from `&mut`, so at that moment no reference to the arena's memory is
+//!    alive, except references with a scope's lifetime. While the mark lives, the arena is
+//!    reachable through the mark only. Its drop rewinds the arena to where the mark was made. A
+//!    forgotten mark rewinds nothing: what was allocated stays until an outer mark or a reset.
+//! 2. Values of a [`Scope<'s>`] live for `'s`, which no type outside the closure can name. So
+//!    neither the closure's result nor anything that it captured can hold such a value when the
+//!    scope's mark is dropped.
+//! 3. `Scope::arena` is never lent as `&'s`. A shared borrow of the arena obtained from a scope
+//!    lives only as long as a borrow of the scope. An inner scope or mark is made from `&mut`,
+//!    which ends that borrow. So no collection of an outer scope can grow in an inner one.
 
 use core::alloc::Layout;
 use core::ffi::CStr;
@@ -24,11 +25,11 @@ use super::boxed::ArenaBox;
 use super::rewind::Position;
 use crate::error::AllocError;
 
-/// A guard: when it is dropped, or told to [`rewind`](Self::rewind), everything allocated since it was made is
-/// freed.
+/// A guard that frees everything allocated after it was made. It does so when it is dropped, and
+/// each time [`rewind`](Self::rewind) is called.
 ///
-/// It derefs to the arena, so allocate through it. A mark in a loop, for example, frees each round's scratch
-/// memory; the chunks go back warm.
+/// The mark derefs to the arena; allocate through the mark. A mark in a loop, for example, frees
+/// the scratch memory of each round, and the chunks go back warm.
 ///
 /// ```
 /// let mut arena = allotment::Arena::new();
@@ -42,7 +43,7 @@ use crate::error::AllocError;
 /// assert_eq!(arena.statistics().live_bytes, 0);
 /// ```
 ///
-/// A collection made before the mark can't grow inside it:
+/// A collection made before the mark can't grow while the mark is alive:
 ///
 /// ```compile_fail,E0502
 /// let mut arena = allotment::Arena::new();
@@ -51,7 +52,7 @@ use crate::error::AllocError;
 /// outer.push(1);
 /// ```
 ///
-/// and it stays on its thread:
+/// A mark can't move to another thread:
 ///
 /// ```compile_fail,E0277
 /// let mut arena = allotment::Arena::new();
@@ -67,27 +68,28 @@ pub struct Mark<'a, const MIN_ALIGN: usize = 8> {
 }
 
 impl<'a, const MIN_ALIGN: usize> Mark<'a, MIN_ALIGN> {
-    /// The caller holds the arena, or the scope that it is seen through, by `&mut` for `'a`.
+    /// The caller holds a `&mut` of the arena for `'a`, or of the scope or mark that leads to it.
     fn new(arena: &'a Arena<MIN_ALIGN>) -> Self {
         let position = arena.raw.position();
         arena.raw.open_scope(&position);
         Self { arena, position }
     }
 
-    /// Frees everything allocated since the mark was made. The mark stays.
+    /// Frees everything allocated after the mark was made. The mark stays usable.
     pub fn rewind(&mut self) {
-        // SAFETY: the position is the arena's; `&mut self` ends every borrow through the mark, inner marks
-        // included, and older positions can't have been rewound to while this mark borrows (invariant 1).
+        // SAFETY: the position is the arena's. `&mut self` ends every borrow through the mark,
+        // inner marks included. No older position can have been rewound to while this mark borrows
+        // the arena (invariant 1).
         unsafe { self.arena.raw.rewind(&self.position) };
         self.arena.raw.open_scope(&self.position);
     }
 
-    /// A mark inside this one.
+    /// Makes a mark inside this one.
     pub fn mark(&mut self) -> Mark<'_, MIN_ALIGN> {
         Mark::new(self.arena)
     }
 
-    /// A scope inside this mark; see [`Arena::scope`].
+    /// Runs a scope inside this mark; see [`Arena::scope`].
     pub fn scope<R>(&mut self, work: impl for<'s> FnOnce(&mut Scope<'s, MIN_ALIGN>) -> R) -> R {
         let mark = Mark::new(self.arena);
         work(&mut Scope { arena: &mark })
@@ -110,23 +112,24 @@ impl<const MIN_ALIGN: usize> Drop for Mark<'_, MIN_ALIGN> {
     }
 }
 
-/// The arena as a closure sees it whose allocations end with it. [`Arena::scope`] makes one.
+/// The arena inside a closure whose allocations are freed when the closure ends. [`Arena::scope`]
+/// makes one.
 ///
-/// Its calls are the arena's; their values carry the scope's lifetime, not that of the borrow, so they stay
-/// usable while an inner scope comes and goes. It also derefs to the arena, for collections and whatever
-/// else takes `&Arena`; those borrow the scope.
+/// Its calls are those of the arena. Their values carry the scope's lifetime and not that of the
+/// borrow, so they stay usable while inner scopes begin and end. A scope also derefs to the arena,
+/// for collections and for functions that take `&Arena`; those borrow the scope.
 pub struct Scope<'s, const MIN_ALIGN: usize = 8> {
     arena: &'s Arena<MIN_ALIGN>,
 }
 
-/// A place in an arena to go back to by hand; see [`Arena::rewind`].
+/// A position in an arena to which [`Arena::rewind`] can go back.
 #[derive(Clone, Copy, Debug)]
 pub struct ArenaPosition(Position);
 
 impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
-    /// Runs `work` with the arena, and frees what it allocated when it returns or panics.
+    /// Runs `work` with the arena, and frees what `work` allocated when it returns or panics.
     ///
-    /// Scopes nest, and values of the outer one stay usable in the inner:
+    /// Scopes nest. Values of the outer scope stay usable in the inner one:
     ///
     /// ```
     /// let mut arena = allotment::Arena::new();
@@ -147,7 +150,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// let escaped = arena.scope(|scope| scope.alloc(7));
     /// ```
     ///
-    /// nor can a collection of an outer scope grow in an inner one:
+    /// A collection of an outer scope can't grow in an inner one:
     ///
     /// ```compile_fail,E0502
     /// let mut arena = allotment::Arena::new();
@@ -161,20 +164,21 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         work(&mut Scope { arena: &mark })
     }
 
-    /// Marks where the arena stands. What was lent until now is over: use [`scope`](Self::scope) where outer
-    /// values must stay usable.
+    /// Makes a mark at the arena's current position. This ends all borrows of the arena. Use
+    /// [`scope`](Self::scope) where values of an outer scope must stay usable.
     pub fn mark(&mut self) -> Mark<'_, MIN_ALIGN> {
         Mark::new(self)
     }
 
-    /// Where the arena stands, to go back to with [`rewind`](Self::rewind): for callers that no scope fits.
+    /// The arena's current position, for a later [`rewind`](Self::rewind). Use this where no scope
+    /// fits.
     #[must_use]
     pub fn position(&self) -> ArenaPosition {
         ArenaPosition(self.raw.position())
     }
 
-    /// [`position`](Self::position), and an open scope from there on, for C: until [`rewind`](Self::rewind) to it, objects
-    /// that were there before are neither freed nor changed in place.
+    /// For C: [`position`](Self::position), and opens a scope there. Until the
+    /// [`rewind`](Self::rewind) to it, older objects are neither freed nor changed in place.
     #[doc(hidden)]
     #[must_use]
     pub fn position_in_scope(&self) -> ArenaPosition {
@@ -183,14 +187,16 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         ArenaPosition(position)
     }
 
-    /// Frees everything allocated since `position` was taken.
+    /// Frees everything allocated after `position` was taken.
     ///
     /// # Safety
-    /// The position came from this arena. Since then there was no reset and no rewind to an older position,
-    /// and every scope and mark made since has ended. Nothing allocated since is used any more, and no
-    /// object or collection that was there before has been freed, shrunk or grown since.
+    /// - `position` came from this arena.
+    /// - After it was taken, the arena was not reset and not rewound to an older position.
+    /// - Every scope and mark made after it has ended.
+    /// - Nothing allocated after it is used any more.
+    /// - No object or collection older than it was freed, shrunk or grown after it was taken.
     pub unsafe fn rewind(&self, position: &ArenaPosition) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.raw.rewind(&position.0) }
     }
 }
@@ -210,7 +216,7 @@ impl<const MIN_ALIGN: usize> fmt::Debug for Scope<'_, MIN_ALIGN> {
     }
 }
 
-/// The arena's calls again, with values that live for the scope instead of the borrow.
+/// The arena's calls again, with values that live as long as the scope instead of the borrow.
 macro_rules! for_the_scope {
     ($(fn $name:ident $(<$($of:ident $(: $bound:ident)?),*>)? ($($arg:ident: $type:ty),*) -> $value:ty;)*) => {$(
         #[doc = concat!("[`Arena::", stringify!($name), "`]; the value lives as long as the scope.")]
@@ -223,13 +229,13 @@ macro_rules! for_the_scope {
 }
 
 impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
-    /// A scope inside this one. Values of this scope stay usable.
+    /// Runs a scope inside this one. Values of this scope stay usable.
     pub fn scope<R>(&mut self, work: impl for<'i> FnOnce(&mut Scope<'i, MIN_ALIGN>) -> R) -> R {
         let mark = Mark::new(self.arena);
         work(&mut Scope { arena: &mark })
     }
 
-    /// A mark inside this scope. Values of the scope stay usable.
+    /// Makes a mark inside this scope. Values of this scope stay usable.
     pub fn mark(&mut self) -> Mark<'_, MIN_ALIGN> {
         Mark::new(self.arena)
     }

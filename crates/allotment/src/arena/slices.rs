@@ -1,8 +1,9 @@
-//! Strings and slices, copied, cloned or made in place.
+//! Strings and slices, copied, cloned or constructed in place.
 //!
 //! # Invariant
 //!
-//! As in `typed.rs`. While a slice is being filled, [`Filling`] owns its memory and its first `filled` values.
+//! As in `typed.rs`. While a slice is being filled, [`Filling`] owns its memory and its first
+//! `filled` values.
 
 use core::alloc::Layout;
 use core::convert::Infallible;
@@ -17,7 +18,8 @@ use super::typed::NoDrop;
 use super::vec::ArenaVec;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
 
-/// A slice on its way: if making a value unwinds or fails, drops those made and gives the memory back.
+/// A slice that is being filled. If making a value unwinds or fails, the drop of this guard drops
+/// the values made so far and frees the memory.
 struct Filling<'a, T, const MIN_ALIGN: usize> {
     raw: &'a RawArena,
     first: NonNull<T>,
@@ -27,7 +29,8 @@ struct Filling<'a, T, const MIN_ALIGN: usize> {
 
 impl<T, const MIN_ALIGN: usize> Drop for Filling<'_, T, MIN_ALIGN> {
     fn drop(&mut self) {
-        // SAFETY: the first `filled` values were written, the memory is of this layout and lent to nobody.
+        // SAFETY: the first `filled` values were written; the memory has this layout and is not
+        // lent.
         unsafe {
             core::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.filled).drop_in_place();
             self.raw.free::<MIN_ALIGN>(self.first.cast(), self.layout);
@@ -44,7 +47,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 
     fn copy_or<F: OnFailure, T: Copy>(&self, values: &[T]) -> Result<&mut [T], F::Error> {
         let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::for_value(values))?.cast::<T>();
-        // SAFETY: memory for as many values, which overlaps nothing that is borrowed; lent by the invariant.
+        // SAFETY: memory for `values.len()` values, which overlaps nothing borrowed; lent by the
+        // invariant.
         unsafe {
             place.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
             Ok(core::slice::from_raw_parts_mut(place.as_ptr(), values.len()))
@@ -67,7 +71,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
             filling.filled += 1;
         }
         core::mem::forget(filling);
-        // SAFETY: all `len` values are written; lent by the invariant.
+        // SAFETY: all `len` values were written; lent by the invariant.
         Ok(Ok(unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), len) }))
     }
 
@@ -86,23 +90,23 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         len: usize,
     ) -> Result<&mut [MaybeUninit<T>], F::Error> {
         let (first, _) = self.array_or::<F, MaybeUninit<T>>(len)?;
-        // SAFETY: memory for `len` values, of which nothing is assumed; lent by the invariant.
+        // SAFETY: memory for `len` values, possibly uninitialised; lent by the invariant.
         Ok(unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), len) })
     }
 
     fn c_str_or<F: OnFailure>(&self, text: &CStr) -> Result<&CStr, F::Error> {
         let bytes = self.copy_or::<F, u8>(text.to_bytes_with_nul())?;
-        // SAFETY: the copy of a C string's bytes, its nul included.
+        // SAFETY: a copy of a C string's bytes, including the nul.
         Ok(unsafe { CStr::from_bytes_with_nul_unchecked(bytes) })
     }
 
     fn str_or<F: OnFailure>(&self, text: &str) -> Result<&mut str, F::Error> {
         let bytes = self.copy_or::<F, u8>(text.as_bytes())?;
-        // SAFETY: the copy of a string's bytes.
+        // SAFETY: a copy of a string's bytes, which are UTF-8.
         Ok(unsafe { core::str::from_utf8_unchecked_mut(bytes) })
     }
 
-    /// Copies a string: strdup.
+    /// Copies a string, like strdup.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -111,7 +115,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.str_or::<Abort>(text))
     }
 
-    /// [`alloc_str`](Self::alloc_str), or the reason why not.
+    /// Like [`alloc_str`](Self::alloc_str), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -120,7 +124,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.str_or::<Report>(text)
     }
 
-    /// Copies a C string with its nul.
+    /// Copies a C string, including its nul.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -129,7 +133,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.c_str_or::<Abort>(text))
     }
 
-    /// [`alloc_c_str`](Self::alloc_c_str), or the reason why not.
+    /// Like [`alloc_c_str`](Self::alloc_c_str), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -138,7 +142,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.c_str_or::<Report>(text)
     }
 
-    /// Copies a slice: memdup. An empty one takes no memory.
+    /// Copies a slice, like memdup. An empty slice takes no memory.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -147,7 +151,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.copy_or::<Abort, T>(values))
     }
 
-    /// [`alloc_slice_copy`](Self::alloc_slice_copy), or the reason why not.
+    /// Like [`alloc_slice_copy`](Self::alloc_slice_copy), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -156,16 +160,18 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.copy_or::<Report, T>(values)
     }
 
-    /// Clones a slice. If a clone panics, nothing is left of the others.
+    /// Clones a slice. If a clone panics, the clones made before it are dropped and the memory is
+    /// given back.
     ///
     /// # Panics
-    /// As [`alloc`](Self::alloc), and if a clone does.
+    /// As [`alloc`](Self::alloc), and if a clone panics.
     pub fn alloc_slice_clone<T: Clone>(&self, values: &[T]) -> &mut [T] {
         const { NoDrop::<T>::CHECK };
         always(self.fill_always_or::<Abort, T>(values.len(), |index| values[index].clone()))
     }
 
-    /// [`alloc_slice_clone`](Self::alloc_slice_clone), or the reason why not.
+    /// Like [`alloc_slice_clone`](Self::alloc_slice_clone), but returns an error instead of
+    /// aborting.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -174,20 +180,21 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.fill_always_or::<Report, T>(values.len(), |index| values[index].clone())
     }
 
-    /// Makes a slice of `len` values; `make` gets each one's index. If it panics, those made are dropped and
-    /// the memory is given back.
+    /// Makes a slice of `len` values; `make` gets the index of each. If `make` panics, the values
+    /// made before are dropped and the memory is given back.
     ///
     /// # Panics
-    /// Aborts when the size overflows; as [`alloc`](Self::alloc); if `make` does.
+    /// Aborts if the size overflows, or as [`alloc`](Self::alloc). Panics if `make` panics.
     pub fn alloc_slice_with<T>(&self, len: usize, make: impl FnMut(usize) -> T) -> &mut [T] {
         const { NoDrop::<T>::CHECK };
         always(self.fill_always_or::<Abort, T>(len, make))
     }
 
-    /// [`alloc_slice_with`](Self::alloc_slice_with), or the reason why not; `make` has not run then.
+    /// Like [`alloc_slice_with`](Self::alloc_slice_with), but returns an error instead of aborting.
+    /// A failed call has not called `make`.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
+    /// [`ErrorKind::SizeOverflow`]; otherwise as [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_slice_with<T>(
         &self,
         len: usize,
@@ -197,11 +204,11 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.fill_always_or::<Report, T>(len, make)
     }
 
-    /// Makes a slice of `len` values, of which each may fail: the first error comes back, and what was made
-    /// before it is dropped.
+    /// Makes a slice of `len` values with a fallible `make`. The first error of `make` is returned,
+    /// and the values made before it are dropped.
     ///
     /// # Errors
-    /// The arena's own failure outside, that of `make` inside.
+    /// The outer error is the arena's, the inner one that of `make`.
     pub fn try_alloc_slice_fallible<T, E>(
         &self,
         len: usize,
@@ -211,17 +218,18 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.fill_or::<Report, T, E>(len, make)
     }
 
-    /// Collects an iterator, whatever it says of its length. It may use the arena itself.
+    /// Collects an iterator into a slice. The iterator's size hint need not be right, and the
+    /// iterator may use the arena itself.
     ///
     /// # Panics
-    /// As [`alloc`](Self::alloc), and if the iterator does.
+    /// As [`alloc`](Self::alloc), and if the iterator panics.
     pub fn alloc_slice_from_iter<T>(&self, values: impl IntoIterator<Item = T>) -> &mut [T] {
         const { NoDrop::<T>::CHECK };
         ArenaVec::from_iter_in(values, self).into_slice()
     }
 
-    /// [`alloc_slice_from_iter`](Self::alloc_slice_from_iter), or the reason why not; the values taken from
-    /// the iterator until then are gone.
+    /// Like [`alloc_slice_from_iter`](Self::alloc_slice_from_iter), but returns an error instead of
+    /// aborting. A failed call loses the values that it has taken from the iterator.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -233,7 +241,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         ArenaVec::try_from_iter_in(values, self).map(ArenaVec::into_slice)
     }
 
-    /// Makes a slice of values that will be dropped when the box is.
+    /// Makes a slice of values in a box that drops them.
     ///
     /// # Panics
     /// As [`alloc_slice_with`](Self::alloc_slice_with).
@@ -245,10 +253,11 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         ArenaBox::owning(always(self.fill_always_or::<Abort, T>(len, make)))
     }
 
-    /// [`alloc_slice_boxed`](Self::alloc_slice_boxed), or the reason why not; `make` has not run then.
+    /// Like [`alloc_slice_boxed`](Self::alloc_slice_boxed), but returns an error instead of
+    /// aborting. A failed call has not called `make`.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
+    /// [`ErrorKind::SizeOverflow`]; otherwise as [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_slice_boxed<T>(
         &self,
         len: usize,
@@ -257,18 +266,20 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.fill_always_or::<Report, T>(len, make).map(ArenaBox::owning)
     }
 
-    /// Memory for `len` values, to be filled by the caller. What is written there is never dropped.
+    /// Allocates memory for `len` values, for the caller to fill. Values written there are never
+    /// dropped.
     ///
     /// # Panics
-    /// Aborts when the size overflows; as [`alloc`](Self::alloc).
+    /// Aborts if the size overflows, or as [`alloc`](Self::alloc).
     pub fn alloc_slice_uninit<T>(&self, len: usize) -> &mut [MaybeUninit<T>] {
         always(self.uninit_slice_or::<Abort, T>(len))
     }
 
-    /// [`alloc_slice_uninit`](Self::alloc_slice_uninit), or the reason why not.
+    /// Like [`alloc_slice_uninit`](Self::alloc_slice_uninit), but returns an error instead of
+    /// aborting.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`]; else as [`try_alloc`](Self::try_alloc).
+    /// [`ErrorKind::SizeOverflow`]; otherwise as [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_slice_uninit<T>(
         &self,
         len: usize,

@@ -2,7 +2,8 @@
 //!
 //! # Invariant
 //!
-//! The bytes are UTF-8: only whole strings and characters are appended, and cuts fall between characters.
+//! The bytes are UTF-8: only whole strings and characters are appended, and the string is cut only
+//! between characters.
 
 use core::fmt::{self, Write};
 use core::ops::{Deref, DerefMut};
@@ -11,7 +12,7 @@ use super::Arena;
 use super::vec::ArenaVec;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 
-/// A growing string in an [`Arena`]; see [`ArenaVec`] for its memory.
+/// A growing string in an [`Arena`]. Its memory behaves like that of an [`ArenaVec`].
 ///
 /// ```
 /// use std::fmt::Write;
@@ -27,7 +28,7 @@ pub struct ArenaString<'a, const MIN_ALIGN: usize = 8> {
 }
 
 impl<'a, const MIN_ALIGN: usize> ArenaString<'a, MIN_ALIGN> {
-    /// An empty string. Takes no memory before its first character.
+    /// An empty string. It takes no memory before its first character.
     #[must_use]
     pub const fn new_in(arena: &'a Arena<MIN_ALIGN>) -> Self {
         Self { bytes: ArenaVec::new_in(arena) }
@@ -42,7 +43,7 @@ impl<'a, const MIN_ALIGN: usize> ArenaString<'a, MIN_ALIGN> {
         Self { bytes: ArenaVec::with_capacity_in(capacity, arena) }
     }
 
-    /// A copy of `text` that can grow.
+    /// A growable copy of `text`.
     ///
     /// # Panics
     /// As [`push_str`](Self::push_str).
@@ -66,10 +67,10 @@ impl<'a, const MIN_ALIGN: usize> ArenaString<'a, MIN_ALIGN> {
         always(self.push_str_or::<Abort>(text));
     }
 
-    /// Appends a string, or says why not.
+    /// Appends a string, or returns the reason why it failed.
     ///
     /// # Errors
-    /// As [`ArenaVec::try_extend_from_slice`]. The string is as it was.
+    /// As [`ArenaVec::try_extend_from_slice`]. The string is then as it was.
     #[inline]
     pub fn try_push_str(&mut self, text: &str) -> Result<(), AllocError> {
         self.push_str_or::<Report>(text)
@@ -84,17 +85,17 @@ impl<'a, const MIN_ALIGN: usize> ArenaString<'a, MIN_ALIGN> {
         self.push_str(character.encode_utf8(&mut [0; 4]));
     }
 
-    /// Takes the last character off.
+    /// Removes the last character and returns it.
     pub fn pop(&mut self) -> Option<char> {
         let last = self.chars().next_back()?;
         self.bytes.truncate(self.bytes.len() - last.len_utf8());
         Some(last)
     }
 
-    /// Cuts the string off behind `len` bytes.
+    /// Cuts the string to its first `len` bytes. Does nothing if it is not longer than that.
     ///
     /// # Panics
-    /// If that is inside a character.
+    /// If byte `len` is inside a character.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             assert!(self.is_char_boundary(len), "byte {len} is inside a character");
@@ -102,18 +103,18 @@ impl<'a, const MIN_ALIGN: usize> ArenaString<'a, MIN_ALIGN> {
         }
     }
 
-    /// Empties the string and keeps its memory.
+    /// Removes all characters and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// The number of bytes that there is room for.
+    /// The number of bytes that the string has room for.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The string, for as long as the arena is borrowed.
+    /// Turns the string into a `str` that lives as long as the arena is borrowed.
     #[must_use]
     pub fn into_str(self) -> &'a mut str {
         // SAFETY: the invariant.
@@ -140,7 +141,7 @@ impl<const MIN_ALIGN: usize> DerefMut for ArenaString<'_, MIN_ALIGN> {
 }
 
 impl<const MIN_ALIGN: usize> Write for ArenaString<'_, MIN_ALIGN> {
-    /// Fails, with nothing appended, when there is no memory.
+    /// Appends `text`. Fails and appends nothing if memory is exhausted.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.try_push_str(text).map_err(|_| fmt::Error)
     }
@@ -158,7 +159,8 @@ impl<const MIN_ALIGN: usize> fmt::Display for ArenaString<'_, MIN_ALIGN> {
     }
 }
 
-/// Formats into an arena: `format!` with the arena before the format string. Gives an [`ArenaString`].
+/// Formats into an arena: like `format!`, with the arena before the format string. Returns an
+/// [`ArenaString`].
 ///
 /// ```
 /// use allotment::{Arena, format_in};
@@ -169,7 +171,7 @@ impl<const MIN_ALIGN: usize> fmt::Display for ArenaString<'_, MIN_ALIGN> {
 /// ```
 ///
 /// # Panics
-/// When there is no memory, or a formatting implementation returns an error.
+/// If memory is exhausted, or a formatting implementation returns an error.
 #[macro_export]
 macro_rules! format_in {
     ($arena:expr, $($arguments:tt)*) => {{

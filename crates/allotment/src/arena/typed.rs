@@ -1,9 +1,10 @@
-//! `Arena`: making one, and putting single values in.
+//! `Arena`: how to make one, and how to put single values in.
 //!
 //! # Invariant
 //!
-//! The memory that `RawArena::alloc` returns is the caller's alone until a reset, a rewind below it, or the
-//! arena's drop, each of which takes `&mut self`: so it can be lent as long as `&self` is.
+//! The memory that `RawArena::alloc` returns belongs to the caller alone until a reset, a rewind
+//! below it, or the drop of the arena. Each of those takes `&mut self`, or is an unsafe call whose
+//! contract rules out later use. So the memory can be lent for as long as `&self` is borrowed.
 
 use core::alloc::Layout;
 use core::convert::Infallible;
@@ -19,18 +20,22 @@ use crate::statistics::Statistics;
 
 /// Memory for objects that die together: a position that moves up through chunks.
 ///
-/// Allocating takes `&self` and lends a `&mut T` as long as the arena is borrowed; [`reset`](Arena::reset) and
-/// dropping free everything at once. The calls without `try_` never fail to their caller: when memory is
-/// exhausted they end the process like any other Rust allocation; their twins return a typed error and
-/// leave the arena as it was.
+/// Allocating takes `&self` and returns a `&mut T` that lives as long as the arena is borrowed.
+/// [`reset`](Arena::reset) and dropping the arena free everything at once. When memory is
+/// exhausted, calls without `try_` end the process, like any other Rust allocation. Their `try_`
+/// twins return an [`AllocError`] and leave the arena as it was.
 ///
-/// `MIN_ALIGN` is the alignment that every position has, at most 16: an object of that alignment or less
-/// needs no rounding, and sizes are padded to it. The default, 8, serves pointers and numbers on the shortest
-/// path; `Arena<1>` packs strings and bytes tightest, and takes some instructions more for the rest.
+/// `MIN_ALIGN` is the alignment of every position: 1, 2, 4, 8 or 16. An object of that alignment or
+/// less needs no rounding, and sizes are padded to it. The default, 8, gives pointers and numbers
+/// the shortest path. `Arena<1>` packs strings and bytes tightest, and needs some more instructions
+/// for objects of larger alignment.
 ///
-/// **Alignment**: any power of two that the type or layout asks for. **Cost**: eleven instructions for a
-/// small value, statistics included, none of them locked; a chunk from the recycler every so often, 4 KiB at
-/// first, doubling up to 1 MiB, then of 2 MiB. **Threads**: `Send` and not `Sync`: one thread at a time uses it.
+/// - **Alignment**: any power of two that the type or layout asks for.
+/// - **Cost**: 11 instructions for a `u32`, statistics included, none of them locked. From time to
+///   time the arena takes a new chunk, usually from the recycler. The first chunk is 4 KiB (one
+///   hardware page); each next one is twice as large, up to 1 MiB. On the default source, chunks of
+///   2 MiB follow.
+/// - **Threads**: `Send` and not `Sync`: one thread at a time uses an arena.
 ///
 /// ```
 /// use allotment::Arena;
@@ -45,7 +50,7 @@ use crate::statistics::Statistics;
 /// assert_eq!(arena.statistics().live_objects, 0);
 /// ```
 ///
-/// What was allocated can't outlive a reset:
+/// A value can't be used after a reset:
 ///
 /// ```compile_fail,E0502
 /// let mut arena = allotment::Arena::new();
@@ -54,7 +59,7 @@ use crate::statistics::Statistics;
 /// *number += 1;
 /// ```
 ///
-/// nor the arena, and two threads can't share one:
+/// A value can't outlive the arena, and two threads can't share one arena:
 ///
 /// ```compile_fail,E0597
 /// let number = {
@@ -75,7 +80,7 @@ pub struct Arena<const MIN_ALIGN: usize = 8> {
     pub(super) raw: RawArena,
 }
 
-/// Refuses a type with a destructor at compile time.
+/// Refuses a type that needs drop, at compile time.
 pub(super) struct NoDrop<T>(core::marker::PhantomData<T>);
 
 impl<T> NoDrop<T> {
@@ -87,7 +92,7 @@ impl<T> NoDrop<T> {
     );
 }
 
-/// Gives memory back if the constructor that should fill it unwinds or fails.
+/// Frees the memory if the constructor that should fill it unwinds or fails.
 struct Reserved<'a, T, const MIN_ALIGN: usize> {
     raw: &'a RawArena,
     place: NonNull<T>,
@@ -95,19 +100,19 @@ struct Reserved<'a, T, const MIN_ALIGN: usize> {
 
 impl<T, const MIN_ALIGN: usize> Drop for Reserved<'_, T, MIN_ALIGN> {
     fn drop(&mut self) {
-        // SAFETY: allocated by `reserve` with this layout, not filled, and lent to nobody.
+        // SAFETY: allocated by `with_or` with this layout; not filled, and not lent to the caller.
         unsafe { self.raw.free::<MIN_ALIGN>(self.place.cast(), Layout::new::<T>()) };
     }
 }
 
-/// Puts a value into memory and lends it.
+/// Writes a value to memory and lends it.
 ///
 /// # Safety
-/// The memory is for one `T` and the borrower's alone for `'a`.
+/// The memory has room for one `T`, and belongs to the borrower alone for `'a`.
 #[inline(always)]
 unsafe fn lend<'a, T>(place: NonNull<u8>, value: T) -> &'a mut T {
     let place = place.cast::<T>();
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         place.write(value);
         &mut *place.as_ptr()
@@ -131,7 +136,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         match self.raw.alloc_fast::<MIN_ALIGN>(Layout::new::<T>()) {
             // SAFETY: memory for one `T`, lent by the module's invariant.
             Some(place) => Ok(unsafe { lend(place, value) }),
-            // The value goes along, so that the fast path need not keep it over a call.
+            // Pass the value on, so that the fast path need not keep it across a call.
             None => {
                 unlikely();
                 self.value_slow::<F, T>(value)
@@ -170,14 +175,15 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[inline]
     pub(super) fn uninit_or<F: OnFailure, T>(&self) -> Result<&mut MaybeUninit<T>, F::Error> {
         let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?;
-        // SAFETY: memory for one `T`, of which nothing is assumed; lent by the module's invariant.
+        // SAFETY: memory for one `T`, possibly uninitialised; lent by the module's invariant.
         Ok(unsafe { &mut *place.cast::<MaybeUninit<T>>().as_ptr() })
     }
 
-    /// Moves a value in and lends it.
+    /// Moves a value into the arena and returns a reference to it.
     ///
-    /// Does not compile for a type that needs drop (`cargo check` alone does not show it, since the check
-    /// comes when code is generated): the arena frees memory and drops nothing.
+    /// The arena frees memory and drops nothing. So this does not compile for a type that needs
+    /// drop. The compiler checks this when it generates code, so `cargo check` alone does not
+    /// report it.
     ///
     /// ```compile_fail
     /// let arena = allotment::Arena::new();
@@ -192,21 +198,22 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.value_or::<Abort, T>(value))
     }
 
-    /// [`alloc`](Self::alloc), or the reason why not. The value is dropped then.
+    /// Like [`alloc`](Self::alloc), but returns an error instead of aborting. A failed call drops
+    /// the value.
     ///
     /// # Errors
-    /// When a new chunk is needed and the budget or the source refuses it.
+    /// If a new chunk is needed and the budget or the source refuses it.
     #[inline]
     pub fn try_alloc<T>(&self, value: T) -> Result<&mut T, AllocError> {
         const { NoDrop::<T>::CHECK };
         self.value_or::<Report, T>(value)
     }
 
-    /// Makes a value in place: `make` runs when its memory is there. If it panics, the memory is given back
-    /// and nothing half-made is left. `make` may use the arena itself.
+    /// Allocates memory, then calls `make` to construct the value in it. If `make` panics, the
+    /// memory is given back and no partial value is left. `make` may use the arena itself.
     ///
     /// # Panics
-    /// As [`alloc`](Self::alloc), and if `make` does.
+    /// As [`alloc`](Self::alloc), and if `make` panics.
     #[inline]
     pub fn alloc_with<T>(&self, make: impl FnOnce() -> T) -> &mut T {
         const { NoDrop::<T>::CHECK };
@@ -215,7 +222,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         }
     }
 
-    /// [`alloc_with`](Self::alloc_with), or the reason why not; `make` has not run then.
+    /// Like [`alloc_with`](Self::alloc_with), but returns an error instead of aborting. A failed
+    /// call has not called `make`.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -227,10 +235,11 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         })
     }
 
-    /// Makes a value in place that may fail: its error comes back, and its memory is given back.
+    /// Constructs a value in place with a fallible `make`. If `make` fails, its error is returned
+    /// and the memory is given back.
     ///
     /// # Errors
-    /// What `make` returned.
+    /// The error that `make` returned.
     ///
     /// # Panics
     /// As [`alloc_with`](Self::alloc_with).
@@ -240,10 +249,11 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.with_or::<Abort, T, E>(make))
     }
 
-    /// [`alloc_fallible`](Self::alloc_fallible), with the arena's own failure outside and `make`'s inside.
+    /// Like [`alloc_fallible`](Self::alloc_fallible), but returns an error instead of aborting: the
+    /// outer error is the arena's, the inner one that of `make`.
     ///
     /// # Errors
-    /// As [`try_alloc`](Self::try_alloc); `make` has not run then.
+    /// As [`try_alloc`](Self::try_alloc). `make` has not been called then.
     #[inline]
     pub fn try_alloc_fallible<T, E>(
         &self,
@@ -253,7 +263,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.with_or::<Report, T, E>(make)
     }
 
-    /// Moves a value in that will be dropped when the box is: for types that need drop.
+    /// Moves a value into the arena and returns a box that drops it, for types that need drop.
     ///
     /// ```
     /// let arena = allotment::Arena::new();
@@ -268,7 +278,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         ArenaBox::owning(always(self.value_or::<Abort, T>(value)))
     }
 
-    /// [`alloc_boxed`](Self::alloc_boxed), or the reason why not.
+    /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of aborting. A failed
+    /// call drops the value.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -277,8 +288,9 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.value_or::<Report, T>(value).map(ArenaBox::owning)
     }
 
-    /// Moves a value in that will never be dropped: right for structures whose destructors would only give
-    /// memory back to this same arena, like a `Vec<_, &Arena>`; a leak of whatever else they hold.
+    /// Moves a value into the arena that will never be dropped. This is right for a structure whose
+    /// destructor would only give memory back to the same arena, such as a `Vec<_, &Arena>`.
+    /// Anything else that the value owns is leaked.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -287,7 +299,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.value_or::<Abort, T>(value))
     }
 
-    /// [`alloc_undropped`](Self::alloc_undropped), or the reason why not. The value is dropped then.
+    /// Like [`alloc_undropped`](Self::alloc_undropped), but returns an error instead of aborting. A
+    /// failed call drops the value.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -296,7 +309,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.value_or::<Report, T>(value)
     }
 
-    /// Memory for one value, to be filled by the caller. What is written there is never dropped.
+    /// Allocates memory for one value, for the caller to fill. A value written there is never
+    /// dropped.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc).
@@ -305,7 +319,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.uninit_or::<Abort, T>())
     }
 
-    /// [`alloc_uninit`](Self::alloc_uninit), or the reason why not.
+    /// Like [`alloc_uninit`](Self::alloc_uninit), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -314,21 +328,22 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         self.uninit_or::<Report, T>()
     }
 
-    /// Frees everything at once, without dropping it, and keeps the chunks that the
-    /// [`Retain`](crate::Retain) policy says. Costs a step for each chunk, none for each object.
+    /// Frees everything at once without dropping it, and keeps the chunks that the
+    /// [`Retain`](crate::Retain) policy allows. Takes one step for each chunk and none for each
+    /// object.
     #[inline]
     pub fn reset(&mut self) {
-        // SAFETY: `&mut self` ends every borrow of what was allocated, and every scope and mark.
+        // SAFETY: `&mut self` ends every borrow of allocated memory, and every scope and mark.
         unsafe { self.raw.reset() }
     }
 
-    /// What the arena holds now.
+    /// The arena's current figures.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.raw.record().statistics()
     }
 
-    /// The name that it was given.
+    /// The arena's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.raw.settings().name.as_deref()
@@ -336,19 +351,22 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 }
 
 impl Arena {
-    /// An empty arena. Takes no memory before the first object; then one hardware page.
+    /// An empty arena. It takes no memory before the first object. The first chunk is one hardware
+    /// page, or more if the first object needs more.
     ///
     /// # Panics
-    /// Aborts when the table of statistics can't grow, which takes a page for every 64 living allocators
-    /// at first.
+    /// Aborts if the table of statistics can't grow. The table takes 16 KiB for the first 64
+    /// allocators that are alive at one time; each further block of it is twice as large as the one
+    /// before.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
         always(RawArena::new(0, None).map(Self::from_raw).map_err(Abort::fail))
     }
 
-    /// An arena whose first chunk, taken now, has room for `bytes` and the padding that one object of
-    /// ordinary alignment may need. 0 is [`new`](Self::new).
+    /// An arena that takes its first chunk immediately. The chunk has room for `bytes` bytes and
+    /// for the padding of one object of ordinary alignment. A hint of 0 is the same as
+    /// [`new`](Self::new).
     ///
     /// # Panics
     /// Aborts where [`try_with_hint`](Self::try_with_hint) returns an error.
@@ -358,23 +376,23 @@ impl Arena {
         always(RawArena::new(bytes, None).map(Self::from_raw).map_err(Abort::fail))
     }
 
-    /// [`with_hint`](Self::with_hint), or the reason why not.
+    /// Like [`with_hint`](Self::with_hint), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// A hint that overflows or is more than the system has.
+    /// If the hint overflows, or the system refuses the chunk.
     #[inline]
     pub fn try_with_hint(bytes: usize) -> Result<Self, AllocError> {
         RawArena::new(bytes, None).map(Self::from_raw)
     }
 
-    /// Begins an arena with options.
+    /// Returns a builder for an arena with options.
     pub const fn builder() -> ArenaBuilder {
         ArenaBuilder::new()
     }
 }
 
 impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
-    /// An empty arena of this minimum alignment.
+    /// An empty arena with this minimum alignment.
     ///
     /// ```
     /// let arena = allotment::Arena::<1>::with_min_align();
@@ -390,7 +408,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(RawArena::new(0, None).map(Self::from_raw).map_err(Abort::fail))
     }
 
-    /// Begins an arena of this minimum alignment with options.
+    /// Returns a builder for an arena with this minimum alignment and options.
     pub const fn builder_with_min_align() -> ArenaBuilder<MIN_ALIGN> {
         ArenaBuilder::new()
     }

@@ -1,4 +1,4 @@
-//! A vector in an arena: a [`Buffer`] whose home is the arena.
+//! A vector in an arena: a [`Buffer`] that allocates from the arena.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -10,10 +10,11 @@ use super::typed::NoDrop;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::buffer::Buffer;
 
-/// A growing vector in an [`Arena`]. While it is the arena's last object it grows in place.
+/// A growing vector in an [`Arena`]. While it is the arena's last object, it grows in place.
 ///
-/// When it has to move, its old memory stays in the arena until a reset. Dropping it drops its values, and
-/// gives its memory back if it is the arena's last object. It stays on the arena's thread.
+/// When the vector has to move, its old memory stays in the arena until a reset. Dropping the
+/// vector drops its values, and gives its memory back if it is the arena's last object. A vector
+/// can't move to another thread.
 ///
 /// ```
 /// let arena = allotment::Arena::new();
@@ -27,7 +28,7 @@ pub struct ArenaVec<'a, T: 'a, const MIN_ALIGN: usize = 8> {
 }
 
 impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
-    /// An empty vector. Takes no memory before its first value.
+    /// An empty vector. It takes no memory before its first value.
     #[must_use]
     pub const fn new_in(arena: &'a Arena<MIN_ALIGN>) -> Self {
         Self { values: Buffer::new_in(arena) }
@@ -44,10 +45,10 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
         vec
     }
 
-    /// [`with_capacity_in`](Self::with_capacity_in), or the reason why not.
+    /// Like [`with_capacity_in`](Self::with_capacity_in), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`Arena::try_alloc`].
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`].
     pub fn try_with_capacity_in(
         capacity: usize,
         arena: &'a Arena<MIN_ALIGN>,
@@ -60,12 +61,12 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
     /// Collects an iterator.
     ///
     /// # Panics
-    /// As [`push`](Self::push), and if the iterator does.
+    /// As [`push`](Self::push), and if the iterator panics.
     pub fn from_iter_in(values: impl IntoIterator<Item = T>, arena: &'a Arena<MIN_ALIGN>) -> Self {
         always(Self::from_iter_or::<Abort>(values, arena))
     }
 
-    /// [`from_iter_in`](Self::from_iter_in), or the reason why not.
+    /// Like [`from_iter_in`](Self::from_iter_in), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_push`](Self::try_push).
@@ -94,22 +95,23 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
         always(self.values.push::<Abort>(value));
     }
 
-    /// Appends a value, or drops it and says why.
+    /// Appends a value, or drops it and returns the reason why it failed.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`Arena::try_alloc`]. The vector is as it was.
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`]. The vector
+    /// is then as it was.
     #[inline]
     pub fn try_push(&mut self, value: T) -> Result<(), AllocError> {
         self.values.push::<Report>(value)
     }
 
-    /// Takes the last value off.
+    /// Removes the last value and returns it.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         self.values.pop()
     }
 
-    /// Makes room for `more` values beyond those there are.
+    /// Makes room for at least `more` further values.
     ///
     /// # Panics
     /// Aborts where [`try_reserve`](Self::try_reserve) returns an error.
@@ -117,15 +119,16 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
         always(self.values.reserve::<Abort>(more));
     }
 
-    /// [`reserve`](Self::reserve), or the reason why not.
+    /// Like [`reserve`](Self::reserve), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`Arena::try_alloc`]. The vector is as it was.
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`]. The vector
+    /// is then as it was.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), AllocError> {
         self.values.reserve::<Report>(more)
     }
 
-    /// Drops all values but the first `len`.
+    /// Drops all values after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.values.truncate(len);
     }
@@ -135,32 +138,33 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
         self.truncate(0);
     }
 
-    /// The number of values that there is room for.
+    /// The number of values that the vector has room for.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.values.capacity()
     }
 
-    /// The arena.
+    /// The arena that the vector allocates from.
     #[must_use]
     pub const fn arena(&self) -> &'a Arena<MIN_ALIGN> {
         self.values.home()
     }
 
-    /// The values as a slice that lives as long as the arena is borrowed. A type that needs drop does not
-    /// compile; use [`into_boxed_slice`](Self::into_boxed_slice).
+    /// Turns the vector into a slice that lives as long as the arena is borrowed. Does not compile
+    /// for a type that needs drop; use [`into_boxed_slice`](Self::into_boxed_slice) for those.
     #[must_use]
     pub fn into_slice(self) -> &'a mut [T] {
         const { NoDrop::<T>::CHECK };
         ArenaBox::leak(self.into_boxed_slice())
     }
 
-    /// The values in a box that drops them.
+    /// Turns the vector into a box that drops the values.
     #[must_use]
     pub fn into_boxed_slice(mut self) -> ArenaBox<'a, [T]> {
-        // What it does not use goes back if it is the arena's last object, and may stay.
+        // Give unused capacity back if this is the arena's last object. Otherwise it stays, which
+        // is fine.
         let _ = self.values.shrink::<Report>();
-        // SAFETY: initialised, and nobody else's from now on; the memory is the arena's.
+        // SAFETY: initialised, and owned by the box from here on; the memory belongs to the arena.
         ArenaBox::owning(unsafe { self.values.into_raw().as_mut() })
     }
 }
@@ -174,7 +178,7 @@ impl<T: Copy, const MIN_ALIGN: usize> ArenaVec<'_, T, MIN_ALIGN> {
         self.values.extend_copied::<F>(values)
     }
 
-    /// Appends copies of these values.
+    /// Appends copies of `values`.
     ///
     /// # Panics
     /// Aborts where [`try_extend_from_slice`](Self::try_extend_from_slice) returns an error.
@@ -183,10 +187,12 @@ impl<T: Copy, const MIN_ALIGN: usize> ArenaVec<'_, T, MIN_ALIGN> {
         always(self.extend_from_slice_or::<Abort>(values));
     }
 
-    /// [`extend_from_slice`](Self::extend_from_slice), or the reason why not.
+    /// Like [`extend_from_slice`](Self::extend_from_slice), but returns an error instead of
+    /// aborting.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`Arena::try_alloc`]. The vector is as it was.
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`]. The vector
+    /// is then as it was.
     #[inline]
     pub fn try_extend_from_slice(&mut self, values: &[T]) -> Result<(), AllocError> {
         self.extend_from_slice_or::<Report>(values)
@@ -221,9 +227,9 @@ impl<T: fmt::Debug, const MIN_ALIGN: usize> fmt::Debug for ArenaVec<'_, T, MIN_A
     }
 }
 
-/// The values of an [`ArenaVec`], one by one; what is left is dropped with it.
+/// An iterator over the values of an [`ArenaVec`]. Dropping it drops the values that are left.
 pub struct IntoIter<'a, T: 'a> {
-    /// The values not taken yet are `[next, boxed.len())`; those before were read out.
+    /// The values not yet taken are `boxed[next..]`; those before were moved out.
     boxed: ManuallyDrop<ArenaBox<'a, [T]>>,
     next: usize,
 }
@@ -234,7 +240,7 @@ impl<T> Iterator for IntoIter<'_, T> {
     fn next(&mut self) -> Option<T> {
         let value = self.boxed.get(self.next)?;
         self.next += 1;
-        // SAFETY: initialised, and counted as taken from now on.
+        // SAFETY: initialised, and counted as taken from here on.
         Some(unsafe { core::ptr::from_ref(value).read() })
     }
 
@@ -249,7 +255,7 @@ impl<T> ExactSizeIterator for IntoIter<'_, T> {}
 impl<T> Drop for IntoIter<'_, T> {
     fn drop(&mut self) {
         let left = &mut self.boxed[self.next..];
-        // SAFETY: initialised, not taken, and dropped here alone.
+        // SAFETY: initialised, not taken, and dropped only here.
         unsafe { core::ptr::from_mut(left).drop_in_place() }
     }
 }

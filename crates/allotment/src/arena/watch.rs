@@ -1,23 +1,24 @@
-//! The watched arena: every allocation on the slow path, each object known.
+//! The watched arena: every allocation takes the slow path, and every object is recorded.
 //!
-//! Three reasons to watch, and what each does:
+//! There are three reasons to watch an arena:
 //!
 //! | mode | when | memory of an object | what is found |
 //! |---|---|---|---|
-//! | tool | AddressSanitizer or Valgrind is there | its chunk's, 16 bytes of red zone behind | what the tool finds |
-//! | hardened | the builder's option | the same, the red zone a pattern that is checked | double free, foreign pointer, wrong size, overrun, write after free and after reset |
+//! | tool | AddressSanitizer or Valgrind is present | in a chunk, with a red zone of at least 16 bytes behind it | what the tool finds |
+//! | hardened | the builder's option | the same; the red zone holds a pattern that is checked | double free, foreign pointer, wrong size, overrun, write after free, write after reset |
 //! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
 //!
 //! A watched arena reuses no byte before it is reset or rewound.
 //!
 //! # Invariants
 //!
-//! 1. `entries` lists the objects in the order of their allocation, and `index` finds the newest entry of an
-//!    address. Both lie outside the objects' memory: a stray write can't change the evidence. (The tool
-//!    mode keeps no table.)
-//! 2. Hardened: every byte in `[pos, limit(bumped))` and of every spare chunk is [`FREE`] unless somebody
-//!    wrote there who should not; `GUARD` bytes behind each object hold [`ZONE`].
-//! 3. One thread at a time is here, like the arena itself.
+//! 1. `entries` lists the objects in the order of their allocation, and `index` finds the newest
+//!    entry of an address. Both lie outside the objects' memory, so a stray write can't change
+//!    them. Tool mode keeps no table.
+//! 2. In hardened mode, every byte in `[pos, end(bumped))` and of every spare chunk is [`FREE`],
+//!    except where a stray write changed it. At least `GUARD` bytes behind each object hold
+//!    [`ZONE`].
+//! 3. One thread at a time has access, as to the arena itself.
 
 use core::alloc::Layout;
 use core::cell::RefCell;
@@ -38,9 +39,9 @@ use crate::watching::{FREE, GUARD, Mode, ZONE, holds};
 #[derive(Debug)]
 struct Entry {
     object: NonNull<u8>,
-    /// As it was allocated.
+    /// The layout as allocated.
     layout: Layout,
-    /// As it is now, shrunk perhaps.
+    /// The current size, which a shrink may have made smaller.
     size: usize,
     freed: bool,
 }
@@ -51,7 +52,7 @@ struct Table {
     index: HashMap<usize, usize>,
 }
 
-/// What a watched arena knows beside its chunks.
+/// What a watched arena keeps in addition to its chunks.
 #[derive(Debug)]
 pub(crate) struct Watch {
     mode: Mode,
@@ -59,14 +60,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The watch that an arena needs, if it needs one.
+    /// The watch for an arena, or `None` if the arena is not to be watched.
     #[inline]
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
         let mode = Mode::wanted(hardened)?;
         Some(Self { mode, table: RefCell::default() })
     }
 
-    /// Whether objects come from malloc one by one.
+    /// Whether each object comes from malloc by itself.
     pub(super) fn has_no_chunks(&self) -> bool {
         self.mode == Mode::Passthrough
     }
@@ -76,12 +77,12 @@ impl Watch {
         self.mode.segment_unit(source)
     }
 
-    /// The objects in the table, freed ones included.
+    /// The number of objects in the table, including freed ones.
     pub(super) fn count(&self) -> usize {
         self.table.borrow().entries.len()
     }
 
-    /// A chunk was taken: it holds nothing but its header.
+    /// A chunk was taken. It holds only its header.
     pub(super) fn chunk_taken(
         &self,
         record: &'static Record,
@@ -100,7 +101,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A chunk goes back to its source.
+    /// A chunk is about to go back to its source.
     pub(super) fn chunk_going(&self, start: NonNull<u8>, size: usize, registered: bool) {
         if registered {
             segments::unregister(start, size);
@@ -108,18 +109,18 @@ impl Watch {
         tools::allow_defined(start, size);
     }
 
-    /// These bytes of a chunk belong to no object from now on.
+    /// Marks bytes of a chunk as belonging to no object.
     pub(super) fn now_free(&self, start: *mut u8, len: usize) {
         let Some(start) = NonNull::new(start).filter(|_| len > 0) else { return };
         if self.mode == Mode::Hardened {
             tools::allow(start, len);
-            // SAFETY: free bytes of a chunk that the arena holds (its invariant 4).
+            // SAFETY: free bytes of a chunk that the arena holds (invariant 4 of `raw.rs`).
             unsafe { start.write_bytes(FREE, len) };
         }
         tools::forbid(start, len);
     }
 
-    /// Memory for one object. The size is not zero.
+    /// Memory for one object. The size must not be zero.
     pub(super) fn alloc(
         &self,
         arena: &RawArena,
@@ -143,7 +144,8 @@ impl Watch {
         Ok(object)
     }
 
-    /// Before anything else changes: the table's own memory may be refused too.
+    /// Makes room for one entry before anything else changes, because the table's own memory may be
+    /// refused too.
     fn make_room_in_table(&self, size: usize) -> Result<(), AllocError> {
         if self.mode == Mode::Tool {
             return Ok(());
@@ -191,14 +193,15 @@ impl Watch {
         if arena.left_in_bumped() < room {
             arena.grow_by_chunk(room)?;
         }
-        // `pos` is a multiple of GUARD: chunks' starts are, and so is every sum below.
+        // `pos` is a multiple of `GUARD`: the starts of chunks are, and so is every sum below.
         let pos = arena.advance(0).addr().get();
         let padding = align_up(pos, align) - pos;
         let start = arena.advance(padding + body);
         if self.mode == Mode::Hardened {
             self.check_filled(arena, start, padding + body, FREE, Misuse::WriteAfterReset, size);
         }
-        // SAFETY: `padding + body` bytes from `start` were free, and are the object's now.
+        // SAFETY: `padding + body` bytes from `start` were free, and belong to the object from here
+        // on.
         unsafe {
             let object = start.add(padding);
             tools::allow(object, size);
@@ -221,8 +224,8 @@ impl Watch {
         arena.record().live_bytes.sub(layout.size() as u64);
     }
 
-    /// Makes one object of the open scope smaller, where it is or, by malloc, elsewhere. The new size is not
-    /// zero.
+    /// Makes one object of the open scope smaller. It stays in place, except that malloc may move
+    /// it in pass-through mode. The new size must not be zero.
     pub(super) fn shrink(
         &self,
         arena: &RawArena,
@@ -248,21 +251,24 @@ impl Watch {
             return object;
         }
         if self.mode != Mode::Passthrough {
-            // SAFETY: the bytes from the new size to the old one are the object's, and given up.
+            // SAFETY: the bytes from the new size to the old one belong to the object, and were
+            // given up.
             unsafe { self.mark_zone(object.add(new), old - new) };
         }
         arena.record().live_bytes.sub((old - new) as u64);
         object
     }
 
-    /// Has malloc cut the block, so that its tools see the new end. If it refuses, the block stays as it is.
+    /// Lets malloc shrink the block, so that its tools see the new end. If malloc refuses, the
+    /// block stays as it is.
     fn shrink_by_malloc(&self, arena: &RawArena, table: &mut Table, place: usize, asked: Layout) {
         let entry = &mut table.entries[place];
         let (old, new) = (entry.layout.size(), asked.size());
         let align = entry.layout.align().max(asked.align());
         let Ok(layout) = Layout::from_size_align(new, align) else { return };
-        // SAFETY: the block is malloc's, of this layout and live; the new size is not zero. Malloc moves a block and keeps
-        // the alignment that it was asked for, so one that is aligned to more by chance is moved here.
+        // SAFETY: the block is malloc's, has this layout and is live; the new size is not zero.
+        // `realloc` keeps only the alignment with which the block was allocated. So a block that
+        // happens to have the larger alignment asked for is moved by hand.
         let moved = unsafe {
             if align == entry.layout.align() {
                 NonNull::new(System.realloc(entry.object.as_ptr(), entry.layout, new))
@@ -287,20 +293,20 @@ impl Watch {
         }
     }
 
-    /// Makes bytes behind an object its red zone.
+    /// Turns the bytes behind an object into its red zone.
     ///
     /// # Safety
-    /// The bytes are in a chunk of the arena, and no object's.
+    /// The bytes are in a chunk of the arena, and belong to no object.
     unsafe fn mark_zone(&self, zone: NonNull<u8>, len: usize) {
         if self.mode == Mode::Hardened {
             tools::allow(zone, len);
-            // SAFETY: passed on to the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { zone.write_bytes(ZONE, len) };
         }
         tools::forbid(zone, len);
     }
 
-    /// The place of a live object in the table; stops the program if it has none.
+    /// The index of a live object in the table. Stops the program if the object has none.
     fn place_of(&self, table: &Table, arena: &RawArena, object: NonNull<u8>, size: usize) -> usize {
         let known = table.index.get(&object.addr().get()).copied();
         let Some(place) = known else { self.stop(arena, Misuse::ForeignPointer, object, size) };
@@ -314,7 +320,7 @@ impl Watch {
         place
     }
 
-    /// Whether the object was in the open scope, and so was freed.
+    /// Frees an object of the open scope. Returns whether the object was in the open scope.
     fn free_entry(&self, arena: &RawArena, object: NonNull<u8>, size: usize) -> bool {
         let mut table = self.table.borrow_mut();
         let place = self.place_of(&table, arena, object, size);
@@ -323,7 +329,8 @@ impl Watch {
         }
         let entry = &mut table.entries[place];
         entry.freed = true;
-        // The allocation's own pointer: the caller's may reach the object alone, not what lies behind it.
+        // Use the allocation's own pointer. The caller's may reach only the object, not the bytes
+        // behind it.
         let object = entry.object;
         if self.mode == Mode::Passthrough {
             self.free_by_malloc(arena, object, entry.layout);
@@ -334,7 +341,7 @@ impl Watch {
         true
     }
 
-    /// The objects from the `count`th on are gone: checks what they left.
+    /// The objects from index `count` on are gone. Checks the bytes that they left.
     pub(super) fn rewound(&self, arena: &RawArena, count: usize) {
         let mut table = self.table.borrow_mut();
         let gone: Vec<Entry> = table.entries.drain(count..).collect();
@@ -358,7 +365,7 @@ impl Watch {
         }
     }
 
-    /// Checks that nobody wrote to free bytes of a chunk, before they go.
+    /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
     pub(super) fn still_free(&self, arena: &RawArena, start: *mut u8, len: usize) {
         match NonNull::new(start) {
             Some(start) if self.mode == Mode::Hardened => {
@@ -370,7 +377,7 @@ impl Watch {
 
     fn check_zone(&self, arena: &RawArena, object: NonNull<u8>, size: usize) {
         let len = align_up(size + GUARD, GUARD) - size;
-        // SAFETY: the object and its zone lie in a chunk that the arena holds.
+        // SAFETY: the object and its red zone lie in a chunk that the arena holds.
         let zone = unsafe { object.add(size) };
         if !filled(zone, len, ZONE) {
             self.stop(arena, Misuse::Overrun, object, size);
@@ -397,10 +404,10 @@ impl Watch {
     }
 }
 
-/// Whether all of these bytes, which belong to no object, are `byte`.
+/// Whether all of these bytes, which belong to no object, equal `byte`.
 fn filled(start: NonNull<u8>, len: usize, byte: u8) -> bool {
     tools::allow_defined(start, len);
-    // SAFETY: bytes of a chunk that the arena holds, written when it was taken.
+    // SAFETY: bytes of a chunk that the arena holds; they were written when the chunk was taken.
     let whole = unsafe { holds(start, len, byte) };
     tools::forbid(start, len);
     whole

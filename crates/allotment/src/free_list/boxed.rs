@@ -1,10 +1,11 @@
-//! A value in a free list that its owner drops, and places for values to come.
+//! The box that owns a value in a free list, and slots without a value.
 //!
 //! # Invariants
 //!
-//! 1. A `ListBox` points to a value in an object of its list that it alone owns.
-//! 2. A `ListSlot` points to an object of its list that it alone owns, without a value; a `ListRun` to `left` of them, one
-//!    behind the other.
+//! 1. A `ListBox` points to a value in an object of its list, and exclusively owns both.
+//! 2. A `ListSlot` points to an object of its list without a value, and exclusively owns the
+//!    object. A `ListRun` points to `left` such objects next to each other, and exclusively owns
+//!    them.
 
 use core::borrow::{Borrow, BorrowMut};
 use core::fmt;
@@ -15,9 +16,10 @@ use core::ptr::NonNull;
 
 use super::typed::FreeList;
 
-/// A value in a [`FreeList`], which it borrows: dropping the box drops the value and frees its place. Two words.
+/// An owned value in a [`FreeList`]. The box borrows the list. Dropping it drops the value and
+/// frees its slot. It is two words large.
 ///
-/// A forgotten box keeps its place until the list is dropped, and its value is not dropped then.
+/// A forgotten box keeps its slot until the list is dropped. Its value is never dropped.
 pub struct ListBox<'l, T> {
     value: NonNull<T>,
     list: &'l FreeList<T>,
@@ -26,39 +28,43 @@ pub struct ListBox<'l, T> {
 
 impl<'l, T> ListBox<'l, T> {
     /// # Safety
-    /// The value lies in an object of this list, and is the caller's to give away.
+    /// The value lies in an object of this list, and the caller owns both.
     #[inline]
     pub(super) unsafe fn new(value: NonNull<T>, list: &'l FreeList<T>) -> Self {
         Self { value, list, owns: PhantomData }
     }
 
-    /// The place, without the value, which the caller has taken care of.
+    /// The slot without the value. The caller has already moved the value out or disposed of it.
     #[inline]
     fn into_slot(self) -> ListSlot<'l, T> {
         let boxed = ManuallyDrop::new(self);
         ListSlot { place: boxed.value, list: boxed.list }
     }
 
-    /// Takes the value out, and frees its place.
+    /// Moves the value out of the box and frees its slot.
     #[inline]
     #[must_use]
     pub fn into_inner(boxed: Self) -> T {
-        // SAFETY: the box owns the value (1); it is read once, and the box is no more.
+        // SAFETY: the box owns the value (1). The value is read once, and the box no longer exists
+        // after that.
         let value = unsafe { boxed.value.read() };
         drop(boxed.into_slot());
         value
     }
 
-    /// Lends the value for as long as the list is borrowed. It is never dropped, and its place goes with the list.
+    /// Leaks the box: lends the value for as long as the list is borrowed. The value is never
+    /// dropped. Its slot is freed with the list.
     #[inline]
     #[must_use]
     pub fn leak(boxed: Self) -> &'l mut T {
         let mut boxed = ManuallyDrop::new(boxed);
-        // SAFETY: the box owns the value (1) and is no more; the list stays while it is borrowed.
+        // SAFETY: the box owns the value (1) and no longer exists. The list stays while it is
+        // borrowed.
         unsafe { boxed.value.as_mut() }
     }
 
-    /// The value's address, for structures that have no room for a box: see [`FreeList::from_raw`].
+    /// Returns the value's address, for structures that have no room for a box.
+    /// [`FreeList::from_raw`] makes it a box again.
     #[inline]
     #[must_use]
     pub fn into_raw(boxed: Self) -> NonNull<T> {
@@ -69,7 +75,7 @@ impl<'l, T> ListBox<'l, T> {
 impl<T> Drop for ListBox<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // The place is freed even if the value's destructor panics.
+        // Frees the slot even if the value's destructor panics.
         let _slot = ListSlot { place: self.value, list: self.list };
         // SAFETY: the box owns the value (1), which is dropped once.
         unsafe { self.value.drop_in_place() };
@@ -89,7 +95,7 @@ impl<T> Deref for ListBox<'_, T> {
 impl<T> DerefMut for ListBox<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and the box is borrowed alone.
+        // SAFETY: the box owns the value (1), and is borrowed exclusively.
         unsafe { self.value.as_mut() }
     }
 }
@@ -130,7 +136,7 @@ impl<T: fmt::Display> fmt::Display for ListBox<'_, T> {
     }
 }
 
-/// A place in a [`FreeList`] without a value. Dropped, it is free again.
+/// A slot in a [`FreeList`] without a value. Dropping it frees the slot.
 ///
 /// ```
 /// let list = allotment::FreeList::new();
@@ -149,24 +155,25 @@ pub struct ListSlot<'l, T> {
 
 impl<'l, T> ListSlot<'l, T> {
     /// # Safety
-    /// The object is one of this list's, and the caller's to give away.
+    /// The object belongs to this list, and the caller owns it.
     #[inline(always)]
     pub(super) unsafe fn new(object: NonNull<u8>, list: &'l FreeList<T>) -> Self {
         Self { place: object.cast(), list }
     }
 
-    /// Puts a value in.
+    /// Puts a value into the slot.
     #[inline(always)]
     pub fn fill(self, value: T) -> ListBox<'l, T> {
         let slot = ManuallyDrop::new(self);
-        // SAFETY: the slot owns the place (2), which has room and alignment for a `T`; it is the box's now.
+        // SAFETY: the slot owns the object (2), which has room and alignment for a `T`. The box
+        // owns it from here on.
         unsafe {
             slot.place.write(value);
             ListBox::new(slot.place, slot.list)
         }
     }
 
-    /// Where the value will be.
+    /// The address that the value will have.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> NonNull<T> {
@@ -177,7 +184,7 @@ impl<'l, T> ListSlot<'l, T> {
 impl<T> Drop for ListSlot<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the slot owns the place (2), an object of the list.
+        // SAFETY: the slot owns its object (2), which belongs to the list.
         unsafe { self.list.raw().free(self.place.cast()) };
     }
 }
@@ -188,7 +195,8 @@ impl<T> fmt::Debug for ListSlot<'_, T> {
     }
 }
 
-/// Places one behind the other, in the order of their addresses. Those that are not taken are free again.
+/// An iterator over adjacent slots, in the order of their addresses. Slots that are not taken are
+/// freed when it is dropped.
 ///
 /// ```
 /// let list = allotment::FreeList::new();
@@ -205,7 +213,7 @@ pub struct ListRun<'l, T> {
 
 impl<'l, T> ListRun<'l, T> {
     /// # Safety
-    /// `left` objects of this list, one behind the other, are the caller's to give away.
+    /// The caller owns `left` adjacent objects of this list, starting at `next`.
     pub(super) unsafe fn new(next: NonNull<u8>, left: usize, list: &'l FreeList<T>) -> Self {
         Self { next, left, list }
     }
@@ -219,7 +227,7 @@ impl<'l, T> Iterator for ListRun<'l, T> {
         let object = self.next;
         let stride = self.list.raw().stride();
         self.next = NonNull::new(object.as_ptr().wrapping_add(stride)).unwrap_or(object);
-        // SAFETY: the run owns it (2), and gives it away.
+        // SAFETY: the run owns the object (2), and gives it up here.
         Some(unsafe { ListSlot::new(object, self.list) })
     }
 

@@ -1,4 +1,4 @@
-//! A free list's options.
+//! The options of a free list.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -10,7 +10,7 @@ use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 
-/// What a list was made with.
+/// The options that a list is made with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub name: Option<Box<str>>,
@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub report_live: Option<bool>,
 }
 
-/// Makes a [`RawFreeList`] or a [`FreeList`] with options; their `builder` functions begin one.
+/// Builds a [`RawFreeList`] or a [`FreeList`] with options. Their `builder` functions return one.
 ///
 /// ```
 /// use allotment::{Budget, FreeList};
@@ -68,24 +68,31 @@ impl<L> FreeListBuilder<L> {
         Self { layout, settings, makes: PhantomData }
     }
 
-    /// Names the list, for [`report`](crate::report()) and for messages. At most
+    /// Sets the list's name, which [`report`](crate::report()) and error messages show. At most
     /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.settings.name = Some(name.into());
         self
     }
 
-    /// Where slabs come from; anonymous mappings if this is not called.
+    /// Sets where slabs come from. The default is anonymous mappings.
     pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
         self.settings.source = source.into();
         self
     }
 
-    /// What becomes of a slab all of whose objects were freed, when the list finds it: when live objects have fallen to
-    /// half of what they were, and on down, and when the last one is freed, where one slab stays.
-    /// [`Release::AtOnce`]: it goes to the system, past the recycler, and none is taken from there either.
-    /// [`Release::Keep`]: so many bytes of such slabs stay. The others: to the recycler, whose own policy then says how
-    /// long.
+    /// Sets what happens to a slab without live objects when the list finds it.
+    ///
+    /// The list sweeps for empty slabs when the number of live objects has fallen to half of what
+    /// it was, and again further down. It also finds them when the last object is freed; one slab
+    /// then stays.
+    ///
+    /// - [`Release::AtOnce`]: empty slabs go to the system, past the recycler. The list takes no
+    ///   slabs from the recycler either.
+    /// - [`Release::Keep`]: the list keeps empty slabs of up to this number of bytes. The others go
+    ///   to the recycler.
+    /// - Other policies: empty slabs go to the recycler, whose own policy decides how long it keeps
+    ///   them.
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
         self
@@ -97,26 +104,35 @@ impl<L> FreeListBuilder<L> {
         self
     }
 
-    /// Slabs with room for so many objects, rounded up to whole hardware pages and a size that the recycler keeps. If this
-    /// is not called, or with 0, they begin with one hardware page and double up to 1 MiB, and are of huge pages from
-    /// there on where the source has them.
+    /// Makes all slabs with room for this number of objects, rounded up to whole hardware pages and
+    /// to a size that the recycler keeps.
+    ///
+    /// By default, or with 0, the first slab is one hardware page. Slabs then double in size up to
+    /// 1 MiB, and consist of huge pages from there on if the source has them.
     pub fn objects_per_slab(mut self, objects: usize) -> Self {
         self.settings.objects_per_slab = (objects > 0).then_some(objects);
         self
     }
 
-    /// Hardened mode: double frees, stale frees (while the object rests), foreign pointers, objects of another list,
-    /// overruns and writes after free are caught, named on standard error and stopped by an abort: misuse of pointers
-    /// when it is freed, overruns at the free, writes after free when the place would be used again or the list is
-    /// trimmed or dropped. Every call takes a slow path, an object takes 16 to 31 bytes more, a freed one rests until 1024
-    /// more were freed, and slabs go only when nothing is live and [`trim`](RawFreeList::trim) is called.
+    /// Switches hardened mode on or off. The default is off.
+    ///
+    /// Hardened mode detects misuse, names it on standard error and aborts:
+    ///
+    /// - When an object is freed: double frees, stale frees (while the object is in quarantine),
+    ///   foreign pointers, objects of another list, and overruns.
+    /// - When a free object would be used again, or the list is trimmed or dropped: writes after
+    ///   free.
+    ///
+    /// Every call takes a slow path. An object takes 16 to 31 bytes more. A freed object stays in
+    /// quarantine until 1024 more objects are freed. Slabs are released only by a call of
+    /// [`trim`](RawFreeList::trim) when nothing is live.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self
     }
 
-    /// Whether dropping the list with live objects says so on standard error; in hardened mode it does unless told
-    /// otherwise here. Their memory goes either way.
+    /// Whether dropping the list with live objects reports them on standard error. The default is
+    /// yes in hardened mode and no otherwise. Their memory is freed either way.
     pub fn report_live(mut self, report: bool) -> Self {
         self.settings.report_live = Some(report);
         self
@@ -128,38 +144,39 @@ impl<L> FreeListBuilder<L> {
 }
 
 impl FreeListBuilder<RawFreeList> {
-    /// The list.
+    /// Builds the list.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// Aborts if [`try_build`](Self::try_build) returns an error.
     #[must_use]
     pub fn build(self) -> RawFreeList {
         always(self.build_raw::<Abort>())
     }
 
-    /// The list.
+    /// Builds the list.
     ///
     /// # Errors
-    /// A name that is too long; a layout beyond the address space; a record that can't be had.
+    /// If the name is too long, the layout exceeds the address space, or there is no memory for the
+    /// statistics record.
     pub fn try_build(self) -> Result<RawFreeList, AllocError> {
         self.build_raw::<Report>()
     }
 }
 
 impl<T> FreeListBuilder<FreeList<T>> {
-    /// The list.
+    /// Builds the list.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// Aborts if [`try_build`](Self::try_build) returns an error.
     #[must_use]
     pub fn build(self) -> FreeList<T> {
         FreeList::from_raw_list(always(self.build_raw::<Abort>()))
     }
 
-    /// The list.
+    /// Builds the list.
     ///
     /// # Errors
-    /// A name that is too long; a record that can't be had.
+    /// If the name is too long, or there is no memory for the statistics record.
     pub fn try_build(self) -> Result<FreeList<T>, AllocError> {
         self.build_raw::<Report>().map(FreeList::from_raw_list)
     }

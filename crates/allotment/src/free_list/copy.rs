@@ -4,36 +4,36 @@ use super::boxed::ListBox;
 use super::typed::FreeList;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 
-/// Makes one object of a copy, of what it is copied from.
+/// Makes one object of the copy from its source.
 type Copy<'c, 'l, S, T> = dyn Fn(S, &mut Copier<'_, 'l, S, T>) -> T + 'c;
 
-/// Copies what an object leads to; see [`FreeList::copy_in_order`].
+/// Copies the objects that a copied object leads to; see [`FreeList::copy_in_order`].
 pub struct Copier<'c, 'l, S, T> {
     list: &'l FreeList<T>,
     copy: &'c Copy<'c, 'l, S, T>,
 }
 
 impl<'l, S, T> Copier<'_, 'l, S, T> {
-    /// Copies one object that the copied one leads to, with all that this one leads to in turn. Its place comes right
-    /// behind the one that was taken last.
+    /// Copies one object that the current one leads to, and everything that it leads to in turn.
+    /// Its slot is the one behind the slot taken last.
     ///
     /// # Panics
-    /// Aborts where the list has no place for it.
+    /// Aborts if the list can't allocate a slot.
     pub fn copy(&mut self, source: S) -> ListBox<'l, T> {
         always(self.copy_or::<Abort>(source))
     }
 
-    /// The fallible twin of [`copy`](Self::copy).
+    /// Fallible version of [`copy`](Self::copy).
     ///
     /// # Errors
-    /// As [`RawFreeList::try_alloc`](crate::RawFreeList::try_alloc).
+    /// Same as [`RawFreeList::try_alloc`](crate::RawFreeList::try_alloc).
     pub fn try_copy(&mut self, source: S) -> Result<ListBox<'l, T>, AllocError> {
         self.copy_or::<Report>(source)
     }
 
     fn copy_or<F: OnFailure>(&mut self, source: S) -> Result<ListBox<'l, T>, F::Error> {
         let slot = self.list.fresh_slot::<F>()?;
-        // If this panics, the slot is free again.
+        // If this panics, the slot is freed.
         let value = (self.copy)(source, self);
         Ok(slot.fill(value))
     }
@@ -46,16 +46,18 @@ impl<S, T> core::fmt::Debug for Copier<'_, '_, S, T> {
 }
 
 impl<T> FreeList<T> {
-    /// Copies a linked structure, so that its objects lie in the order in which they are visited.
+    /// Copies a linked structure so that its objects lie in the order in which a walk visits them.
     ///
-    /// `copy` makes one object; what that leads to it has copied by [`Copier::copy`], in the order that later walks take.
-    /// The place of an object is taken before those of what it leads to, and all of them one behind the other, whatever
-    /// holes the list has: a walk in the same order reads memory from one end to the other. The seed of the idea measured
-    /// twice the speed and more, where the structure is larger than the cache.
+    /// `copy` makes one object of the copy. For each object that this one leads to, it calls
+    /// [`Copier::copy`], in the order that later walks take. An object's slot is allocated before
+    /// those of the objects that it leads to. All slots lie next to each other, even if the list
+    /// has holes. So a walk in the same order reads memory from one end to the other. The work that
+    /// proposed the idea measured at least twice the speed for structures larger than the cache.
     ///
-    /// It calls itself for each object on the way: a structure that is as deep as it is large (a list) is copied through
-    /// [`run`](Self::run) instead, as `examples/copy_in_order.rs` shows. The source may lie anywhere, in this list too;
-    /// when that is dropped, [`trim`](Self::trim) gives its slabs back.
+    /// `copy` recurses once per object on the way. Copy a structure that is as deep as it is large,
+    /// such as a linked list, through [`run`](Self::run) instead, as `examples/copy_in_order.rs`
+    /// shows. The source may lie anywhere, including in this list. After a source in this list is
+    /// dropped, [`trim`](Self::trim) releases its empty slabs.
     ///
     /// ```
     /// use allotment::{FreeList, ListBox};
@@ -83,7 +85,8 @@ impl<T> FreeList<T> {
     /// ```
     ///
     /// # Panics
-    /// Aborts where the list has no place for an object. If `copy` panics, what was copied is dropped and free again.
+    /// Aborts if the list can't allocate a slot for an object. If `copy` panics, the objects copied
+    /// so far are dropped and their slots freed.
     pub fn copy_in_order<'l, S>(
         &'l self,
         root: S,
@@ -92,11 +95,12 @@ impl<T> FreeList<T> {
         Copier { list: self, copy: &copy }.copy(root)
     }
 
-    /// The fallible twin of [`copy_in_order`](Self::copy_in_order), for the root's place; `copy` says by
-    /// [`Copier::try_copy`] what becomes of a child that has none.
+    /// Fallible version of [`copy_in_order`](Self::copy_in_order). It returns an error if the
+    /// root's slot can't be allocated. For the other objects, `copy` calls [`Copier::try_copy`] and
+    /// handles the error.
     ///
     /// # Errors
-    /// As [`RawFreeList::try_alloc`](crate::RawFreeList::try_alloc).
+    /// Same as [`RawFreeList::try_alloc`](crate::RawFreeList::try_alloc).
     pub fn try_copy_in_order<'l, S>(
         &'l self,
         root: S,

@@ -1,6 +1,6 @@
-//! What C code relies on: the layout that `allotment.h` repeats for its inline functions.
+//! The memory layout that C code relies on. `allotment.h` repeats it for its inline functions.
 //!
-//! A change of anything asserted here is another `ALLOT_ABI`.
+//! Changing anything asserted here requires another `ALLOT_ABI`.
 
 use core::mem::{offset_of, size_of};
 

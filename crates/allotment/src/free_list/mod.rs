@@ -3,11 +3,13 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `raw` | the fast paths: the list itself and its counter |
-//! | `slabs` | where objects come from and where empty slabs go |
-//! | `sweep` | the look for empty slabs |
-//! | `watch` | the slow path of hardened mode and memory tools |
-//! | `typed`, `boxed`, `copy` | what a user calls: values, the boxes that own them, copies in visiting order |
+//! | `chains` | the free objects, in several chains |
+//! | `slabs` | where slabs come from, and how empty slabs are released |
+//! | `sweep` | the sweep for empty slabs |
+//! | `watch` | the slow path of hardened mode, memory tools and pass-through mode |
+//! | `typed`, `boxed`, `copy` | the public interface: values, their boxes, ordered copies |
 //! | `builder` | options |
+//! | `frozen` | the memory layout that C code relies on |
 
 mod boxed;
 mod builder;

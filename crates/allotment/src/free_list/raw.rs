@@ -10,19 +10,23 @@
 //!
 //! # Invariants
 //!
-//! 1. `slabs` and `spare` head two lists of slabs that this list alone holds; `slabs.rs` says what one looks like.
-//! 2. `head` is null or a free object, each free object holds the next one's address or null, and none is there twice;
-//!    so with each of the chains that wait behind it. A free object is nobody else's.
-//! 3. `[fresh, fresh_end)` is a whole number of objects of the slab that was taken last, which were never handed out,
-//!    or linked, since. Every other object of every slab is live or on one chain.
-//!    The slabs on `spare` hold nothing, and none of their objects is on a chain or fresh.
-//! 4. `live = count + watermark`, and `count >= 0` outside of a call unless nothing is live. So the first free that
-//!    brings `live` below the watermark takes the slow path. It looks for what can go, if `live` is below `look_below`,
-//!    which is at most the watermark; else it begins another chain.
-//! 5. A watched list (watch.rs) has `head = null`, no fresh objects and `count = 0`: every call takes the slow path, and
-//!    the watch knows what is free and what is live.
-//! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. The record may be read by
-//!    others.
+//! 1. `slabs` and `spare` are the heads of two linked lists of slabs. This free list exclusively
+//!    owns these slabs; `slabs.rs` describes their layout.
+//! 2. `head` is null or points to a free object. Each free object holds the address of the next
+//!    one, or null, and no object occurs twice. The same holds for each chain that waits in
+//!    `chains`. No other code uses a free object.
+//! 3. `[fresh, fresh_end)` is a whole number of objects of the slab that was taken last. They have
+//!    neither been handed out nor linked since then. Every other object of every slab in `slabs` is
+//!    live or on exactly one chain. The slabs in `spare` hold no live object, and none of their
+//!    objects is on a chain or fresh.
+//! 4. `live = count + watermark`. Outside of a call, `count >= 0` unless nothing is live. So the
+//!    first free that brings `live` below the watermark takes the slow path. If `live` is then
+//!    below `look_below`, which is at most the watermark, the slow path sweeps for empty slabs. If
+//!    not, it starts another chain.
+//! 5. A checked list (watch.rs) has `head = null`, no fresh objects and `count = 0`. So every call
+//!    takes the slow path, and `watch` records what is free and what is live.
+//! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. Other
+//!    threads may read the record.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -35,21 +39,25 @@ use super::watch::Watch;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::{Kind, Record, Statistics};
 
-/// What a free object holds: the next one.
+/// What a free object holds: the address of the next one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct Link(pub(super) Cell<*mut Link>);
 
-/// Objects of one layout for one thread, handed out last freed first: six instructions to allocate, five to free.
+/// Objects of one layout for one thread, handed out last freed first. On x86-64, allocating takes
+/// six instructions and freeing takes five.
 ///
-/// Objects lie in *slabs*, chunks that double up to 1 MiB and are of huge pages from there on, one behind the other in the
-/// order in which they are first allocated. A slab all of whose objects were freed goes back (see
-/// [`trim`](Self::trim)), to the recycler, where the next arena or list finds it warm.
+/// Objects lie in *slabs*: chunks that double in size up to 1 MiB, and consist of huge pages from
+/// there on. The objects of a slab lie next to each other, in the order in which they are first
+/// allocated. Slabs without live objects are released (see [`trim`](Self::trim)): they go to the
+/// recycler, where the next arena or list finds them warm.
 ///
-/// It may move between threads, and one uses it at a time. Dropping it frees all of its memory, whatever is live: objects
-/// by address can't know. [`FreeList`](crate::FreeList) is the same for values, with a box that can't outlive it.
+/// A list may move between threads, but only one thread at a time uses it. Dropping the list frees
+/// all of its memory, including live objects. [`FreeList`](crate::FreeList) is the same for values,
+/// with a box that can't outlive its list.
 ///
-/// After *Fixed size free lists and per-datastructure allocators*; the free list itself is older than malloc.
+/// The idea comes from *Fixed size free lists and per-datastructure allocators*. The free list
+/// itself is older than malloc.
 ///
 /// ```
 /// use allotment::RawFreeList;
@@ -64,32 +72,34 @@ pub(super) struct Link(pub(super) Cell<*mut Link>);
 #[derive(Debug)]
 #[repr(C)]
 pub struct RawFreeList {
-    // The first two are what the fast paths use, here and in C (`frozen.rs`).
+    // The fast paths use the first two fields, here and in C (`frozen.rs`).
     pub(super) head: Cell<*mut Link>,
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,
     pub(super) watermark: Cell<usize>,
-    /// The live objects below which the list looks for empty slabs; 0 if it does not.
+    /// The list sweeps for empty slabs when fewer objects than this are live. With 0 it never does.
     pub(super) look_below: Cell<usize>,
     pub(super) chains: Chains,
     pub(super) fresh: Cell<*mut u8>,
     pub(super) fresh_end: Cell<*mut u8>,
     pub(super) slabs: Cell<*mut Header>,
     pub(super) slab_count: Cell<usize>,
-    /// The objects that these slabs have room for, and those that the spare ones have.
+    /// `capacity`: the objects that the slabs in `slabs` have room for. `spare_objects`: the same
+    /// for the slabs in `spare`.
     pub(super) capacity: Cell<usize>,
     pub(super) spare: Cell<*mut Header>,
     pub(super) spare_objects: Cell<usize>,
-    /// Slabs were given back, and none was taken since.
+    /// Slabs were released, and none was taken from the source after that.
     pub(super) gave: Cell<bool>,
-    /// Live objects have become more since the last look, as far as the slow path has seen.
+    /// The number of live objects has risen after the last sweep, as far as the slow path has seen.
     pub(super) risen: Cell<bool>,
-    /// Whether looks are left out until they have.
+    /// Whether sweeps are skipped until the number of live objects rises again.
     pub(super) skips_now: Cell<bool>,
-    /// On so many ways down all looks are left out, and so many were when slabs were last taken again soon.
+    /// `skips`: how many more descents skip all their sweeps. `patience`: the back-off, which is
+    /// the value that `skips` was last set to.
     pub(super) skips: Cell<u32>,
     pub(super) patience: Cell<u32>,
-    /// The size of the slab that was taken last, as far as it sets the next one's.
+    /// The size of the slab taken last, as far as it determines the size of the next one.
     pub(super) grown: Cell<usize>,
     pub(super) geometry: Geometry,
     pub(super) record: &'static Record,
@@ -97,29 +107,30 @@ pub struct RawFreeList {
     pub(super) settings: Box<Settings>,
 }
 
-// SAFETY: it owns its slabs, and is used by one thread at a time: not `Sync`, because of its cells (invariant 6). The
-// pointers lead to its own memory; the record is written by whoever has the list.
+// SAFETY: the list owns its slabs, and one thread at a time uses it: its cells make it not `Sync`
+// (invariant 6). Its pointers lead to its own memory. Only the thread that has the list writes the
+// record.
 unsafe impl Send for RawFreeList {}
 
 impl RawFreeList {
-    /// A list with defaults.
+    /// Makes a list with default options.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// Aborts if [`try_new`](Self::try_new) returns an error.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
     }
 
-    /// A list with defaults. Takes no slab yet.
+    /// Makes a list with default options. It takes no slab yet.
     ///
     /// # Errors
-    /// A layout beyond the address space; a record that can't be had.
+    /// If the layout exceeds the address space, or there is no memory for the statistics record.
     pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
         Self::builder(layout).try_build()
     }
 
-    /// Begins a list with options.
+    /// Starts building a list with options.
     pub const fn builder(layout: Layout) -> FreeListBuilder<Self> {
         FreeListBuilder::new(layout)
     }
@@ -154,39 +165,42 @@ impl RawFreeList {
         })
     }
 
-    /// The layout of an object, as it was asked for.
+    /// The layout of an object, as the caller requested it.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.geometry.layout
     }
 
-    /// The bytes from one object of a run to the next: the size with its padding, at least a pointer's.
+    /// The bytes from one object of a run to the next: the size with its padding, at least a
+    /// pointer's.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.geometry.stride
     }
 
-    /// The name, if it has one.
+    /// The list's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.settings.name.as_deref()
     }
 
-    /// An object, uninitialised, aligned to its layout: the one freed last, or the next of the newest slab. Six
-    /// instructions where one is free.
+    /// Allocates an uninitialised object, aligned to the list's layout.
+    ///
+    /// It returns the object freed last or, if none is free, the next object of the newest slab. It
+    /// takes six instructions on x86-64 if an object is free.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
         always(self.alloc_or::<Abort>())
     }
 
-    /// An object, uninitialised.
+    /// Allocates an uninitialised object.
     ///
     /// # Errors
-    /// When none is free and no slab is to be had from the budget or the source.
+    /// If no object is free and neither the budget nor the source grants a slab.
     #[inline]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
         self.alloc_or::<Report>()
@@ -197,7 +211,7 @@ impl RawFreeList {
         let Some(first) = NonNull::new(self.head.get()) else {
             return self.alloc_slowly::<F>();
         };
-        // SAFETY: a free object, which is nobody else's and holds a link (invariant 2).
+        // SAFETY: a free object, which no other code uses, and which holds a link (invariant 2).
         self.head.set(unsafe { first.as_ref() }.0.get());
         self.count.set(self.count.get().wrapping_add(1));
         Ok(first.cast())
@@ -209,38 +223,46 @@ impl RawFreeList {
         self.refill().map_err(F::fail)
     }
 
-    /// Frees an object. Five instructions, unless live objects have fallen to the level at which the list looks for
-    /// empty slabs: half of what they were, and on down so that it takes no more than two steps for each object freed since; or
-    /// by a sixteenth, where the chain of free objects that this look is to follow becomes another one.
+    /// Frees an object.
+    ///
+    /// It takes five instructions on x86-64. As the number of live objects falls, two kinds of
+    /// calls do more:
+    ///
+    /// - When it falls below the level for the next sweep, the call sweeps for empty slabs. The
+    ///   level is at most half of what was live when the level was set. It is low enough that a
+    ///   sweep takes at most two steps for each object freed after the last sweep.
+    /// - When it has fallen by a sixteenth, the call starts another chain of free objects, for a
+    ///   later sweep to follow.
     ///
     /// # Safety
-    /// The object came from this list, was not freed since, and is not used any more.
+    /// The object came from this list, is freed once, and is not used afterwards.
     #[inline]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         let count = self.count.get().wrapping_sub(1);
         self.count.set(count);
         if count < 0 {
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller upholds the contract.
             return unsafe { self.free_slowly(object) };
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.push(object) };
     }
 
     /// Puts an object on the first chain.
     ///
     /// # Safety
-    /// It is this list's, in nobody's use and on no chain.
+    /// The object belongs to this list, is not in use, and is on no chain.
     #[inline(always)]
     pub(super) unsafe fn push(&self, object: NonNull<u8>) {
         let link = object.cast::<Link>();
-        // SAFETY: an object is at least as large as a link and as aligned (`Geometry::new`), and nobody else's.
+        // SAFETY: an object is at least as large and as aligned as a link (`Geometry::new`), and no
+        // other code uses it.
         unsafe { link.write(Link(Cell::new(self.head.get()))) };
         self.head.set(link.as_ptr());
     }
 
     /// # Safety
-    /// As for [`free`](Self::free), which has counted it.
+    /// As for [`free`](Self::free), which has already counted the object.
     #[cold]
     #[inline(never)]
     unsafe fn free_slowly(&self, object: NonNull<u8>) {
@@ -252,27 +274,31 @@ impl RawFreeList {
         if !looks {
             self.begin_chain();
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.push(object) };
         if looks { self.look() } else { self.place_watermark(self.live()) }
     }
 
-    /// So many objects behind each other, [`stride`](Self::stride) bytes apart, of memory that nothing had since its slab
-    /// came, or since nothing was live. Each is freed by itself. For none the address is dangling.
+    /// Allocates `objects` uninitialised objects next to each other, [`stride`](Self::stride) bytes
+    /// apart.
+    ///
+    /// Their memory has held no object after its slab was taken, or after the list was last without
+    /// live objects. Each object is freed separately. For 0 objects the address is dangling.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_run`](Self::try_alloc_run) returns an error.
+    /// Aborts if [`try_alloc_run`](Self::try_alloc_run) returns an error.
     #[must_use]
     pub fn alloc_run(&self, objects: usize) -> NonNull<u8> {
         always(self.try_alloc_run(objects).map_err(Abort::fail))
     }
 
-    /// The fallible twin of [`alloc_run`](Self::alloc_run).
+    /// Fallible version of [`alloc_run`](Self::alloc_run).
     ///
     /// # Errors
-    /// When no slab with so much room is to be had from the budget or the source; nothing has changed then, but that
-    /// spare slabs, which hold nothing, have gone back. In
-    /// pass-through mode, where malloc gives each object by itself, for more than one.
+    /// If neither the budget nor the source grants a slab with that much room. An error changes
+    /// nothing, except that spare slabs, which hold no live objects, may have been released. In
+    /// pass-through mode, where malloc provides each object separately, any run of more than one
+    /// object is an error.
     pub fn try_alloc_run(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
         match (objects, self.watch.as_deref()) {
             (0, _) => Ok(self.geometry.dangling()),
@@ -285,27 +311,30 @@ impl RawFreeList {
         }
     }
 
-    /// One object behind the one that was taken fresh last, past the holes that frees have left: for what shall lie in
-    /// the order of its allocation.
+    /// Allocates one uninitialised object behind the fresh object that was taken last, and skips
+    /// the objects that were freed. Use it for objects that should lie in the order of their
+    /// allocation.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error.
+    /// Aborts if [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error.
     #[must_use]
     pub fn alloc_fresh(&self) -> NonNull<u8> {
         self.alloc_run(1)
     }
 
-    /// The fallible twin of [`alloc_fresh`](Self::alloc_fresh).
+    /// Fallible version of [`alloc_fresh`](Self::alloc_fresh).
     ///
     /// # Errors
-    /// As [`try_alloc`](Self::try_alloc).
+    /// Same as [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_fresh(&self) -> Result<NonNull<u8>, AllocError> {
         self.try_alloc_run(1)
     }
 
-    /// Looks for empty slabs and gives them back, whatever the release policy keeps. Returns the bytes given back. Costs
-    /// a look at each free object; those that stay are then handed out in the order of their addresses, of the fullest
-    /// slabs first.
+    /// Sweeps for empty slabs and releases them all, including those that the release policy would
+    /// keep. Returns the number of bytes released.
+    ///
+    /// The sweep takes one step for each free object. The objects that stay free are then handed
+    /// out from the fullest slabs first, in the order of their addresses.
     pub fn trim(&self) -> usize {
         if let Some(watch) = self.watch.as_deref() {
             return watch.trim(self);
@@ -313,7 +342,7 @@ impl RawFreeList {
         self.sweep(0)
     }
 
-    /// The objects in use.
+    /// The number of live objects.
     #[must_use]
     pub fn live(&self) -> usize {
         match self.watch.as_deref() {
@@ -322,8 +351,10 @@ impl RawFreeList {
         }
     }
 
-    /// What the list holds. Exact; what [`report`](crate::report()) says of another thread's list may be older: as of the
-    /// last call that took or gave a slab, or asked for this.
+    /// What the list holds. The values are exact.
+    ///
+    /// [`report`](crate::report()) may show older values for another thread's list: those of the
+    /// last call that took or released a slab, or called this function.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.note_live();
@@ -332,7 +363,7 @@ impl RawFreeList {
 }
 
 impl Drop for RawFreeList {
-    /// Gives all memory back, that of live objects too.
+    /// Releases all memory, including that of live objects.
     fn drop(&mut self) {
         self.report_live();
         if let Some(watch) = self.watch.as_deref() {

@@ -1,11 +1,11 @@
-//! A list's slabs: what one looks like, where they come from and where they go.
+//! A list's slabs: their layout, where they come from, and how they are released.
 //!
 //! # Invariants
 //!
-//! 1. A slab begins with its `Header`; `size` bytes from its start are one block, taken from the source with `align` and
-//!    `link`. Behind the header, from `first` on, lie `objects` objects.
-//! 2. `held_bytes` of the record is the sum of all slabs' sizes, and what the budget was charged. (In pass-through mode it
-//!    is the sum of malloc's blocks.)
+//! 1. A slab begins with its `Header`. `size` bytes from its start are one block, taken from the
+//!    source with `align` and `link`. Behind the header, from `first` on, lie `objects` objects.
+//! 2. `held_bytes` of the record is the sum of all slabs' sizes, and equals what the budget was
+//!    charged. (In pass-through mode it is the sum of the malloc blocks' sizes.)
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -22,7 +22,7 @@ use crate::memory::layout::{
 use crate::memory::release::Release;
 use crate::statistics::printable;
 
-/// So many objects, or so many bytes of them if that is fewer, are linked at once.
+/// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
 const MOST_LINKED: usize = 64;
 const LINKED_BYTES: usize = 4 << 10;
 
@@ -37,7 +37,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The sizes for objects of this layout: at least a link's.
+    /// The sizes for objects of this layout, each at least as large as a link.
     pub(super) fn new(layout: Layout, watch: Option<&Watch>) -> Result<Self, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let slot = watch.map_or(Some(layout), |watch| watch.slot_layout(layout)).ok_or(overflow)?;
@@ -47,7 +47,7 @@ impl Geometry {
         Ok(Self { layout, align, stride })
     }
 
-    /// An address for no object.
+    /// The address that stands for no object.
     pub(super) fn dangling(&self) -> NonNull<u8> {
         NonNull::new(ptr::without_provenance_mut(self.align)).expect("a power of two")
     }
@@ -70,18 +70,18 @@ pub(super) const KIND: &str = "free list";
 const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == CACHE_LINE);
 
-/// What a slab is, read from its header.
+/// A slab as its header describes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slab {
     pub header: NonNull<Header>,
-    /// Its first object.
+    /// The slab's first object.
     pub first: NonNull<u8>,
     pub objects: usize,
     pub size: usize,
 }
 
 impl RawFreeList {
-    /// All slabs, the newest first.
+    /// All slabs in use, the newest first.
     pub(super) fn each_slab(&self) -> impl Iterator<Item = Slab> + '_ {
         let mut next = self.slabs.get();
         core::iter::from_fn(move || {
@@ -94,7 +94,7 @@ impl RawFreeList {
     }
 
     pub(super) fn slab_at(&self, header: NonNull<Header>) -> Slab {
-        // SAFETY: the callers have it from the list.
+        // SAFETY: callers pass the header of one of the list's slabs.
         let (objects, size) = unsafe { (header.as_ref().objects, header.as_ref().size) };
         let start = header.addr().get();
         let before = align_up(start + HEADER, self.geometry.align) - start;
@@ -109,14 +109,16 @@ impl RawFreeList {
         self.fresh_end.get().addr() - self.fresh.get().addr()
     }
 
-    /// An object when none is on the first chain: the next one's, or a fresh one, with others that come next linked.
+    /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
+    /// one. In the second case, the objects behind it are linked as the first chain.
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
         if let Some(watch) = self.watch.as_deref() {
             return watch.alloc(self);
         }
         self.risen.set(true);
         if let Some(first) = self.chains.pop() {
-            // SAFETY: a free object, which is nobody else's and holds a link (raw.rs, invariant 2).
+            // SAFETY: a free object, which no other code uses, and which holds a link (raw.rs,
+            // invariant 2).
             self.head.set(unsafe { first.as_ref() }.0.get());
             self.count.set(self.count.get() + 1);
             self.raise_look(0);
@@ -131,7 +133,7 @@ impl RawFreeList {
         Ok(first)
     }
 
-    /// Takes objects that were never handed out, one behind the other. They are not counted.
+    /// Takes fresh objects that lie next to each other. Does not count them.
     pub(super) fn take_fresh(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
         let bytes = objects.checked_mul(self.geometry.stride).ok_or(overflow)?;
@@ -143,21 +145,22 @@ impl RawFreeList {
         Ok(NonNull::new(start).expect("a slab has room for them"))
     }
 
-    /// Puts so many fresh objects on the first chain, so that the lowest is the first.
+    /// Puts this many fresh objects on the first chain, so that the lowest comes first.
     fn link_fresh(&self, objects: usize) {
         let stride = self.geometry.stride;
         let start = self.fresh.get();
         self.fresh.set(start.wrapping_add(objects * stride));
         for index in (0..objects).rev() {
-            // SAFETY: the fresh objects are the list's, and fresh no longer (raw.rs, invariant 3).
+            // SAFETY: these objects were fresh, and no longer are. The list owns them (raw.rs,
+            // invariant 3).
             unsafe { self.push(NonNull::new_unchecked(start.add(index * stride))) };
         }
     }
 
     // ---- slabs ----
 
-    /// Takes a slab with room for so many objects, which are then the fresh ones. On an error nothing has changed but
-    /// that spare slabs have gone.
+    /// Takes a slab with room for this many objects, which become the fresh objects. An error
+    /// changes nothing, except that spare slabs may have been released.
     fn take_slab(&self, objects: usize) -> Result<(), AllocError> {
         if self.take_spare(objects) {
             return Ok(());
@@ -172,7 +175,7 @@ impl RawFreeList {
         let chunks = self.chunks();
         let grown = self.grown_to();
         let (taken, align) = match chunks.take(need, grown) {
-            // What is spare may be what the budget or the source lacks.
+            // The budget or the source may lack just what the spare slabs hold.
             Err(_) if self.give_spare_back(0) > 0 => chunks.take(need, grown)?,
             taken => taken?,
         };
@@ -183,7 +186,7 @@ impl RawFreeList {
                 return Err(error);
             }
         }
-        // What is left of the slab before serves by the list.
+        // The fresh objects left in the previous slab go on the free list.
         let left = self.fresh_bytes() / self.geometry.stride;
         match self.watch.as_deref() {
             Some(watch) => watch.leave(self, self.fresh.get(), left),
@@ -194,7 +197,8 @@ impl RawFreeList {
             align_up(header.addr().get() + HEADER, self.geometry.align) - header.addr().get();
         let objects = (size - before) / self.geometry.stride;
         let next = Cell::new(ptr::null_mut());
-        // SAFETY: the chunk is ours, `need > HEADER` bytes or more, aligned to a cache line or more.
+        // SAFETY: the chunk is ours. It has at least `need > HEADER` bytes and is aligned to at
+        // least a cache line.
         unsafe { header.write(Header { next, size, align, link: taken.link, objects }) };
         self.list_slab(self.slab_at(header));
         if size <= MAX_GROWTH && self.settings.objects_per_slab.is_none() {
@@ -219,20 +223,21 @@ impl RawFreeList {
         Ok(())
     }
 
-    /// The size that the next slab is twice of. A list that has shrunk doubles what it holds, not what it once had: slabs
-    /// that doubled from the smallest hold almost twice the last one.
+    /// The size that the next slab doubles. Slabs that have doubled from the smallest hold almost
+    /// twice the size of the last one. If the list holds less than that, it has shrunk, and the
+    /// next slab doubles half of what the list holds.
     fn grown_to(&self) -> usize {
         let (held, grown) = (self.record.held_bytes.get() as usize, self.grown.get());
         if held + MIN_CHUNK < 2 * grown { held / 2 } else { grown }
     }
 
-    /// Goes on with a spare slab, if one has room for so many objects.
+    /// Continues with a spare slab, if one has room for this many objects.
     fn take_spare(&self, objects: usize) -> bool {
         let mut before: *mut Header = ptr::null_mut();
         let mut next = self.spare.get();
         while let Some(header) = NonNull::new(next) {
             let slab = self.slab_at(header);
-            // SAFETY: slabs of our spare ones; the one that is found is taken off their list.
+            // SAFETY: these are our spare slabs. The one that is found is taken off their list.
             unsafe {
                 next = header.as_ref().next.get();
                 if slab.objects < objects {
@@ -254,7 +259,7 @@ impl RawFreeList {
         false
     }
 
-    /// Puts a slab on the list of those in use.
+    /// Puts a slab on the list of slabs in use.
     pub(super) fn list_slab(&self, slab: Slab) {
         // SAFETY: a slab of ours that is on no list.
         unsafe { slab.header.as_ref() }.next.set(self.slabs.get());
@@ -263,13 +268,13 @@ impl RawFreeList {
         self.capacity.set(self.capacity.get() + slab.objects);
     }
 
-    /// Notes that a slab is on the list of those in use no more.
+    /// Counts a slab as no longer on the list of slabs in use.
     pub(super) fn unlist_slab(&self, slab: Slab) {
         self.slab_count.set(self.slab_count.get() - 1);
         self.capacity.set(self.capacity.get() - slab.objects);
     }
 
-    /// Puts a slab that holds nothing aside.
+    /// Sets a slab without live objects aside as spare.
     pub(super) fn spare_slab(&self, slab: Slab) {
         // SAFETY: a slab of ours that is on no list.
         unsafe { slab.header.as_ref() }.next.set(self.spare.get());
@@ -326,10 +331,11 @@ impl RawFreeList {
         }
     }
 
-    /// Gives slabs back, which are on no list any more. Returns their bytes.
+    /// Releases slabs that are on no list. Returns their bytes.
     ///
     /// # Safety
-    /// They were this list's, nothing in them is used, and none of their objects is on a chain or fresh.
+    /// The slabs belonged to this list. Nothing in them is used, and none of their objects is on a
+    /// chain or fresh.
     pub(super) unsafe fn give_back(&self, slabs: impl Iterator<Item = Slab> + Clone) -> usize {
         let total: usize = slabs.clone().map(|slab| slab.size).sum();
         if total == 0 {
@@ -340,7 +346,8 @@ impl RawFreeList {
         let mut left = total;
         let mut giving = None;
         for slab in slabs {
-            // SAFETY: the header is read before its slab goes; size, alignment and link are those that it was taken with.
+            // SAFETY: the header is read before its slab is released. Size, alignment and link are
+            // those that the slab was taken with.
             unsafe {
                 let (align, link) = (slab.header.as_ref().align, slab.header.as_ref().link);
                 let start = slab.header.cast::<u8>();
@@ -365,7 +372,7 @@ impl RawFreeList {
         total
     }
 
-    /// Gives all slabs back. Nothing is live any more, or counts.
+    /// Releases all slabs. The caller has no live objects, or gives them up.
     pub(super) fn give_all_back(&self) -> usize {
         self.forget_free();
         self.fresh.set(ptr::null_mut());
@@ -376,7 +383,7 @@ impl RawFreeList {
         let mut given = self.give_spare_back(0);
         while let Some(header) = NonNull::new(self.slabs.get()) {
             let slab = self.slab_at(header);
-            // SAFETY: a slab of our list, which is taken off it here.
+            // SAFETY: a slab of our list, which is taken off the list here.
             unsafe {
                 self.slabs.set(header.as_ref().next.get());
                 given += self.give_back(core::iter::once(slab));
@@ -385,7 +392,7 @@ impl RawFreeList {
         given
     }
 
-    /// Gives spare slabs back, but for so many bytes of them; the bytes given back.
+    /// Releases spare slabs, except for at most `keep` bytes of them. Returns the bytes released.
     pub(super) fn give_spare_back(&self, mut keep: usize) -> usize {
         let mut given = 0;
         let mut next = self.spare.replace(ptr::null_mut());
@@ -398,7 +405,7 @@ impl RawFreeList {
                 keep -= slab.size;
                 self.spare_slab(slab);
             } else {
-                // SAFETY: as above; it holds nothing.
+                // SAFETY: as above; the slab holds no live objects.
                 given += unsafe { self.give_back(core::iter::once(slab)) };
             }
         }
@@ -407,7 +414,7 @@ impl RawFreeList {
 
     // ---- what there is ----
 
-    /// Brings the record up to date.
+    /// Updates the record.
     pub(super) fn note_live(&self) {
         let (record, size) = (self.record, self.geometry.layout.size());
         let live = self.live();
@@ -424,7 +431,7 @@ impl RawFreeList {
         !self.watch.as_deref().is_some_and(Watch::has_no_slabs)
     }
 
-    /// Says on standard error what is left, if that was asked for and something is.
+    /// Reports live objects on standard error, if that was requested and there are any.
     pub(super) fn report_live(&self) {
         let wanted = self.settings.report_live.unwrap_or(self.settings.hardened);
         let live = self.live();

@@ -1,21 +1,29 @@
-//! The look for empty slabs.
+//! The sweep for empty slabs.
 //!
-//! A list knows how many objects are live, and not where: the fast paths would have to count for each slab. So it looks,
-//! when enough may have gone: it follows the chains of free objects once and notes each in a bitmap of its slab. A slab
-//! all of whose objects are free goes; the others' free objects are linked anew, those of the fullest slabs first, in the
-//! order of their addresses.
+//! A list knows how many objects are live, but not where they are: to know it, the fast paths would
+//! have to count for each slab. So the list sweeps when enough objects may have been freed. A sweep
+//! follows the chains of free objects once, and marks each object in a bitmap of its slab. A slab
+//! whose objects are all free is released. The free objects of the other slabs are linked anew,
+//! those of the fullest slabs first, in the order of their addresses.
 //!
-//! A look costs a step for each free object. It comes when live objects have fallen to half of what they were when a
-//! chain or a slab was last begun, and as many were freed since as were free then: two steps at most for each object
-//! freed. When the last object is freed nothing has to be followed: every slab is empty, and all but one go.
+//! A sweep takes a step for each free object. It starts when both of these hold:
 //!
-//! The step is what it costs to wait for memory, where a large list was freed in random order. So the free objects lie in
-//! several chains, which are followed side by side: when live objects have fallen by a sixteenth since, and a look is yet
-//! to come, what is freed next begins another one.
+//! - Live objects have fallen to half of what they were when a chain or a slab was last begun.
+//! - As many objects were freed after that as were free then.
 //!
-//! A list that takes slabs again after it gave some back leaves looks out: all of them on the next way down, and up to
-//! 63 ways down in a row. For one that is filled and emptied over and over they would be in vain. Slabs that hold nothing
-//! when the last object is freed are then put aside as *spare*, and serve before any is taken from the source.
+//! So it takes at most two steps for each object freed. When the last object is freed, no chain has
+//! to be followed: every slab is empty, and all but one are released.
+//!
+//! The cost of a step is to wait for memory if a large list was freed in random order. So the free
+//! objects lie in several chains, which are followed side by side. When live objects have fallen by
+//! a sixteenth after the last chain was begun, and a sweep is still to come, the objects freed next
+//! begin another chain.
+//!
+//! A list that takes slabs from the source again after it released some skips sweeps: all of those
+//! on the next descent of the number of live objects, and up to 63 descents in a row. For a list
+//! that is filled and emptied over and over, sweeps would be in vain. Slabs that are empty when the
+//! last object is freed are then set aside as *spare*, and are used before any is taken from the
+//! source.
 //!
 //! The invariants are those of `raw.rs`.
 
@@ -29,32 +37,33 @@ use crate::memory::release::Release;
 use crate::memory::structures::Structures;
 use crate::misuse::{Misuse, stop};
 
-/// So many looks are left out in a row at the most.
+/// The most descents in a row whose sweeps are skipped.
 const MOST_SKIPPED: u32 = 63;
-/// A look that is left out lowers the level to this part of what is live.
+/// A skipped sweep lowers the level for the next one to this part of the live objects.
 const SKIPPED_PART: usize = 8;
-/// A chain is at least so long when another one begins.
+/// A chain has at least this many objects when another one begins.
 const LEAST_CHAIN: usize = 256;
 
 /// A slab in a sweep.
 struct Swept {
     slab: Slab,
-    /// Its objects that are not fresh.
+    /// The number of its objects that are not fresh.
     handed_out: usize,
-    /// The first word of its bits.
+    /// The index of the first word of its bitmap.
     bits: usize,
     free: usize,
     goes: bool,
 }
 
 impl RawFreeList {
-    /// Live objects fell below the level, and the one that did it is on the first chain.
+    /// Sweeps, or skips a sweep. The number of live objects has fallen below `look_below`, and the
+    /// object that was just freed is on the first chain.
     pub(super) fn look(&self) {
-        // Until it is set anew, so that live objects can be asked.
+        // `live()` must be correct until the watermark is set anew.
         let live = self.watermark.get() - 1;
         self.watermark.set(live);
         self.count.set(0);
-        // All looks on the way down are left out, or none.
+        // All sweeps of a descent are skipped, or none.
         let first = self.risen.replace(false);
         if first {
             self.skips_now.set(self.skips.get() > 0);
@@ -64,11 +73,11 @@ impl RawFreeList {
             if live == 0 {
                 return self.all_are_free(usize::MAX);
             }
-            // The next comes when most of what is live has gone.
+            // The next one comes when most of the objects live at this point are freed.
             return self.look_below((live / SKIPPED_PART).max(1));
         }
         if first && self.gave.get() {
-            // What went last time was not missed.
+            // The slabs released last time were not needed again: reset the back-off.
             self.patience.set(0);
         }
         let keep = self.kept_bytes();
@@ -81,8 +90,9 @@ impl RawFreeList {
         self.gave.set(self.gave.get() || self.record.held_bytes.get() < before);
     }
 
-    /// A slab was taken from the source. Where others went not long ago they would have been better kept, and looks
-    /// are left out on the next way down, on twice as many and one each time that it happens again.
+    /// Notes that a slab was taken from the source. If slabs were released shortly before, keeping
+    /// them would have been better. Then sweeps are skipped on the next descents. Each time this
+    /// happens again, the number of these descents doubles and grows by one.
     pub(super) fn taken_again(&self) {
         let adapts = matches!(self.settings.release, Release::Adaptive | Release::Decay(_));
         if self.gave.replace(false) && adapts {
@@ -100,7 +110,7 @@ impl RawFreeList {
         }
     }
 
-    /// Says when to look next, after a look that left so many objects linked.
+    /// Sets the level for the next sweep, after a sweep that left `linked` objects on chains.
     fn plan_look(&self, linked: usize) {
         let live = self.live();
         let least = usize::from(live > 0);
@@ -108,7 +118,8 @@ impl RawFreeList {
         self.look_below(if self.slab_count.get() < 2 { 0 } else { level });
     }
 
-    /// Live objects have become more, and so many more are about to be counted: the level goes up with them.
+    /// Raises the level for the next sweep with the number of live objects, which have become more.
+    /// `objects` more are about to be counted.
     pub(super) fn raise_look(&self, objects: usize) {
         if self.slab_count.get() < 2 {
             return;
@@ -121,14 +132,15 @@ impl RawFreeList {
         self.place_watermark(after);
     }
 
-    /// The list looks when live objects are fewer than that.
+    /// Sets the level: the list sweeps when fewer objects than this are live.
     fn look_below(&self, level: usize) {
         self.look_below.set(level);
         self.place_watermark(self.live());
     }
 
-    /// Puts the watermark where the next chain begins, now that `after` objects are live or will be; where a look would
-    /// follow none, where the list looks.
+    /// Puts the watermark where the next chain begins. If the next sweep follows no chain, or there
+    /// is no room for another one, puts it where the list sweeps. `after` objects are live, or will
+    /// be.
     pub(super) fn place_watermark(&self, after: usize) {
         let live = self.live();
         let look = self.look_below.get();
@@ -141,7 +153,7 @@ impl RawFreeList {
         self.count.set(live as isize - watermark as isize);
     }
 
-    /// What is free now waits behind what is freed next.
+    /// Sets the first chain aside, so that the objects freed next begin another one.
     pub(super) fn begin_chain(&self) {
         if let Some(first) = NonNull::new(self.head.get()).filter(|_| !self.chains.is_full()) {
             self.chains.push(first);
@@ -149,15 +161,16 @@ impl RawFreeList {
         }
     }
 
-    /// Nothing is live: one slab stays, with all of its objects fresh, and so many bytes of others are spare.
+    /// Handles the free of the last object. One slab stays, with all of its objects fresh. At most
+    /// `keep` bytes of the others become spare; the rest is released.
     fn all_are_free(&self, keep: usize) {
         self.forget_free();
-        // The list may come to little now: the smallest is enough to begin with.
+        // The list may stay small from here on: the smallest slab is enough to begin with.
         let smallest = self.each_slab().min_by_key(|slab| slab.size).map(|slab| slab.header);
         let mut next = self.slabs.replace(ptr::null_mut());
         while let Some(header) = NonNull::new(next) {
             let slab = self.slab_at(header);
-            // SAFETY: a slab of our list, which was taken off it above.
+            // SAFETY: a slab of our list, which was taken off the list above.
             next = unsafe { header.as_ref() }.next.get();
             self.unlist_slab(slab);
             if smallest == Some(header) {
@@ -168,14 +181,15 @@ impl RawFreeList {
             }
         }
         self.give_spare_back(keep);
-        // What is spare for want of a look goes by one, however little the list holds from now on.
+        // If slabs are spare because sweeps are skipped, plan a sweep that releases them, however
+        // little the list holds from here on.
         let spare =
             !self.spare.get().is_null() && !matches!(self.settings.release, Release::Keep(_));
         self.look_below(usize::from(spare));
         self.note_live();
     }
 
-    /// Gives empty slabs back, but for so many bytes of them; the bytes given back.
+    /// Releases empty slabs, except for at most `keep` bytes of them. Returns the bytes released.
     pub(super) fn sweep(&self, mut keep: usize) -> usize {
         if self.live() == 0 {
             let given = if keep == 0 { self.give_all_back() } else { 0 };
@@ -184,7 +198,7 @@ impl RawFreeList {
             return given;
         }
         let Some((mut slabs, mut bits)) = self.prepare() else {
-            // No memory to look with: it is tried again when half of what is live has gone.
+            // No memory for the sweep: try again when half of the live objects are freed.
             self.plan_look(0);
             return self.give_spare_back(keep);
         };
@@ -199,7 +213,8 @@ impl RawFreeList {
                 linked -= swept.free;
             }
         }
-        // The fullest come last, and so are used first; of equals those at lower addresses.
+        // The fullest slabs come last, and so are used first; among equals, those at lower
+        // addresses.
         slabs.sort_unstable_by_key(|swept| {
             let eighths = swept.free * 8 / swept.handed_out.max(1);
             Reverse((eighths, swept.slab.first.addr()))
@@ -214,7 +229,8 @@ impl RawFreeList {
         given + spare
     }
 
-    /// The slabs by address, and room for a bit for each object; nothing if malloc refuses.
+    /// The slabs in the order of their addresses, and a bitmap with one bit for each object; `None`
+    /// if malloc refuses.
     fn prepare(&self) -> Option<(Structures<Swept>, Structures<u64>)> {
         let mut each = self.each_slab();
         let mut words = 0;
@@ -235,10 +251,10 @@ impl RawFreeList {
         Some((slabs, Structures::new(words, |_| 0).ok()?))
     }
 
-    /// Notes each free object; how many there are.
+    /// Marks each free object. Returns how many there are.
     fn mark(&self, slabs: &mut [Swept], bits: &mut [u64]) -> usize {
         let mut linked = 0;
-        // An object of each chain, and the slab in which the chain's last one was.
+        // The next object of each chain, and the slab that held the chain's previous object.
         let mut chains = [(NonNull::dangling(), 0); 1 + MOST_CHAINS];
         let mut open = 0;
         for first in self.chains.each().chain(NonNull::new(self.head.get())) {
@@ -251,7 +267,8 @@ impl RawFreeList {
                 let (link, slab) = &mut chains[at];
                 *slab = self.mark_one(*link, *slab, slabs, bits);
                 linked += 1;
-                // SAFETY: a free object holds a link (invariant 2). The others are marked before it is needed.
+                // SAFETY: a free object holds a link (invariant 2). The objects of the other chains
+                // are marked before the value read here is needed.
                 match NonNull::new(unsafe { link.as_ref() }.0.get()) {
                     Some(next) => {
                         *link = next;
@@ -267,7 +284,8 @@ impl RawFreeList {
         linked
     }
 
-    /// Notes one free object, which may be in that slab; the slab that it is in.
+    /// Marks one free object. `slab` is the index of the slab to try first. Returns the index of
+    /// the slab that holds the object.
     #[inline]
     fn mark_one(
         &self,
@@ -278,7 +296,8 @@ impl RawFreeList {
     ) -> usize {
         let stride = self.geometry.stride;
         let address = link.addr().get();
-        // Where it is not, what its address was read from has been written by somebody else.
+        // If no slab holds the object, the program has overwritten the free object that its address
+        // was read from.
         let written = || stop(Misuse::WriteAfterFree, KIND, self.name(), address, stride);
         let offset = |swept: &Swept| address.wrapping_sub(swept.slab.first.addr().get());
         let holds = |swept: &Swept| offset(swept) < swept.slab.objects * stride;
@@ -294,7 +313,7 @@ impl RawFreeList {
         }
         let (word, bit) = (&mut bits[swept.bits + index / 64], 1 << (index % 64));
         if *word & bit != 0 {
-            // Without this a chain that leads back to itself would be followed for ever.
+            // Without this check, a chain that leads back to itself would be followed forever.
             stop(Misuse::DoubleFree, KIND, self.name(), address, stride);
         }
         *word |= bit;
@@ -302,13 +321,14 @@ impl RawFreeList {
         slab
     }
 
-    /// No chain is left.
+    /// Forgets all chains.
     pub(super) fn forget_free(&self) {
         self.head.set(ptr::null_mut());
         self.chains.clear();
     }
 
-    /// Makes the lists anew: that of the slabs that stay, and that of their free objects, the last slab's first.
+    /// Rebuilds the list of the slabs that stay, and the chains of their free objects. The objects
+    /// of the last slab come first.
     fn relink(&self, slabs: &[Swept], bits: &[u64], linked: usize) {
         let stride = self.geometry.stride;
         let longest = (linked / MOST_CHAINS).max(LEAST_CHAIN);
@@ -324,7 +344,7 @@ impl RawFreeList {
                 }
                 continue;
             }
-            // SAFETY: a slab of our list; the list is made anew.
+            // SAFETY: a slab of our list, which is rebuilt here.
             unsafe { slab.header.as_ref() }.next.set(self.slabs.get());
             self.slabs.set(slab.header.as_ptr());
             if length >= longest {
@@ -338,7 +358,8 @@ impl RawFreeList {
                 while left != 0 {
                     let bit = 63 - left.leading_zeros() as usize;
                     left ^= 1 << bit;
-                    // SAFETY: an object of the slab, free, and linked once: the list was emptied above.
+                    // SAFETY: a free object of the slab, linked once: the chains were emptied
+                    // above.
                     unsafe { self.push(slab.first.add((word * 64 + bit) * stride)) };
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! # Invariant
 //!
-//! `raw` is a list for `T`'s layout. Boxes, slots and runs borrow the list, so it stays where it is, on its thread, while
-//! there is one of them.
+//! `raw` is a list for `T`'s layout. Boxes, slots and runs borrow the list. While one of them
+//! exists, the list stays where it is and on its thread.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -16,10 +16,12 @@ use super::raw::RawFreeList;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::Statistics;
 
-/// Values of one type for one thread; each is owned by a [`ListBox`], which drops it and frees its place.
+/// Values of one type for one thread. A [`ListBox`] owns each value: dropping the box drops the
+/// value and frees its slot.
 ///
-/// The first values lie one behind the other, in the order of their allocation; later ones where others were freed last.
-/// [`run`](Self::run) and [`copy_in_order`](Self::copy_in_order) keep the order.
+/// The first values lie next to each other, in the order of their allocation. Later values reuse
+/// the slots that were freed last. [`run`](Self::run) and [`copy_in_order`](Self::copy_in_order)
+/// keep the order.
 ///
 /// ```
 /// let list = allotment::FreeList::new();
@@ -30,7 +32,7 @@ use crate::statistics::Statistics;
 /// assert_eq!(list.statistics().live_objects, 1);
 /// ```
 ///
-/// A list is used by one thread at a time:
+/// One thread at a time uses a list:
 ///
 /// ```compile_fail,E0277
 /// let list = allotment::FreeList::new();
@@ -40,7 +42,7 @@ use crate::statistics::Statistics;
 /// });
 /// ```
 ///
-/// A box does not go to another thread, where it would be freed:
+/// A box can't move to another thread, which would free it there:
 ///
 /// ```compile_fail,E0277
 /// let list = allotment::FreeList::new();
@@ -50,7 +52,7 @@ use crate::statistics::Statistics;
 /// });
 /// ```
 ///
-/// Nothing outlives the list that it lies in:
+/// A box can't outlive its list:
 ///
 /// ```compile_fail,E0597
 /// let value;
@@ -61,36 +63,36 @@ use crate::statistics::Statistics;
 /// assert_eq!(*value, 1);
 /// ```
 ///
-/// After *Fixed size free lists and per-datastructure allocators*.
+/// The idea comes from *Fixed size free lists and per-datastructure allocators*.
 pub struct FreeList<T> {
     raw: RawFreeList,
-    /// It holds no value that it would drop.
+    /// The list itself owns no value that it would drop.
     values: PhantomData<*const T>,
 }
 
-// SAFETY: as for the raw list. Values whose boxes were turned into addresses may become boxes again on the list's next
-// thread, so they must be able to go there.
+// SAFETY: as for the raw list. A value whose box was turned into an address may become a box again
+// on the list's next thread, so `T` must be `Send`.
 unsafe impl<T: Send> Send for FreeList<T> {}
 
 impl<T> FreeList<T> {
-    /// A list with defaults.
+    /// Makes a list with default options.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// Aborts if [`try_new`](Self::try_new) returns an error.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// A list with defaults. Takes no slab yet.
+    /// Makes a list with default options. It takes no slab yet.
     ///
     /// # Errors
-    /// A record that can't be had.
+    /// If there is no memory for the statistics record.
     pub fn try_new() -> Result<Self, AllocError> {
         Self::builder().try_build()
     }
 
-    /// Begins a list with options.
+    /// Starts building a list with options.
     pub const fn builder() -> FreeListBuilder<Self> {
         FreeListBuilder::new(Layout::new::<T>())
     }
@@ -99,26 +101,26 @@ impl<T> FreeList<T> {
         Self { raw, values: PhantomData }
     }
 
-    /// The list by addresses.
+    /// The untyped list beneath this one, which hands out addresses.
     #[must_use]
     pub fn raw(&self) -> &RawFreeList {
         &self.raw
     }
 
-    /// A box with the value.
+    /// Allocates a box that holds `value`.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
     pub fn alloc(&self, value: T) -> ListBox<'_, T> {
         // SAFETY: an object of this list, for a `T`.
         unsafe { ListSlot::new(self.raw.alloc(), self) }.fill(value)
     }
 
-    /// A box with the value.
+    /// Allocates a box that holds `value`.
     ///
     /// # Errors
-    /// As [`RawFreeList::try_alloc`], with the value given back.
+    /// Same as [`RawFreeList::try_alloc`]. The error carries `value` back to the caller.
     #[inline]
     pub fn try_alloc(&self, value: T) -> Result<ListBox<'_, T>, (AllocError, T)> {
         match self.raw.try_alloc() {
@@ -128,10 +130,11 @@ impl<T> FreeList<T> {
         }
     }
 
-    /// A box with what `make` returns, called when its place is there. If it panics, the place is free again.
+    /// Allocates a slot, then calls `make` and puts what it returns into the slot. If `make`
+    /// panics, the slot is freed.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
     pub fn alloc_with(&self, make: impl FnOnce() -> T) -> ListBox<'_, T> {
         let slot = self.slot();
@@ -139,73 +142,73 @@ impl<T> FreeList<T> {
         slot.fill(value)
     }
 
-    /// A place without a value.
+    /// Allocates a slot without a value.
     ///
     /// # Panics
-    /// Aborts where [`try_slot`](Self::try_slot) returns an error.
+    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
     #[inline]
     pub fn slot(&self) -> ListSlot<'_, T> {
         // SAFETY: as above.
         unsafe { ListSlot::new(self.raw.alloc(), self) }
     }
 
-    /// A place without a value.
+    /// Allocates a slot without a value.
     ///
     /// # Errors
-    /// As [`RawFreeList::try_alloc`].
+    /// Same as [`RawFreeList::try_alloc`].
     #[inline]
     pub fn try_slot(&self) -> Result<ListSlot<'_, T>, AllocError> {
         // SAFETY: as above.
         self.raw.try_alloc().map(|object| unsafe { ListSlot::new(object, self) })
     }
 
-    /// A place behind the one that was taken fresh last; see [`RawFreeList::alloc_fresh`].
+    /// Allocates the slot behind the fresh one taken last; see [`RawFreeList::alloc_fresh`].
     pub(super) fn fresh_slot<F: OnFailure>(&self) -> Result<ListSlot<'_, T>, F::Error> {
         let object = self.raw.try_alloc_fresh().map_err(F::fail)?;
         // SAFETY: as above.
         Ok(unsafe { ListSlot::new(object, self) })
     }
 
-    /// Places one behind the other, for so many values.
+    /// Allocates adjacent slots for this number of values.
     ///
     /// # Panics
-    /// Aborts where [`try_run`](Self::try_run) returns an error.
+    /// Aborts if [`try_run`](Self::try_run) returns an error.
     pub fn run(&self, values: usize) -> ListRun<'_, T> {
         always(self.run_or::<Abort>(values))
     }
 
-    /// Places one behind the other, for so many values: an iterator that gives them in that order. Those that are not
-    /// taken from it are free again.
+    /// Allocates adjacent slots for this number of values. The iterator yields them in the order of
+    /// their addresses. Slots that are not taken from it are freed when it is dropped.
     ///
     /// # Errors
-    /// As [`RawFreeList::try_alloc_run`].
+    /// Same as [`RawFreeList::try_alloc_run`].
     pub fn try_run(&self, values: usize) -> Result<ListRun<'_, T>, AllocError> {
         self.run_or::<Report>(values)
     }
 
     fn run_or<F: OnFailure>(&self, values: usize) -> Result<ListRun<'_, T>, F::Error> {
         let first = self.raw.try_alloc_run(values).map_err(F::fail)?;
-        // SAFETY: a run of this list's objects, as many as that.
+        // SAFETY: a run of `values` objects of this list.
         Ok(unsafe { ListRun::new(first, values, self) })
     }
 
-    /// The box of a value whose box was turned [into an address](ListBox::into_raw).
+    /// Makes a box of a value's address; the reverse of [`ListBox::into_raw`].
     ///
     /// # Safety
-    /// The address came from `into_raw` of a box of this very list, and is turned back once.
+    /// The address came from `into_raw` of a box of this very list, and is made into a box once.
     #[inline]
     #[must_use]
     pub unsafe fn from_raw(&self, value: NonNull<T>) -> ListBox<'_, T> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { ListBox::new(value, self) }
     }
 
-    /// As [`RawFreeList::trim`].
+    /// Same as [`RawFreeList::trim`].
     pub fn trim(&self) -> usize {
         self.raw.trim()
     }
 
-    /// As [`RawFreeList::statistics`].
+    /// Same as [`RawFreeList::statistics`].
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.raw.statistics()

@@ -1,20 +1,25 @@
-//! The watched list: every call on the slow path, each object known.
+//! The checked list: every call takes the slow path, and each object is recorded.
 //!
-//! | mode | when | memory of an object | what is found |
-//! |---|---|---|---|
-//! | tool | AddressSanitizer or Valgrind is there | its place, 16 bytes of red zone behind | what the tool finds |
-//! | hardened | the builder's option | the same, the red zone a pattern that is checked | double and stale free, foreign pointer, overrun, write after free |
-//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
+//! | mode | when | memory of an object |
+//! |---|---|---|
+//! | tool | AddressSanitizer or Valgrind runs | its place, with a red zone of at least 16 bytes |
+//! | hardened | the builder's option | the same; the red zone holds a pattern |
+//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | its own malloc block |
 //!
-//! A freed object rests until [`RESTING`] others were freed after it. Free places are noted outside the slabs: a write
-//! after free destroys no evidence.
+//! Hardened mode finds double and stale frees, foreign pointers, overruns (it checks the pattern)
+//! and writes after free. In the other modes, malloc or the tool finds what it can.
+//!
+//! A freed object stays in quarantine until [`RESTING`] more objects are freed. Free places are
+//! recorded outside the slabs, so that a write after free destroys no evidence.
 //!
 //! # Invariants
 //!
-//! 1. `objects` has an entry for each place that was handed out and is not vacant: whether it was freed, and rests.
-//!    `vacant` are the places that were handed out before and may be again.
-//! 2. Hardened: every byte of a slab behind its header that is in no live object's place is [`FREE`] unless somebody
-//!    wrote there who should not; behind an object, to its place's end, every byte is [`ZONE`].
+//! 1. `objects` has an entry for each place that was handed out and is not vacant. The entry says
+//!    whether the object was freed, and is in quarantine. `vacant` holds the places that were
+//!    handed out before and may be handed out again.
+//! 2. Hardened: every byte of a slab behind its header that is in no live object's place is
+//!    [`FREE`]. Every byte behind an object to the end of its place is [`ZONE`]. Any other value is
+//!    a misuse by the program.
 
 use core::alloc::Layout;
 use core::cell::RefCell;
@@ -38,7 +43,7 @@ struct Books {
     vacant: Vec<NonNull<u8>>,
 }
 
-/// What a watched list knows beside its slabs.
+/// What a checked list records besides its slabs.
 #[derive(Debug)]
 pub(super) struct Watch {
     mode: Mode,
@@ -46,13 +51,13 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The watch that a list needs, if it needs one.
+    /// Makes the records that a list needs in its mode; `None` if it is not checked.
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
         let mode = Mode::wanted(hardened)?;
         Some(Self { mode, books: RefCell::default() })
     }
 
-    /// Whether objects come from malloc one by one.
+    /// Whether each object is a malloc block.
     pub(super) fn has_no_slabs(&self) -> bool {
         self.mode == Mode::Passthrough
     }
@@ -68,13 +73,13 @@ impl Watch {
         self.mode.segment_unit(source)
     }
 
-    /// The objects in use.
+    /// The number of live objects.
     pub(super) fn live(&self) -> usize {
         let books = self.books.borrow();
         books.objects.len() - books.resting.len()
     }
 
-    /// A slab was taken: it holds nothing but its header, of so many bytes.
+    /// Prepares a slab that was just taken. It holds nothing but its header, of `header` bytes.
     pub(super) fn slab_taken(
         &self,
         list: &RawFreeList,
@@ -88,18 +93,18 @@ impl Watch {
             segments::register(start, size, owner)?;
         }
         tools::allow(start, header);
-        // SAFETY: `size` bytes from `start` are the slab's, and more than its header.
+        // SAFETY: `size` bytes from `start` belong to the slab, and that is more than its header.
         let behind = unsafe { start.add(header) };
         if self.mode == Mode::Hardened {
             tools::allow(behind, size - header);
-            // SAFETY: as above; nobody's yet.
+            // SAFETY: as above; no object lies there yet.
             unsafe { behind.write_bytes(FREE, size - header) };
         }
         tools::forbid(behind, size - header);
         Ok(())
     }
 
-    /// A slab goes back to its source.
+    /// Prepares a slab that is about to go back to its source.
     pub(super) fn slab_going(&self, list: &RawFreeList, slab: Slab) {
         let start = slab.header.cast::<u8>();
         if list.segment_unit() > 1 {
@@ -108,15 +113,15 @@ impl Watch {
         tools::allow_defined(start, slab.size);
     }
 
-    /// An object.
+    /// Allocates an object.
     pub(super) fn alloc(&self, list: &RawFreeList) -> Result<NonNull<u8>, AllocError> {
         let refused = |_| AllocError::new(ErrorKind::SourceRefused, list.layout().size());
         {
-            // Before anything else changes: the books' own memory may be refused too.
+            // Before anything else changes: the memory for the records may be refused, too.
             let mut books = self.books.borrow_mut();
             books.objects.try_reserve(1).map_err(refused)?;
             books.resting.try_reserve(1).map_err(refused)?;
-            // Every object may be vacant once.
+            // Every object may become vacant at some time.
             let most = books.objects.len() + 1;
             books.vacant.try_reserve(most).map_err(refused)?;
         }
@@ -125,7 +130,7 @@ impl Watch {
             Mode::Tool | Mode::Hardened => match self.take_vacant() {
                 Some(place) => place,
                 None => list.take_fresh(1).or_else(|error| {
-                    // Objects that rest are free: better used early than refused.
+                    // Objects in quarantine are free: reusing them early is better than an error.
                     self.end_rest(list);
                     self.take_vacant().ok_or(error)
                 })?,
@@ -139,7 +144,7 @@ impl Watch {
         self.books.borrow_mut().vacant.pop()
     }
 
-    /// So many objects behind each other.
+    /// Allocates `objects` objects next to each other.
     pub(super) fn alloc_run(
         &self,
         list: &RawFreeList,
@@ -161,19 +166,19 @@ impl Watch {
                 && books.vacant.try_reserve(most).is_ok()
         };
         if !reserved {
-            // Nobody has seen them: they are fresh again.
+            // No other code has seen them: they are fresh again.
             list.fresh.set(run.as_ptr());
             return Err(AllocError::new(ErrorKind::SourceRefused, objects));
         }
         for index in 0..objects {
-            // SAFETY: the run has so many objects.
+            // SAFETY: the run has `objects` objects.
             self.hand_out(list, unsafe { run.add(index * list.stride()) });
         }
         Ok(run)
     }
 
-    /// Notes places that were not handed out, and that another slab's come before. Where there is no memory for the note
-    /// they serve no more.
+    /// Records places of a slab that were not handed out, before another slab becomes the fresh
+    /// one. If there is no memory for the record, these places are not used any more.
     pub(super) fn leave(&self, list: &RawFreeList, first: *mut u8, objects: usize) {
         let mut books = self.books.borrow_mut();
         let room = books.objects.len() + objects;
@@ -183,7 +188,7 @@ impl Watch {
         }
     }
 
-    /// A place becomes an object.
+    /// Makes an object of a place.
     fn hand_out(&self, list: &RawFreeList, place: NonNull<u8>) {
         let (size, whole) = (list.layout().size(), list.stride());
         self.books.borrow_mut().objects.insert(place.addr().get(), false);
@@ -199,7 +204,7 @@ impl Watch {
         }
     }
 
-    /// Frees an object, or stops at a misuse.
+    /// Frees an object, or aborts at a misuse.
     pub(super) fn free(&self, list: &RawFreeList, object: NonNull<u8>) {
         let address = object.addr().get();
         let mut books = self.books.borrow_mut();
@@ -220,7 +225,8 @@ impl Watch {
         let (size, whole) = (list.layout().size(), list.stride());
         if self.mode == Mode::Hardened {
             tools::allow_defined(object, whole);
-            // SAFETY: the place is `whole` bytes long, and the caller's until now.
+            // SAFETY: the place is `whole` bytes long, and belonged to the caller of `free` until
+            // here.
             unsafe {
                 if !holds(object.add(size), whole - size, ZONE) {
                     self.stop(list, Misuse::Overrun, address);
@@ -236,7 +242,7 @@ impl Watch {
         }
     }
 
-    /// The place that rested longest is vacant.
+    /// Makes the place vacant that was in quarantine longest. Returns whether there was one.
     fn end_one_rest(&self, list: &RawFreeList) -> bool {
         let mut books = self.books.borrow_mut();
         let Some(oldest) = books.resting.pop_front() else { return false };
@@ -250,7 +256,8 @@ impl Watch {
         while self.end_one_rest(list) {}
     }
 
-    /// Nothing rests any more, and the slabs go if nothing is live. The bytes given back.
+    /// Empties the quarantine, and releases the slabs if nothing is live. Returns the bytes
+    /// released.
     pub(super) fn trim(&self, list: &RawFreeList) -> usize {
         self.end_rest(list);
         if self.live() > 0 || self.has_no_slabs() {
@@ -261,12 +268,12 @@ impl Watch {
         list.give_all_back()
     }
 
-    /// The list is dropped: checks what is free.
+    /// The list is dropped: checks all free places.
     pub(super) fn end(&self, list: &RawFreeList) {
         if self.mode == Mode::Passthrough {
             let objects: Vec<usize> = self.books.borrow().objects.keys().copied().collect();
             for address in objects {
-                // The provenance of a block is exposed where it is allocated.
+                // The provenance of a block was exposed when it was allocated.
                 let block = core::ptr::with_exposed_provenance_mut(address);
                 self.free_by_malloc(list, NonNull::new(block).expect("a block is somewhere"));
             }
@@ -286,7 +293,8 @@ impl Watch {
         if self.mode == Mode::Hardened {
             let whole = list.stride();
             tools::allow_defined(place, whole);
-            // SAFETY: a free place of the list's, of which every byte was written when its slab came.
+            // SAFETY: a free place of the list. Every byte of it was written when its slab was
+            // taken.
             if !unsafe { holds(place, whole, FREE) } {
                 self.stop(list, Misuse::WriteAfterFree, place.addr().get());
             }
@@ -310,7 +318,8 @@ impl Watch {
 
     fn free_by_malloc(&self, list: &RawFreeList, block: NonNull<u8>) {
         let layout = Self::block_layout(list);
-        // SAFETY: in the books until now, so it came from `alloc_by_malloc` with this layout and is freed once.
+        // SAFETY: it was recorded until here, so it came from `alloc_by_malloc` with this layout.
+        // It is freed once.
         unsafe { System.dealloc(block.as_ptr(), layout) };
         list.record.held_bytes.sub(layout.size() as u64);
         list.record.source_calls.add(1);

@@ -7,11 +7,13 @@
 //!
 //! # Invariants
 //!
-//! 1. `chunks`, `spare` and `large` head lists of chunks that are held: each is one piece of the supply, noted in its header.
-//!    The ranges and the blocks of `lists` lie in those on `chunks`.
-//! 2. A chunk on `large` has one live block, right behind its header. `prev` and `next` there are exact.
-//! 3. `held` is the sum of all pieces' sizes, `pieces` their number; the record has both. (In pass-through mode its held
-//!    bytes are those of malloc's blocks.)
+//! 1. `chunks`, `spare` and `large` are the heads of lists of chunks that are held. Each chunk is
+//!    one piece of the supply, described by its header. The range and the blocks of `lists` lie in
+//!    the chunks on `chunks`.
+//! 2. A chunk on `large` has one live block, right behind its header. Its `prev` and `next` are
+//!    exact.
+//! 3. `held` is the sum of the sizes of all pieces, and `pieces` their number. The record holds the
+//!    same numbers. (In pass-through mode the record's held bytes are those of malloc's blocks.)
 //! 4. One thread at a time has access.
 
 use core::alloc::Layout;
@@ -26,7 +28,7 @@ use crate::error::{AllocError, OnFailure, Report};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
 
-/// Blocks of any layout, one by one or all at once. The lists come first.
+/// Blocks of any layout, freed one by one or all at once. The lists come first, at offset zero.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Blocks<S> {
@@ -69,13 +71,13 @@ impl<S: Supply> Blocks<S> {
         }
     }
 
-    /// A block for this layout.
+    /// Allocates a block for this layout.
     #[inline(always)]
     pub(super) fn alloc<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
         match common_class_of(layout) {
             Some(class) => match self.lists.take(class) {
                 Some(block) => Ok(block),
-                // Inlined too: in a piece of work's own reap half of the blocks are new.
+                // Inlined too: in a reap for one piece of work about half of the blocks are new.
                 None => match self.lists.carve_common(class) {
                     Some(block) => Ok(block),
                     None => self.alloc_others::<F>(layout),
@@ -85,7 +87,7 @@ impl<S: Supply> Blocks<S> {
         }
     }
 
-    /// A block that is on a list or can be carved.
+    /// Takes a block from a free list, or carves one.
     #[inline(always)]
     pub(super) fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
         let class = common_class_of(layout)?;
@@ -117,7 +119,8 @@ impl<S: Supply> Blocks<S> {
     /// Frees a block.
     ///
     /// # Safety
-    /// It came from these blocks with a layout of this size class, was not freed since, and is not used any more.
+    /// The block came from this value with a layout of this size class, has not been freed, and is
+    /// not used again.
     #[inline(always)]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         match common_class_of(layout) {
@@ -129,7 +132,7 @@ impl<S: Supply> Blocks<S> {
     }
 
     /// # Safety
-    /// As for [`free`](Self::free), where no list has taken the block.
+    /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
     unsafe fn free_others(&self, block: NonNull<u8>, layout: Layout) {
         if let Some(watch) = self.watch.as_deref() {
@@ -147,7 +150,7 @@ impl<S: Supply> Blocks<S> {
         }
     }
 
-    /// Gives a block another size, where it is if it can be. On an error it is as it was.
+    /// Resizes a block, in place if possible. On an error the block is unchanged.
     ///
     /// # Safety
     /// As for [`free`](Self::free); the new size is valid for the alignment.
@@ -165,7 +168,7 @@ impl<S: Supply> Blocks<S> {
         // SAFETY: passed on to the caller.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
         let fresh = self.alloc_grown(old, new)?;
-        // SAFETY: both blocks are the caller's, apart, and so long.
+        // SAFETY: two different blocks of the caller's, both at least as long as the copy.
         unsafe {
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
             self.free(block, old);
@@ -173,8 +176,8 @@ impl<S: Supply> Blocks<S> {
         Ok(fresh)
     }
 
-    /// A block to copy another one to. One that grows beyond the classes gets room to grow again: it may well double
-    /// once more, and what it doesn't use is not touched.
+    /// Allocates a block to copy another one to. A block that grows beyond the classes gets room to
+    /// grow again: it is likely to double once more, and room that stays unused is never touched.
     pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
         let grows = new.size() > old.size() && class_of(new).is_none();
         if grows && self.watch.is_none() && !self.supply.is_limited() {
@@ -184,7 +187,7 @@ impl<S: Supply> Blocks<S> {
         self.alloc::<Report>(new)
     }
 
-    /// Whether a block could be given another size where it is.
+    /// Resizes a block in place if possible. Returns whether it did.
     ///
     /// # Safety
     /// As for [`resize`](Self::resize).
@@ -224,10 +227,10 @@ impl<S: Supply> Blocks<S> {
                 self.lists.resize_last(block, from, to)
             },
             (None, None) => {
-                // SAFETY: a large block has its header before it (invariant 2).
+                // SAFETY: a large block has its header right before it (invariant 2).
                 let header = unsafe { block.cast::<Header>().sub(1).as_ref() };
                 let room = header.start.addr().get() + header.size - block.addr().get();
-                // A block that has become much smaller moves to a chunk of its size.
+                // A block that shrinks below a quarter of its room moves to a chunk of its size.
                 let fits = new_size <= room && room / 4 <= new_size;
                 if fits {
                     let bytes = self.large_bytes.get() - header.asked.replace(new_size);
@@ -239,7 +242,8 @@ impl<S: Supply> Blocks<S> {
         }
     }
 
-    /// Blocks handed out, and their bytes: of small ones those of their classes.
+    /// Returns the number of live blocks and their bytes. A small block counts with the size of its
+    /// class.
     pub(super) fn live(&self) -> (usize, usize) {
         if let Some(watch) = self.watch.as_deref() {
             return watch.live();
@@ -248,26 +252,26 @@ impl<S: Supply> Blocks<S> {
         (blocks + self.large_blocks.get(), bytes + self.large_bytes.get())
     }
 
-    /// Lets others read what is live, if they can: a report shows those that have names.
+    /// Publishes the live blocks of a named allocator: only those with names are in a report.
     pub(super) fn note_live_if_named(&self) {
         if self.record.is_named() {
             self.note_live();
         }
     }
 
-    /// Lets others read what is live.
+    /// Publishes the live blocks for threads that ask for a report.
     pub(super) fn note_live(&self) {
         let (blocks, bytes) = self.live();
         self.record.live_objects.set(blocks as u64);
         self.record.live_bytes.set(bytes as u64);
     }
 
-    /// The bytes of all chunks.
+    /// Returns the bytes of all chunks.
     pub(super) fn held(&self) -> usize {
         self.held.get()
     }
 
-    /// Accounts under another record from now on, as if nothing had been held before.
+    /// Switches to another record, as if nothing had been held before.
     pub(super) fn account_under(&mut self, record: &'static Record) {
         record.held_bytes.set(0);
         record.peak_held_bytes.set(0);

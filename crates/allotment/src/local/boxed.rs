@@ -1,9 +1,10 @@
-//! A value in a pool that its owner drops.
+//! An owned value in a pool, dropped with its box.
 //!
 //! # Invariant
 //!
-//! `value` points to a value that the box alone owns, in a block of a pool or of the global heap with the value's layout; or, if
-//! that has no byte, it is dangling, and nothing is freed.
+//! `value` points to a value that the box alone owns. It lies in a block of a pool or of the global
+//! heap that has the value's layout. If the value has no bytes, the pointer is dangling, and
+//! nothing is freed.
 
 use core::alloc::Layout;
 use core::borrow::{Borrow, BorrowMut};
@@ -21,10 +22,12 @@ use super::pool_ref::{PoolRef, current};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::home::Home;
 
-/// A value in a pool: by default in the [`current`](crate::current) one. One word (two for slices), like a `Box`.
+/// An owned value in a pool, by default the [`current`](crate::current) one. One word (two for
+/// slices), like a `Box`.
 ///
-/// It may be sent to other threads and outlive its pool. It is freed where it belongs, which its address says: so it carries no
-/// reference. Its memory stays until it is dropped, and so it may be pinned.
+/// A box may be sent to other threads and may outlive its pool. It carries no reference to the
+/// pool: the free finds the owner by the value's address. The memory stays valid until the box is
+/// dropped, so the value may be pinned.
 ///
 /// ```
 /// use allotment::{LocalPool, PoolBox};
@@ -36,28 +39,29 @@ use crate::memory::home::Home;
 /// std::thread::spawn(move || assert_eq!(boxed.len(), 3)).join().unwrap();
 /// ```
 ///
-/// It is sent where its value may be:
+/// A box may be sent only where its value may be:
 ///
 /// ```compile_fail,E0277
 /// let boxed = allotment::PoolBox::new(std::rc::Rc::new(1));
 /// std::thread::spawn(move || drop(boxed));
 /// ```
 ///
-/// A box of a trait object is made from the address: `PoolBox::from_raw(PoolBox::into_raw(boxed) as NonNull<dyn Trait>)`.
+/// To box a trait object, convert the address:
+/// `PoolBox::from_raw(PoolBox::into_raw(boxed) as NonNull<dyn Trait>)`.
 pub struct PoolBox<T: ?Sized> {
     value: NonNull<T>,
     owns: PhantomData<T>,
 }
 
-// SAFETY: the box owns its value (the invariant), and its memory may be freed on any thread.
+// SAFETY: the box alone owns its value (the invariant), and its memory may be freed on any thread.
 unsafe impl<T: ?Sized + Send> Send for PoolBox<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Sync> Sync for PoolBox<T> {}
 
-/// A value's place does not move with its box.
+/// Moving the box does not move the value.
 impl<T: ?Sized> Unpin for PoolBox<T> {}
 
-/// Frees a box's block, if there is one.
+/// Frees a box's block, if it has one.
 struct Place {
     block: NonNull<u8>,
     layout: Layout,
@@ -67,14 +71,14 @@ impl Drop for Place {
     #[inline]
     fn drop(&mut self) {
         if self.layout.size() > 0 {
-            // SAFETY: made from a box, which was given up for it (its invariant).
+            // SAFETY: made from a box, which gave up its block to this value (the box's invariant).
             unsafe { PoolRef::free_anywhere(self.block, self.layout) };
         }
     }
 }
 
 impl<T> PoolBox<T> {
-    /// A value in the current pool.
+    /// Allocates a value in the current pool.
     ///
     /// # Panics
     /// Aborts where [`try_new`](Self::try_new) returns an error.
@@ -84,16 +88,16 @@ impl<T> PoolBox<T> {
         Self::new_in(value, current())
     }
 
-    /// A value in the current pool, or dropped, and the reason why.
+    /// Allocates a value in the current pool. On failure the value is dropped.
     ///
     /// # Errors
-    /// As [`PoolRef::try_alloc_layout`].
+    /// As for [`PoolRef::try_alloc_layout`].
     #[inline]
     pub fn try_new(value: T) -> Result<Self, AllocError> {
         Self::try_new_in(value, current())
     }
 
-    /// A value in this pool.
+    /// Allocates a value in the given pool.
     ///
     /// # Panics
     /// Aborts where [`try_new_in`](Self::try_new_in) returns an error.
@@ -103,10 +107,10 @@ impl<T> PoolBox<T> {
         always(Self::new_or::<Abort>(value, pool))
     }
 
-    /// A value in this pool, or dropped, and the reason why.
+    /// Allocates a value in the given pool. On failure the value is dropped.
     ///
     /// # Errors
-    /// As [`PoolRef::try_alloc_layout`].
+    /// As for [`PoolRef::try_alloc_layout`].
     #[inline]
     pub fn try_new_in(value: T, pool: PoolRef) -> Result<Self, AllocError> {
         Self::new_or::<Report>(value, pool)
@@ -119,21 +123,21 @@ impl<T> PoolBox<T> {
             0 => NonNull::dangling(),
             _ => Home::alloc::<F>(pool, layout)?.cast::<T>(),
         };
-        // SAFETY: a block of this layout, and nobody else's; or no byte is written.
+        // SAFETY: a block of this layout that nothing else uses; or no byte is written.
         unsafe { place.write(value) };
         Ok(Self { value: place, owns: PhantomData })
     }
 
-    /// A pinned value in the current pool.
+    /// Allocates a pinned value in the current pool.
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// As for [`new`](Self::new).
     #[must_use]
     pub fn pin(value: T) -> Pin<Self> {
         Self::into_pin(Self::new(value))
     }
 
-    /// Takes the value out, and frees its place.
+    /// Takes the value out and frees its block.
     #[inline]
     #[must_use]
     pub fn into_inner(boxed: Self) -> T {
@@ -144,16 +148,19 @@ impl<T> PoolBox<T> {
 }
 
 impl<T: ?Sized> PoolBox<T> {
-    /// The box's block, which is freed with this; the value is not dropped.
+    /// Turns the box into its block, which is freed when the result is dropped. The value is not
+    /// dropped.
     #[inline]
     fn into_place(self) -> Place {
         let boxed = ManuallyDrop::new(self);
         Place { block: boxed.value.cast(), layout: Layout::for_value::<T>(&boxed) }
     }
 
-    /// The pool that the value's memory belongs to; the global heap if it belongs to none, or is none.
+    /// Returns the pool that owns the value's memory. This is the global heap if no pool owns it,
+    /// if the value has no bytes, or if the pool has ended.
     ///
-    /// That of an ended pool may pass to a later one, perhaps of another thread: this is then that one.
+    /// A later pool, perhaps of another thread, may take over an ended pool's memory. Then this
+    /// returns the later pool.
     #[must_use]
     pub fn pool(boxed: &Self) -> PoolRef {
         let core = match size_of_val::<T>(boxed) {
@@ -163,40 +170,40 @@ impl<T: ?Sized> PoolBox<T> {
         core.map_or(PoolRef::GLOBAL, PoolRef::of)
     }
 
-    /// Lends the value for ever. It is never dropped.
+    /// Leaks the value and returns a reference to it. The value is never dropped.
     #[inline]
     #[must_use]
     pub fn leak<'a>(boxed: Self) -> &'a mut T
     where
         T: 'a,
     {
-        // SAFETY: the box owned the value, and its memory stays (the invariant).
+        // SAFETY: the box owned the value (the invariant), and its memory is never freed.
         unsafe { Self::into_raw(boxed).as_mut() }
     }
 
-    /// The value's address, for [`from_raw`](Self::from_raw).
+    /// Returns the value's address, for [`from_raw`](Self::from_raw).
     #[inline]
     #[must_use]
     pub fn into_raw(boxed: Self) -> NonNull<T> {
         ManuallyDrop::new(boxed).value
     }
 
-    /// A box from an address.
+    /// Makes a box from an address.
     ///
     /// # Safety
-    /// It came from [`into_raw`](Self::into_raw), perhaps made one of another type with the same layout, and is used for
-    /// one box.
+    /// The address came from [`into_raw`](Self::into_raw), perhaps cast to another type with the
+    /// same layout, and no other box is made from it.
     #[inline]
     #[must_use]
     pub unsafe fn from_raw(value: NonNull<T>) -> Self {
         Self { value, owns: PhantomData }
     }
 
-    /// Pins the value, which stays where it is.
+    /// Pins the value. It stays where it is.
     #[must_use]
     pub fn into_pin(boxed: Self) -> Pin<Self> {
-        // SAFETY: the value's memory is not used for anything else before it is dropped, even if the box is forgotten, and
-        // no call that takes a pinned box gives the value away.
+        // SAFETY: the value's memory is not reused before the value is dropped, even if the box is
+        // forgotten, and no call that takes a pinned box moves the value out.
         unsafe { Pin::new_unchecked(boxed) }
     }
 }
@@ -204,9 +211,9 @@ impl<T: ?Sized> PoolBox<T> {
 impl<T: ?Sized> Drop for PoolBox<T> {
     #[inline]
     fn drop(&mut self) {
-        // The place is freed even if the value's destructor unwinds.
+        // The block is freed even if the value's destructor unwinds.
         let _place = Place { block: self.value.cast(), layout: Layout::for_value::<T>(self) };
-        // SAFETY: the box owns the value (the invariant), which is dropped once.
+        // SAFETY: the box owns the value (the invariant), and drops it once.
         unsafe { self.value.drop_in_place() };
     }
 }
@@ -236,7 +243,7 @@ impl<T: Default> Default for PoolBox<T> {
 }
 
 impl<T: Clone> Clone for PoolBox<T> {
-    /// A clone in the current pool.
+    /// Clones the value into the current pool.
     fn clone(&self) -> Self {
         Self::new((**self).clone())
     }

@@ -1,4 +1,4 @@
-//! The chunks beneath blocks: where new ones are carved, what stays, what goes.
+//! The chunks beneath the blocks: taking new ones, keeping and giving back empty ones.
 //!
 //! The invariants are those of blocks.rs.
 
@@ -14,7 +14,7 @@ use crate::memory::layout::{MAX_GROWTH, chunk_bytes_for};
 use crate::memory::{os, tools};
 
 impl<S: Supply> Blocks<S> {
-    /// Goes on carving in a chunk with room for a block of this class.
+    /// Opens a chunk with room for a block of this class.
     pub(super) fn grow(&self, class: Class) -> Result<(), AllocError> {
         let need = chunk_bytes_for(HEADER, size_of(class), align_of(class), self.supply.align())
             .expect("a class is small");
@@ -29,7 +29,7 @@ impl<S: Supply> Blocks<S> {
                 };
                 let piece = match self.supply.take(need.max(wanted), grown) {
                     Ok(piece) => piece,
-                    // What is configured is a wish.
+                    // The configured size is a preference: retry with what is needed.
                     Err(_) if wanted > need => self.supply.take(need, 0)?,
                     Err(error) => return Err(error),
                 };
@@ -41,9 +41,9 @@ impl<S: Supply> Blocks<S> {
         Ok(())
     }
 
-    /// Carves from this chunk, which is on no list.
+    /// Carves new blocks from this chunk, which is on no list.
     pub(super) fn open(&self, chunk: NonNull<Header>) {
-        // SAFETY: the chunk is held, and its blocks are nobody's; it is a multiple of a step long.
+        // SAFETY: the chunk is held, nothing uses its blocks, and its size is a multiple of a step.
         unsafe {
             chunk.as_ref().next.set(self.chunks.replace(chunk.as_ptr()));
             let start = chunk.as_ptr().cast::<u8>();
@@ -56,7 +56,7 @@ impl<S: Supply> Blocks<S> {
         self.note_live_if_named();
     }
 
-    /// Notes a piece, with its header at this address in it.
+    /// Accounts for a new piece and writes its header at `at`, an address inside it.
     pub(super) fn hold(&self, piece: Piece, at: NonNull<u8>) -> NonNull<Header> {
         let Piece { start, size, recycled, .. } = piece;
         if self.watch.is_some() {
@@ -81,16 +81,17 @@ impl<S: Supply> Blocks<S> {
         let (next, prev) = (Cell::new(ptr::null_mut()), Cell::new(ptr::null_mut()));
         let (stays, asked) = (Cell::new(false), Cell::new(0));
         let header = Header { next, prev, start, size, align, link, stays, asked };
-        // SAFETY: the piece is ours, and has room for a header there, at a multiple of a cache line.
+        // SAFETY: the piece is held and has room for a header at `at`, which is a multiple of a
+        // cache line.
         unsafe { at.cast::<Header>().write(header) };
         at.cast()
     }
 
-    /// A spare chunk of so many bytes to so many.
+    /// Takes a spare chunk whose size is in `least..=most`.
     pub(super) fn take_spare(&self, least: usize, most: usize) -> Option<NonNull<Header>> {
         let mut link = &self.spare;
         while let Some(chunk) = NonNull::new(link.get()) {
-            // SAFETY: a chunk of our list (invariant 1), which stays where it is while we look.
+            // SAFETY: a chunk of our list (invariant 1), which stays there during the search.
             let header = unsafe { &*chunk.as_ptr() };
             if (least..=most).contains(&header.size) {
                 link.set(header.next.get());
@@ -101,7 +102,7 @@ impl<S: Supply> Blocks<S> {
         None
     }
 
-    /// Takes a chunk of at least so many bytes for blocks, and faults its pages in.
+    /// Takes a chunk with at least `bytes` bytes for blocks, and faults its pages in.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
         if self.watch.as_deref().is_some_and(Watch::has_no_chunks) {
             return Ok(());
@@ -112,7 +113,8 @@ impl<S: Supply> Blocks<S> {
         self.grown.set(piece.size.min(MAX_GROWTH));
         if os::populate(piece.start, piece.size).is_err() {
             for page in (0..piece.size).step_by(os::page_size()) {
-                // SAFETY: the piece is ours, and nobody's yet. Volatile: it is done for the fault.
+                // SAFETY: the piece is new, and nothing uses it yet. Volatile, because only the
+                // page fault matters.
                 unsafe { piece.start.add(page).write_volatile(0) };
             }
         }
@@ -123,11 +125,11 @@ impl<S: Supply> Blocks<S> {
         Ok(())
     }
 
-    /// Frees every block. Chunks stay for the next ones, those that were reserved and others up to so many bytes, the newest
-    /// first; or none at all.
+    /// Frees every block. With `Some(keep)`, reserved chunks stay for later blocks, and other
+    /// chunks up to that many bytes, the newest first. With `None`, no chunk stays.
     ///
     /// # Safety
-    /// No block is used any more.
+    /// No block is used again.
     pub(super) unsafe fn clear(&self, keep: Option<usize>) {
         if let Some(watch) = self.watch.as_deref() {
             watch.clear(self);
@@ -163,7 +165,7 @@ impl<S: Supply> Blocks<S> {
         self.spare.set(kept);
         self.large_blocks.set(0);
         self.large_bytes.set(0);
-        // SAFETY: they are on no list any more, and their blocks are nobody's.
+        // SAFETY: the chunks are on no list any more, and nothing uses their blocks.
         unsafe { self.give_list(going, total) };
         if self.spare.get().is_null() {
             self.grown.set(0);
@@ -171,7 +173,7 @@ impl<S: Supply> Blocks<S> {
         self.note_live_if_named();
     }
 
-    /// The start, and the bytes for blocks, of each chunk that was opened, and whether it was reserved.
+    /// Returns the start of each opened chunk, its bytes for blocks, and whether it is reserved.
     pub(super) fn each_chunk(&self) -> impl Iterator<Item = (usize, usize, bool)> + use<'_, S> {
         let mut next = self.chunks.get();
         core::iter::from_fn(move || {
@@ -183,7 +185,7 @@ impl<S: Supply> Blocks<S> {
         })
     }
 
-    /// What was reserved is kept for nobody any more.
+    /// Makes reserved chunks ordinary ones.
     pub(super) fn unreserve(&self) {
         for list in [&self.chunks, &self.spare] {
             let mut next = list.get();
@@ -196,29 +198,29 @@ impl<S: Supply> Blocks<S> {
         }
     }
 
-    /// Gives spare chunks back that were not reserved.
+    /// Gives back the spare chunks that are not reserved.
     pub(super) fn give_spare(&self) {
         // SAFETY: nothing in a spare chunk is live or on a list.
         unsafe { self.give_from(&self.spare, |_| true) };
     }
 
-    /// Gives those chunks back whose start says so.
+    /// Gives back the chunks for whose start address `goes` returns `true`, except reserved ones.
     ///
     /// # Safety
-    /// Nothing in them is live, on a list or in the range.
+    /// Nothing in these chunks is live, on a free list or in the range.
     pub(super) unsafe fn give_chunks(&self, goes: impl Fn(usize) -> bool) {
         // SAFETY: passed on to the caller.
         unsafe { self.give_from(&self.chunks, goes) };
     }
 
     /// # Safety
-    /// As for [`give_chunks`](Self::give_chunks), of one of our lists.
+    /// As for [`give_chunks`](Self::give_chunks), for one of the lists of this value.
     pub(super) unsafe fn give_from(&self, list: &Cell<*mut Header>, goes: impl Fn(usize) -> bool) {
         let mut going: *mut Header = ptr::null_mut();
         let mut total = 0;
         let mut link = list;
         while let Some(chunk) = NonNull::new(link.get()) {
-            // SAFETY: a chunk of our list (invariant 1), held until below.
+            // SAFETY: a chunk of our list (invariant 1), held until `give_list` below.
             let header = unsafe { &*chunk.as_ptr() };
             if !header.stays.get() && goes(chunk.addr().get()) {
                 link.set(header.next.replace(going));
@@ -228,21 +230,23 @@ impl<S: Supply> Blocks<S> {
                 link = &header.next;
             }
         }
-        // SAFETY: they are on no list any more, and nothing of them is used, says the caller.
+        // SAFETY: the chunks are on no list any more, and the caller ensures that nothing in them
+        // is used.
         unsafe { self.give_list(going, total) };
     }
 
-    /// Gives chunks back that are linked from `first`.
+    /// Gives back the chunks that are linked from `first`.
     ///
     /// # Safety
-    /// They are on no list of ours, `total` bytes in all, and nothing in them is used.
+    /// The chunks are held but on no list, `total` is the sum of their sizes, and nothing in them
+    /// is used.
     pub(super) unsafe fn give_list(&self, mut first: *mut Header, total: usize) {
         if first.is_null() {
             return;
         }
         let pieces = core::iter::from_fn(|| {
             let chunk = NonNull::new(first)?;
-            // SAFETY: held until it is given; its header is read before that.
+            // SAFETY: the chunk is held until it is given back, and its header is read before that.
             let header = unsafe { chunk.as_ref() };
             first = header.next.get();
             Some(header.piece())
@@ -252,7 +256,7 @@ impl<S: Supply> Blocks<S> {
     }
 
     /// # Safety
-    /// As for [`Supply::give`]; the pieces are held, and `total` bytes.
+    /// As for [`Supply::give`]. The pieces are held, and `total` is the sum of their sizes.
     pub(super) unsafe fn give(&self, pieces: impl Iterator<Item = Piece>, total: usize) {
         let mut count = 0;
         let mut pieces = pieces.inspect(|piece| {

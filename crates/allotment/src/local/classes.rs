@@ -1,9 +1,9 @@
-//! Size classes of the pools: address arithmetic alone.
+//! Size classes of reaps and pools: pure arithmetic.
 //!
 //! | sizes, bytes | classes | unused at most |
 //! |---|---|---|
 //! | up to 256 | each multiple of 16 | 15 bytes |
-//! | up to 32 KiB | eight steps a doubling | an eighth |
+//! | up to 32 KiB | eight per doubling | an eighth |
 //! | up to 32 KiB, aligned to more than 16 | powers of two, aligned to themselves | a half |
 //!
 //! Larger objects have no class: each gets a chunk of its own.
@@ -11,18 +11,18 @@
 
 use core::alloc::Layout;
 
-/// The alignment of every block, and the step of the smallest classes.
+/// The alignment of every block, and the step between the smallest classes.
 pub(crate) const STEP: usize = 16;
 /// The largest size with a class.
 pub(crate) const MAX_SMALL: usize = 32 << 10;
-/// Up to this size the class is looked up.
+/// Up to this size the class is looked up in a table.
 const MAX_LOOKED_UP: usize = 1 << 10;
 
-/// Classes of one step each, up to 256 bytes.
+/// The number of classes that are one step apart, up to 256 bytes.
 const LINEAR: usize = 16;
 const STEPS: usize = 8;
 const STEPPED: usize = STEPS * (MAX_SMALL.ilog2() - 8) as usize;
-/// The first class that is aligned to its size, of 32 bytes.
+/// The first class whose blocks are aligned to their size, 32 bytes.
 const FIRST_ALIGNED: usize = LINEAR + STEPPED;
 /// The number of classes.
 pub(crate) const CLASSES: usize = FIRST_ALIGNED + (MAX_SMALL.ilog2() - 4) as usize;
@@ -36,26 +36,26 @@ pub(crate) const CLASSES: usize = FIRST_ALIGNED + (MAX_SMALL.ilog2() - 4) as usi
 pub(crate) struct Class(u8);
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..CLASSES as u8).map(Self)
     }
 
-    /// The one of this number, if it is one's.
+    /// Returns the class of this number, if there is one.
     #[inline(always)]
     pub(crate) fn of_index(index: usize) -> Option<Self> {
         (index < CLASSES).then_some(Self(index as u8))
     }
 
-    /// Less than [`CLASSES`].
+    /// Returns the class's number, less than [`CLASSES`].
     #[inline(always)]
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// The class of each size up to [`MAX_LOOKED_UP`], by the number of begun steps. A constant, so that a caller who knows
-/// the size has nothing to look up.
+/// The class of each size up to [`MAX_LOOKED_UP`], by the size in steps, rounded up. A constant, so
+/// that for a size known at compile time nothing is looked up.
 const CLASS_OF: [u8; MAX_LOOKED_UP / STEP + 1] = {
     let mut classes = [0; MAX_LOOKED_UP / STEP + 1];
     let mut steps = 1;
@@ -76,7 +76,7 @@ static SIZES: [u32; CLASSES] = {
     sizes
 };
 
-/// The class of a size from 1 to [`MAX_SMALL`], whatever its alignment up to [`STEP`].
+/// The class of a size from 1 to [`MAX_SMALL`], for any alignment up to [`STEP`].
 const fn computed(size: usize) -> usize {
     let below = size - 1;
     if below < 256 {
@@ -99,14 +99,14 @@ const fn size_of_class(class: usize) -> usize {
     32 << (class - FIRST_ALIGNED)
 }
 
-/// The class of a layout, or nothing if it is too large for one. The same for every size that a block of the class may be
-/// resized to in place.
+/// Returns the class of a layout, or `None` if the layout is too large for a class. A block whose
+/// new size is of the same class is resized in place.
 #[inline]
 pub(crate) fn class_of(layout: Layout) -> Option<Class> {
     common_class_of(layout).or_else(|| class_of_others(layout))
 }
 
-/// The same for the layouts of most objects, and nothing for others.
+/// Returns the class of the layouts that most objects have, or `None` for others.
 #[inline(always)]
 pub(crate) fn common_class_of(layout: Layout) -> Option<Class> {
     let common = layout.size() <= MAX_LOOKED_UP && layout.align() <= STEP;
@@ -125,20 +125,20 @@ fn class_of_others(layout: Layout) -> Option<Class> {
     Some(Class((FIRST_ALIGNED + (whole.ilog2() - 5) as usize) as u8))
 }
 
-/// The bytes of a block of this class.
+/// Returns the size in bytes of a block of this class.
 #[inline(always)]
 pub(crate) fn size_of(class: Class) -> usize {
     SIZES[class.index()] as usize
 }
 
-/// The alignment of a block of this class.
+/// Returns the alignment of a block of this class.
 #[inline(always)]
 pub(crate) fn align_of(class: Class) -> usize {
     if class.index() < FIRST_ALIGNED { STEP } else { size_of(class) }
 }
 
-/// The largest class, of alignment [`STEP`], whose block is no larger than this: for what is left over. Nothing below
-/// one step.
+/// Returns the largest class of alignment [`STEP`] whose blocks have at most this size, for
+/// leftover bytes. Returns `None` below one step.
 pub(crate) fn class_within(bytes: usize) -> Option<Class> {
     if bytes < STEP {
         return None;

@@ -1,15 +1,20 @@
-//! What stays of a pool wherever its blocks are: its chunks, its lists, its life.
+//! `Core`: the part of a pool that outlives it and stays at one address. It holds the chunks, the
+//! free lists and the ownership.
 //!
 //! # Invariants
 //!
-//! 1. A core is never unmapped: a `&'static Core` found by a block, a reference or a number is always valid.
-//! 2. `blocks`, `outgoing` and `stacked` are touched by the thread that the state of `life` gives them to (life.rs), or, of a
-//!    watched core, by who holds `lock`.
-//! 3. `thread` is the token of the owner's thread while a pool owns the core, else 0. So a thread that finds its own there
-//!    is the owner: it wrote it itself, and takes it back before it lets go. (A pool that was forgotten leaves its thread's
-//!    token to a thread that gets the same one later: the first has ended then, and the second has the core to itself.)
-//! 4. Every granule of the region that a core's chunks lie in notes the core as its owner.
-//! 5. `reference` is that of the pool that owns the core, else 0: each pool has one of its own, until 2^22 others had the core.
+//! 1. A core is never unmapped: a `&'static Core` found by a block, a reference or a number is
+//!    always valid.
+//! 2. `blocks`, `outgoing` and `stacked` are accessed only by the thread that the state of `life`
+//!    gives them to (life.rs), or, in a watched core, by the thread that holds `lock`.
+//! 3. `thread` is the token of the owning thread while a pool owns the core, else 0. So a thread
+//!    that finds its own token there is the owner: it wrote the token itself, and clears it before
+//!    it gives up the core. (A pool that was forgotten leaves its thread's token behind. A later
+//!    thread may get the same token; the first thread has ended by then, and the later one has the
+//!    core to itself.)
+//! 4. The owner that the region notes for each granule of a core's chunks is that core.
+//! 5. `reference` is the reference to the pool that owns the core, else 0. Each pool's reference is
+//!    different, until 2^22 later pools have had the core.
 
 use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
@@ -32,41 +37,43 @@ use crate::memory::budget::Budget;
 use crate::memory::{os, region};
 use crate::statistics::Record;
 
-/// The lowest bits of a reference hold the pool's generation, the others the core's address without its alignment.
+/// The lowest bits of a reference hold the pool's generation, the others the core's address without
+/// its alignment bits.
 const GENERATION_BITS: u32 = 22;
 const ALIGN_BITS: u32 = align_of::<Core>().ilog2();
-/// A pool that is left with blocks in use looks for empty chunks if it holds so many times their bytes.
+/// A pool with live blocks searches for empty chunks only if it holds more than this many times
+/// their bytes.
 const SPARSE: usize = 4;
 
-/// How a pool works.
+/// How a pool serves its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// As it should.
+    /// Normally.
     Plain,
-    /// Each call takes the slow path, under the lock.
+    /// Checked blocks: each call takes the slow path, under the lock.
     Watched,
-    /// Everything is the global heap's, for debugging.
+    /// Everything goes to the global heap, for debugging.
     Passthrough,
 }
 
 pub(super) const WATCHED: u8 = 1;
 pub(super) const PASSTHROUGH: u8 = 2;
 
-/// A pool's core.
+/// The part of a pool that outlives it.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Core {
     pub(super) blocks: UnsafeCell<Blocks<FromRegion>>,
     pub(super) thread: AtomicUsize,
-    /// What a reference to the pool holds; 0 while no pool owns the core.
+    /// The reference to the pool that owns the core, or 0.
     pub(super) reference: AtomicU64,
     pub(super) generation: Cell<u64>,
     pub(super) mode: AtomicU8,
     pub(super) outgoing: Outgoing,
     pub(super) stacked: Cell<bool>,
-    /// What was held after the last look for chunks that hold nothing.
+    /// The bytes held after the last search for empty chunks.
     pub(super) swept: Cell<usize>,
-    /// When more was held than is kept, first of several times, or 0.
+    /// When the pool was first found to hold more than it keeps, in milliseconds, or 0.
     pub(super) over_since: Cell<u64>,
     lock: Mutex<bool>,
     pub(super) number: u32,
@@ -74,17 +81,17 @@ pub(super) struct Core {
     pub(super) life: Apart<Life>,
 }
 
-// SAFETY: what is not atomic is touched by one thread at a time (invariant 2).
+// SAFETY: what is not atomic is accessed by one thread at a time (invariant 2).
 unsafe impl Sync for Core {}
 
-/// What a pool is made with, as far as its core knows it.
+/// A new pool's options, as far as its core needs them.
 pub(super) struct Making {
     pub budget: Option<Budget>,
     pub growth: Growth,
     pub record: &'static Record,
     pub watch: Option<Box<Watch>>,
     pub passthrough: bool,
-    /// It tells how many blocks live on: none may be there from before.
+    /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
     pub reports_live: bool,
 }
 
@@ -113,48 +120,50 @@ impl Core {
         }
     }
 
-    /// The core at an address that was found in a reference or in the region.
+    /// Returns the core at an address that was found in a reference or in the region.
     ///
     /// # Safety
-    /// It is that of a core.
+    /// The address is that of a core.
     #[inline(always)]
     pub(super) unsafe fn at(address: *const Self) -> &'static Self {
-        // SAFETY: passed on to the caller; it stays (invariant 1).
+        // SAFETY: passed on to the caller; cores are never unmapped (invariant 1).
         unsafe { &*address }
     }
 
-    /// The core that owns a block, if a pool does.
+    /// Returns the core that owns a block, if a pool does.
     #[inline(always)]
     pub(super) fn of(block: NonNull<u8>) -> Option<&'static Self> {
         if !region::may_hold(block.addr().get()) {
             return None;
         }
         let owner = region::owner_of(block.addr().get()).cast::<Self>();
-        // SAFETY: granules note cores or nothing (invariant 4), and cores stay; a block keeps its granule from going back.
+        // SAFETY: the region's owners are cores or null (invariant 4), and cores are never
+        // unmapped. A live block keeps its granule from being given back.
         unsafe { owner.as_ref() }
     }
 
-    /// What a reference to the pool that owns it holds.
+    /// Returns the reference to the pool that owns the core, or 0.
     #[inline(always)]
     pub(super) fn reference(&self) -> u64 {
         self.reference.load(Ordering::Relaxed)
     }
 
-    /// The core of a reference that is not 0.
+    /// Returns the core of a reference that is not 0.
     #[inline(always)]
     pub(super) fn of_reference(reference: u64) -> &'static Self {
         let address = (reference >> GENERATION_BITS << ALIGN_BITS) as usize;
-        // SAFETY: made in `next_reference` from a core's address, which was exposed; cores stay (invariant 1).
+        // SAFETY: `next_reference` made it from a core's address, which was exposed; cores are
+        // never unmapped (invariant 1).
         unsafe { &*ptr::with_exposed_provenance(address) }
     }
 
-    /// Whether it could be a reference to a pool of some core.
+    /// Whether the number could be a reference to a pool of some core.
     pub(super) fn is_known(reference: u64) -> bool {
         let address = (reference >> GENERATION_BITS << ALIGN_BITS) as usize;
         Self::all().any(|core| ptr::from_ref(core).addr() == address)
     }
 
-    /// A reference for the next pool of this core.
+    /// Makes the reference for the next pool of this core.
     pub(super) fn next_reference(&self) -> u64 {
         let generation = (self.generation.get() + 1) % (1 << GENERATION_BITS);
         self.generation.set(generation);
@@ -162,30 +171,32 @@ impl Core {
         (address >> ALIGN_BITS) << GENERATION_BITS | generation
     }
 
-    /// Whether the calling thread owns it.
+    /// Whether the calling thread owns the core.
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
         self.thread.load(Ordering::Relaxed) == token()
     }
 
-    /// Whether the calling thread is in its pool, not in another one inside of that.
+    /// Whether this core's pool is the thread's current pool: the one entered last.
     #[inline(always)]
     pub(super) fn is_current(&self) -> bool {
         ptr::eq(CURRENT.with(Cell::get), self)
     }
 
-    /// The blocks, for the owner.
+    /// Returns the blocks, for the owner.
     ///
     /// # Safety
-    /// The calling thread owns the core, or has it by the state of its life.
+    /// The calling thread owns the core, or the state of `life` gives it the core.
     #[inline(always)]
     pub(super) unsafe fn blocks(&self) -> &Blocks<FromRegion> {
-        // SAFETY: passed on to the caller (invariant 2); mutable references exist only while a pool is made.
+        // SAFETY: passed on to the caller (invariant 2). Mutable references exist only while a pool
+        // is made.
         unsafe { &*self.blocks.get() }
     }
 
     pub(super) fn mode(&self) -> Mode {
-        // Relaxed: written before the first block was handed out, by which the reader knows the core.
+        // Relaxed: written before the first block was handed out, and the reader found the core by
+        // one of its blocks.
         match self.mode.load(Ordering::Relaxed) {
             WATCHED => Mode::Watched,
             PASSTHROUGH => Mode::Passthrough,
@@ -197,12 +208,13 @@ impl Core {
         self.mode() == Mode::Watched
     }
 
-    /// Of a watched core: whether its pool has ended.
+    /// Locks a watched core. The value is whether its pool has ended.
     pub(super) fn locked(&self) -> MutexGuard<'_, bool> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs watched work: under the lock, and outside of every pool, since it allocates.
+    /// Runs work on a watched core's blocks: under the lock, and outside every pool, because it
+    /// allocates.
     pub(super) fn watched<R>(&self, work: impl FnOnce(&Blocks<FromRegion>, &mut bool) -> R) -> R {
         let _outside = Entered::new(ptr::null());
         let mut ended = self.locked();
@@ -212,7 +224,7 @@ impl Core {
 
     // ---- the owner ----
 
-    /// A block, if one is free of a class that most objects have.
+    /// Takes a block from a free list, for a layout of one of the most common classes.
     ///
     /// # Safety
     /// The calling thread owns the core.
@@ -223,7 +235,7 @@ impl Core {
         common_class_of(layout).and_then(|class| lists.take(class))
     }
 
-    /// A block.
+    /// Allocates a block.
     ///
     /// # Safety
     /// The calling thread owns the core.
@@ -242,7 +254,7 @@ impl Core {
         }
     }
 
-    /// A block, or nothing: the way of a global allocator, whose caller knows no more.
+    /// Allocates a block or returns `None`, for a global allocator, whose caller gets no error.
     ///
     /// # Safety
     /// The calling thread owns the core.
@@ -258,9 +270,9 @@ impl Core {
         class: Class,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
-        // What other threads freed comes first.
+        // Blocks that other threads freed are used before new ones are carved.
         if !self.life.has_remote() {
-            // SAFETY: the caller is `alloc`.
+            // SAFETY: the caller is `alloc`, whose caller owns the core.
             if let Some(block) = unsafe { self.blocks() }.lists.carve_common(class) {
                 return Ok(block);
             }
@@ -279,7 +291,7 @@ impl Core {
             Mode::Plain => {
                 self.take_remote();
                 self.push_outgoing();
-                // SAFETY: the caller is `alloc`.
+                // SAFETY: as in `alloc_new`: the caller of `alloc` owns the core.
                 unsafe { self.blocks() }.alloc_slowly(layout)
             }
             Mode::Watched => self.watched(|blocks, _| blocks.alloc_slowly(layout)),
@@ -290,7 +302,8 @@ impl Core {
     /// Frees a block of this core.
     ///
     /// # Safety
-    /// The calling thread owns the core; the block is its, of a layout of this size class, live until now.
+    /// The calling thread owns the core. The block belongs to it, was allocated with a layout of
+    /// this size class, and has not been freed.
     #[inline(always)]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
@@ -303,10 +316,11 @@ impl Core {
         }
     }
 
-    /// The arguments lie where a global allocator's do: whoever passes them on moves none.
+    /// The parameters are those of a global allocator's free, in the same order, and the core: the
+    /// caller passes them on without moving registers.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), where no list has taken the block.
+    /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
     unsafe fn free_others(block: NonNull<u8>, size: usize, align: usize, core: &Self) {
         // SAFETY: passed on to the caller.
@@ -327,22 +341,24 @@ impl Core {
     }
 
     /// # Safety
-    /// The calling thread owns the core; as for [`Blocks::resize`].
+    /// As for [`Blocks::resize`]; and the calling thread owns the core.
     pub(super) unsafe fn resize(
         &self,
         block: NonNull<u8>,
         old: Layout,
         new_size: usize,
     ) -> Result<NonNull<u8>, AllocError> {
-        // SAFETY: valid for the alignment, says the caller.
+        // SAFETY: the caller ensures that the new size is valid for the alignment.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
         if let (Some(from), Some(to)) = (common_class_of(old), common_class_of(new)) {
-            // Work that repeats itself finds a free block of the next class. What is not plain has none on its lists.
+            // Work that repeats itself finds a free block of the next class here. In the other
+            // modes the lists are empty.
             // SAFETY: passed on to the caller.
             let lists = &unsafe { self.blocks() }.lists;
             if from != to {
                 if let Some(fresh) = lists.take(to) {
-                    // SAFETY: both blocks are the caller's, apart, and so long; the old one is of that class.
+                    // SAFETY: two different blocks of the caller's, both at least as long as the
+                    // copy; the old one is of class `from`.
                     unsafe {
                         fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
                         lists.put(from, block);
@@ -370,11 +386,13 @@ impl Core {
             // SAFETY: passed on to the caller.
             return unsafe { global_resize(block, old, new_size) };
         }
-        // SAFETY: passed on to the caller; a watched core's blocks say no before they look at anything.
+        // SAFETY: passed on to the caller. The blocks of a watched core return `false` before they
+        // read anything.
         if unsafe { self.blocks().resize_in_place(block, old, new_size) } {
             return Ok(block);
         }
-        // SAFETY: passed on to the caller; both blocks are the caller's, apart, and so long.
+        // SAFETY: passed on to the caller. Two different blocks of the caller's, both at least as
+        // long as the copy.
         unsafe {
             let new = Layout::from_size_align_unchecked(new_size, old.align());
             let fresh = match class_of(new) {
@@ -387,7 +405,7 @@ impl Core {
         }
     }
 
-    /// Gives memory back that holds nothing; how many bytes.
+    /// Gives back chunks that hold no live block. Returns the number of bytes given back.
     ///
     /// # Safety
     /// The calling thread owns the core.
@@ -408,8 +426,9 @@ impl Core {
         held - blocks.held()
     }
 
-    /// The thread has left the pool: gives memory back that holds nothing, beyond so many bytes, once there was too much for
-    /// so many milliseconds.
+    /// Applies the release policy after the thread has left its outermost pool: gives back empty
+    /// chunks beyond `kept` bytes, once the pool has held more than that for `patience`
+    /// milliseconds.
     ///
     /// # Safety
     /// The calling thread owns the core.
@@ -442,7 +461,7 @@ impl Core {
         }
     }
 
-    /// Blocks in use, and their bytes.
+    /// Returns the number of live blocks and their bytes.
     ///
     /// # Safety
     /// The calling thread owns the core.

@@ -1,9 +1,11 @@
-//! Cores between pools: where a pool's core comes from, and what becomes of it when the pool ends.
+//! The reuse of cores: where a new pool's core comes from, and what happens to it when the pool
+//! ends.
 //!
 //! The invariants are those of core.rs, and this one:
 //!
-//! 1. A core whose number is on a stack is there once, on one of the two, and `stacked` says so until a pool adopts it. One that
-//!    is parked under a budget is on none before it is empty: its chunks are charged.
+//! 1. A core whose number is on a stack is there once, on one of the two, and `stacked` is true
+//!    until a pool adopts it. A parked core with a budget is on no stack until it is empty, because
+//!    its chunks are charged to the budget.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -17,21 +19,23 @@ use crate::memory::{os, tools};
 use crate::statistics::Record;
 
 impl Core {
-    /// A core for a pool of this thread: one that an ended pool left, or a new one.
+    /// Acquires a core for a pool of this thread: one that an ended pool left, or a new one.
     pub(super) fn acquire(making: Making) -> Result<&'static Self, AllocError> {
         let Making { budget, growth, record, watch, passthrough, reports_live } = making;
-        // A parked core's chunks are charged to no budget, and known to no watch.
+        // A parked core's chunks are charged to no budget, and its blocks are not in the books of
+        // any watch.
         let plain = budget.is_none() && watch.is_none() && !passthrough;
         let core = match Self::pop(plain && !reports_live) {
             Some((core, was_parked)) => {
-                // SAFETY: `pop` made it ours, and nobody else looks at its blocks (invariant 2).
+                // SAFETY: `pop` made this thread the owner, so no other thread accesses the blocks
+                // (invariant 2 of core.rs).
                 let blocks = unsafe { &mut *core.blocks.get() };
                 if was_parked {
                     blocks.record.release();
                 }
                 blocks.account_under(record);
                 if !plain {
-                    // What was kept is charged to no budget.
+                    // The chunks that the core kept are charged to no budget.
                     blocks.give_spare();
                     blocks.account_under(record);
                 }
@@ -39,7 +43,7 @@ impl Core {
             }
             None => Self::issue(growth, record)?,
         };
-        // SAFETY: ours, as above.
+        // SAFETY: this thread owns the core, as above or because it is new.
         let blocks = unsafe { &mut *core.blocks.get() };
         let mode = match (&watch, passthrough) {
             (_, true) => PASSTHROUGH,
@@ -59,13 +63,15 @@ impl Core {
         Ok(core)
     }
 
-    /// The pool ends. Keeps so many bytes of empty chunks for the next one if nothing lives, else what lives lies in.
+    /// Ends the pool. If no block is live, keeps up to `keep` bytes of empty chunks for the next
+    /// pool. Otherwise keeps the chunks in which live blocks lie.
     ///
     /// # Safety
-    /// The calling thread owns the core, and doesn't use it any more.
+    /// The calling thread owns the core, and does not use it again.
     pub(super) unsafe fn end(&self, keep: usize) {
         self.push_outgoing();
-        // A process that exits inside of the pool may end it there; what runs after that is in none.
+        // A process that exits inside the pool may end it there. Code that runs after that is in no
+        // pool.
         CURRENT.with(|current| {
             if ptr::eq(current.get(), self) {
                 current.set(ptr::null());
@@ -89,11 +95,14 @@ impl Core {
         let blocks = unsafe { self.blocks() };
         let has_budget = blocks.supply.budget.is_some();
         blocks.unreserve();
-        // Whoever empties it later leaves it to us to stack it, unless it has a budget: then nobody may adopt it before.
+        // Without a budget, this call pushes the core on a stack below, so a thread that empties
+        // the core before that must not. With a budget no pool may adopt the core before it is
+        // empty, so it stays off the stacks until then.
         self.stacked.set(!has_budget);
         let (mut first, mut empty) = (true, false);
         self.life.end(|list| {
-            // SAFETY: passed on to the caller; later the state of its life gives us the core.
+            // SAFETY: passed on to the caller; in later calls the state of `life` gives this thread
+            // the core.
             unsafe {
                 self.put_back(list);
                 let blocks = self.blocks();
@@ -116,19 +125,19 @@ impl Core {
         }
     }
 
-    /// All that were ever issued.
+    /// Returns all cores that were ever issued.
     pub(super) fn all() -> impl Iterator<Item = &'static Self> {
         let issued = ISSUED.load(Ordering::Relaxed) as usize;
         // Acquire pairs with the Release in `issue`.
         let cores = CORES[..issued].iter().map(|core| core.load(Ordering::Acquire));
-        // SAFETY: null, or a core, which stays.
+        // SAFETY: null, or a core, which is never unmapped.
         cores.filter_map(|core| unsafe { core.as_ref() })
     }
 
-    /// Offers the core to the next pool, if it is empty and not offered.
+    /// Offers the core to the next pool if it is empty and on no stack.
     pub(super) fn stack_if_empty(&self) {
         if self.life.adopt_empty() {
-            // Ours for the moment.
+            // This thread owns the core until `release_empty`.
             let stacked = self.stacked.replace(true);
             self.life.release_empty();
             if !stacked {
@@ -137,15 +146,16 @@ impl Core {
         }
     }
 
-    /// An ended pool's core, and whether it was parked; only an empty one unless `parked` will do. Then those in which
-    /// something lived come first, so that it gets company.
+    /// Takes an ended pool's core from the stacks, and returns whether it was parked. Without
+    /// `parked` only an empty core will do. With `parked` the cores with live blocks come first, so
+    /// that their partly used chunks are filled.
     fn pop(parked: bool) -> Option<(&'static Self, bool)> {
         let stacks = if parked { [&PARKED_ONES, &EMPTY_ONES] } else { [&EMPTY_ONES, &PARKED_ONES] };
         stacks.into_iter().find_map(|stack| Self::pop_from(stack, parked))
     }
 
     fn pop_from(stack: &Lifo, parked: bool) -> Option<(&'static Self, bool)> {
-        // Cores that won't do go back in the end.
+        // Cores that do not fit go back on the stack at the end.
         let mut unfit: Option<&'static Self> = None;
         let found = loop {
             let Some(number) = stack.pop(&Cores) else { break None };
@@ -174,35 +184,37 @@ impl Core {
         let number = number.map_err(|_| refused)?;
         let slot = &CORES[number as usize];
         let size = size_of::<Self>().next_multiple_of(os::page_size());
-        // The number is lost when this fails: a number, and no memory.
+        // A failure here wastes the number, but no memory.
         let core = os::map(size, align_of::<Self>())?.cast::<Self>();
-        // SAFETY: mapped just now, large enough and aligned; it stays (invariant 1).
+        // SAFETY: just mapped, large enough and aligned; it is never unmapped (invariant 1 of
+        // core.rs).
         let core = unsafe {
             core.write(Self::new(core.as_ptr(), number, growth, record));
             core.as_ref()
         };
         tools::search(NonNull::from(core).cast(), size);
         core.life.adopt_empty();
-        // Release pairs with the Acquire in `Cores::core`.
+        // Release pairs with the Acquire in `Cores::core` and `all`.
         slot.store(ptr::from_ref(core).cast_mut(), Ordering::Release);
         Ok(core)
     }
 }
 
-/// At most so many pools at a time.
+/// Maximum number of cores, and so of pools at a time.
 const MAX_CORES: usize = 1 << 16;
 static CORES: [AtomicPtr<Core>; MAX_CORES] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CORES];
 static ISSUED: AtomicU32 = AtomicU32::new(0);
-/// Cores that ended pools left with nothing that lived.
+/// Cores that ended pools left without live blocks.
 static EMPTY_ONES: Lifo = Lifo::new();
-/// Cores that ended pools left parked; some may be empty meanwhile.
+/// Cores that ended pools left with live blocks. Some may have become empty.
 static PARKED_ONES: Lifo = Lifo::new();
 
 struct Cores;
 
 impl Cores {
     fn core(number: u32) -> &'static Core {
-        // SAFETY: a number on the stack is one of a core, which stays.
+        // SAFETY: a number on a stack is a core's number, and cores are never unmapped. Acquire
+        // pairs with the Release in `issue`.
         unsafe { &*CORES[number as usize].load(Ordering::Acquire) }
     }
 }

@@ -1,25 +1,25 @@
-//! The pool that a thread is in.
+//! The thread's current pool.
 //!
-//! A thread-local without initialisation or destructor: it can be asked at any time of a thread's life, and by a global
-//! allocator.
+//! A thread-local without initialisation or destructor: it can be read at any time in a thread's
+//! life, and by a global allocator.
 
 use core::cell::Cell;
 use core::ptr;
 
 use super::core::Core;
 
-/// What a thread is known by: the address of this, while it lives.
+/// Identifies the thread while it runs: the address of its `CURRENT`.
 #[inline(always)]
 pub(super) fn token() -> usize {
     CURRENT.with(|current| ptr::from_ref(current).addr())
 }
 
 thread_local! {
-    /// The core of the pool that this thread entered last, or null.
+    /// The core of the pool that this thread entered last and has not left, or null.
     pub(super) static CURRENT: Cell<*const Core> = const { Cell::new(ptr::null()) };
 }
 
-/// While it lives, another pool, or none, is the current one.
+/// Makes another pool, or none, the current one while this value exists.
 pub(super) struct Entered(*const Core);
 
 impl Entered {
@@ -27,7 +27,7 @@ impl Entered {
         Self(CURRENT.with(|current| current.replace(core)))
     }
 
-    /// It stays the current one. Returns the pool that was current before.
+    /// Keeps the current pool after this value is gone. Returns the pool that was current before.
     pub(super) fn for_good(self) -> *const Core {
         let before = self.0;
         core::mem::forget(self);

@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! 1. The buffer of a `PoolDrain` counts the values before the range alone. Behind them, `next..end` are initialised and the
-//!    drain's to give away; `tail..tail + behind` are initialised and the buffer's again when the drain ends.
-//! 2. `len <= next <= end <= tail`, with the buffer's length.
+//! 1. The buffer of a `PoolDrain` counts only the values before the range. Of those behind,
+//!    `next..end` are initialised, and the drain owns them and may give them away;
+//!    `tail..tail + behind` are initialised, and go back to the buffer when the drain ends.
+//! 2. `len <= next <= end <= tail`, where `len` is the buffer's length.
 
 use core::fmt;
 use core::iter::FusedIterator;
@@ -14,7 +15,8 @@ use core::ptr;
 use super::pool_ref::PoolRef;
 use crate::memory::buffer::{Buffer, Values};
 
-/// A range of values that is taken out of a [`PoolVec`](crate::PoolVec); made by [`drain`](crate::PoolVec::drain).
+/// An iterator over a range of values that it removes from a [`PoolVec`](crate::PoolVec); made by
+/// [`drain`](crate::PoolVec::drain).
 pub struct PoolDrain<'v, T> {
     buffer: &'v mut Buffer<T, PoolRef>,
     next: usize,
@@ -39,15 +41,16 @@ impl<'v, T> PoolDrain<'v, T> {
         let (Some(start), Some(end)) = (start, end) else { panic!("a range beyond all indices") };
         assert!(start <= end, "the range begins at {start} and ends at {end}");
         assert!(end <= len, "the range ends at {end}, beyond the length {len}");
-        // SAFETY: fewer values than there are. The others are the drain's (invariant 1), or leak with it.
+        // SAFETY: fewer values than before. The drain owns the others (invariant 1); if it is
+        // forgotten, they leak.
         unsafe { buffer.set_len(start) };
         Self { buffer, next: start, end, tail: end, behind: len - end }
     }
 
-    /// The values that were not taken yet.
+    /// Returns the values that have not been taken.
     #[must_use]
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: initialised, and the drain's (invariant 1).
+        // SAFETY: initialised and owned by the drain (invariant 1).
         unsafe {
             let first = self.buffer.first().add(self.next);
             core::slice::from_raw_parts(first.as_ptr(), self.end - self.next)
@@ -64,7 +67,7 @@ impl<T> Iterator for PoolDrain<'_, T> {
             return None;
         }
         self.next += 1;
-        // SAFETY: initialised, and given away (invariant 1).
+        // SAFETY: initialised, and given away once (invariant 1).
         Some(unsafe { self.buffer.first().add(self.next - 1).read() })
     }
 
@@ -82,7 +85,7 @@ impl<T> DoubleEndedIterator for PoolDrain<'_, T> {
             return None;
         }
         self.end -= 1;
-        // SAFETY: initialised, and given away (invariant 1).
+        // SAFETY: initialised, and given away once (invariant 1).
         Some(unsafe { self.buffer.first().add(self.end).read() })
     }
 }
@@ -98,7 +101,8 @@ impl<T> Drop for PoolDrain<'_, T> {
             fn drop(&mut self) {
                 let Self(buffer, tail, behind) = self;
                 let len = buffer.len();
-                // SAFETY: the drain's tail moves down to the end of the buffer's values, and is its again (invariant 1).
+                // SAFETY: the tail moves down to the end of the buffer's values, and belongs to the
+                // buffer again (invariant 1).
                 unsafe {
                     let first = buffer.first();
                     first.add(len).copy_from(first.add(*tail), *behind);
@@ -107,7 +111,7 @@ impl<T> Drop for PoolDrain<'_, T> {
             }
         }
         let closes = Closes(self.buffer, self.tail, self.behind);
-        // SAFETY: initialised, not given away (invariant 1), and dropped here alone.
+        // SAFETY: initialised, not given away (invariant 1), and dropped only here.
         unsafe {
             let first = closes.0.first().add(self.next);
             ptr::slice_from_raw_parts_mut(first.as_ptr(), self.end - self.next).drop_in_place();
@@ -121,11 +125,12 @@ impl<T: fmt::Debug> fmt::Debug for PoolDrain<'_, T> {
     }
 }
 
-/// The values of a [`PoolVec`](crate::PoolVec), one by one; what is left is dropped with it.
+/// An iterator over the values of a [`PoolVec`](crate::PoolVec). Values that are not taken are
+/// dropped with it.
 pub struct PoolIntoIter<T>(pub(super) Values<T, PoolRef>);
 
 impl<T> PoolIntoIter<T> {
-    /// The values that were not taken yet.
+    /// Returns the values that have not been taken.
     #[must_use]
     pub fn as_slice(&self) -> &[T] {
         self.0.as_slice()

@@ -1,4 +1,4 @@
-//! A pool's supply: granules of the range that all pools lie in.
+//! A pool's supply: granules of the address range that all pools share.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -10,7 +10,7 @@ use crate::memory::budget::Budget;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::region;
 
-/// A pool's supply: granules of the region, charged to a budget.
+/// Supplies a pool with granules of the region, charged to a budget.
 #[derive(Debug)]
 pub(super) struct FromRegion {
     pub budget: Option<Budget>,

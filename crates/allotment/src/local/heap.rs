@@ -1,4 +1,4 @@
-//! `Heap`: what malloc-like things share, and the program's own heap as one.
+//! `Heap`: the interface that malloc-like allocators share, and the program's own heap.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -6,28 +6,30 @@ use core::ptr::{self, NonNull};
 use super::current::Entered;
 use crate::error::{AllocError, ErrorKind};
 
-/// What a heap is told apart by. Two heaps that live at the same time have different ones.
+/// Identifies a heap. Two heaps that exist at the same time have different identifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeapId(pub(super) u64);
 
 impl HeapId {
-    /// An identifier of a user's own heap, made from its address.
+    /// Makes an identifier for a user's own heap from its address.
     #[must_use]
     pub fn of_address<T: ?Sized>(heap: &T) -> Self {
         Self(ptr::from_ref(heap).addr() as u64)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
     }
 }
 
-/// Memory of any layout, one block at a time: the interface of a general-purpose heap, of a pool, of a user's own.
+/// An allocator of blocks of any layout: a general-purpose heap, a pool, or a user's own type.
 ///
-/// Object-safe. The one thing that has to be written is the hook [`alloc`](Self::alloc): without a [`free`](Self::free) of its own a
-/// heap frees its blocks when it ends. Callers use [`malloc`](Self::malloc) and the others.
+/// The trait is object-safe. An implementation has to write only the hook [`alloc`](Self::alloc);
+/// without its own [`free`](Self::free) it frees its blocks when it ends. Callers use
+/// [`malloc`](Self::malloc), [`calloc`](Self::calloc), [`realloc`](Self::realloc) and
+/// [`free`](Self::free).
 ///
 /// After the `Allocator` class of the *Thread-local Memory Pool* pattern.
 ///
@@ -52,33 +54,35 @@ impl HeapId {
 /// ```
 ///
 /// # Safety
-/// A block that [`alloc`](Self::alloc) returns is valid for reads and writes of `layout.size()` bytes at `layout.align()`, nobody
-/// else's, and stays so until it is freed, or the heap ends. What is overridden keeps the contract of what it stands for.
-/// [`id`](Self::id) gives the same answer as long as the heap lives.
+/// A block that [`alloc`](Self::alloc) returns is valid for reads and writes of `layout.size()`
+/// bytes at `layout.align()`, is used by nothing else, and stays so until it is freed or the heap
+/// ends. An overridden method keeps the contract of the default one. [`id`](Self::id) returns the
+/// same value as long as the heap exists.
 pub unsafe trait Heap {
-    /// The hook: a block for this layout, uninitialised. The size is not zero.
+    /// The hook: allocates an uninitialised block for this layout. The size is not zero.
     ///
     /// # Errors
-    /// When there is none; the heap is then as it was.
+    /// When no block is available. The heap is then unchanged.
     fn alloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError>;
 
-    /// Frees a block. If a heap has no way to do that, it does nothing, and the block lives until the heap ends.
+    /// Frees a block. The default does nothing: the block stays until the heap ends.
     ///
     /// # Safety
-    /// The block came from this heap with this layout, was not freed since, and is not used any more.
+    /// The block came from this heap with this layout, has not been freed, and is not used again.
     unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         let _ = (block, layout);
     }
 
-    /// What tells this heap apart: by default its address.
+    /// Returns the identifier of this heap, by default made from its address.
     fn id(&self) -> HeapId {
         HeapId::of_address(self)
     }
 
-    /// A block for this layout, uninitialised; for size zero a dangling one, which `free` must not see.
+    /// Allocates an uninitialised block for this layout. For size zero the result is a dangling
+    /// pointer, which must not be passed to `free`.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc).
+    /// As for [`alloc`](Self::alloc).
     fn malloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         if layout.size() == 0 {
             let dangling = ptr::without_provenance_mut(layout.align());
@@ -87,27 +91,28 @@ pub unsafe trait Heap {
         self.alloc(layout)
     }
 
-    /// A block for so many values of this layout one behind the other, its bytes zero.
+    /// Allocates zeroed memory for `count` consecutive values of this layout.
     ///
     /// # Errors
-    /// When the product overflows; as [`alloc`](Self::alloc).
+    /// When the total size overflows; otherwise as for [`alloc`](Self::alloc).
     fn calloc(&self, count: usize, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let size = layout.pad_to_align().size().checked_mul(count).ok_or(overflow)?;
         let whole = Layout::from_size_align(size, layout.align()).map_err(|_| overflow)?;
         let block = self.malloc(whole)?;
-        // SAFETY: the block is ours and so long.
+        // SAFETY: the block is new and has `size` bytes.
         unsafe { block.write_bytes(0, size) };
         Ok(block)
     }
 
-    /// Gives a block another size at the same alignment; its first bytes stay. By default it is copied.
+    /// Resizes a block at the same alignment. The contents are kept up to the smaller of the two
+    /// sizes. The default copies the block.
     ///
     /// # Errors
-    /// When there is no such block, or its size overflows; the old one is then as it was.
+    /// When no such block is available, or its size overflows. The old block is then unchanged.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of the old block; neither size is zero.
+    /// As for [`free`](Self::free), with the old layout. Neither size is zero.
     unsafe fn realloc(
         &self,
         block: NonNull<u8>,
@@ -117,7 +122,7 @@ pub unsafe trait Heap {
         let new = Layout::from_size_align(new_size, old.align())
             .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, new_size))?;
         let fresh = self.alloc(new)?;
-        // SAFETY: two blocks of the caller's, and so long.
+        // SAFETY: two different blocks, both of at least as many bytes as are copied.
         unsafe {
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
             self.free(block, old);
@@ -126,7 +131,7 @@ pub unsafe trait Heap {
     }
 }
 
-// ---- the global heap: the program's allocator, outside of every pool ----
+// ---- the global heap: the program's allocator, outside every pool ----
 
 #[cold]
 #[inline(never)]
@@ -138,7 +143,7 @@ pub(super) fn global_alloc(layout: Layout) -> Result<NonNull<u8>, AllocError> {
 }
 
 /// # Safety
-/// The block is the global heap's, with this layout, live until now.
+/// The block belongs to the global heap, was allocated with this layout, and has not been freed.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn global_free(block: NonNull<u8>, layout: Layout) {
@@ -162,7 +167,7 @@ pub(super) unsafe fn global_resize(
     NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, new_size))
 }
 
-/// The global allocator takes no size of zero.
+/// The layout with a size of at least one byte: the global allocator accepts no size of zero.
 fn no_zero(layout: Layout) -> Layout {
     Layout::from_size_align(layout.size().max(1), layout.align()).unwrap_or(layout)
 }

@@ -1,4 +1,4 @@
-//! Reaps, pools and references to them as homes of what grows.
+//! Reaps, pools and references to pools as a [`Home`] of collections.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -11,8 +11,9 @@ use crate::memory::home::Home;
 
 macro_rules! home {
     ($home:ty, $free:expr) => {
-        // SAFETY: a reap's blocks stay until it is reset or dropped, which a borrow of it prevents; those of a pool, or of the
-        // global heap, until they are freed. Nothing unwinds.
+        // SAFETY: a reap's blocks stay valid until it is reset or dropped, and a borrow of the reap
+        // prevents both. Blocks of a pool or of the global heap stay valid until they are freed.
+        // Nothing unwinds.
         unsafe impl Home for $home {
             #[inline]
             fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -47,5 +48,5 @@ macro_rules! home {
 
 home!(&Reap, Reap::free_layout);
 home!(&LocalPool, LocalPool::free_layout);
-// A reference frees whatever is a pool's or the global heap's.
+// A reference frees blocks of any pool and of the global heap.
 home!(PoolRef, |_, block, layout| PoolRef::free_anywhere(block, layout));

@@ -11,7 +11,7 @@ use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{CACHE_LINE, align_up, chunk_bytes_for};
 
 impl<S: Supply> Blocks<S> {
-    /// A large block, with room for so many bytes if that can be had.
+    /// Allocates a large block, with room for `room` bytes if that much memory is available.
     pub(super) fn alloc_large(
         &self,
         layout: Layout,
@@ -31,7 +31,7 @@ impl<S: Supply> Blocks<S> {
             None => self.supply.take(need, 0)?,
         };
         let start = piece.start.addr().get();
-        // SAFETY: the piece has so many bytes (`chunk_bytes_for`).
+        // SAFETY: the piece is large enough (`chunk_bytes_for`).
         let block = unsafe { piece.start.add(align_up(start + HEADER, align) - start) };
         // SAFETY: as above.
         let at = unsafe { block.sub(HEADER) };
@@ -52,13 +52,13 @@ impl<S: Supply> Blocks<S> {
         Ok(block)
     }
 
-    /// The piece of a spare chunk that is not much larger than what is wanted, and was not reserved.
+    /// Takes a spare chunk that is at most twice as large as wanted, and not reserved.
     pub(super) fn take_spare_for_large(&self, need: usize, wanted: usize) -> Option<Piece> {
         if self.growth.large_kept == 0 || self.watch.is_some() {
             return None;
         }
         let chunk = self.take_spare(need, wanted.saturating_mul(2))?;
-        // SAFETY: it was a chunk of our list (invariant 1).
+        // SAFETY: it was a chunk of our list (invariant 1), and is still held.
         let header = unsafe { chunk.as_ref() };
         if header.stays.get() {
             header.next.set(self.spare.replace(chunk.as_ptr()));
@@ -68,9 +68,9 @@ impl<S: Supply> Blocks<S> {
     }
 
     /// # Safety
-    /// A large block of ours, live until now.
+    /// The block is a large block of this value, and has not been freed.
     pub(super) unsafe fn free_large(&self, block: NonNull<u8>) {
-        // SAFETY: its header lies before it (invariant 2).
+        // SAFETY: its header lies right before it (invariant 2).
         let header = unsafe { block.cast::<Header>().sub(1).as_ref() };
         let (next, prev) = (header.next.get(), header.prev.get());
         // SAFETY: the neighbours are on our list (invariants 1 and 2).
@@ -87,13 +87,14 @@ impl<S: Supply> Blocks<S> {
         self.large_bytes.set(self.large_bytes.get() - header.asked.get());
         let piece = header.piece();
         if !self.keep_large(piece) {
-            // SAFETY: off the list, and its one block is nobody's.
+            // SAFETY: the chunk is off the list, and its one block is free.
             unsafe { self.give([piece].into_iter(), piece.size) };
         }
         self.note_live_if_named();
     }
 
-    /// Keeps the piece of a freed large block for the next ones, if there is room for it.
+    /// Keeps the piece of a freed large block for later ones, if the kept bytes stay within the
+    /// limit.
     pub(super) fn keep_large(&self, piece: Piece) -> bool {
         if self.growth.large_kept == 0 || self.watch.is_some() {
             return false;

@@ -1,4 +1,5 @@
-//! The protocol between a pool's owner and the threads that free its blocks: the remote list, and the pool's life.
+//! The protocol between a pool's owner and the threads that free its blocks: the remote list, and
+//! the ownership of the pool.
 //!
 //! ```text
 //!            end, something lives             adopted by the next pool of any thread
@@ -8,37 +9,40 @@
 //!   └──────────────▶ EMPTY ◀───── BUSY ┘      a remote free collects
 //! ```
 //!
-//! A block that another thread frees is pushed on the remote list. The owner takes the whole list whenever it has no free
-//! block of a class, enters or leaves. Nobody collects for a parked pool, so whoever pushes on one's list claims it, puts the
-//! list's blocks where they belong, and gives the memory back with the last one.
+//! A thread that frees another thread's block pushes it on the remote list. The owner takes the
+//! whole list when an allocation takes the slow path, when the thread leaves its outermost pool,
+//! and for `trim` and `statistics`. A parked pool has no owner to do that. So a thread that pushes
+//! on a parked pool's list claims the pool, puts the listed blocks on the pool's free lists, and
+//! gives the memory back with the last live block.
 //!
 //! # Invariants
 //!
-//! 1. Who brought the state from `PARKED` to `BUSY`, or from `PARKED` or `EMPTY` to `OWNED`, alone touches what the pool
-//!    has beside this, until he writes the state again.
-//! 2. A block is pushed once for each time that it was handed out. One that is on the list counts as handed out until it
-//!    was taken from it: so nothing is on the list of an empty pool.
-//! 3. Nothing stays on the list of a parked pool: who pushes looks at the state after that, who parks looks at the list
-//!    after that, and one of them sees the other's write.
+//! 1. A thread that changed the state from `PARKED` to `BUSY`, or from `PARKED` or `EMPTY` to
+//!    `OWNED`, has exclusive access to the pool except its `Life`, until it writes the state again.
+//! 2. A block is pushed once for each time that it was handed out. A block on the list counts as
+//!    handed out until it is taken from the list. So the list of an empty pool is empty.
+//! 3. No block stays on the list of a parked pool. The pushing thread reads the state after its
+//!    push, and the parking thread reads the list after its write of the state, so at least one of
+//!    them sees the other's write.
 
 use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence};
 
-/// A block on a remote list, with what is known of it. It lies in the block itself.
+/// A block on a remote list and its size class, stored in the block itself.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Remote {
     pub next: *mut Remote,
-    /// The number of its class, or of none.
+    /// The number of its class, or a number that is no class for a large block.
     pub class: usize,
 }
 
-/// Somebody's: only he puts blocks back.
+/// Owned: only the owning thread puts blocks back on the free lists.
 pub const OWNED: u32 = 1;
-/// Nobody's, with blocks that live.
+/// Without an owner, with live blocks.
 pub const PARKED: u32 = 2;
-/// Nobody's, and somebody puts blocks back.
+/// Without an owner, while one thread puts blocks back on the free lists.
 pub const BUSY: u32 = 3;
-/// Nobody's, with nothing that lives.
+/// Without an owner and without live blocks.
 pub const EMPTY: u32 = 4;
 
 /// A pool's remote list and state.
@@ -49,36 +53,37 @@ pub struct Life {
 }
 
 impl Life {
-    /// An empty pool's.
+    /// Of an empty pool.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { remote: AtomicPtr::new(core::ptr::null_mut()), state: AtomicU32::new(EMPTY) }
     }
 
-    /// An empty pool's; loom's atomics can't be made in a constant.
+    /// Of an empty pool. Loom's atomics have no `const` constructor.
     #[cfg(loom)]
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self { remote: AtomicPtr::new(core::ptr::null_mut()), state: AtomicU32::new(EMPTY) }
     }
 
-    /// Makes an empty pool the caller's.
+    /// Makes the caller the owner if the pool is empty. Returns whether it was.
     pub fn adopt_empty(&self) -> bool {
         self.turn(EMPTY, OWNED)
     }
 
-    /// Makes a parked pool the caller's.
+    /// Makes the caller the owner if the pool is parked. Returns whether it was.
     pub fn adopt_parked(&self) -> bool {
         self.turn(PARKED, OWNED)
     }
 
-    /// Lets go of an empty pool that was adopted.
+    /// Gives up the ownership of a pool that was adopted empty and still is.
     pub fn release_empty(&self) {
         // Release pairs with the Acquire in `turn`.
         self.state.store(EMPTY, Ordering::Release);
     }
 
-    /// Acquire pairs with the Release of who wrote the state: what he did to the pool comes before.
+    /// Acquire pairs with the Release of the thread that wrote the state `from`: all that it did to
+    /// the pool happens before.
     fn turn(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -89,17 +94,18 @@ impl Life {
         !self.remote.load(Ordering::Relaxed).is_null()
     }
 
-    /// Pushes blocks that the caller freed, linked from `first` to `last`. Whether the pool was parked, so that the caller
-    /// has to [`collect`](Self::collect).
+    /// Pushes blocks that the caller freed, linked from `first` to `last`. Returns whether the pool
+    /// was parked; then the caller must [`collect`](Self::collect).
     ///
     /// # Safety
-    /// They are this pool's, and nobody's; each holds a [`Remote`].
+    /// The blocks belong to this pool, nothing else uses them, and each holds a [`Remote`].
     pub unsafe fn push(&self, first: *mut Remote, last: *mut Remote) -> bool {
         let mut head = self.remote.load(Ordering::Relaxed);
         loop {
             // SAFETY: passed on to the caller.
             unsafe { (*last).next = head };
-            // Release pairs with the Acquire in `take`: the link, and all that was done with the blocks.
+            // Release pairs with the Acquire in `take`: it publishes the link, and everything done
+            // with the blocks.
             match self.remote.compare_exchange_weak(
                 head,
                 first,
@@ -110,7 +116,8 @@ impl Life {
                 Err(now) => head = now,
             }
         }
-        // Pairs with the one in `park`: the push, then the look at the state.
+        // Pairs with the fence in `park`: here the push comes before the read of the state, there
+        // the write of the state before the read of the list.
         fence(Ordering::SeqCst);
         self.state.load(Ordering::Relaxed) == PARKED
     }
@@ -120,8 +127,8 @@ impl Life {
         self.remote.swap(core::ptr::null_mut(), Ordering::Acquire)
     }
 
-    /// Ends the owner's time. `put_back` takes a list and puts its blocks where they belong, and says whether nothing lives
-    /// any more; it gives the memory back then.
+    /// Ends the ownership. `put_back` takes a list and puts its blocks on the pool's free lists. It
+    /// returns whether no block is live; in that case it has given the memory back.
     pub fn end(&self, mut put_back: impl FnMut(*mut Remote) -> bool) {
         if put_back(self.take()) {
             // Release pairs with the Acquire in `turn`.
@@ -132,16 +139,19 @@ impl Life {
         }
     }
 
-    /// Lets go of a pool with blocks that live. Whether there is something to collect.
+    /// Gives up the ownership of a pool with live blocks. Returns whether the list has blocks to
+    /// collect.
     fn park(&self) -> bool {
         // Release pairs with the Acquire in `turn`.
         self.state.store(PARKED, Ordering::Release);
-        // Pairs with the one in `push`: the state, then the look at the list.
+        // Pairs with the fence in `push`: here the write of the state comes before the read of the
+        // list.
         fence(Ordering::SeqCst);
         self.has_remote()
     }
 
-    /// Puts the list's blocks back for a parked pool, unless somebody else does, or has adopted it.
+    /// Puts the listed blocks of a parked pool back, unless another thread does so or has adopted
+    /// the pool.
     pub fn collect(&self, mut put_back: impl FnMut(*mut Remote) -> bool) {
         while self.turn(PARKED, BUSY) {
             if put_back(self.take()) {

@@ -1,4 +1,22 @@
-//! Memory of any size for one thread: `Reap`, freed one by one or all at once; `LocalPool`, the pool that a thread enters.
+//! Memory of any size for one thread: `Reap`, whose blocks are freed one by one or all at once, and
+//! `LocalPool`, which a thread enters.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `reap`, `reap_builder` | `Reap` and its options |
+//! | `pool`, `pool_builder` | `LocalPool` and its options |
+//! | `pool_ref`, `current` | references to a pool; the thread's current pool |
+//! | `routed` | a global allocator that prefers the current pool |
+//! | `heap` | the interface of any heap |
+//! | `boxed`, `vec`, `string`, `drain`, `*_traits` | values and collections in a pool |
+//! | `blocks`, `large` | small and large blocks: what a reap and a pool share |
+//! | `lists`, `classes` | free lists by size class, and the arithmetic of the classes |
+//! | `chunks`, `sweep` | the chunks beneath the blocks, and the search for empty ones |
+//! | `pieces`, `from_region` | where chunks come from |
+//! | `core`, `cores` | the part of a pool that outlives it, and its reuse by later pools |
+//! | `life`, `remote` | a pool's ownership; blocks that other threads free |
+//! | `watch` | checked blocks: hardened mode, sanitizers, pass-through mode |
+//! | `home` | the interface to collections |
 
 #[cfg(not(loom))]
 mod blocks;

@@ -1,4 +1,5 @@
-//! Pieces of memory beneath a reap's or a pool's blocks: what they look like, and where they come from.
+//! Pieces of memory beneath the blocks of a reap or a pool: their headers, and the interface of
+//! their supply.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -6,33 +7,34 @@ use core::ptr::NonNull;
 use crate::error::AllocError;
 use crate::memory::layout::CACHE_LINE;
 
-/// One piece of memory, as a supply gave it.
+/// One piece of memory, as the supply returned it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub start: NonNull<u8>,
     pub size: usize,
     pub align: usize,
     pub link: u32,
-    /// It came warm.
+    /// The piece came from the recycler, so its pages may be warm.
     pub recycled: bool,
 }
 
-/// Where pieces come from.
+/// A source of pieces.
 pub(super) trait Supply {
     /// The alignment of every piece, at least [`CACHE_LINE`].
     fn align(&self) -> usize;
 
-    /// A piece of at least `need` bytes; if it can be had, of twice the size of the one before (`grown`). On an error
-    /// nothing has changed.
+    /// Takes a piece of at least `need` bytes, and if available of twice `grown`, the size of the
+    /// previous piece. On an error nothing has changed.
     fn take(&self, need: usize, grown: usize) -> Result<Piece, AllocError>;
 
-    /// Gives pieces back; the calls that it took.
+    /// Gives pieces back. Returns the number of calls to the source.
     ///
     /// # Safety
-    /// Each came from this supply, is given back once, and nothing refers to it any more.
+    /// Each piece came from this supply, is given back once, and nothing refers to it any more.
+    /// `total` is the sum of their sizes.
     unsafe fn give(&self, pieces: &mut dyn Iterator<Item = Piece>, total: usize) -> usize;
 
-    /// Whether a budget says how many bytes there are.
+    /// Whether a budget limits the bytes.
     fn is_limited(&self) -> bool;
 
     /// Charges bytes that come from elsewhere.
@@ -42,7 +44,7 @@ pub(super) trait Supply {
     fn credit(&self, bytes: usize);
 }
 
-/// The beginning of each chunk; of a large block's, right before the block.
+/// The header at the beginning of each chunk; for a large block, right before the block.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Header {
@@ -52,9 +54,9 @@ pub(super) struct Header {
     pub size: usize,
     pub align: usize,
     pub link: u32,
-    /// It was reserved, and stays until the end.
+    /// The chunk is reserved, and stays until the end.
     pub stays: Cell<bool>,
-    /// The bytes of the large block as they were asked for.
+    /// The requested size of the large block in bytes.
     pub asked: Cell<usize>,
 }
 
@@ -71,10 +73,11 @@ impl Header {
 /// How chunks grow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
-    /// The bytes of the first chunk, at least.
+    /// Minimum size of the first chunk in bytes.
     pub initial: usize,
-    /// The bytes of each further one; if there is none, each is twice the one before, up to 1 MiB.
+    /// Minimum size of each further chunk in bytes; with `None`, each is twice the previous one, up
+    /// to 1 MiB.
     pub increment: Option<usize>,
-    /// The bytes of freed large blocks that wait for the next ones, at most.
+    /// Maximum bytes of freed large blocks kept for later ones.
     pub large_kept: usize,
 }

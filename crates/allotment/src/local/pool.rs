@@ -1,4 +1,4 @@
-//! `LocalPool`: the pool of a thread.
+//! `LocalPool`: a pool that belongs to one thread.
 
 use core::alloc::Layout;
 use core::future::Future;
@@ -19,32 +19,36 @@ use crate::memory::release::Release;
 use crate::memory::{region, tools};
 use crate::statistics::{Kind, Record, Statistics};
 
-/// What an ended pool leaves to the next one at most, if it was not told otherwise.
+/// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
 const LEFT: usize = 256 << 10;
-/// The bytes of freed large blocks that a pool keeps for the next ones, if it was not told otherwise.
+/// Default limit on the bytes of freed large blocks that a pool keeps for later ones.
 const LARGE_KEPT: usize = 4 << 20;
-/// How long a pool may have more than it keeps, in milliseconds, if it was not told otherwise: one that fills and empties
-/// takes page faults for that no more than once in so long.
+/// How long a pool may hold more than it keeps by default, in milliseconds. A pool that fills and
+/// empties repeatedly pays for the page faults of giving memory back at most once in this time.
 const PATIENCE: u64 = 1000;
 
-/// Memory of any size and alignment for the objects of one thread, without a lock.
+/// A pool of memory for one thread's objects, of any size and alignment, without a lock.
 ///
-/// The pool is its thread's: it is neither `Send` nor `Sync`. Its blocks may go anywhere. One that is freed on another thread goes
-/// back by a list that the owner takes as a whole; a pool that ends while blocks live keeps what they lie in, and frees that
-/// with the last one.
+/// The pool stays on its thread: it is neither `Send` nor `Sync`. Its blocks may go anywhere. A
+/// block that another thread frees goes on the pool's remote list, and the owning thread takes back
+/// that whole list at once. A pool that ends while blocks are live keeps their memory, and releases
+/// it when the last of them is freed.
 ///
-/// Three ways to use it:
-/// - [`enter`](Self::enter) it, and let [`current`](crate::current) collections and strings, or with
-///   [`Routed`](crate::Routed) every `Box`, `Vec` and `String` of the thread, come from it;
-/// - give [`reference`](Self::reference) to collections that take an allocator;
-/// - take blocks by layout.
+/// There are three ways to use it:
+/// - [`enter`](Self::enter) it. Then the [`current`](crate::current) collections and strings, or
+///   with [`Routed`](crate::Routed) every `Box`, `Vec` and `String` of the thread, allocate from
+///   it.
+/// - Give its [`reference`](Self::reference) to collections that take an allocator.
+/// - Allocate and free blocks by layout.
 ///
-/// Size classes are those of [`Reap`](crate::Reap), and so is the waste. Larger objects get memory of their own, in units of
-/// 64 KiB. All pools lie in one range of addresses, of which 64 GiB are reserved when the first one wants memory (less, where
-/// the process may not have so many).
+/// The size classes, and so the unused bytes, are those of [`Reap`](crate::Reap). Each larger
+/// object gets memory of its own, in units of 64 KiB. All pools share one range of addresses: 64
+/// GiB, reserved when the first pool needs memory, or less where the process cannot reserve that
+/// much.
 ///
-/// After the *Thread-local Memory Pool* pattern (in *Performance Patterns*), without its two liabilities: freeing on another thread is
-/// as good as any, and no interface needs an allocator's parameter.
+/// The design follows the *Thread-local Memory Pool* pattern (in *Performance Patterns*) without
+/// its two liabilities: a block may be freed on any thread, and no interface needs an allocator
+/// parameter.
 ///
 /// ```
 /// use allotment::{LocalPool, PoolRef};
@@ -57,7 +61,7 @@ const PATIENCE: u64 = 1000;
 /// assert_eq!(allotment::current(), PoolRef::GLOBAL);
 /// ```
 ///
-/// It can neither go to another thread nor be used there:
+/// A pool can neither be sent to another thread nor be used there:
 ///
 /// ```compile_fail,E0277
 /// let pool = allotment::LocalPool::new();
@@ -73,13 +77,13 @@ pub struct LocalPool {
     core: &'static Core,
     record: &'static Record,
     settings: Settings,
-    /// Every allocation goes to malloc, for debugging: the pool has nothing.
+    /// In pass-through mode every allocation goes to malloc, for debugging. The pool holds nothing.
     passthrough: bool,
     thread_bound: PhantomData<*const ()>,
 }
 
 impl LocalPool {
-    /// A pool with defaults. Takes no memory yet.
+    /// Creates a pool with default options. It allocates no memory yet.
     ///
     /// # Panics
     /// Aborts where [`try_new`](Self::try_new) returns an error.
@@ -88,39 +92,41 @@ impl LocalPool {
         Self::builder().build()
     }
 
-    /// A pool with defaults.
+    /// Creates a pool with default options.
     ///
     /// # Errors
-    /// A record or a core that can't be had: there are at most 65,536 pools.
+    /// When a statistics record or a pool structure is not available. There are at most 65,536
+    /// pools at a time.
     pub fn try_new() -> Result<Self, AllocError> {
         Self::builder().try_build()
     }
 
-    /// A pool that holds so many bytes, with its pages faulted in: until they are used up no call goes to the system, and no
-    /// page fault happens, but for blocks of more than 32 KiB, which have memory of their own.
+    /// Creates a pool with a chunk for `bytes` bytes of blocks, whose pages are already faulted in.
+    /// Until the chunk is used up, blocks of up to 32 KiB cause no system call and no page fault.
+    /// Larger blocks get memory of their own.
     ///
     /// # Panics
-    /// Aborts when there is no such memory.
+    /// Aborts when the memory is not available.
     #[must_use]
     pub fn with_reserved(bytes: usize) -> Self {
         Self::builder().reserved(bytes).build()
     }
 
-    /// The fallible twin of [`with_reserved`](Self::with_reserved).
+    /// Fallible version of [`with_reserved`](Self::with_reserved).
     ///
     /// # Errors
-    /// When there is no such memory.
+    /// When the memory is not available.
     pub fn try_with_reserved(bytes: usize) -> Result<Self, AllocError> {
         Self::builder().reserved(bytes).try_build()
     }
 
-    /// Begins a pool with options.
+    /// Starts building a pool with options.
     pub const fn builder() -> LocalPoolBuilder {
         LocalPoolBuilder::new()
     }
 
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
-        // A pool that the thread is in may end before the new one.
+        // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = Entered::new(ptr::null());
         let passthrough = tools::passthrough();
         let watch = if passthrough {
@@ -143,19 +149,20 @@ impl LocalPool {
         let reserved = settings.reserved;
         let pool = Self { core, record, settings, passthrough, thread_bound: PhantomData };
         if reserved > 0 && !passthrough {
-            // SAFETY: the pool is ours and new.
+            // SAFETY: the pool is new, and only this thread has it.
             unsafe { core.blocks() }.reserve(reserved)?;
         }
         Ok(pool)
     }
 
-    /// The name, if it has one.
+    /// Returns the pool's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.settings.name.as_deref()
     }
 
-    /// What objects of the pool carry: eight bytes, `Copy`, good on any thread and after the pool's end.
+    /// Returns a reference for the pool's objects to carry: eight bytes, `Copy`, valid on any
+    /// thread and after the pool's end.
     #[inline]
     #[must_use]
     pub fn reference(&self) -> PoolRef {
@@ -164,7 +171,8 @@ impl LocalPool {
 
     // ---- blocks ----
 
-    /// A block for this layout, uninitialised. One of size zero is a block like any other.
+    /// Allocates an uninitialised block for this layout. Size zero is allowed: the result is an
+    /// ordinary block.
     ///
     /// # Panics
     /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
@@ -174,11 +182,11 @@ impl LocalPool {
         always(self.alloc_or::<Abort>(layout))
     }
 
-    /// A block for this layout, uninitialised.
+    /// Allocates an uninitialised block for this layout.
     ///
     /// # Errors
-    /// When no memory is to be had from the budget or the system, or the range of all pools is used up; a size beyond the
-    /// address space.
+    /// When the budget or the system refuses memory, when the address range of all pools is used
+    /// up, or when the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         self.alloc_or::<Report>(layout)
@@ -186,11 +194,12 @@ impl LocalPool {
 
     #[inline(always)]
     fn alloc_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        // SAFETY: the pool is its thread's: neither `Send` nor `Sync`.
+        // SAFETY: a pool is neither `Send` nor `Sync`, so the calling thread owns it.
         unsafe { self.core.alloc::<F>(layout) }
     }
 
-    /// A block that is at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
+    /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
+    /// the C interface, which has a slow path of its own.
     #[doc(hidden)]
     #[inline(always)]
     pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
@@ -198,23 +207,27 @@ impl LocalPool {
         unsafe { self.core.alloc_free(layout) }
     }
 
-    /// Frees a block of this pool. [`PoolRef::free_anywhere`] frees one of any pool, on any thread.
+    /// Frees a block of this pool. [`PoolRef::free_anywhere`] frees a block of any pool, on any
+    /// thread.
     ///
     /// # Safety
-    /// The block came from this pool with this layout (or was resized to it), was not freed since, and is not used any more.
+    /// The block came from this pool with this layout (or was resized to it), has not been freed,
+    /// and is not used again.
     #[inline]
     pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: as in `alloc_or`; passed on to the caller.
         unsafe { self.core.free(block, layout) }
     }
 
-    /// Gives a block of this pool another size; its first bytes stay. In place where it can be.
+    /// Resizes a block of this pool, in place where possible. The contents are kept up to the
+    /// smaller of the two sizes.
     ///
     /// # Panics
     /// Aborts where [`try_resize`](Self::try_resize) returns an error.
     ///
     /// # Safety
-    /// As for [`free_layout`](Self::free_layout), of the old block; the new size is valid for the alignment.
+    /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
+    /// for the alignment.
     #[inline]
     #[must_use]
     pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
@@ -222,10 +235,10 @@ impl LocalPool {
         always(unsafe { self.try_resize(block, old, new_size) }.map_err(Abort::fail))
     }
 
-    /// The fallible twin of [`resize`](Self::resize).
+    /// Fallible version of [`resize`](Self::resize).
     ///
     /// # Errors
-    /// When no memory is to be had; the block is then as it was.
+    /// When memory is not available. The block is then unchanged.
     ///
     /// # Safety
     /// As for [`resize`](Self::resize).
@@ -242,14 +255,17 @@ impl LocalPool {
 
     // ---- the current pool ----
 
-    /// Runs with this pool as the thread's [`current`](crate::current) one. Pools may be entered inside of others, and the same one
-    /// twice; a panic leaves it as a return does. When the thread is out of it, the pool takes back what other threads freed, and
-    /// gives memory back that its release policy doesn't keep.
+    /// Runs a closure with this pool as the thread's [`current`](crate::current) pool.
+    ///
+    /// Pools may be nested, and a pool may be entered again inside itself. A panic leaves the pool
+    /// as a return does. A thread that leaves its outermost pool takes back the blocks of that pool
+    /// that other threads have freed, and gives back empty memory beyond what the pool's release
+    /// policy keeps.
     pub fn enter<R>(&self, run: impl FnOnce() -> R) -> R {
         struct Leave<'p>(&'p LocalPool, *const ());
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
-                // SAFETY: entered below, and what was entered since was left.
+                // SAFETY: entered below, and every pool entered after that has been left.
                 unsafe { self.0.leave_for(self.1) };
             }
         }
@@ -257,7 +273,8 @@ impl LocalPool {
         run()
     }
 
-    /// The first half of [`enter`](Self::enter), for the C interface: what the thread was in before.
+    /// First half of [`enter`](Self::enter), for the C interface. Returns the pool that was current
+    /// before.
     #[doc(hidden)]
     #[must_use]
     pub fn enter_until_left(&self) -> *const () {
@@ -267,11 +284,12 @@ impl LocalPool {
         Entered::new(self.core).for_good().cast()
     }
 
-    /// The second half: the thread is again in what it was in before. Nothing unwinds.
+    /// Second half of [`enter`](Self::enter): makes the previous pool current again. Never unwinds.
     ///
     /// # Safety
-    /// `before` is what [`enter_until_left`](Self::enter_until_left) returned for this pool on this thread, what the thread
-    /// entered after that was left, and what it was in before has not ended.
+    /// `before` is the value that [`enter_until_left`](Self::enter_until_left) returned for this
+    /// pool on this thread, every pool that the thread entered after that has been left, and the
+    /// pool that was current before has not ended.
     #[doc(hidden)]
     pub unsafe fn leave_for(&self, before: *const ()) {
         if self.passthrough {
@@ -287,7 +305,8 @@ impl LocalPool {
         Entered::new(before).for_good();
     }
 
-    /// A future that polls another one within this pool. It can't leave the pool's thread.
+    /// Wraps a future so that each poll runs inside this pool. The future stays on the pool's
+    /// thread.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
@@ -307,7 +326,7 @@ impl LocalPool {
         InPool { pool: self, future }
     }
 
-    /// The thread is in no pool any more.
+    /// Runs when the thread has left its outermost pool, this one.
     fn left(&self) {
         let (kept, patience) = match self.settings.release {
             Release::AtOnce => (0, 0),
@@ -323,17 +342,26 @@ impl LocalPool {
 
     // ---- memory ----
 
-    /// Gives memory back that holds nothing, whatever the release policy keeps. Returns the bytes given back. Costs a look at each
-    /// free block.
+    /// Gives back all chunks that hold no live block, regardless of the release policy; only a
+    /// reserved chunk stays. Returns the number of bytes given back. The cost grows with the number
+    /// of free blocks.
     pub fn trim(&self) -> usize {
         // SAFETY: as in `alloc_or`.
         unsafe { self.core.trim() }
     }
 
-    /// What the pool holds. Exact, but for blocks that other threads have freed and not sent yet (at most 32 for each of them that
-    /// is in a pool of its own); what [`report`](crate::report()) says may be older: as of the last call that took or gave
-    /// memory, or asked for this. Live bytes are those of the blocks' classes. What an ended pool left in use, and this one took
-    /// over, counts here: a new pool need not begin at nothing, but with a budget it does. In pass-through mode there is nothing.
+    /// Returns what the pool holds.
+    ///
+    /// The numbers are exact, except that blocks freed by other threads may still wait to be sent
+    /// back: at most 31 for each thread that is inside a pool of its own. What
+    /// [`report`](crate::report()) shows may be older: it dates from the last call that acquired or
+    /// gave back memory, or the last call of this function. A live block counts with the bytes of
+    /// its size class, a larger one with its own size.
+    ///
+    /// A new pool may take over an ended pool's live blocks and empty chunks; both count here. A
+    /// pool with a budget, and one whose blocks are checked (in hardened mode, or under
+    /// AddressSanitizer or Valgrind), takes over neither. In pass-through mode every number is
+    /// zero.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: as in `alloc_or`.
@@ -343,7 +371,8 @@ impl LocalPool {
         self.record.statistics()
     }
 
-    /// Whether an address lies in the memory of any pool. Three instructions and a branch.
+    /// Whether an address lies in the memory of any pool. Costs a range check; inside the range,
+    /// one look-up more.
     #[must_use]
     pub fn any_holds<T>(pointer: *const T) -> bool {
         region::contains(pointer.addr())
@@ -357,7 +386,7 @@ impl Default for LocalPool {
 }
 
 impl Drop for LocalPool {
-    /// Ends the pool. What its live blocks lie in stays, until the last of them is freed.
+    /// Ends the pool. The memory of its live blocks stays until the last of them is freed.
     fn drop(&mut self) {
         self.report_live();
         let left = match self.settings.release {
@@ -365,7 +394,7 @@ impl Drop for LocalPool {
             Release::Keep(bytes) => bytes.min(LEFT),
             Release::Decay(_) | Release::Adaptive => LEFT,
         };
-        // SAFETY: as in `alloc_or`; nobody uses the pool after this.
+        // SAFETY: as in `alloc_or`; the pool is not used after this.
         unsafe { self.core.end(left) };
     }
 }
@@ -387,7 +416,7 @@ impl LocalPool {
     }
 }
 
-/// A future that is polled within a pool; made by [`LocalPool::enter_future`].
+/// A future that is polled inside a pool; made by [`LocalPool::enter_future`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct InPool<'p, F> {
@@ -399,7 +428,8 @@ impl<F: Future> Future for InPool<'_, F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the inner future is pinned with the outer one: it is not moved out, and there is no `Drop` or `Unpin` of our own.
+        // SAFETY: the inner future is pinned with the outer one: it is never moved out, and this
+        // type implements neither `Drop` nor `Unpin` by hand.
         let (pool, future) = unsafe {
             let this = self.get_unchecked_mut();
             (this.pool, Pin::new_unchecked(&mut this.future))

@@ -1,14 +1,14 @@
-//! A pool's options.
+//! The options of a pool.
 
 use super::LocalPool;
 use crate::error::{Abort, AllocError, OnFailure, always};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 
-/// The first chunk of a pool that was not told otherwise.
+/// Default size of a pool's first chunk.
 const INITIAL: usize = 64 << 10;
 
-/// What a pool was made with.
+/// The options that a pool was built with.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub name: Option<Box<str>>,
@@ -21,7 +21,7 @@ pub(super) struct Settings {
     pub report_live: Option<bool>,
 }
 
-/// Makes a [`LocalPool`] with options; [`LocalPool::builder`] begins one.
+/// Builds a [`LocalPool`] with options. [`LocalPool::builder`] returns one.
 ///
 /// ```
 /// use allotment::{Budget, LocalPool};
@@ -50,29 +50,41 @@ impl LocalPoolBuilder {
         Self { settings }
     }
 
-    /// Names the pool, for [`report`](crate::report()) and for messages. At most
+    /// Names the pool, for [`report`](crate::report()) and for messages. A name has at most
     /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.settings.name = Some(name.into());
         self
     }
 
-    /// What becomes of memory that holds nothing when the thread has left the pool: [`Release::AtOnce`] gives it back,
-    /// [`Release::Keep`] keeps so many bytes; the others keep 1 MiB, and give back what is more once it was that for the time of
-    /// [`Release::Decay`], or a second. Freed large blocks, up to 4 MiB or what `Keep` says, wait for the next ones until then. An
-    /// ended pool leaves at most 256 KiB to the next one.
+    /// When empty memory goes back to the system. The pool applies this when the thread leaves its
+    /// outermost pool:
+    ///
+    /// | policy | empty memory kept |
+    /// |---|---|
+    /// | [`Release::AtOnce`] | none |
+    /// | [`Release::Keep`] | up to its number of bytes |
+    /// | [`Release::Decay`] | up to 1 MiB; more only for its duration |
+    /// | [`Release::Adaptive`] | up to 1 MiB; more only for a second |
+    ///
+    /// Until then, freed large blocks wait for later ones: up to 4 MiB, with `Keep` up to its
+    /// number of bytes, with `AtOnce` none. While blocks are live, the pool looks for empty chunks
+    /// only if it holds more than four times the bytes of the live blocks, and more than twice what
+    /// the last search left. An ended pool leaves at most 256 KiB of empty memory to the next pool.
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
         self
     }
 
-    /// Caps the bytes held. A refused charge is [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
+    /// Caps the bytes held. A charge beyond the budget fails with
+    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
     pub fn budget(mut self, budget: &Budget) -> Self {
         self.settings.budget = Some(budget.clone());
         self
     }
 
-    /// Caps the bytes that this pool holds, within its budget if it has one that was set before: a [`Budget`] of its own.
+    /// Caps the bytes that this pool holds, with a [`Budget`] of its own. If a budget was set
+    /// before, the new one is its child, and both limits hold.
     pub fn maximum(mut self, bytes: usize) -> Self {
         self.settings.budget = Some(match &self.settings.budget {
             Some(budget) => budget.child(bytes),
@@ -81,43 +93,46 @@ impl LocalPoolBuilder {
         self
     }
 
-    /// The bytes of the first chunk, at least; 64 KiB if this is not called. A wish: less is taken where the budget has
-    /// less.
+    /// Minimum size of the first chunk in bytes; 64 KiB by default. The pool takes a smaller chunk
+    /// if this size is refused.
     pub fn initial(mut self, bytes: usize) -> Self {
         self.settings.initial = bytes;
         self
     }
 
-    /// The bytes of each further chunk, at least. If this is not called, chunks double up to 1 MiB. Chunks are
-    /// multiples of 64 KiB.
+    /// Minimum size of each further chunk in bytes. By default chunks double up to 1 MiB. Chunks
+    /// are multiples of 64 KiB.
     pub fn increment(mut self, bytes: usize) -> Self {
         self.settings.increment = (bytes > 0).then_some(bytes);
         self
     }
 
-    /// Takes a chunk for so many bytes of blocks at once, and faults its pages in (see [`LocalPool::with_reserved`]).
+    /// Allocates a chunk for `bytes` bytes of blocks when the pool is built, and faults its pages
+    /// in (see [`LocalPool::with_reserved`]).
     pub fn reserved(mut self, bytes: usize) -> Self {
         self.settings.reserved = bytes;
         self
     }
 
-    /// Hardened mode: double frees, stale frees (while the block rests), foreign pointers, wrong sizes, overruns and writes
-    /// after free are caught, named on standard error and stopped by an abort. Every call takes a slow path, a block takes
-    /// 16 to 31 bytes more, and a freed one rests until 1024 more were freed.
+    /// Turns hardened mode on or off. Hardened mode catches double frees, stale frees (while the
+    /// freed block rests), foreign pointers, wrong sizes, overruns and writes after free, names
+    /// them on standard error, and aborts. Every call takes a slow path, each block takes 16 to 31
+    /// bytes more before it is rounded up to its size class, and a freed block rests until 1024
+    /// more blocks have been freed.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self
     }
 
-    /// Whether dropping the pool with live objects says so on standard error; it does not unless it is told so here. Such a pool
-    /// takes nothing over that an ended one left in use. Their
-    /// memory stays until they are freed either way.
+    /// Whether dropping the pool with live objects prints a warning to standard error; off by
+    /// default. A pool with this option does not take over the live objects of an ended pool. The
+    /// memory of live objects stays until they are freed in either case.
     pub fn report_live(mut self, report: bool) -> Self {
         self.settings.report_live = Some(report);
         self
     }
 
-    /// The pool.
+    /// Builds the pool.
     ///
     /// # Panics
     /// Aborts where [`try_build`](Self::try_build) returns an error.
@@ -126,10 +141,11 @@ impl LocalPoolBuilder {
         always(LocalPool::make(self.settings).map_err(Abort::fail))
     }
 
-    /// The pool.
+    /// Builds the pool.
     ///
     /// # Errors
-    /// A name that is too long; a record or the reserved bytes that can't be had.
+    /// When the name is too long, or a statistics record, a pool structure or the reserved memory
+    /// is not available.
     pub fn try_build(self) -> Result<LocalPool, AllocError> {
         LocalPool::make(self.settings)
     }

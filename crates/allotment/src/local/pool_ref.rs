@@ -1,4 +1,4 @@
-//! `PoolRef`: what an object of a pool knows of it.
+//! `PoolRef`: the reference to a pool that its objects carry.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -9,20 +9,25 @@ use super::current::CURRENT;
 use super::heap::{Heap, HeapId, global_alloc, global_free, global_resize};
 use crate::error::{AllocError, ErrorKind, Report};
 
-/// A pool, or the global heap, as an object knows it: eight bytes, good on any thread and for ever.
+/// A reference to a pool or to the global heap: eight bytes, valid on any thread, for the life of
+/// the process.
 ///
-/// - Allocating takes from the pool on the pool's own thread while it lives, else from the global heap; from there also where the
-///   range of addresses that all pools share is used up, or could not be had. What a budget refuses stays refused.
-/// - Freeing and growing find the owner by the block's address, whatever the reference says; from any thread, at any time.
+/// - Allocation takes from the pool on the pool's own thread, while the pool exists, and otherwise
+///   from the global heap. It also takes from the global heap where the address range of all pools
+///   is used up or could not be reserved. If the pool's budget refuses, the allocation fails.
+/// - Free and resize find the owner by the block's address, on any thread and at any time. The
+///   reference plays no part in that.
 ///
-/// So what is made in a pool may be sent to other threads and outlive it; there it grows on the global heap.
+/// So an object that is made in a pool may be sent to other threads and may outlive the pool. There
+/// it grows on the global heap.
 ///
-/// `PoolRef::default()` is [`current`]. With the feature for its version of the trait it is an allocator for hashbrown's maps and the
-/// collections of `allocator-api2`.
+/// `PoolRef::default()` is [`current`]. With the cargo feature for the trait's version it is an
+/// allocator for hashbrown's maps and the collections of `allocator-api2`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PoolRef(u64);
 
-/// The pool that this thread entered last and has not left, or the global heap.
+/// Returns the thread's current pool: the one that it entered last and has not left. Outside every
+/// pool this is the global heap.
 #[inline]
 #[must_use]
 pub fn current() -> PoolRef {
@@ -30,11 +35,11 @@ pub fn current() -> PoolRef {
     if core.is_null() {
         return PoolRef::GLOBAL;
     }
-    // SAFETY: the current core is that of a pool, which stays.
+    // SAFETY: the current core belongs to a pool, and cores are never unmapped.
     PoolRef::of(unsafe { Core::at(core) })
 }
 
-/// The program's global heap.
+/// Returns the program's global heap.
 #[inline]
 #[must_use]
 pub fn global() -> PoolRef {
@@ -50,18 +55,18 @@ impl PoolRef {
         Self(core.reference())
     }
 
-    /// The core, if its pool lives and the calling thread has it.
+    /// Returns the core if its pool exists and the calling thread owns it.
     #[inline(always)]
     fn usable(self) -> Option<&'static Core> {
         if self.0 == 0 {
             return None;
         }
         let core = Core::of_reference(self.0);
-        // If the thread is ours, nobody else changes the reference.
+        // If the core carries this thread's token, no other thread changes the reference.
         (core.is_mine() && core.reference() == self.0).then_some(core)
     }
 
-    /// The number that it is, 0 for the global heap: for the C interface.
+    /// The reference as a number, 0 for the global heap. For the C interface.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
@@ -69,10 +74,11 @@ impl PoolRef {
         self.0
     }
 
-    /// The reference that a number was.
+    /// Makes a reference from its number.
     ///
     /// # Safety
-    /// It came from [`to_bits`](Self::to_bits), or [`is_one`](Self::is_one) said so.
+    /// The number came from [`to_bits`](Self::to_bits), or [`is_one`](Self::is_one) returned `true`
+    /// for it.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
@@ -80,29 +86,31 @@ impl PoolRef {
         Self(bits)
     }
 
-    /// Whether a number is a reference to a pool that there is or was. Looks through all of them.
+    /// Whether a number is a reference to a pool that exists or existed. Searches all cores.
     #[doc(hidden)]
     #[must_use]
     pub fn is_one(bits: u64) -> bool {
         bits == 0 || Core::is_known(bits)
     }
 
-    /// Whether allocating takes from a pool: it lives, and is the calling thread's.
+    /// Whether allocation takes from a pool: the pool exists, and belongs to the calling thread.
     #[inline]
     #[must_use]
     pub fn is_usable(self) -> bool {
         self.usable().is_some()
     }
 
-    /// A block for this layout, uninitialised: of the pool, or the global heap's where the pool can't be used.
+    /// Allocates an uninitialised block for this layout: from the pool, or from the global heap
+    /// where the pool cannot be used.
     ///
     /// # Errors
-    /// When the pool's budget or the system refuses; a size beyond the address space.
+    /// When the pool's budget or the system refuses memory, or the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         match self.take_at_hand(layout) {
             Some(block) => Ok(block),
-            // Taken apart and put together again: a result in memory would cost the way above a detour through it.
+            // Matched and rebuilt: returning the call's result as it is would make the fast path
+            // above return through memory too.
             None => match self.alloc_slowly(layout) {
                 Ok(block) => Ok(block),
                 Err(error) => Err(error),
@@ -110,28 +118,30 @@ impl PoolRef {
         }
     }
 
-    /// A block that is at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
+    /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
+    /// the C interface, which has a slow path of its own.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
     pub fn take_at_hand(self, layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: the calling thread has it.
+        // SAFETY: `usable` returns a core only to the thread that owns it.
         self.usable().and_then(|core| unsafe { core.alloc_free(layout) })
     }
 
-    /// The same of the pool that the thread is in.
+    /// As [`take_at_hand`](Self::take_at_hand), from the thread's current pool.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
     pub fn take_in_current(layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: a pool's core, which stays; a thread that has entered a pool owns it.
+        // SAFETY: null or a pool's core, which is never unmapped; a thread that has entered a pool
+        // owns it.
         unsafe { CURRENT.with(core::cell::Cell::get).as_ref()?.alloc_free(layout) }
     }
 
     #[inline(never)]
     fn alloc_slowly(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         match self.usable() {
-            // SAFETY: the calling thread has it.
+            // SAFETY: `usable` returns a core only to the thread that owns it.
             Some(core) => match unsafe { core.alloc::<Report>(layout) } {
                 Err(error) if is_out_of_addresses(error) => global_alloc(layout),
                 done => done,
@@ -140,14 +150,18 @@ impl PoolRef {
         }
     }
 
-    /// Frees a block of whatever pool, or of the global heap; on any thread, at any time.
+    /// Frees a block of any pool or of the global heap, on any thread and at any time.
     ///
-    /// On the owner's thread no more than a comparison dearer than the pool's own free. Elsewhere the block goes on the owner's remote list
-    /// by one exchange; if the freeing thread is in a pool itself, 32 of one owner's together, or fewer when it leaves.
+    /// On the owning thread the block goes back to its pool at once. On another thread it goes on
+    /// the pool's remote list by one atomic exchange. If the freeing thread is inside a pool of its
+    /// own, blocks of up to 32 KiB are sent in batches of 32 that belong to the same pool. A
+    /// smaller batch is sent when the thread frees a block of a third pool, when an allocation
+    /// takes the slow path, or when the thread leaves its own pool.
     ///
     /// # Safety
-    /// The block came from a `PoolRef`, a [`LocalPool`](crate::LocalPool), or the program's global allocator, with this layout (or was
-    /// resized to it), was not freed since, and is not used any more.
+    /// The block came from a `PoolRef`, a [`LocalPool`](crate::LocalPool), or the program's global
+    /// allocator, with this layout (or was resized to it), has not been freed, and is not used
+    /// again.
     #[inline]
     pub unsafe fn free_anywhere(block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
@@ -159,14 +173,16 @@ impl PoolRef {
         }
     }
 
-    /// Gives a block another size; its first bytes stay. With its owner where that is the global heap or a pool of the calling thread;
-    /// else it is copied to where this reference allocates, and freed.
+    /// Resizes a block. The contents are kept up to the smaller of the two sizes. The block stays
+    /// with its owner if that is the global heap or a pool of the calling thread. Otherwise the
+    /// contents are copied to a block that this reference allocates, and the old block is freed.
     ///
     /// # Errors
-    /// When no memory is to be had; the block is then as it was.
+    /// When memory is not available. The block is then unchanged.
     ///
     /// # Safety
-    /// As for [`free_anywhere`](Self::free_anywhere), of the old block; the new size is valid for the alignment.
+    /// As for [`free_anywhere`](Self::free_anywhere), with the old layout. The new size must be
+    /// valid for the alignment.
     pub unsafe fn try_resize(
         self,
         block: NonNull<u8>,
@@ -193,8 +209,8 @@ impl PoolRef {
     }
 }
 
-/// Whether pools have no memory, while the global heap may have some: the range of all pools is used up, or the process may
-/// have none.
+/// Whether the pools have no memory while the global heap may have some: the address range of all
+/// pools is used up, or the process cannot reserve or map memory for it.
 fn is_out_of_addresses(error: AllocError) -> bool {
     matches!(error.kind(), ErrorKind::SourceRefused | ErrorKind::System(_))
 }
@@ -202,10 +218,11 @@ fn is_out_of_addresses(error: AllocError) -> bool {
 /// Frees a block of a pool.
 ///
 /// # Safety
-/// It is this core's, of a layout of this size class, live until now.
+/// The block belongs to this core, was allocated with a layout of this size class, and has not been
+/// freed.
 #[inline(always)]
 pub(super) unsafe fn free_pooled(core: &Core, block: NonNull<u8>, layout: Layout) {
-    // SAFETY: passed on to the caller. The current core is one of the thread's own.
+    // SAFETY: passed on to the caller. The current core belongs to this thread.
     unsafe {
         if core.is_current() {
             core.free(block, layout);
@@ -216,7 +233,7 @@ pub(super) unsafe fn free_pooled(core: &Core, block: NonNull<u8>, layout: Layout
 }
 
 impl Default for PoolRef {
-    /// The [`current`] one.
+    /// Returns the [`current`] pool.
     #[inline]
     fn default() -> Self {
         current()
@@ -233,7 +250,8 @@ impl fmt::Debug for PoolRef {
     }
 }
 
-// SAFETY: blocks of a pool and of the global heap stay until they are freed, wherever the reference is.
+// SAFETY: blocks of a pool or of the global heap stay valid until they are freed, wherever the
+// reference is.
 unsafe impl Heap for PoolRef {
     #[inline]
     fn alloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {

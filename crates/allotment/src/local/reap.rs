@@ -14,28 +14,31 @@ use crate::memory::release::Release;
 use crate::memory::source::GivingBack;
 use crate::statistics::{Kind, Record, Statistics};
 
-/// Memory of any size and alignment for one thread at a time, freed one by one or all at once.
+/// Memory of any size and alignment, used by one thread at a time, and freed block by block or all
+/// at once.
 ///
-/// An [`Arena`](crate::Arena) whose blocks may also be freed before the end: freed blocks serve later ones of the same size
-/// class. A class is found by the size that the caller says at the free, as Rust's allocation interface has it, so that a
-/// block carries nothing but itself.
+/// A reap is an [`Arena`](crate::Arena) whose blocks may also be freed early: a freed block serves
+/// later allocations of the same size class. The caller passes the layout to the free, as in Rust's
+/// allocation interface, so a block needs no header.
 ///
 /// | blocks | size classes | unused at most |
 /// |---|---|---|
 /// | up to 256 bytes | multiples of 16 | 15 bytes |
-/// | up to 32 KiB | eight a doubling | an eighth |
+/// | up to 32 KiB | eight per doubling | an eighth |
 /// | aligned to more than 16, up to 32 KiB | powers of two | half |
 /// | larger | a chunk each, straight from the source | what chunks are rounded up to |
 ///
-/// Blocks lie in *chunks* behind each other in the order in which they are first allocated, whatever their class. Chunks
-/// double up to 1 MiB, and come warm from the recycler. [`reset`](Self::reset) and drop free everything, at the cost of the
-/// chunks alone: nothing is done for each block.
+/// Blocks of all classes lie one behind the other in *chunks*, in the order in which they are first
+/// allocated. Chunks double up to 1 MiB, and the recycler supplies them warm.
+/// [`reset`](Self::reset) and drop free everything; their cost depends on the number of chunks, not
+/// of blocks.
 ///
-/// By the feature for its version of the trait, `&Reap` is an allocator for hashbrown's maps and the collections of
-/// `allocator-api2`; such a collection borrows the reap, so it can't outlive it. A reap is `Send`, not `Sync`.
+/// With the cargo feature for the trait's version, `&Reap` is an allocator for hashbrown's maps and
+/// the collections of `allocator-api2`. Such a collection borrows the reap, so it cannot outlive
+/// it. A reap is `Send`, but not `Sync`.
 ///
-/// The name and the idea are from *Reconsidering Custom Memory Allocation* (Berger, Zorn, McKinley, 2002): a region whose
-/// objects can be freed.
+/// The name and the idea are from *Reconsidering Custom Memory Allocation* (Berger, Zorn, McKinley,
+/// 2002): a region whose objects can be freed.
 ///
 /// ```
 /// use core::alloc::Layout;
@@ -50,7 +53,7 @@ use crate::statistics::{Kind, Record, Statistics};
 /// assert_eq!(reap.statistics().live_objects, 0);
 /// ```
 ///
-/// One thread at a time:
+/// A reap may move to another thread, but two threads cannot share it:
 ///
 /// ```
 /// let reap = allotment::Reap::new();
@@ -66,12 +69,12 @@ pub struct Reap {
     pub(super) blocks: Blocks<FromSource>,
 }
 
-// SAFETY: it owns its chunks, and one thread at a time uses it: not `Sync`, because of its cells. The record is written by
-// whoever has the reap; the watch and the settings are owned.
+// SAFETY: a reap owns its chunks, its watch and its settings. Its cells make it `!Sync`, so one
+// thread at a time uses it, and only that thread writes the record.
 unsafe impl Send for Reap {}
 
 impl Reap {
-    /// A reap with defaults. Takes no memory yet.
+    /// Creates a reap with default options. It allocates no memory yet.
     ///
     /// # Panics
     /// Aborts where [`try_new`](Self::try_new) returns an error.
@@ -80,33 +83,35 @@ impl Reap {
         Self::builder().build()
     }
 
-    /// A reap with defaults.
+    /// Creates a reap with default options.
     ///
     /// # Errors
-    /// A record that can't be had.
+    /// When a statistics record is not available.
     pub fn try_new() -> Result<Self, AllocError> {
         Self::builder().try_build()
     }
 
-    /// A reap that holds a chunk for so many bytes of blocks, with its pages faulted in: until they are used up no call
-    /// goes to the system, and no page fault happens, but for blocks of more than 32 KiB, which have chunks of their own. They stay over a [`reset`](Self::reset).
+    /// Creates a reap with a chunk for `bytes` bytes of blocks, whose pages are already faulted in.
+    /// Until the chunk is used up, blocks of up to 32 KiB cause no system call and no page fault.
+    /// Larger blocks have chunks of their own. The reserved chunk stays over a
+    /// [`reset`](Self::reset).
     ///
     /// # Panics
-    /// Aborts when there is no such chunk.
+    /// Aborts when the chunk is not available.
     #[must_use]
     pub fn with_reserved(bytes: usize) -> Self {
         Self::builder().reserved(bytes).build()
     }
 
-    /// The fallible twin of [`with_reserved`](Self::with_reserved).
+    /// Fallible version of [`with_reserved`](Self::with_reserved).
     ///
     /// # Errors
-    /// When there is no such chunk.
+    /// When the chunk is not available.
     pub fn try_with_reserved(bytes: usize) -> Result<Self, AllocError> {
         Self::builder().reserved(bytes).try_build()
     }
 
-    /// Begins a reap with options.
+    /// Starts building a reap with options.
     pub const fn builder() -> ReapBuilder {
         ReapBuilder::new()
     }
@@ -114,7 +119,7 @@ impl Reap {
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
         let watch = Watch::wanted(settings.hardened, Kind::Reap.word(), settings.name.as_deref());
         let record = Record::acquire(Kind::Reap, settings.name.as_deref())?;
-        // What is freed goes to the source, which keeps it warm.
+        // Freed large blocks go to the source, which keeps them warm.
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = Growth { initial, increment, large_kept: 0 };
         let reserved = settings.reserved;
@@ -126,13 +131,14 @@ impl Reap {
         Ok(reap)
     }
 
-    /// The name, if it has one.
+    /// Returns the reap's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.blocks.supply.settings.name.as_deref()
     }
 
-    /// A block for this layout, uninitialised. One of size zero is a block like any other.
+    /// Allocates an uninitialised block for this layout. Size zero is allowed: the result is an
+    /// ordinary block.
     ///
     /// # Panics
     /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
@@ -142,41 +148,45 @@ impl Reap {
         always(self.blocks.alloc::<Abort>(layout))
     }
 
-    /// A block for this layout, uninitialised.
+    /// Allocates an uninitialised block for this layout.
     ///
     /// # Errors
-    /// When no chunk is to be had from the budget or the source; a size beyond the address space.
+    /// When the budget or the source refuses a chunk, or the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         self.blocks.alloc::<Report>(layout)
     }
 
-    /// A block that is at hand, if there is one; else there is more to do. For the C interface, whose slow path is its own.
+    /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
+    /// the C interface, which has a slow path of its own.
     #[doc(hidden)]
     #[inline(always)]
     pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
         self.blocks.take_at_hand(layout)
     }
 
-    /// Frees a block. A large one goes back to its source at once, a small one waits for the next of its class.
+    /// Frees a block. A large block goes back to the source at once, a small one waits for the next
+    /// allocation of its class.
     ///
     /// # Safety
-    /// The block came from this reap with this layout (or was resized to it), was not freed since, by itself or by a
-    /// reset, and is not used any more.
+    /// The block came from this reap with this layout (or was resized to it), has not been freed,
+    /// neither by a free nor by a reset, and is not used again.
     #[inline]
     pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
         unsafe { self.blocks.free(block, layout) }
     }
 
-    /// Gives a block another size; its first bytes stay. In place within its size class, where it is the newest block of
-    /// its chunk, and where a large one's chunk has room; else it is copied.
+    /// Resizes a block. The contents are kept up to the smaller of the two sizes. The block stays
+    /// in place if both sizes are of the same class, if it was carved last and there is room behind
+    /// it, or if it is large and its chunk has room. Otherwise it is copied.
     ///
     /// # Panics
     /// Aborts where [`try_resize`](Self::try_resize) returns an error.
     ///
     /// # Safety
-    /// As for [`free_layout`](Self::free_layout), of the old block; the new size is valid for the alignment.
+    /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
+    /// for the alignment.
     #[inline]
     #[must_use]
     pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
@@ -185,10 +195,10 @@ impl Reap {
         always(unsafe { self.blocks.resize(block, old, new_size) }.map_err(Abort::fail))
     }
 
-    /// The fallible twin of [`resize`](Self::resize).
+    /// Fallible version of [`resize`](Self::resize).
     ///
     /// # Errors
-    /// When no chunk is to be had; the block is then as it was.
+    /// When a chunk is not available. The block is then unchanged.
     ///
     /// # Safety
     /// As for [`resize`](Self::resize).
@@ -203,25 +213,31 @@ impl Reap {
         unsafe { self.blocks.resize(block, old, new_size) }
     }
 
-    /// Frees every block, at the cost of the chunks. What was reserved stays, and of other chunks what the release policy
-    /// says: by default those of up to 1 MiB in all, [`Release::Keep`] its own number, [`Release::AtOnce`] none.
+    /// Frees every block, at a cost that depends on the number of chunks. The reserved chunk stays.
+    /// Of the other chunks the reap keeps what the release policy says: up to 1 MiB in all by
+    /// default, the given number of bytes with [`Release::Keep`], none with [`Release::AtOnce`].
     pub fn reset(&mut self) {
         let kept = match self.blocks.supply.settings.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes,
             Release::Decay(_) | Release::Adaptive => MAX_GROWTH,
         };
-        // SAFETY: `&mut self`: nothing that borrows the reap is left; blocks by address are the caller's word.
+        // SAFETY: `&mut self`: no borrow of the reap is left. The caller of `alloc_layout` uses no
+        // block after a reset.
         unsafe { self.blocks.clear(Some(kept)) };
     }
 
-    /// Gives chunks back that hold nothing, while others do. Returns the bytes given back. Costs a look at each free block.
+    /// Gives back chunks that hold no live block, even while other chunks do. A reserved chunk
+    /// stays. Returns the number of bytes given back. The cost grows with the number of free
+    /// blocks.
     pub fn trim(&self) -> usize {
         self.blocks.sweep()
     }
 
-    /// What the reap holds. Exact; what [`report`](crate::report()) says of another thread's reap may be older: as of the
-    /// last call that took or gave a chunk, or asked for this. Live bytes are those of the blocks' classes.
+    /// Returns what the reap holds. The numbers are exact. What [`report`](crate::report()) shows
+    /// of another thread's reap may be older: it dates from the last call that took or gave back a
+    /// chunk, or the last call of this function. A live block counts with the bytes of its size
+    /// class, a larger one with its own size.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.blocks.note_live();
@@ -244,7 +260,7 @@ impl Drop for Reap {
     }
 }
 
-/// A reap's supply: chunks of a source, charged to a budget.
+/// Supplies a reap with chunks of a source, charged to a budget.
 #[derive(Debug)]
 pub(super) struct FromSource {
     settings: Settings,
@@ -285,7 +301,8 @@ impl Supply for FromSource {
         let mut left = total;
         let mut giving = None;
         for Piece { start, size, align, link, .. } in pieces {
-            // SAFETY: passed on to the caller; taken with this size, alignment and link.
+            // SAFETY: passed on to the caller; the piece was taken with this size, alignment and
+            // link.
             unsafe {
                 if !(recycles && source.keep_at_hand(start, size, align, link)) {
                     let reserve = if recycles { left } else { 0 };

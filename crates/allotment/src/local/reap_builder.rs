@@ -1,4 +1,4 @@
-//! A reap's options.
+//! The options of a reap.
 
 use super::Reap;
 use crate::error::{Abort, AllocError, OnFailure, always};
@@ -6,10 +6,10 @@ use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 
-/// The first chunk of a reap that was not told otherwise.
+/// Default size of a reap's first chunk.
 const INITIAL: usize = 64 << 10;
 
-/// What a reap was made with.
+/// The options that a reap was built with.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub name: Option<Box<str>>,
@@ -22,7 +22,7 @@ pub(super) struct Settings {
     pub hardened: bool,
 }
 
-/// Makes a [`Reap`] with options; [`Reap::builder`] begins one.
+/// Builds a [`Reap`] with options. [`Reap::builder`] returns one.
 ///
 /// ```
 /// use allotment::{Budget, Reap};
@@ -51,33 +51,36 @@ impl ReapBuilder {
         Self { settings }
     }
 
-    /// Names the reap, for [`report`](crate::report()) and for messages. At most
+    /// Names the reap, for [`report`](crate::report()) and for messages. A name has at most
     /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.settings.name = Some(name.into());
         self
     }
 
-    /// Where chunks come from; anonymous mappings if this is not called.
+    /// Where chunks come from; anonymous mappings by default.
     pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
         self.settings.source = source.into();
         self
     }
 
-    /// What becomes of chunks at a [`reset`](Reap::reset), and where they go at the end: [`Release::AtOnce`] to the
-    /// system, past the recycler, and none is taken from there either; the others to the recycler.
+    /// Which chunks a [`reset`](Reap::reset) keeps, and where chunks go when they are given back.
+    /// With [`Release::AtOnce`] they go to the system; the reap neither gives to the recycler nor
+    /// takes from it. With the other policies they go to the recycler.
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
         self
     }
 
-    /// Caps the bytes held. A refused charge is [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
+    /// Caps the bytes held. A charge beyond the budget fails with
+    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
     pub fn budget(mut self, budget: &Budget) -> Self {
         self.settings.budget = Some(budget.clone());
         self
     }
 
-    /// Caps the bytes that this reap holds, within its budget if it has one that was set before: a [`Budget`] of its own.
+    /// Caps the bytes that this reap holds, with a [`Budget`] of its own. If a budget was set
+    /// before, the new one is its child, and both limits hold.
     pub fn maximum(mut self, bytes: usize) -> Self {
         self.settings.budget = Some(match &self.settings.budget {
             Some(budget) => budget.child(bytes),
@@ -86,35 +89,38 @@ impl ReapBuilder {
         self
     }
 
-    /// The bytes of the first chunk, at least; 64 KiB if this is not called. A wish: less is taken where the budget has
-    /// less.
+    /// Minimum size of the first chunk in bytes; 64 KiB by default. The reap takes a smaller chunk
+    /// if this size is refused.
     pub fn initial(mut self, bytes: usize) -> Self {
         self.settings.initial = bytes;
         self
     }
 
-    /// The bytes of each further chunk, at least. If this is not called, chunks double up to 1 MiB, and are of huge pages
-    /// from there on where the source has them.
+    /// Minimum size of each further chunk in bytes. By default chunks double up to 1 MiB, and from
+    /// there on use huge pages where the source has them.
     pub fn increment(mut self, bytes: usize) -> Self {
         self.settings.increment = (bytes > 0).then_some(bytes);
         self
     }
 
-    /// Takes a chunk for so many bytes of blocks at once, and faults its pages in (see [`Reap::with_reserved`]).
+    /// Allocates a chunk for `bytes` bytes of blocks when the reap is built, and faults its pages
+    /// in (see [`Reap::with_reserved`]).
     pub fn reserved(mut self, bytes: usize) -> Self {
         self.settings.reserved = bytes;
         self
     }
 
-    /// Hardened mode: double frees, stale frees (while the block rests), foreign pointers, wrong sizes, overruns and writes
-    /// after free are caught, named on standard error and stopped by an abort. Every call takes a slow path, a block takes
-    /// 16 to 31 bytes more, and a freed one rests until 1024 more were freed.
+    /// Turns hardened mode on or off. Hardened mode catches double frees, stale frees (while the
+    /// freed block rests), foreign pointers, wrong sizes, overruns and writes after free, names
+    /// them on standard error, and aborts. Every call takes a slow path, each block takes 16 to 31
+    /// bytes more before it is rounded up to its size class, and a freed block rests until 1024
+    /// more blocks have been freed.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self
     }
 
-    /// The reap.
+    /// Builds the reap.
     ///
     /// # Panics
     /// Aborts where [`try_build`](Self::try_build) returns an error.
@@ -123,10 +129,10 @@ impl ReapBuilder {
         always(Reap::make(self.settings).map_err(Abort::fail))
     }
 
-    /// The reap.
+    /// Builds the reap.
     ///
     /// # Errors
-    /// A name that is too long; a record or the reserved bytes that can't be had.
+    /// When the name is too long, or a statistics record or the reserved memory is not available.
     pub fn try_build(self) -> Result<Reap, AllocError> {
         Reap::make(self.settings)
     }

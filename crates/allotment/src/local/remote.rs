@@ -1,4 +1,4 @@
-//! Blocks that are freed where their pool is not: by other threads, or after the pool's end.
+//! Blocks that are freed outside their pool: by other threads, or after the pool's end.
 //!
 //! The invariants are those of core.rs and of life.rs.
 
@@ -13,12 +13,12 @@ use super::current::CURRENT;
 use super::from_region::FromRegion;
 use super::life::Remote;
 
-/// Blocks of another pool wait for so many others before they go to it together.
+/// This many blocks of another pool are collected before they are sent to it together.
 const MOST_OUTGOING: usize = 32;
-/// A large block on a remote list.
+/// Marks a large block on a remote list.
 const LARGE: usize = usize::MAX;
 
-/// Blocks of another core that this one's thread freed, not pushed yet.
+/// Blocks of another core that this core's thread freed and has not sent yet.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     to: Cell<*const Core>,
@@ -39,16 +39,16 @@ impl Outgoing {
 }
 
 impl Core {
-    /// Puts back what other threads freed.
+    /// Puts the blocks that other threads freed on the free lists.
     pub(super) fn take_remote(&self) {
         if self.life.has_remote() {
-            // SAFETY: the caller owns the core; the list is its blocks.
+            // SAFETY: the caller owns the core, and the list holds its blocks.
             unsafe { self.put_back(self.life.take()) };
         }
     }
 
     /// # Safety
-    /// The caller has the core; the list holds blocks of it that were freed.
+    /// The caller has exclusive access to the core. The list holds freed blocks of the core.
     pub(super) unsafe fn put_back(&self, mut list: *mut Remote) {
         // SAFETY: passed on to the caller.
         unsafe {
@@ -66,10 +66,12 @@ impl Core {
         }
     }
 
-    /// Frees a block of this core, on whatever thread. The arguments as those of [`free_others`](Self::free_others).
+    /// Frees a block of this core, on any thread. The order of the parameters is explained at
+    /// [`free_others`](Self::free_others).
     ///
     /// # Safety
-    /// The block is this core's, of a layout of this size class, live until now.
+    /// The block belongs to this core, was allocated with a layout of this size class, and has not
+    /// been freed.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn free_elsewhere(
@@ -92,26 +94,27 @@ impl Core {
     /// Frees a block of this core, on a thread that does not own it.
     ///
     /// # Safety
-    /// The block is this core's, of a layout of this size class, live until now.
+    /// The block belongs to this core, was allocated with a layout of this size class, and has not
+    /// been freed.
     pub(super) unsafe fn free_remote(&self, block: NonNull<u8>, layout: Layout) {
         if self.is_watched() {
             return self.free_watched(block, layout);
         }
         let remote = block.cast::<Remote>();
         let class = class_of(layout).map_or(LARGE, Class::index);
-        // SAFETY: the caller's block, of at least a step.
+        // SAFETY: the caller gave the block up, and it has at least one step of bytes.
         unsafe { remote.write(Remote { next: ptr::null_mut(), class }) };
         let mine = CURRENT.with(Cell::get);
-        // A large block waits for no others: it may be any number of bytes.
+        // A large block is sent at once: it may hold any number of bytes.
         if mine.is_null() || class == LARGE {
-            // SAFETY: as written above.
+            // SAFETY: the block holds a `Remote`, written above.
             return unsafe { self.push_remote(remote.as_ptr(), remote.as_ptr()) };
         }
         // SAFETY: a thread that has entered a pool owns its core.
         unsafe { Self::at(mine) }.send(self, remote.as_ptr());
     }
 
-    /// Lets a block of another core wait for others.
+    /// Collects a block of another core, to be sent with others.
     pub(super) fn send(&self, to: &Self, block: *mut Remote) {
         let out = &self.outgoing;
         if !ptr::eq(out.to.get(), to) {
@@ -121,7 +124,7 @@ impl Core {
         if out.count.get() == 0 {
             out.last.set(block);
         }
-        // SAFETY: the caller's block, which holds a `Remote`.
+        // SAFETY: the block was given up by its user, and holds a `Remote`.
         unsafe { (*block).next = out.first.replace(block) };
         out.count.set(out.count.get() + 1);
         if out.count.get() >= MOST_OUTGOING {
@@ -129,12 +132,12 @@ impl Core {
         }
     }
 
-    /// Sends what waits to other pools.
+    /// Sends the collected blocks to their pool.
     pub(super) fn push_outgoing(&self) {
         let out = &self.outgoing;
         if out.count.replace(0) > 0 {
             let first = out.first.replace(ptr::null_mut());
-            // SAFETY: blocks of that core, which the thread freed.
+            // SAFETY: blocks of that core, freed by this thread.
             unsafe { Self::at(out.to.replace(ptr::null())).push_remote(first, out.last.get()) };
         }
     }
@@ -145,17 +148,18 @@ impl Core {
         // SAFETY: passed on to the caller.
         if unsafe { self.life.push(first, last) } {
             self.life.collect(|list| {
-                // SAFETY: `collect` gives us the core, and its list.
+                // SAFETY: `collect` gives this thread the core and its list.
                 unsafe { self.put_back_parked(list) }
             });
             self.stack_if_empty();
         }
     }
 
-    /// Puts blocks back for a parked core; whether nothing lives any more. Then its memory has gone.
+    /// Puts blocks of a parked core on its free lists. Returns whether no block is live; in that
+    /// case the core's memory has been given back.
     ///
     /// # Safety
-    /// The caller has the core by the state of its life; the list is its.
+    /// The state of `life` gives the caller the core, and the list holds its freed blocks.
     pub(super) unsafe fn put_back_parked(&self, list: *mut Remote) -> bool {
         // SAFETY: passed on to the caller.
         unsafe {
@@ -172,7 +176,8 @@ impl Core {
         }
     }
 
-    /// Ends the blocks of a pool that has ended, under the lock, if nothing lives; whether that is so.
+    /// Clears a watched core whose pool has ended, under the lock, if no block is live. Returns
+    /// whether it did.
     pub(super) fn end_watched(blocks: &Blocks<FromRegion>) -> bool {
         let empty = blocks.live().0 == 0;
         if empty {
@@ -186,7 +191,8 @@ impl Core {
 
     pub(super) fn free_watched(&self, block: NonNull<u8>, layout: Layout) {
         let last = self.watched(|blocks, ended| {
-            // A pool that ended let nothing rest: what is freed now is not handed out again.
+            // When a pool ends, all resting blocks are released: a block freed after that is not
+            // handed out again.
             blocks.watch.as_deref().expect("watched").free(blocks, block, layout);
             *ended && Self::end_watched(blocks)
         });

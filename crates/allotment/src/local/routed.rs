@@ -1,4 +1,4 @@
-//! `Routed`: the pool that a thread has entered, as its global allocator.
+//! `Routed`: a global allocator that prefers the thread's current pool.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -8,8 +8,9 @@ use super::core::Core;
 use super::current::CURRENT;
 use super::pool_ref::free_pooled;
 
-/// A global allocator that sends what a thread allocates inside of [`LocalPool::enter`](crate::LocalPool::enter) to the pool, and
-/// everything else to `G`. No code changes: inside, the thread's ordinary `Box`, `Vec`, `String` and `HashMap` are the pool's.
+/// A global allocator that takes memory from the thread's current pool inside
+/// [`LocalPool::enter`](crate::LocalPool::enter), and from `G` everywhere else. No code changes:
+/// inside, the thread's ordinary `Box`, `Vec`, `String` and `HashMap` use the pool.
 ///
 /// ```
 /// use allotment::{LocalPool, Routed};
@@ -25,30 +26,34 @@ use super::pool_ref::free_pooled;
 /// assert_eq!(kept, [1, 2, 3]); // what escapes stays valid
 /// ```
 ///
-/// A free finds the owner by address, on any thread, at any time; a block that grows stays with its owner, where that is a pool of
-/// the calling thread, or `G`. What the pool refuses (its budget is used up, say) comes from `G`. Outside of a pool an allocation
-/// costs one look at a thread-local more than `G`'s, a free one comparison of ranges. Nothing here allocates: slow paths take memory from
-/// the system alone, or do their work outside of the pool.
+/// A free finds the owner by the block's address, on any thread and at any time. A block that grows
+/// stays with its owner if that is `G` or a pool of the calling thread. If the pool refuses an
+/// allocation, for example because its budget is used up, `G` serves it.
+///
+/// Outside every pool an allocation costs one read of a thread-local more than `G`'s, and a free
+/// one range check more. The routing itself never allocates from the current pool: slow paths take
+/// memory from the system, or run outside the pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Routed<G> {
     inner: G,
 }
 
 impl<G> Routed<G> {
-    /// Routes to `inner` what no pool takes.
+    /// Creates an allocator that sends to `inner` every allocation that no pool takes.
     pub const fn new(inner: G) -> Self {
         Self { inner }
     }
 }
 
-// SAFETY: each block comes from a pool or from `inner`, and goes back there: blocks of pools lie in the region, those of
-// `inner` do not, which has no memory there. Pools and `inner` keep the contract each for itself.
+// SAFETY: each block comes from a pool or from `inner`, and goes back there. The two can be told
+// apart: blocks of pools lie in the region, and `inner` has no memory in the region's granules that
+// a pool owns. The pools and `inner` each keep the contract of `GlobalAlloc`.
 unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let current = CURRENT.with(core::cell::Cell::get);
         if !current.is_null() {
-            // SAFETY: the current core is that of a pool of this thread.
+            // SAFETY: the current core belongs to a pool of this thread.
             unsafe {
                 let core = Core::at(current);
                 if let Some(block) = core.alloc_free(layout) {
@@ -65,7 +70,7 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let current = CURRENT.with(core::cell::Cell::get);
         if !current.is_null() {
-            // SAFETY: as in `alloc`; the block is so long.
+            // SAFETY: as in `alloc`; the block has at least `layout.size()` bytes.
             unsafe {
                 let core = Core::at(current);
                 let block = core.alloc_free(layout).or_else(|| core.alloc_or_none(layout));
@@ -105,7 +110,8 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
 }
 
 impl<G: GlobalAlloc> Routed<G> {
-    /// The arguments lie where a global allocator's do: whoever passes them on moves none.
+    /// The first parameters are those of a global allocator, in the same order, so that the caller
+    /// passes them on without moving registers.
     ///
     /// # Safety
     /// As for `alloc`, with the core of a pool of this thread.
@@ -122,7 +128,7 @@ impl<G: GlobalAlloc> Routed<G> {
     }
 
     /// # Safety
-    /// As for `realloc`, of a block of this core.
+    /// As for `realloc`, with a block of this core.
     #[inline(never)]
     unsafe fn realloc_pooled(
         &self,

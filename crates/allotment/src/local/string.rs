@@ -2,7 +2,8 @@
 //!
 //! # Invariant
 //!
-//! The bytes are UTF-8: only whole strings and characters are put in, and cuts fall between characters.
+//! The bytes are UTF-8: only whole strings and characters are appended, and a cut falls between two
+//! characters.
 
 use core::fmt::{self, Write};
 use core::ops::{Deref, DerefMut};
@@ -14,10 +15,11 @@ use super::pool_ref::PoolRef;
 use super::vec::PoolVec;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 
-/// A growing string in a pool: by default in the [`current`](crate::current) one. See [`PoolVec`] for its memory, and for what
-/// becomes of it on another thread or after the pool's end.
+/// A growable string in a pool, by default the [`current`](crate::current) one. See [`PoolVec`] for
+/// its memory, and for its use on another thread or after the pool's end.
 ///
-/// After the `String` of the *Thread-local Memory Pool* pattern, "whose default allocator is the current one".
+/// After the `String` of the *Thread-local Memory Pool* pattern, "whose default allocator is the
+/// current one".
 ///
 /// ```
 /// use std::fmt::Write;
@@ -39,55 +41,57 @@ pub struct PoolString {
 }
 
 impl PoolString {
-    /// An empty string of the current pool. Takes no memory before its first character.
+    /// Creates an empty string in the current pool. It allocates no memory before its first
+    /// character.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
         Self { bytes: PoolVec::new() }
     }
 
-    /// An empty string of this pool. Takes no memory before its first character.
+    /// Creates an empty string in the given pool. It allocates no memory before its first
+    /// character.
     #[inline]
     #[must_use]
     pub const fn new_in(pool: PoolRef) -> Self {
         Self { bytes: PoolVec::new_in(pool) }
     }
 
-    /// An empty string of the current pool with room for `capacity` bytes.
+    /// Creates an empty string in the current pool with room for `capacity` bytes.
     ///
     /// # Panics
-    /// As [`PoolVec::with_capacity`].
+    /// As for [`PoolVec::with_capacity`].
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self { bytes: PoolVec::with_capacity(capacity) }
     }
 
-    /// [`with_capacity`](Self::with_capacity), or the reason why not.
+    /// Fallible version of [`with_capacity`](Self::with_capacity).
     ///
     /// # Errors
-    /// As [`PoolVec::try_reserve`].
+    /// As for [`PoolVec::try_reserve`].
     pub fn try_with_capacity(capacity: usize) -> Result<Self, AllocError> {
         Ok(Self { bytes: PoolVec::try_with_capacity(capacity)? })
     }
 
-    /// An empty string of this pool with room for `capacity` bytes.
+    /// Creates an empty string in the given pool with room for `capacity` bytes.
     ///
     /// # Panics
-    /// As [`PoolVec::with_capacity_in`].
+    /// As for [`PoolVec::with_capacity_in`].
     #[must_use]
     pub fn with_capacity_in(capacity: usize, pool: PoolRef) -> Self {
         Self { bytes: PoolVec::with_capacity_in(capacity, pool) }
     }
 
-    /// [`with_capacity_in`](Self::with_capacity_in), or the reason why not.
+    /// Fallible version of [`with_capacity_in`](Self::with_capacity_in).
     ///
     /// # Errors
-    /// As [`PoolVec::try_reserve`].
+    /// As for [`PoolVec::try_reserve`].
     pub fn try_with_capacity_in(capacity: usize, pool: PoolRef) -> Result<Self, AllocError> {
         Ok(Self { bytes: PoolVec::try_with_capacity_in(capacity, pool)? })
     }
 
-    /// A copy of `text` in this pool; `from` makes one in the current pool.
+    /// Copies `text` into the given pool. `from` copies it into the current pool.
     ///
     /// # Panics
     /// Aborts where [`try_from_str_in`](Self::try_from_str_in) returns an error.
@@ -98,20 +102,20 @@ impl PoolString {
         string
     }
 
-    /// A copy of `text` in this pool, or the reason why not.
+    /// Fallible version of [`from_str_in`](Self::from_str_in).
     ///
     /// # Errors
-    /// As [`PoolVec::try_reserve`].
+    /// As for [`PoolVec::try_reserve`].
     pub fn try_from_str_in(text: &str, pool: PoolRef) -> Result<Self, AllocError> {
         let mut string = Self::try_with_capacity_in(text.len(), pool)?;
         string.try_push_str(text)?;
         Ok(string)
     }
 
-    /// A string of these bytes.
+    /// Turns bytes into a string.
     ///
     /// # Errors
-    /// With the bytes, if they are not UTF-8.
+    /// When the bytes are not UTF-8. The error contains the bytes.
     pub fn from_utf8(bytes: PoolVec<u8>) -> Result<Self, (PoolVec<u8>, Utf8Error)> {
         match core::str::from_utf8(&bytes) {
             Ok(_) => Ok(Self { bytes }),
@@ -119,55 +123,56 @@ impl PoolString {
         }
     }
 
-    /// The pool that it was made with, and takes memory from while that can be used.
+    /// Returns the pool that the string was created with. The string allocates from it while it can
+    /// be used.
     #[inline]
     #[must_use]
     pub const fn pool(&self) -> PoolRef {
         self.bytes.pool()
     }
 
-    /// The number of bytes that there is room for.
+    /// Returns the number of bytes that the string has room for.
     #[inline]
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The string.
+    /// Returns the string slice.
     #[inline]
     #[must_use]
     pub fn as_str(&self) -> &str {
         self
     }
 
-    /// Makes room for `more` bytes beyond those there are.
+    /// Makes room for `more` further bytes.
     ///
     /// # Panics
-    /// As [`PoolVec::reserve`].
+    /// As for [`PoolVec::reserve`].
     pub fn reserve(&mut self, more: usize) {
         self.bytes.reserve(more);
     }
 
-    /// [`reserve`](Self::reserve), or the reason why not.
+    /// Fallible version of [`reserve`](Self::reserve).
     ///
     /// # Errors
-    /// As [`PoolVec::try_reserve`].
+    /// As for [`PoolVec::try_reserve`].
     pub fn try_reserve(&mut self, more: usize) -> Result<(), AllocError> {
         self.bytes.try_reserve(more)
     }
 
-    /// Gives room back that no character has.
+    /// Gives back unused capacity.
     ///
     /// # Panics
-    /// As [`PoolVec::shrink_to_fit`].
+    /// As for [`PoolVec::shrink_to_fit`].
     pub fn shrink_to_fit(&mut self) {
         self.bytes.shrink_to_fit();
     }
 
-    /// [`shrink_to_fit`](Self::shrink_to_fit), or the reason why not.
+    /// Fallible version of [`shrink_to_fit`](Self::shrink_to_fit).
     ///
     /// # Errors
-    /// As [`PoolVec::try_shrink_to_fit`].
+    /// As for [`PoolVec::try_shrink_to_fit`].
     pub fn try_shrink_to_fit(&mut self) -> Result<(), AllocError> {
         self.bytes.try_shrink_to_fit()
     }
@@ -177,7 +182,7 @@ impl PoolString {
         self.bytes.values.extend_copied::<F>(text.as_bytes())
     }
 
-    /// Appends a string.
+    /// Appends a string slice.
     ///
     /// # Panics
     /// Aborts where [`try_push_str`](Self::try_push_str) returns an error.
@@ -186,10 +191,10 @@ impl PoolString {
         always(self.push_str_or::<Abort>(text));
     }
 
-    /// Appends a string, or says why not.
+    /// Fallible version of [`push_str`](Self::push_str).
     ///
     /// # Errors
-    /// As [`PoolVec::try_reserve`]. The string is as it was.
+    /// As for [`PoolVec::try_reserve`]. The string is then unchanged.
     #[inline]
     pub fn try_push_str(&mut self, text: &str) -> Result<(), AllocError> {
         self.push_str_or::<Report>(text)
@@ -198,32 +203,32 @@ impl PoolString {
     /// Appends a character.
     ///
     /// # Panics
-    /// As [`push_str`](Self::push_str).
+    /// As for [`push_str`](Self::push_str).
     #[inline]
     pub fn push(&mut self, character: char) {
         self.push_str(character.encode_utf8(&mut [0; 4]));
     }
 
-    /// Appends a character, or says why not.
+    /// Fallible version of [`push`](Self::push).
     ///
     /// # Errors
-    /// As [`try_push_str`](Self::try_push_str).
+    /// As for [`try_push_str`](Self::try_push_str).
     #[inline]
     pub fn try_push(&mut self, character: char) -> Result<(), AllocError> {
         self.try_push_str(character.encode_utf8(&mut [0; 4]))
     }
 
-    /// Takes the last character off.
+    /// Removes the last character and returns it.
     pub fn pop(&mut self) -> Option<char> {
         let last = self.chars().next_back()?;
         self.bytes.truncate(self.bytes.len() - last.len_utf8());
         Some(last)
     }
 
-    /// Cuts the string off behind `len` bytes.
+    /// Shortens the string to `len` bytes.
     ///
     /// # Panics
-    /// If that is inside a character.
+    /// If the cut is inside a character.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             assert!(self.is_char_boundary(len), "byte {len} is inside a character");
@@ -236,20 +241,21 @@ impl PoolString {
         self.bytes.clear();
     }
 
-    /// The bytes.
+    /// Turns the string into its bytes.
     #[must_use]
     pub fn into_bytes(self) -> PoolVec<u8> {
         self.bytes
     }
 
-    /// The string in a box.
+    /// Turns the string into a box.
     ///
     /// # Panics
-    /// As [`PoolVec::into_boxed_slice`].
+    /// As for [`PoolVec::into_boxed_slice`].
     #[must_use]
     pub fn into_boxed_str(self) -> PoolBox<str> {
         let bytes = PoolBox::into_raw(self.bytes.into_boxed_slice()).as_ptr();
-        // SAFETY: the same bytes, which are UTF-8 (the invariant), at an address that is not null; one box is made of them.
+        // SAFETY: the same bytes, which are UTF-8 (the invariant), at an address that is not null;
+        // no other box is made from it.
         unsafe { PoolBox::from_raw(NonNull::new_unchecked(bytes as *mut str)) }
     }
 }
@@ -273,7 +279,7 @@ impl DerefMut for PoolString {
 }
 
 impl Write for PoolString {
-    /// Fails, with nothing appended, when there is no memory.
+    /// Appends. Fails with nothing appended when memory is not available.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.try_push_str(text).map_err(|_| fmt::Error)
     }

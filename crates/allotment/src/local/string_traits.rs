@@ -1,4 +1,4 @@
-//! What a `PoolString` is to the traits of the language.
+//! The standard traits of `PoolString`.
 #![forbid(unsafe_code)]
 
 use core::borrow::Borrow;
@@ -38,7 +38,7 @@ impl From<PoolString> for PoolBox<str> {
 }
 
 impl Clone for PoolBox<str> {
-    /// A clone in the current pool.
+    /// Clones the string into the current pool.
     fn clone(&self) -> Self {
         Self::from(&**self)
     }

@@ -1,8 +1,9 @@
-//! The look for chunks that hold nothing, while others do.
+//! The search for empty chunks while others hold live blocks.
 //!
-//! Every byte behind a chunk's header is a live block's, a free block's on a list, or not carved yet: blocks are multiples
-//! of a step, and what an alignment or the end of a chunk leaves over is put on the lists too. So a chunk holds nothing if
-//! its free bytes add up to all.
+//! Every byte behind a chunk's header belongs to a live block, to a free block on a list, or to the
+//! range that is not carved yet. No byte is left out: blocks are multiples of a step, and what an
+//! alignment or the end of a chunk leaves over is put on the lists too. So a chunk is empty if its
+//! free bytes add up to all of its bytes.
 
 use core::ptr::NonNull;
 
@@ -11,7 +12,7 @@ use super::classes::{Class, size_of};
 use super::pieces::Supply;
 use crate::memory::structures::Structures;
 
-/// A chunk as the look sees it.
+/// A chunk and what the search has counted in it.
 #[derive(Clone, Copy, Debug)]
 struct Swept {
     start: usize,
@@ -27,13 +28,14 @@ impl Swept {
     }
 }
 
-/// The chunk that an address lies in; they are sorted.
+/// Returns the index of the chunk that an address lies in. The chunks are sorted.
 fn of(chunks: &[Swept], address: usize) -> usize {
     chunks.partition_point(|chunk| chunk.start <= address) - 1
 }
 
 impl<S: Supply> Blocks<S> {
-    /// Gives chunks back that hold nothing; the bytes given back. Costs a look at each free block.
+    /// Gives back empty chunks. Returns the number of bytes given back. The cost grows with the
+    /// number of free blocks.
     pub(super) fn sweep(&self) -> usize {
         let held = self.held();
         self.give_spare();
@@ -51,7 +53,7 @@ impl<S: Supply> Blocks<S> {
             let (start, room, stays) = each.next().expect("as many as were counted");
             Swept { start, room, free: 0, stays }
         });
-        // Without memory to look with, nothing goes.
+        // Without memory for the search, no chunk is given back.
         let Ok(mut chunks) = found else { return held - self.held() };
         chunks.sort_unstable_by_key(|chunk| chunk.start);
         let (pos, left) = self.lists.range();
@@ -63,7 +65,7 @@ impl<S: Supply> Blocks<S> {
         for class in Class::all() {
             for block in self.lists.each_free(class) {
                 let address = block.addr().get();
-                // Neighbours on a list often lie in one chunk.
+                // Neighbours on a list often lie in the same chunk.
                 if address.wrapping_sub(chunks[last].start) > chunks[last].room {
                     last = of(&chunks, address);
                 }
@@ -73,13 +75,13 @@ impl<S: Supply> Blocks<S> {
         if chunks.iter().any(|chunk| chunk.is_empty()) {
             let goes = |address: usize| chunks[of(&chunks, address)].is_empty();
             for class in Class::all() {
-                // SAFETY: what is taken off lies in chunks that hold nothing, and go below.
+                // SAFETY: the removed blocks lie in empty chunks, which are given back below.
                 unsafe { self.lists.retain(class, |block: NonNull<u8>| !goes(block.addr().get())) };
             }
             if left > 0 && goes(pos) {
                 self.lists.close();
             }
-            // SAFETY: no block in them is live, on a list or in the range any more.
+            // SAFETY: no block in these chunks is live, on a list or in the range any more.
             unsafe { self.give_chunks(goes) };
         }
         self.note_live();

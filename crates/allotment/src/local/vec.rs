@@ -1,4 +1,4 @@
-//! A vector in a pool: a [`Buffer`] whose home is a `PoolRef`.
+//! A vector in a pool: a [`Buffer`] whose `Home` is a `PoolRef`.
 
 use super::boxed::PoolBox;
 use super::drain::PoolDrain;
@@ -7,10 +7,12 @@ use crate::error::{Abort, AllocError, Report, always};
 use crate::memory::buffer::Buffer;
 use core::ops::RangeBounds;
 
-/// A growing vector in a pool: by default in the [`current`](crate::current) one. Address, length, capacity and a [`PoolRef`].
+/// A growable vector in a pool, by default the [`current`](crate::current) one. It holds an
+/// address, a length, a capacity and a [`PoolRef`].
 ///
-/// It may be sent to other threads and outlive its pool. Where the pool can't be used it grows on the global heap; what it leaves is
-/// freed where it belongs. Capacities double.
+/// A vector may be sent to other threads and may outlive its pool. Where the pool cannot be used,
+/// the vector grows on the global heap, and its old block goes back to its owner. The capacity
+/// doubles.
 ///
 /// ```
 /// use allotment::{LocalPool, PoolVec};
@@ -23,7 +25,7 @@ use core::ops::RangeBounds;
 /// assert_eq!(squares, [1, 4, 9, 16, 25, 36]);
 /// ```
 ///
-/// It is sent where its values may be:
+/// A vector may be sent only where its values may be:
 ///
 /// ```compile_fail,E0277
 /// let mut counters = allotment::PoolVec::new();
@@ -38,7 +40,7 @@ use core::ops::RangeBounds;
 /// });
 /// ```
 ///
-/// What is lent of it is borrowed:
+/// An iterator over the vector borrows it:
 ///
 /// ```compile_fail,E0499
 /// let mut numbers = allotment::PoolVec::from([1, 2, 3]);
@@ -51,21 +53,21 @@ pub struct PoolVec<T> {
 }
 
 impl<T> PoolVec<T> {
-    /// An empty vector of the current pool. Takes no memory before its first value.
+    /// Creates an empty vector in the current pool. It allocates no memory before its first value.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
         Self::new_in(current())
     }
 
-    /// An empty vector of this pool. Takes no memory before its first value.
+    /// Creates an empty vector in the given pool. It allocates no memory before its first value.
     #[inline]
     #[must_use]
     pub const fn new_in(pool: PoolRef) -> Self {
         Self { values: Buffer::new_in(pool) }
     }
 
-    /// An empty vector of the current pool with room for `capacity` values.
+    /// Creates an empty vector in the current pool with room for `capacity` values.
     ///
     /// # Panics
     /// Aborts where [`try_with_capacity`](Self::try_with_capacity) returns an error.
@@ -74,15 +76,15 @@ impl<T> PoolVec<T> {
         Self::with_capacity_in(capacity, current())
     }
 
-    /// [`with_capacity`](Self::with_capacity), or the reason why not.
+    /// Fallible version of [`with_capacity`](Self::with_capacity).
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve).
+    /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_with_capacity(capacity: usize) -> Result<Self, AllocError> {
         Self::try_with_capacity_in(capacity, current())
     }
 
-    /// An empty vector of this pool with room for `capacity` values.
+    /// Creates an empty vector in the given pool with room for `capacity` values.
     ///
     /// # Panics
     /// Aborts where [`try_with_capacity_in`](Self::try_with_capacity_in) returns an error.
@@ -93,30 +95,30 @@ impl<T> PoolVec<T> {
         vec
     }
 
-    /// [`with_capacity_in`](Self::with_capacity_in), or the reason why not.
+    /// Fallible version of [`with_capacity_in`](Self::with_capacity_in).
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve).
+    /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_with_capacity_in(capacity: usize, pool: PoolRef) -> Result<Self, AllocError> {
         let mut vec = Self::new_in(pool);
         vec.try_reserve_exact(capacity)?;
         Ok(vec)
     }
 
-    /// Collects an iterator in this pool; `collect` does so in the current one.
+    /// Collects an iterator in the given pool. `collect` does the same in the current pool.
     ///
     /// # Panics
-    /// As [`push`](Self::push), and if the iterator does.
+    /// As for [`push`](Self::push), and if the iterator panics.
     pub fn from_iter_in(values: impl IntoIterator<Item = T>, pool: PoolRef) -> Self {
         let mut vec = Self::new_in(pool);
         vec.extend(values);
         vec
     }
 
-    /// [`from_iter_in`](Self::from_iter_in), or the reason why not.
+    /// Fallible version of [`from_iter_in`](Self::from_iter_in).
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve).
+    /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_from_iter_in(
         values: impl IntoIterator<Item = T>,
         pool: PoolRef,
@@ -126,28 +128,29 @@ impl<T> PoolVec<T> {
         Ok(vec)
     }
 
-    /// The pool that it was made with, and takes memory from while that can be used.
+    /// Returns the pool that the vector was created with. The vector allocates from it while it can
+    /// be used.
     #[inline]
     #[must_use]
     pub const fn pool(&self) -> PoolRef {
         *self.values.home()
     }
 
-    /// The number of values that there is room for.
+    /// Returns the number of values that the vector has room for.
     #[inline]
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.values.capacity()
     }
 
-    /// The values.
+    /// Returns the values.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[T] {
         &self.values
     }
 
-    /// The values.
+    /// Returns the values.
     #[inline]
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
@@ -156,7 +159,8 @@ impl<T> PoolVec<T> {
 
     // ---- room ----
 
-    /// Makes room for `more` values beyond those there are, and for twice as many as there was if that can be had.
+    /// Makes room for `more` further values. A vector that has to grow doubles its capacity if that
+    /// much memory is available.
     ///
     /// # Panics
     /// Aborts where [`try_reserve`](Self::try_reserve) returns an error.
@@ -164,15 +168,16 @@ impl<T> PoolVec<T> {
         always(self.values.reserve::<Abort>(more));
     }
 
-    /// [`reserve`](Self::reserve), or the reason why not.
+    /// Fallible version of [`reserve`](Self::reserve).
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`PoolRef::try_alloc_layout`]. The vector is as it was.
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as for
+    /// [`PoolRef::try_alloc_layout`]. The vector is then unchanged.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), AllocError> {
         self.values.reserve::<Report>(more)
     }
 
-    /// Makes room for `more` values beyond those there are, and for no others.
+    /// Makes room for exactly `more` further values, without doubling.
     ///
     /// # Panics
     /// Aborts where [`try_reserve_exact`](Self::try_reserve_exact) returns an error.
@@ -180,15 +185,15 @@ impl<T> PoolVec<T> {
         always(self.values.reserve_exact::<Abort>(more));
     }
 
-    /// [`reserve_exact`](Self::reserve_exact), or the reason why not.
+    /// Fallible version of [`reserve_exact`](Self::reserve_exact).
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve).
+    /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_reserve_exact(&mut self, more: usize) -> Result<(), AllocError> {
         self.values.reserve_exact::<Report>(more)
     }
 
-    /// Gives room back that no value has.
+    /// Gives back unused capacity.
     ///
     /// # Panics
     /// Aborts where [`try_shrink_to_fit`](Self::try_shrink_to_fit) returns an error.
@@ -196,10 +201,11 @@ impl<T> PoolVec<T> {
         always(self.values.shrink::<Abort>());
     }
 
-    /// [`shrink_to_fit`](Self::shrink_to_fit), or the reason why not.
+    /// Fallible version of [`shrink_to_fit`](Self::shrink_to_fit).
     ///
     /// # Errors
-    /// When the values have to move, and there is no memory for that: as [`PoolRef::try_alloc_layout`]. The vector is as it was.
+    /// When the values have to move and there is no memory for that, as for
+    /// [`PoolRef::try_alloc_layout`]. The vector is then unchanged.
     pub fn try_shrink_to_fit(&mut self) -> Result<(), AllocError> {
         self.values.shrink::<Report>()
     }
@@ -215,59 +221,60 @@ impl<T> PoolVec<T> {
         always(self.values.push::<Abort>(value));
     }
 
-    /// Appends a value, or drops it and says why.
+    /// Fallible version of [`push`](Self::push). On failure the value is dropped.
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve). The vector is as it was.
+    /// As for [`try_reserve`](Self::try_reserve). The vector is then unchanged.
     #[inline]
     pub fn try_push(&mut self, value: T) -> Result<(), AllocError> {
         self.values.push::<Report>(value)
     }
 
-    /// Takes the last value off.
+    /// Removes the last value and returns it.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         self.values.pop()
     }
 
-    /// Puts a value before that of this index, or behind the last.
+    /// Inserts a value at this index. The values from there on move back by one.
     ///
     /// # Panics
-    /// If the index is beyond the length. Aborts where [`try_insert`](Self::try_insert) returns an error.
+    /// If the index is greater than the length. Aborts where [`try_insert`](Self::try_insert)
+    /// returns an error.
     pub fn insert(&mut self, index: usize, value: T) {
         always(self.values.insert::<Abort>(index, value));
     }
 
-    /// [`insert`](Self::insert), or drops the value and says why.
+    /// Fallible version of [`insert`](Self::insert). On failure the value is dropped.
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve). The vector is as it was.
+    /// As for [`try_reserve`](Self::try_reserve). The vector is then unchanged.
     ///
     /// # Panics
-    /// If the index is beyond the length.
+    /// If the index is greater than the length.
     pub fn try_insert(&mut self, index: usize, value: T) -> Result<(), AllocError> {
         self.values.insert::<Report>(index, value)
     }
 
-    /// Takes the value of this index out; those behind it move up.
+    /// Removes the value at this index and returns it. The values behind it move up.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the index is not less than the length.
     pub fn remove(&mut self, index: usize) -> T {
         self.values.remove(index)
     }
 
-    /// Takes the value of this index out; the last one takes its place.
+    /// Removes the value at this index and returns it. The last value takes its place.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the index is not less than the length.
     pub fn swap_remove(&mut self, index: usize) -> T {
         let last = self.len().saturating_sub(1);
         self.swap(index, last);
         self.values.remove(last)
     }
 
-    /// Drops all values but the first `len`.
+    /// Drops all values after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.values.truncate(len);
     }
@@ -277,18 +284,19 @@ impl<T> PoolVec<T> {
         self.values.truncate(0);
     }
 
-    /// Drops those values of which `keeps` says that they don't stay.
+    /// Drops the values for which `keeps` returns `false`.
     pub fn retain(&mut self, mut keeps: impl FnMut(&T) -> bool) {
         self.values.retain(|value| keeps(value));
     }
 
-    /// [`retain`](Self::retain) by a function that may change what stays.
+    /// As [`retain`](Self::retain), but `keeps` may change the values.
     pub fn retain_mut(&mut self, keeps: impl FnMut(&mut T) -> bool) {
         self.values.retain(keeps);
     }
 
-    /// Takes a range of values out, one by one; what is not taken is dropped with the iterator. If that is forgotten, the values of
-    /// the range and those behind it leak.
+    /// Removes a range of values and returns an iterator over them. Values that are not taken are
+    /// dropped with the iterator. If the iterator is forgotten, the values of the range and those
+    /// behind it leak.
     ///
     /// # Panics
     /// If the range ends before it begins, or beyond the length.
@@ -296,10 +304,11 @@ impl<T> PoolVec<T> {
         PoolDrain::new(&mut self.values, range)
     }
 
-    /// Appends what an iterator gives, until memory is refused: what it gave before that is there.
+    /// Appends the values of an iterator until memory is refused. The values appended before that
+    /// stay.
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve).
+    /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<(), AllocError> {
         self.values.extend::<Report>(values)
     }
@@ -315,10 +324,10 @@ impl<T> PoolVec<T> {
         always(self.values.extend_cloned::<Abort>(values));
     }
 
-    /// [`extend_from_slice`](Self::extend_from_slice), or the reason why not.
+    /// Fallible version of [`extend_from_slice`](Self::extend_from_slice).
     ///
     /// # Errors
-    /// As [`try_reserve`](Self::try_reserve). The vector is as it was.
+    /// As for [`try_reserve`](Self::try_reserve). The vector is then unchanged.
     pub fn try_extend_from_slice(&mut self, values: &[T]) -> Result<(), AllocError>
     where
         T: Clone,
@@ -326,24 +335,26 @@ impl<T> PoolVec<T> {
         self.values.extend_cloned::<Report>(values)
     }
 
-    /// The values in a box. They move if there is room that they don't use.
+    /// Turns the vector into a box. The values move if there is unused capacity.
     ///
     /// # Panics
-    /// As [`shrink_to_fit`](Self::shrink_to_fit); never after [`try_shrink_to_fit`](Self::try_shrink_to_fit) has succeeded.
+    /// As for [`shrink_to_fit`](Self::shrink_to_fit); never after
+    /// [`try_shrink_to_fit`](Self::try_shrink_to_fit) has succeeded.
     #[must_use]
     pub fn into_boxed_slice(mut self) -> PoolBox<[T]> {
         self.shrink_to_fit();
-        // SAFETY: the values' block has their layout now, and is the caller's: it is freed by its address.
+        // SAFETY: the block has exactly the values' layout after `shrink_to_fit`, and the box alone
+        // owns it; the free finds the block's owner by its address.
         unsafe { PoolBox::from_raw(self.values.into_raw()) }
     }
 
-    /// Lends the values for ever. They are never dropped.
+    /// Leaks the values and returns a reference to them. The values are never dropped.
     #[must_use]
     pub fn leak<'a>(self) -> &'a mut [T]
     where
         T: 'a,
     {
-        // SAFETY: initialised, nobody else's from now on, and their memory stays.
+        // SAFETY: initialised, no longer owned by the vector, and their memory is never freed.
         unsafe { self.values.into_raw().as_mut() }
     }
 }

@@ -1,4 +1,4 @@
-//! What a `PoolVec` is to the traits of the language.
+//! The standard traits of `PoolVec`.
 #![forbid(unsafe_code)]
 
 use core::borrow::{Borrow, BorrowMut};
@@ -37,14 +37,14 @@ impl<T> Default for PoolVec<T> {
 }
 
 impl<T: Clone> Clone for PoolVec<T> {
-    /// A clone in the current pool.
+    /// Clones the values into the current pool.
     fn clone(&self) -> Self {
         Self::from(&**self)
     }
 }
 
 impl<T: Clone> Clone for PoolBox<[T]> {
-    /// A clone in the current pool.
+    /// Clones the values into the current pool.
     fn clone(&self) -> Self {
         PoolVec::from(&**self).into_boxed_slice()
     }
@@ -196,7 +196,7 @@ impl<T: fmt::Debug> fmt::Debug for PoolVec<T> {
 }
 
 impl io::Write for PoolVec<u8> {
-    /// Appends; fails, with nothing appended, when there is no memory.
+    /// Appends the bytes. Fails with nothing appended when memory is not available.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.try_extend_from_slice(bytes)
             .map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;

@@ -1,20 +1,25 @@
-//! Watched blocks: every call on the slow path, each block known.
+//! Checked ("watched") blocks: every call takes the slow path, and each block is in the books.
 //!
-//! | mode | when | memory of a block | what is found |
-//! |---|---|---|---|
-//! | tool | AddressSanitizer or Valgrind is there | 16 bytes of red zone behind it | what the tool finds |
-//! | hardened | the builder's option | the same, the red zone a pattern that is checked | double and stale free, foreign pointer, wrong size, overrun, write after free |
-//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
+//! | mode | when | memory of a block |
+//! |---|---|---|
+//! | tool | AddressSanitizer or Valgrind is present | 16 bytes of red zone behind it |
+//! | hardened | the builder's option | the same; the red zone holds a pattern that is checked |
+//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own |
 //!
-//! A freed block rests until [`RESTING`] others were freed after it. Free blocks are noted outside the chunks: a write
-//! after free destroys no evidence.
+//! Hardened mode finds double and stale frees, foreign pointers, wrong sizes, overruns and writes
+//! after free. In the other modes the tool, or malloc and its tool, find what they can.
+//!
+//! A freed block rests until [`RESTING`] others have been freed after it. The books lie outside the
+//! chunks, so a write after free destroys no evidence.
 //!
 //! # Invariants
 //!
-//! 1. `objects` has an entry for each block that was handed out and is not vacant: how it was asked for, and whether it
-//!    was freed, and rests. `vacant` are those of a class that may be handed out again.
-//! 2. Hardened: a block that rests or is vacant holds [`FREE`] in all of its bytes unless somebody wrote there who should
-//!    not; behind a live one, to its place's end, every byte is [`ZONE`].
+//! 1. `objects` has an entry for each block that was handed out and is not vacant: the layout it
+//!    was requested with, and whether it was freed and rests. `vacant` holds, by class, the freed
+//!    blocks that may be handed out again.
+//! 2. In hardened mode a block that rests or is vacant holds [`FREE`] in all of its bytes, unless a
+//!    write after free changed them. Behind a live block, up to the end of its place, every byte is
+//!    [`ZONE`].
 
 use core::alloc::Layout;
 use core::cell::RefCell;
@@ -46,19 +51,19 @@ struct Books {
     bytes: usize,
 }
 
-/// What watched blocks are known by.
+/// The books about watched blocks.
 #[derive(Debug)]
 pub(super) struct Watch {
     mode: Mode,
     kind: &'static str,
     name: Option<Box<str>>,
     books: RefCell<Books>,
-    /// What was not carved yet.
+    /// The range that new blocks are carved from.
     range: Range,
 }
 
 impl Watch {
-    /// The watch that is needed, if one is.
+    /// Returns a watch if this process or option needs one.
     pub(super) fn wanted(
         hardened: bool,
         kind: &'static str,
@@ -75,12 +80,12 @@ impl Watch {
         Some(Box::new(Self { mode, kind, name, books: RefCell::new(books), range: Range::empty() }))
     }
 
-    /// Whether blocks come from malloc one by one.
+    /// Whether each block comes from malloc.
     pub(super) fn has_no_chunks(&self) -> bool {
         self.mode == Mode::Passthrough
     }
 
-    /// Blocks in use, and their bytes.
+    /// Returns the number of live blocks and their bytes.
     pub(super) fn live(&self) -> (usize, usize) {
         let books = self.books.borrow();
         (books.objects.len() - books.resting.len(), books.bytes)
@@ -106,11 +111,11 @@ impl Watch {
     fn carve(&self, class: Class) -> Option<NonNull<u8>> {
         let gap = self.range.gap(align_of(class));
         let start = self.range.advance(gap + size_of(class))?;
-        // SAFETY: the range had so many bytes.
+        // SAFETY: the range had at least `gap + size_of(class)` bytes.
         Some(unsafe { start.add(gap) })
     }
 
-    /// A block.
+    /// Allocates a block.
     pub(super) fn alloc<S: Supply>(
         &self,
         blocks: &Blocks<S>,
@@ -118,10 +123,10 @@ impl Watch {
     ) -> Result<NonNull<u8>, AllocError> {
         let refused = |_| AllocError::new(ErrorKind::SourceRefused, layout.size());
         {
-            // Before anything else changes: the books' own memory may be refused too.
+            // Before anything else changes: memory for the books may be refused too.
             let mut books = self.books.borrow_mut();
             books.objects.try_reserve(1).map_err(refused)?;
-            // A free must not ask for memory.
+            // A free must not need memory.
             let resting = (RESTING + 1).saturating_sub(books.resting.len());
             books.resting.try_reserve(resting).map_err(refused)?;
         }
@@ -129,7 +134,7 @@ impl Watch {
             self.alloc_by_malloc(blocks, layout)?
         } else {
             self.alloc_place(blocks, layout).or_else(|error| {
-                // Blocks that rest are free: better used early than refused.
+                // Resting blocks are free: better to use them early than to refuse.
                 if self.end_rest(blocks) { self.alloc_place(blocks, layout) } else { Err(error) }
             })?
         };
@@ -149,7 +154,7 @@ impl Watch {
         let block = match class_of(place) {
             None => blocks.alloc_large(place, place.size())?,
             Some(class) => {
-                // Room for the day when it is vacant.
+                // Reserves the entry that the block needs when it becomes vacant.
                 let mut books = self.books.borrow_mut();
                 let most = books.objects.len() + 1;
                 let refused = |_| AllocError::new(ErrorKind::SourceRefused, layout.size());
@@ -162,7 +167,7 @@ impl Watch {
                     None => match self.carve(class) {
                         Some(block) => block,
                         None => {
-                            // Who notes the new chunk looks into the books.
+                            // Accounting for the new chunk reads the books.
                             drop(books);
                             blocks.grow(class)?;
                             self.carve(class).expect("a chunk has room for it")
@@ -174,7 +179,7 @@ impl Watch {
         let (size, whole) = (layout.size(), Self::whole(layout));
         if self.mode == Mode::Hardened {
             tools::allow(block, whole);
-            // SAFETY: the place is ours and `whole` bytes long, more than the size.
+            // SAFETY: the place is new or vacant, and has `whole` bytes, more than `size`.
             unsafe { block.add(size).write_bytes(ZONE, whole - size) };
             tools::forbid(block, whole);
         }
@@ -182,7 +187,7 @@ impl Watch {
         Ok(block)
     }
 
-    /// Frees a block, or stops at a misuse.
+    /// Frees a block, or stops the process at a misuse.
     pub(super) fn free<S: Supply>(&self, blocks: &Blocks<S>, block: NonNull<u8>, layout: Layout) {
         let address = block.addr().get();
         let mut books = self.books.borrow_mut();
@@ -205,7 +210,7 @@ impl Watch {
         let (size, whole) = (layout.size(), Self::whole(layout));
         if self.mode == Mode::Hardened {
             tools::allow_defined(block, whole);
-            // SAFETY: the place is `whole` bytes long, and the caller's until now.
+            // SAFETY: the place has `whole` bytes, and its user has just given it up.
             unsafe {
                 if !holds(block.add(size), whole - size, ZONE) {
                     self.stop(Misuse::Overrun, address, size);
@@ -222,7 +227,8 @@ impl Watch {
         }
     }
 
-    /// The block that rested longest is vacant; a large one goes.
+    /// Makes the block that has rested longest vacant, or frees it if it is large. Returns whether
+    /// one rested.
     fn end_one_rest<S: Supply>(&self, blocks: &Blocks<S>) -> bool {
         let mut books = self.books.borrow_mut();
         let Some(oldest) = books.resting.pop_front() else { return false };
@@ -233,14 +239,14 @@ impl Watch {
             Some(class) => books.vacant[class.index()].push(oldest),
             None => {
                 drop(books);
-                // SAFETY: a large block of ours, which nobody has since it was freed.
+                // SAFETY: a large block of ours, freed by its user and handed to no other.
                 unsafe { blocks.free_large(oldest) };
             }
         }
         true
     }
 
-    /// Nothing rests any more; whether something did.
+    /// Ends the rest of all blocks. Returns whether there were any.
     pub(super) fn end_rest<S: Supply>(&self, blocks: &Blocks<S>) -> bool {
         let mut any = false;
         while self.end_one_rest(blocks) {
@@ -249,13 +255,13 @@ impl Watch {
         any
     }
 
-    /// Every block is freed: checks those that were free before.
+    /// Frees every block, and checks those that were free before.
     pub(super) fn clear<S: Supply>(&self, blocks: &Blocks<S>) {
         self.end_rest(blocks);
         let mut books = self.books.borrow_mut();
         if self.mode == Mode::Passthrough {
             for (address, object) in books.objects.drain() {
-                // The provenance of a block is exposed where it is allocated.
+                // The provenance of a block was exposed when it was allocated.
                 let block = core::ptr::with_exposed_provenance_mut(address);
                 let block = NonNull::new(block).expect("a block is somewhere");
                 Self::free_by_malloc(blocks, block, object.layout);
@@ -272,7 +278,7 @@ impl Watch {
         self.range.open(core::ptr::null_mut(), core::ptr::null_mut());
     }
 
-    /// No block comes or goes any more, and none is there: the books' memory goes.
+    /// Frees the books' memory. No block is live, and none will be allocated or freed.
     pub(super) fn end(&self) {
         *self.books.borrow_mut() = Books::default();
     }
@@ -280,7 +286,7 @@ impl Watch {
     fn check_untouched(&self, block: NonNull<u8>, layout: Layout, whole: usize) {
         if self.mode == Mode::Hardened {
             tools::allow_defined(block, whole);
-            // SAFETY: a free place of `whole` bytes, of which every one was written when it was freed.
+            // SAFETY: a free place of `whole` bytes, all of which were written when it was freed.
             if !unsafe { holds(block, whole, FREE) } {
                 self.stop(Misuse::WriteAfterFree, block.addr().get(), layout.size());
             }
@@ -308,7 +314,8 @@ impl Watch {
 
     fn free_by_malloc<S: Supply>(blocks: &Blocks<S>, block: NonNull<u8>, layout: Layout) {
         let layout = Self::malloc_layout(layout);
-        // SAFETY: in the books until now, so it came from `alloc_by_malloc` with this layout and is freed once.
+        // SAFETY: the block was in the books until now, so `alloc_by_malloc` allocated it with this
+        // layout, and it is freed once.
         unsafe { System.dealloc(block.as_ptr(), layout) };
         blocks.record.held_bytes.sub(layout.size() as u64);
         blocks.record.source_calls.add(1);

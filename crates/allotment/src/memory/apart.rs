@@ -1,9 +1,9 @@
-//! Values on cache lines of their own.
+//! Values on separate cache lines.
 
 use core::ops::Deref;
 
-/// A value that shares no cache line with its neighbours, nor the line that processors fetch beside one: threads that
-/// write it don't slow down those that read what lies next to it.
+/// A value that shares no cache line with its neighbours, nor the adjacent line that processors
+/// prefetch with it. Threads that write the value don't slow down threads that read its neighbours.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub T);

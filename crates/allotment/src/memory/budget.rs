@@ -1,22 +1,24 @@
-//! Hard limits on the bytes taken from sources, nested.
+//! Hard limits on the bytes that allocators take from their sources. Limits nest.
 
 use std::sync::Arc;
 
 use crate::error::{AllocError, ErrorKind};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// A cap on the bytes that the allocators under it hold, exact and shared by threads.
+/// A cap on the bytes that the allocators under it hold. It is exact, and threads can share it.
 ///
-/// A chunk or page is charged before it is taken, at its full size, headers included, and credited when
-/// it was given back; memory that the recycler keeps warm belongs to no budget. Budgets nest: a charge on
-/// a [`child`](Budget::child) is also one on its parent, and so on up, or on none of them.
+/// A chunk or page is charged before it is taken, at its full size with headers, and credited after
+/// it was given back. Memory in the recycler belongs to no budget. Budgets nest: a charge on a
+/// [`child`](Budget::child) is also a charge on its parent, and so on upwards. It succeeds on all
+/// of them or on none.
 ///
-/// The cap is never passed, not for a moment. When a parent refuses what its child had room for, the
-/// child's room is taken for the duration of the call; another thread's charge that comes in between may be
-/// refused although it would have fitted an instant later.
+/// The cap is never exceeded, not even for a moment. If a parent refuses a charge that its child
+/// had room for, the charge takes the child's room until the call returns. A charge by another
+/// thread during that time may be refused although it would fit a moment later.
 ///
-/// Cloning gives another handle to the same budget. Costs a locked instruction a level for each chunk, none
-/// for an object. Any thread may use it.
+/// Cloning returns another handle to the same budget. A charge costs one locked instruction for
+/// each level; there is one charge for each chunk or page, and none for an object. Any thread can
+/// use a budget.
 ///
 /// ```
 /// use allotment::{Arena, Budget};
@@ -41,7 +43,8 @@ struct Inner {
 }
 
 impl Drop for Inner {
-    /// One level after the other: a long chain of children must not use the stack up.
+    /// Drops the levels in a loop: recursion over a long chain of children would overflow the
+    /// stack.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(budget) = above {
@@ -51,7 +54,7 @@ impl Drop for Inner {
 }
 
 impl Budget {
-    /// A budget of `cap` bytes. A cap of zero refuses everything.
+    /// A budget of `cap` bytes. A cap of zero refuses every charge.
     #[must_use]
     pub fn new(cap: usize) -> Self {
         Self::with_parent(cap, None)
@@ -73,13 +76,13 @@ impl Budget {
         self.inner.cap
     }
 
-    /// The bytes charged now.
+    /// The bytes currently charged.
     #[must_use]
     pub fn used(&self) -> usize {
         self.inner.used.load(Ordering::Relaxed)
     }
 
-    /// Charges `bytes` here and on every budget above, or nowhere.
+    /// Charges `bytes` to this budget and to every budget above it, or to none of them.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         let mut level = Some(self);
         while let Some(budget) = level {
@@ -92,7 +95,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes back a charge of `bytes` here and on every budget above.
+    /// Takes back a charge of `bytes` to this budget and to every budget above it.
     pub(crate) fn credit(&self, bytes: usize) {
         let mut level = Some(self);
         while let Some(budget) = level {
@@ -116,7 +119,7 @@ impl Budget {
         loop {
             match used.checked_add(bytes) {
                 Some(sum) if sum <= inner.cap => {
-                    // Relaxed: the count is a number, no memory is handed over by it.
+                    // Relaxed: the count is only a number. It does not publish memory.
                     match inner.used.compare_exchange_weak(
                         used,
                         sum,

@@ -1,10 +1,12 @@
-//! `Buffer`: values one behind the other, the unsafe heart of the vectors of arenas and pools.
+//! `Buffer`: contiguous values in growing memory; the unsafe core of the vectors in arenas and
+//! pools.
 //!
 //! # Invariants
 //!
-//! 1. A room has memory for `capacity` values, which it alone may reach (`room.rs`).
-//! 2. The first `len <= capacity` values of a buffer are initialised, and the buffer's.
-//! 3. The values `next..end` of `Values` are initialised, and its; `next <= end <= capacity`.
+//! 1. A `Room` has memory for `capacity` values, which only the `Room` may access (`room.rs`).
+//! 2. The first `len <= capacity` values of a buffer are initialised, and the buffer owns them.
+//! 3. The values `next..end` of a `Values` are initialised, and the `Values` owns them;
+//!    `next <= end <= capacity`.
 
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
@@ -15,15 +17,15 @@ use super::layout::MAX_GROWTH;
 use super::room::Room;
 use crate::error::{AllocError, ErrorKind, OnFailure, Report};
 
-/// Values one behind the other in memory that grows.
+/// Contiguous values in growing memory.
 pub(crate) struct Buffer<T, H: Home> {
-    /// Dropped after the values, even if one of them unwinds.
+    /// Dropped after the values, even if the drop of a value unwinds.
     room: Room<T, H>,
     len: usize,
 }
 
 impl<T, H: Home> Buffer<T, H> {
-    /// An empty one, which has no memory.
+    /// An empty buffer, without memory.
     pub(crate) const fn new_in(home: H) -> Self {
         Self { room: Room::new_in(home), len: 0 }
     }
@@ -36,14 +38,14 @@ impl<T, H: Home> Buffer<T, H> {
         &self.room.home
     }
 
-    /// The first value's address. It reaches the whole capacity.
+    /// The address of the first value. Its provenance covers the whole capacity.
     #[inline]
     pub(crate) const fn first(&self) -> NonNull<T> {
         self.room.first
     }
 
     /// # Safety
-    /// So many values are initialised and the buffer's (invariant 2).
+    /// The first `len` values are initialised, and the buffer owns them (invariant 2).
     #[inline]
     pub(crate) unsafe fn set_len(&mut self, len: usize) {
         debug_assert!(len <= self.capacity());
@@ -52,7 +54,7 @@ impl<T, H: Home> Buffer<T, H> {
 
     // ---- room ----
 
-    /// Room for `more` values behind those there are.
+    /// Makes room for `more` further values.
     #[inline]
     pub(crate) fn reserve<F: OnFailure>(&mut self, more: usize) -> Result<(), F::Error> {
         if more <= self.room.capacity - self.len { Ok(()) } else { self.grow::<F>(more) }
@@ -69,21 +71,21 @@ impl<T, H: Home> Buffer<T, H> {
             _ => 1,
         };
         let doubled = self.room.capacity.saturating_mul(2).max(needed).max(least);
-        // Doubling is a wish; what is needed may still be had.
+        // Doubling is optional. If it fails, try just what is needed.
         if doubled > needed && self.room.resize::<Report>(doubled).is_ok() {
             return Ok(());
         }
         self.room.resize::<F>(needed)
     }
 
-    /// The same, and no more.
+    /// As [`reserve`](Self::reserve), but without extra capacity.
     pub(crate) fn reserve_exact<F: OnFailure>(&mut self, more: usize) -> Result<(), F::Error> {
         let overflow = || F::fail(AllocError::new(ErrorKind::SizeOverflow, more));
         let needed = self.len.checked_add(more).ok_or_else(overflow)?;
         if needed <= self.room.capacity { Ok(()) } else { self.room.resize::<F>(needed) }
     }
 
-    /// Gives room back that no value has.
+    /// Gives back the memory that holds no value.
     pub(crate) fn shrink<F: OnFailure>(&mut self) -> Result<(), F::Error> {
         if size_of::<T>() == 0 { Ok(()) } else { self.room.resize::<F>(self.len) }
     }
@@ -108,11 +110,11 @@ impl<T, H: Home> Buffer<T, H> {
         Some(unsafe { self.first().add(self.len).read() })
     }
 
-    /// Puts a value before that of this index, at most the length.
+    /// Inserts a value before the value at `index`, which is at most the length.
     pub(crate) fn insert<F: OnFailure>(&mut self, index: usize, value: T) -> Result<(), F::Error> {
         assert!(index <= self.len, "index {index} is beyond the length {}", self.len);
         self.reserve::<F>(1)?;
-        // SAFETY: there is room for one more value than there are (invariant 1), and nothing unwinds.
+        // SAFETY: there is room for one more value (invariant 1), and nothing unwinds.
         unsafe {
             let place = self.first().add(index);
             place.add(1).copy_from(place, self.len - index);
@@ -122,11 +124,12 @@ impl<T, H: Home> Buffer<T, H> {
         Ok(())
     }
 
-    /// Takes the value of this index out.
+    /// Removes the value at this index and returns it.
     pub(crate) fn remove(&mut self, index: usize) -> T {
         assert!(index < self.len, "index {index} is not below the length {}", self.len);
         self.len -= 1;
-        // SAFETY: the value is initialised and moved out; those behind it close the gap (invariant 2).
+        // SAFETY: the value is initialised and is moved out; the values behind it close the gap
+        // (invariant 2).
         unsafe {
             let place = self.first().add(index);
             let value = place.read();
@@ -135,11 +138,12 @@ impl<T, H: Home> Buffer<T, H> {
         }
     }
 
-    /// Drops all values but the first `len`.
+    /// Drops all values after the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         if len < self.len {
             let gone = self.len - len;
-            // Before the drops: if one of them unwinds, the others are dropped, and none twice.
+            // Set the length before the drops. If a drop unwinds, the other values are dropped, and
+            // none twice.
             self.len = len;
             // SAFETY: initialised, and no longer counted (invariant 2).
             unsafe {
@@ -148,9 +152,11 @@ impl<T, H: Home> Buffer<T, H> {
         }
     }
 
-    /// Keeps those values of which `keeps` says so. If it unwinds, those that it was not asked about stay.
+    /// Keeps the values for which `keeps` returns `true`. If it unwinds, the values that it has not
+    /// seen stay.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&mut T) -> bool) {
-        /// Of `len` values the first `seen` were asked about; the first `kept` stay, and between them is a gap.
+        /// `keeps` has seen the first `seen` of `len` values. The first `kept` stay; the gap lies
+        /// between.
         struct Closes<'b, T, H: Home> {
             buffer: &'b mut Buffer<T, H>,
             kept: usize,
@@ -170,7 +176,8 @@ impl<T, H: Home> Buffer<T, H> {
         let mut closes = Closes { buffer: self, kept: 0, seen: 0, len };
         while closes.seen < len {
             let first = closes.buffer.first();
-            // SAFETY: initialised, and counted by the guard alone; it counts as seen before it is dropped.
+            // SAFETY: initialised, and counted only by the guard. A value counts as seen before it
+            // is dropped.
             unsafe {
                 let mut value = first.add(closes.seen);
                 let keep = keeps(value.as_mut());
@@ -192,7 +199,8 @@ impl<T, H: Home> Buffer<T, H> {
         let mut values = values.into_iter();
         while let Some(value) = values.next() {
             if self.len == self.room.capacity {
-                // The hint may be wrong: it is believed for a mebibyte, and what can't be had for it is not missed.
+                // The size hint may be wrong. Follow it up to 1 MiB, and go on without it if that
+                // fails.
                 let most = (MAX_GROWTH / size_of::<T>().max(1)).max(self.room.capacity).max(1);
                 let hinted = values.size_hint().0.saturating_add(1).min(most);
                 if self.reserve::<Report>(hinted).is_err() {
@@ -204,12 +212,12 @@ impl<T, H: Home> Buffer<T, H> {
         Ok(())
     }
 
-    /// Appends clones. If one unwinds, those before it are there.
+    /// Appends clones. If a clone unwinds, the clones before it stay.
     pub(crate) fn extend_cloned<F: OnFailure>(&mut self, values: &[T]) -> Result<(), F::Error>
     where
         T: Clone,
     {
-        /// Counts in a register, so that clones that are copies become one copy.
+        /// Counts in a register, so that clones that are plain copies become one copy.
         struct Counts<'l>(&'l mut usize, usize);
         impl Drop for Counts<'_> {
             fn drop(&mut self) {
@@ -221,7 +229,7 @@ impl<T, H: Home> Buffer<T, H> {
         let behind = unsafe { self.first().add(self.len) };
         let mut counts = Counts(&mut self.len, 0);
         for value in values {
-            // SAFETY: as above, for as many values as there are.
+            // SAFETY: as above, for each of the `values.len()` values.
             unsafe { behind.add(counts.1).write(value.clone()) };
             counts.1 += 1;
         }
@@ -235,7 +243,7 @@ impl<T, H: Home> Buffer<T, H> {
         T: Copy,
     {
         self.reserve::<F>(values.len())?;
-        // SAFETY: there is room behind `len` (invariant 1), and what is borrowed lies elsewhere.
+        // SAFETY: there is room behind `len` (invariant 1), and the borrowed values lie elsewhere.
         unsafe {
             self.first()
                 .add(self.len)
@@ -247,16 +255,16 @@ impl<T, H: Home> Buffer<T, H> {
 
     // ---- the end ----
 
-    /// The values, with the memory of the whole capacity: the caller's from now on.
+    /// Returns the values, with the memory of the whole capacity; the caller owns both.
     pub(crate) fn into_raw(self) -> NonNull<[T]> {
         let buffer = ManuallyDrop::new(self);
         NonNull::slice_from_raw_parts(buffer.first(), buffer.len)
     }
 
-    /// The values, to be taken one by one.
+    /// An iterator that takes the values one by one.
     pub(crate) fn into_values(self) -> Values<T, H> {
         let buffer = ManuallyDrop::new(self);
-        // SAFETY: read once, the buffer is no more.
+        // SAFETY: read once, and the buffer is not used or dropped any more.
         let room = unsafe { ptr::from_ref(&buffer.room).read() };
         Values { next: 0, end: buffer.len, room }
     }
@@ -286,7 +294,8 @@ impl<T, H: Home> DerefMut for Buffer<T, H> {
     }
 }
 
-/// The values of a buffer, taken one by one; those that are left are dropped with it, and then the memory goes.
+/// An iterator over the values of a buffer. Its drop drops the values that are left, then frees the
+/// memory.
 pub(crate) struct Values<T, H: Home> {
     next: usize,
     end: usize,
@@ -313,7 +322,7 @@ impl<T, H: Home> Iterator for Values<T, H> {
             return None;
         }
         self.next += 1;
-        // SAFETY: initialised, and ours no longer (invariant 3).
+        // SAFETY: initialised, and given away from here on (invariant 3).
         Some(unsafe { self.room.first.add(self.next - 1).read() })
     }
 
@@ -331,14 +340,14 @@ impl<T, H: Home> DoubleEndedIterator for Values<T, H> {
             return None;
         }
         self.end -= 1;
-        // SAFETY: initialised, and ours no longer (invariant 3).
+        // SAFETY: initialised, and given away from here on (invariant 3).
         Some(unsafe { self.room.first.add(self.end).read() })
     }
 }
 
 impl<T, H: Home> Drop for Values<T, H> {
     fn drop(&mut self) {
-        // SAFETY: initialised and ours (invariant 3), dropped here alone.
+        // SAFETY: initialised and owned (invariant 3), and dropped only here.
         unsafe {
             let first = self.room.first.add(self.next);
             ptr::slice_from_raw_parts_mut(first.as_ptr(), self.end - self.next).drop_in_place();

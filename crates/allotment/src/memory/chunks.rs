@@ -1,27 +1,28 @@
-//! The next chunk of an allocator that grows: how large it is, and how it is charged and taken.
+//! The next chunk of an allocator that grows: its size, its charge, and how it is taken.
 
 use super::budget::Budget;
 use super::layout::{HUGE_PAGE, MAX_GROWTH, next_chunk};
 use super::source::{SharedSource, Taken};
 use crate::error::{AllocError, ErrorKind};
 
-/// Where an allocator's chunks come from, and on what terms.
+/// Where an allocator's chunks come from, and on which terms.
 #[derive(Clone, Copy)]
 pub(crate) struct Chunks<'s> {
     pub source: &'s SharedSource,
     pub budget: Option<&'s Budget>,
-    /// Whether they come from the recycler and go there.
+    /// Whether chunks come from the recycler and go back to it.
     pub recycles: bool,
-    /// Whether one that the thread has at hand may be larger than what was asked.
+    /// Whether a chunk must have exactly the size asked for. If not, the thread chunk is used even
+    /// if it is larger.
     pub exact: bool,
-    /// The unit of chunks that are registered as segments, or 1 if none are.
+    /// The unit of chunks that are registered as segments, or 1 if none are registered.
     pub segment_unit: usize,
-    /// Whether they are huge pages from [`MAX_GROWTH`] on, where the source has them.
+    /// Whether chunks are huge pages from [`MAX_GROWTH`] on, if the source has huge pages.
     pub grows_huge: bool,
 }
 
 impl Chunks<'_> {
-    /// The size that chunks are multiples of.
+    /// Every chunk size is a multiple of this.
     pub(crate) fn unit(&self) -> usize {
         self.source.chunk_unit().max(self.segment_unit)
     }
@@ -30,14 +31,16 @@ impl Chunks<'_> {
         self.source.chunk_align().max(self.segment_unit)
     }
 
-    /// Charges and takes a chunk of at least `need` bytes: of twice the size of the one before (`grown`) if that can be
-    /// had. Gives the alignment that it was taken with, too. On an error nothing has changed.
+    /// Charges and takes a chunk of at least `need` bytes. If possible, it has twice the size of
+    /// the last chunk (`grown`). Returns the chunk and the alignment it was taken with. On an error
+    /// nothing has changed.
     #[inline]
     pub(crate) fn take(&self, need: usize, grown: usize) -> Result<(Taken, usize), AllocError> {
         let (wanted, align) = self.next_shape(need, grown)?;
         match self.charge_and_take(wanted, align) {
             Ok(taken) => Ok((taken, align)),
-            // Doubling, huge pages and a size that can be recycled are wishes; what is needed may still be had.
+            // Doubling, huge pages and a size that can be recycled are optional. Try just what is
+            // needed.
             Err(error) => match need.checked_next_multiple_of(self.unit()) {
                 Some(least) if least < wanted => {
                     let align = self.align();
@@ -73,7 +76,7 @@ impl Chunks<'_> {
         }
     }
 
-    /// Undoes [`take`](Self::take): the chunk was not used.
+    /// Undoes [`take`](Self::take) for a chunk that was not used.
     #[cold]
     pub(crate) fn untake(&self, taken: Taken, align: usize) {
         let mut giving = self.source.give(0);

@@ -1,14 +1,15 @@
-//! A file as a source: shared mappings whose blocks are reserved.
+//! A file as a source: shared mappings whose file blocks are reserved.
 //!
 //! # Invariants
 //!
-//! 1. `[0, end)` is cut into ranges, each either lent (mapped by one block or segment) or in `free`; the two
-//!    never overlap, and neighbours in `free` are merged.
-//! 2. Of a lent block all file blocks, and of a lent segment those of its committed pages, have been reserved
-//!    since they were last punched out: no write to them can meet a full disk and raise SIGBUS. The file is
-//!    at least `end` long as soon as a range is mapped, and never shortened while the source lives.
-//! 3. The mutex is held for bookkeeping and for the system calls that reserve and punch. It serves chunks,
-//!    not objects; a source for many threads' small arenas is `Mmap`.
+//! 1. `[0, end)` is divided into ranges. Each range is either lent (mapped by one block or segment)
+//!    or in `free`. The two never overlap, and neighbours in `free` are merged.
+//! 2. All file blocks of a lent block are reserved, and so are the file blocks of the committed
+//!    pages of a lent segment. A reservation lasts until the range is punched out. So no write can
+//!    meet a full disk and raise SIGBUS. The file is at least `end` bytes long as soon as a range
+//!    is mapped, and is never shortened while the source lives.
+//! 3. The mutex is held for bookkeeping and for the system calls that reserve and punch. It serves
+//!    chunks and not objects. For the small arenas of many threads, use `Mmap`.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -25,16 +26,21 @@ use super::os;
 use super::source::{PagedSource, SharedSource, Source};
 use crate::error::{AllocError, ErrorKind};
 
-/// A source whose memory is a file's: a shared mapping, with every block reserved before it is handed out.
+/// A source whose memory is a file: a shared mapping, whose disk space is reserved before a block
+/// is returned.
 ///
-/// [`in_directory`](File::in_directory) has no name and goes with the process; [`kept`](File::kept) has one,
-/// so that a second process can map the file and read the bytes, at [`offset_of`](File::offset_of). A full
-/// disk is an error when a chunk is taken, never a signal later. Chunks that are given back are punched out
-/// of the file and their ranges used again.
+/// A file from [`in_directory`](File::in_directory) has no name and vanishes with the process. A
+/// file from [`kept`](File::kept) has a name, so a second process can map it and read the bytes at
+/// [`offset_of`](File::offset_of). If the disk is full, taking a chunk fails with an error; no
+/// signal is raised later. Chunks that are given back are punched out of the file, and their ranges
+/// are used again.
 ///
-/// A child made by fork shares an arena's mappings with its parent: both write the same bytes. A slab's it does not
-/// have at all: touching one of its objects there faults. In the child no chunk or page can be taken and no slot
-/// allocated ([`ErrorKind::ForkedChild`]), and dropping one leaves the file alone.
+/// # Fork
+///
+/// A child made by fork shares an arena's mappings with its parent: both write the same bytes. A
+/// slab's mappings don't exist in the child: access to one of its objects there faults. In the
+/// child, no chunk or page can be taken and no slot can be allocated ([`ErrorKind::ForkedChild`]),
+/// and dropping an allocator leaves the file alone.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,14 +52,15 @@ use crate::error::{AllocError, ErrorKind};
 /// ```
 pub struct File {
     file: fs::File,
-    /// The process that opened it. A child made by fork has the mappings, but may not cut up the file.
+    /// The process that opened the file. A child made by fork has the mappings, but must not divide
+    /// up the file.
     process: u32,
     ranges: Mutex<Ranges>,
 }
 
 #[derive(Default)]
 struct Ranges {
-    /// The file's length as far as it was handed out.
+    /// The length of the file's part that was ever handed out.
     end: u64,
     /// Free ranges: offset to length.
     free: BTreeMap<u64, usize>,
@@ -62,18 +69,20 @@ struct Ranges {
 }
 
 impl File {
-    /// A file without a name in `directory`; it vanishes with the process, however that ends.
+    /// A file without a name in `directory`. It vanishes when the process ends, even if the process
+    /// crashes.
     ///
     /// # Errors
-    /// The system's, when the directory is missing, not writable or no directory.
+    /// The system's error, for example if `directory` is missing, is not writable or is not a
+    /// directory.
     pub fn in_directory(directory: &Path) -> io::Result<Self> {
         os::create_unlinked(directory).map(Self::from_file)
     }
 
-    /// A new file under this name, which stays when the process has ended.
+    /// A new file at this path, which stays after the process has ended.
     ///
     /// # Errors
-    /// The system's, when the file exists already or can't be made.
+    /// The system's error, for example if the file already exists or can't be made.
     pub fn kept(path: &Path) -> io::Result<Self> {
         os::create_named(path).map(Self::from_file)
     }
@@ -82,7 +91,7 @@ impl File {
         Self { file, process: std::process::id(), ranges: Mutex::new(Ranges::default()) }
     }
 
-    /// Where in the file the byte at this address is, if it is in a chunk that is in use.
+    /// The offset in the file of the byte at this address, if the address is in a chunk in use.
     #[must_use]
     pub fn offset_of<T>(&self, pointer: *const T) -> Option<u64> {
         let address = pointer.addr();
@@ -92,14 +101,15 @@ impl File {
         (within < *len).then_some(offset + within as u64)
     }
 
-    /// The bytes of the file that are in use by chunks.
+    /// The bytes of the file that chunks use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.ranges().lent.values().map(|&(_, len)| len as u64).sum()
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        // Nothing below panics between two writes that belong together.
+        // Nothing below panics between two writes that belong together, so a poisoned lock is
+        // usable.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,7 +127,7 @@ impl From<File> for SharedSource {
 }
 
 impl Ranges {
-    /// The first free range that is long enough, shortened by `len`.
+    /// Takes `len` bytes from the start of the first free range that is long enough.
     fn reuse(&mut self, len: usize) -> Option<u64> {
         let (&offset, &length) = self.free.iter().find(|&(_, &length)| length >= len)?;
         self.free.remove(&offset);
@@ -127,7 +137,7 @@ impl Ranges {
         Some(offset)
     }
 
-    /// Adds a free range, merged with its neighbours.
+    /// Adds a free range and merges it with its neighbours.
     fn set_free(&mut self, mut offset: u64, mut len: usize) {
         if let Some((&before, &length)) = self.free.range(..offset).next_back() {
             if before + length as u64 == offset {
@@ -143,8 +153,9 @@ impl Ranges {
     }
 }
 
-// SAFETY: a lent range is mapped once (invariant 1), its blocks are reserved (2), so all its bytes can be
-// read and written until `release`. Mappings are page-aligned, and a larger alignment is refused.
+// SAFETY: a lent range is mapped once (invariant 1) and its blocks are reserved (2), so all its
+// bytes can be read and written until `release`. Mappings are page-aligned, and `acquire` refuses a
+// larger alignment.
 unsafe impl Source for File {
     fn name(&self) -> &str {
         "file"
@@ -165,7 +176,7 @@ unsafe impl Source for File {
             Some(offset) => (offset, false),
             None => (ranges.end, true),
         };
-        // Reserved again even where it was used before: its blocks were punched out.
+        // Reserve also where the range was used before: its blocks were punched out.
         let mapped = os::reserve_blocks(self.file.as_fd(), offset, len)
             .and_then(|()| os::map_file(self.file.as_fd(), offset, len));
         match mapped {
@@ -177,7 +188,7 @@ unsafe impl Source for File {
                 Ok(start)
             }
             Err(error) => {
-                // Blocks may have been reserved in part: give them back, and the range with them.
+                // Some blocks may have been reserved. Give them back, and the range too.
                 let _ = os::punch_hole(self.file.as_fd(), offset, len);
                 if !fresh {
                     ranges.set_free(offset, len);
@@ -189,8 +200,8 @@ unsafe impl Source for File {
 
     unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
         if std::process::id() != self.process {
-            // The child's own view of the range goes; the file and its ranges are the parent's, and its lock
-            // may have been taken at the moment of the fork.
+            // Unmap only the child's own view of the range. The file and its ranges are the
+            // parent's, and the lock may have been held at the moment of the fork.
             if let Some(len) = checked_align_up(layout.size().max(1), os::page_size()) {
                 // SAFETY: mapped by `acquire` with this length; the caller gives it up.
                 let _ = unsafe { os::unmap(block, len) };
@@ -204,7 +215,8 @@ unsafe impl Source for File {
         };
         // SAFETY: mapped by `acquire` with this length; the caller gives it up.
         if unsafe { os::unmap(block, len) }.is_err() {
-            // Too many mappings to split one: it stays mapped, so its range must not be lent again.
+            // The process has too many mappings to split this one. The range stays mapped, so it
+            // must not be lent again.
             return;
         }
         let _ = os::punch_hole(self.file.as_fd(), offset, len);
@@ -225,8 +237,8 @@ unsafe impl Source for File {
     }
 }
 
-// SAFETY: a segment is a range of its own (invariant 1), mapped over addresses of its own, and its committed
-// pages have blocks (2).
+// SAFETY: a segment is a separate range (invariant 1), mapped at separate addresses, and its
+// committed pages have blocks (2).
 unsafe impl PagedSource for File {
     fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let len = checked_align_up(layout.size().max(1), os::page_size())
@@ -242,18 +254,19 @@ unsafe impl PagedSource for File {
         };
         let end = ranges.end.max(offset + len as u64);
         let extended = if fresh { os::extend_file(self.file.as_fd(), end) } else { Ok(()) };
-        // SAFETY: the range was mapped just now, and nothing refers to it.
+        // SAFETY: the range was just mapped, and nothing refers to it.
         let mapped = extended
             .and_then(|()| unsafe { os::map_file_at(start, self.file.as_fd(), offset, len) });
         if let Err(error) = mapped {
             if !fresh {
                 ranges.set_free(offset, len);
             }
-            // The addresses are left as they are, mapped or not: where the kernel has unmapped them before it refused,
-            // they may be another thread's by now.
+            // Leave the addresses as they are, mapped or not. If the kernel unmapped them before it
+            // refused, another thread may own them by now.
             return Err(error);
         }
-        // A child that touched a slab of its parent's would change the parent's objects: it faults instead.
+        // Access to the parent's slab by a child would change the parent's objects. It faults
+        // instead.
         let _ = os::keep_from_children(start, len);
         ranges.end = end;
         ranges.lent.insert(start.addr().get(), (offset, len));
@@ -268,7 +281,7 @@ unsafe impl PagedSource for File {
         let offset = self.offset_of(start.as_ptr()).ok_or(refused)?;
         let reserved = os::reserve_blocks(self.file.as_fd(), offset, len);
         if reserved.is_err() {
-            // Blocks may have been reserved in part.
+            // Some blocks may have been reserved.
             let _ = os::punch_hole(self.file.as_fd(), offset, len);
         }
         reserved
@@ -285,7 +298,7 @@ unsafe impl PagedSource for File {
 
     unsafe fn unreserve(&self, start: NonNull<u8>, layout: Layout) {
         if std::process::id() != self.process {
-            // Not mapped in a child, and the file is the parent's.
+            // The range is not mapped in a child, and the file is the parent's.
             return;
         }
         let mut ranges = self.ranges();

@@ -1,22 +1,23 @@
-//! `Home`: where the memory of a value that grows comes from, an arena, a reap or a pool.
+//! `Home`: where the memory of a growing value comes from: an arena, a reap or a pool.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use crate::error::{AllocError, OnFailure, Report};
 
-/// Memory of any layout, one block at a time, for the collections of this library and of others.
+/// Memory of any layout, one block at a time, for the collections of this library and of other
+/// crates.
 ///
-/// A copy is the same home.
+/// A copy allocates from the same place.
 ///
 /// # Safety
-/// A block is valid for `layout.size()` bytes at `layout.align()`, nobody else's, and stays so until it is freed, or what the
-/// home borrows ends. Nothing unwinds.
+/// A block is valid for `layout.size()` bytes at `layout.align()`, and overlaps no other memory in
+/// use. It stays so until it is freed, or until what the `Home` borrows ends. Nothing unwinds.
 pub(crate) unsafe trait Home: Copy {
-    /// A block for this layout, uninitialised. One of size zero may be dangling.
+    /// An uninitialised block of this layout. A block of size zero may be dangling.
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error>;
 
-    /// The same, zeroed.
+    /// As [`alloc`](Self::alloc), but zeroed.
     #[cfg_attr(
         not(any(
             feature = "allocator-api2-02",
@@ -29,7 +30,7 @@ pub(crate) unsafe trait Home: Copy {
     #[inline]
     fn alloc_zeroed(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let block = self.alloc::<Report>(layout)?;
-        // SAFETY: the block is ours and so long.
+        // SAFETY: the block belongs to this call and has `layout.size()` bytes.
         unsafe { block.write_bytes(0, layout.size()) };
         Ok(block)
     }
@@ -37,13 +38,14 @@ pub(crate) unsafe trait Home: Copy {
     /// Frees a block.
     ///
     /// # Safety
-    /// It came from this home with this layout, or was resized to it, was not freed since, and is not used any more.
+    /// The block came from this `Home` with this layout, or was last resized to it. It was not
+    /// freed, and is not used any more.
     unsafe fn free(self, block: NonNull<u8>, layout: Layout);
 
-    /// Gives a block another layout; its first bytes stay. On an error it is as it was.
+    /// Gives a block another layout and keeps its first bytes. On an error the block is as it was.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of the old one.
+    /// As for [`free`](Self::free), with the layout `old`.
     unsafe fn resize<F: OnFailure>(
         self,
         block: NonNull<u8>,
@@ -51,7 +53,8 @@ pub(crate) unsafe trait Home: Copy {
         new: Layout,
     ) -> Result<NonNull<u8>, F::Error>;
 
-    /// The same by a copy, for who knows no better.
+    /// Fallback for [`resize`](Self::resize): allocates a new block, copies, and frees the old
+    /// block.
     ///
     /// # Safety
     /// As for [`resize`](Self::resize).
@@ -63,7 +66,7 @@ pub(crate) unsafe trait Home: Copy {
         new: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
         let moved = self.alloc::<F>(new)?;
-        // SAFETY: two blocks, so long, of which the caller gives the old one up.
+        // SAFETY: two separate blocks, each at least that long; the caller gives up the old one.
         unsafe {
             moved.copy_from_nonoverlapping(block, old.size().min(new.size()));
             self.free(block, old);

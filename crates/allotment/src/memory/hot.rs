@@ -1,15 +1,16 @@
-//! The chunk that each thread keeps at hand.
+//! The thread chunk: one chunk that each thread keeps for itself.
 //!
-//! A small request takes less time than the few locked instructions that the shared recycler costs it. So each
-//! thread keeps the last small chunk that it gave back, and takes that first: a loop that makes an arena for
-//! each small request touches nothing shared. One chunk of at most [`MAX_HOT`] bytes a thread is the bound;
-//! a cache for each thread that holds more makes every thread fault a working set of its own in.
+//! The shared recycler costs a few locked instructions, which take longer than a small request
+//! does. So each thread keeps the last small chunk that it gave back, and takes that one first. A
+//! loop that makes an arena for each small request then accesses nothing shared. A thread keeps at
+//! most one chunk, of at most [`MAX_HOT`] bytes. With a larger cache for each thread, every thread
+//! would fault in its own working set.
 //!
 //! # Invariants
 //!
-//! 1. A chunk at hand is owned by its thread's slot, and by nothing else: `put` takes it over, `take` hands it
+//! 1. Only the thread's slot owns the thread chunk: `put` gives it to the slot, `take` takes it
 //!    out, and the slot's destructor gives it to the recycler.
-//! 2. Only chunks of ordinary pages with a link come here, so that the recycler can take them.
+//! 2. Only chunks of ordinary pages with a link are kept here, so that the recycler can take them.
 
 use core::cell::Cell;
 use std::thread::LocalKey;
@@ -18,12 +19,13 @@ use super::lifo::NIL;
 use super::process::cache;
 use super::recycler::{Backing, Warm};
 
-/// The largest chunk that is kept at hand.
+/// The largest chunk that a thread keeps, in bytes.
 pub(crate) const MAX_HOT: usize = 64 << 10;
 
 struct Slot {
     chunk: Cell<Option<(Warm, usize)>>,
-    /// Chunks put here; every 256th looks after the recycler's decay, as a chunk given there would.
+    /// Counts the chunks put here. Every 256th runs the recycler's decay, as giving a chunk to the
+    /// recycler would.
     turns: Cell<u8>,
 }
 
@@ -31,13 +33,13 @@ thread_local! {
     static SLOT: Slot = const { Slot { chunk: Cell::new(None), turns: Cell::new(0) } };
 }
 
-/// The slot, unless the thread is so near its end that it is gone.
+/// Runs `work` on the slot, unless the thread is ending and the slot has been destroyed.
 fn with_slot<R>(work: impl FnOnce(&Slot) -> R) -> Option<R> {
     let key: &LocalKey<Slot> = &SLOT;
     key.try_with(work).ok()
 }
 
-/// The chunk at hand and its size, if it has at least `size` bytes.
+/// Takes the thread chunk, with its size, if it has at least `size` bytes.
 #[inline]
 pub(crate) fn take(size: usize) -> Option<(Warm, usize)> {
     if size > MAX_HOT {
@@ -49,7 +51,8 @@ pub(crate) fn take(size: usize) -> Option<(Warm, usize)> {
     })?
 }
 
-/// Keeps a chunk at hand, if it is small and none as large is there. Whether it was taken over.
+/// Keeps a chunk as the thread chunk, if it is small enough and larger than the one already there.
+/// Returns whether it took the chunk.
 #[inline]
 pub(crate) fn put(chunk: Warm, size: usize) -> bool {
     if size > MAX_HOT || chunk.link == NIL || size > cache().allowed() {
@@ -80,7 +83,8 @@ pub(crate) fn flush() {
 
 fn give(chunk: Warm, size: usize) {
     let mut giving = cache().give(size);
-    // SAFETY: the chunk was the slot's alone (invariant 1), of ordinary pages (2), with nothing in it.
+    // SAFETY: only the slot owned the chunk (invariant 1). It has ordinary pages (2) and holds
+    // nothing.
     unsafe { giving.add(Backing::Pages, chunk, size) };
     giving.finish();
 }

@@ -1,27 +1,29 @@
-//! Address arithmetic, and nothing else: no pointer, no memory, no unsafe code.
+//! Address arithmetic: no pointers, no memory, no unsafe code.
 //!
-//! Every sum of addresses and sizes in the library is made here, so that it can be fuzzed alone
-//! (`fuzz/fuzz_targets/layout.rs` and `tests/layout_corpus.rs` assert every pre- and postcondition).
+//! The arithmetic on addresses, sizes and size classes is separate so that it can be fuzzed by
+//! itself: `fuzz/fuzz_targets/layout.rs` and `tests/layout_corpus.rs` assert every pre- and
+//! postcondition.
 //!
-//! One fact carries the arithmetic: on the platforms that we support (64-bit Linux) a user address is
-//! below [`MAX_ADDRESS`], and a valid [`Layout`](core::alloc::Layout) has `size + (align - 1) <= isize::MAX`.
-//! So `address + (align - 1) + size < 2^57 + 2^63` never wraps, and the fast path needs no overflow check.
+//! The arithmetic rests on one fact. On the supported platforms (64-bit Linux), a user address is
+//! below [`MAX_ADDRESS`], and a valid [`Layout`](core::alloc::Layout) has
+//! `size + (align - 1) <= isize::MAX`. So `address + (align - 1) + size < 2^57 + 2^63` never wraps,
+//! and the fast path needs no overflow check.
 #![forbid(unsafe_code)]
 
-/// Above every user address: x86-64 with five-level tables has 56 bits, aarch64 52.
+/// Larger than every user address: x86-64 with five-level tables has 56 bits, aarch64 has 52.
 pub const MAX_ADDRESS: usize = 1 << 57;
 
-/// The cache line of the supported processors, and the least alignment of a chunk.
+/// The cache line of the supported processors, and the smallest alignment of a chunk.
 pub const CACHE_LINE: usize = 64;
 
 /// The smallest size class, and the smallest hardware page of a supported platform.
 pub const MIN_CHUNK: usize = 4 << 10;
 
-/// An arena's chunks double up to this size, and are huge pages from there on where the source has them; a
-/// larger object gets a chunk of its own size.
+/// An arena's chunks double in size up to this. From there on they are huge pages if the source has
+/// them. A larger object gets a chunk of its own size.
 pub const MAX_GROWTH: usize = 1 << 20;
 
-/// The largest chunk that has a size class. A larger one goes straight back to its source.
+/// The largest chunk that has a size class. A larger one goes directly back to its source.
 pub const MAX_CLASS_SIZE: usize = 64 << 20;
 
 /// The unit in which segments are aligned and looked up.
@@ -33,20 +35,21 @@ pub const HUGE_PAGE: usize = 2 << 20;
 const POWER_CLASSES: usize = (MAX_GROWTH.ilog2() - MIN_CHUNK.ilog2()) as usize + 1;
 const STEPS: usize = 4;
 
-/// The number of size classes: powers of two up to [`MAX_GROWTH`], then four steps a doubling.
+/// The number of size classes: powers of two up to [`MAX_GROWTH`], then four classes for each
+/// doubling.
 pub const CLASSES: usize =
     POWER_CLASSES + STEPS * (MAX_CLASS_SIZE.ilog2() - MAX_GROWTH.ilog2()) as usize;
 
-/// `address` rounded up to a multiple of `align`, a power of two.
+/// `address` rounded up to a multiple of `align`, which is a power of two.
 ///
-/// Needs `address <= MAX_ADDRESS` and `align <= 2^63`, and then cannot wrap.
+/// Needs `address <= MAX_ADDRESS` and `align <= 2^63`; then the sum can't wrap.
 #[inline(always)]
 #[must_use]
 pub const fn align_up(address: usize, align: usize) -> usize {
     address.wrapping_add(align - 1) & !(align - 1)
 }
 
-/// `size` rounded up to a multiple of `align`, a power of two, or nothing when that overflows.
+/// `size` rounded up to a multiple of `align`, which is a power of two. `None` if that overflows.
 #[inline]
 #[must_use]
 pub const fn checked_align_up(size: usize, align: usize) -> Option<usize> {
@@ -56,10 +59,11 @@ pub const fn checked_align_up(size: usize, align: usize) -> Option<usize> {
     }
 }
 
-/// Where the next object starts and where it ends: `(start, end)`, to be compared with the chunk's end.
+/// Where the next object starts and ends, as `(start, end)`, for comparison with the chunk's end.
 ///
-/// Needs `pos <= MAX_ADDRESS` and a valid layout's `size` and `align`; `min_align` is the alignment that
-/// `pos` always has (objects are padded up to it), at most 4096. Nothing wraps, by the module's one fact.
+/// Needs `pos <= MAX_ADDRESS`, and the `size` and `align` of a valid layout. `min_align` is the
+/// alignment that `pos` always has, at most 4096; objects are padded up to it. Nothing wraps, by
+/// the fact in the module's documentation.
 #[inline(always)]
 #[must_use]
 pub const fn bump(pos: usize, size: usize, align: usize, min_align: usize) -> (usize, usize) {
@@ -68,8 +72,8 @@ pub const fn bump(pos: usize, size: usize, align: usize, min_align: usize) -> (u
     (start, if size & (min_align - 1) == 0 { end } else { align_up(end, min_align) })
 }
 
-/// The bytes that a chunk must have so that an object of this layout fits behind `header` bytes,
-/// whatever the chunk's address (a multiple of `chunk_align`).
+/// The size of a chunk in which an object of this layout fits behind `header` bytes, at every
+/// address that the chunk may have (a multiple of `chunk_align`). `None` if that overflows.
 #[inline]
 #[must_use]
 pub const fn chunk_bytes_for(
@@ -78,8 +82,8 @@ pub const fn chunk_bytes_for(
     align: usize,
     chunk_align: usize,
 ) -> Option<usize> {
-    // Behind the header the position is known modulo `chunk_align`: a larger alignment costs at most
-    // its difference.
+    // The position behind the header is known modulo `chunk_align`. A larger alignment costs at
+    // most the difference.
     let slack = if align <= chunk_align {
         align_up(header, align) - header
     } else {
@@ -94,8 +98,8 @@ pub const fn chunk_bytes_for(
     }
 }
 
-/// The size of the chunk to take: at least `need`, at least `page`, twice `previous` up to [`MAX_GROWTH`],
-/// rounded up to a size class or to pages. Nothing when that overflows.
+/// The size of the next chunk: at least `need`, at least `page`, and twice `previous` up to
+/// [`MAX_GROWTH`]. It is rounded up to a size class or to pages. `None` if that overflows.
 #[inline]
 #[must_use]
 pub const fn next_chunk(need: usize, previous: usize, page: usize) -> Option<usize> {
@@ -105,7 +109,7 @@ pub const fn next_chunk(need: usize, previous: usize, page: usize) -> Option<usi
         size = page;
     }
     match class_of(size) {
-        // A class below the page size cannot come up: `size` is at least a page.
+        // No class is smaller than a page here: `size` is at least a page.
         Some(class) => checked_align_up(class_size(class), page),
         None => match checked_align_up(size, page) {
             Some(sum) if sum <= isize::MAX as usize => Some(sum),
@@ -114,7 +118,7 @@ pub const fn next_chunk(need: usize, previous: usize, page: usize) -> Option<usi
     }
 }
 
-/// The smallest size class that holds `bytes`, or nothing above [`MAX_CLASS_SIZE`].
+/// The smallest size class that holds `bytes`. `None` above [`MAX_CLASS_SIZE`].
 #[inline]
 #[must_use]
 pub const fn class_of(bytes: usize) -> Option<usize> {
@@ -145,7 +149,7 @@ pub const fn class_size(class: usize) -> usize {
     base + (base / STEPS) * (above % STEPS + 1)
 }
 
-/// The class that has exactly this size, if there is one.
+/// The class of exactly this size, if there is one.
 #[inline]
 #[must_use]
 pub const fn exact_class(bytes: usize) -> Option<usize> {

@@ -1,20 +1,21 @@
-//! A lock-free stack of indexes into a table whose entries never go away.
+//! A lock-free stack of indexes into a table whose entries are never unmapped.
 //!
-//! The recycler's warm chunks and the free statistics records are kept on it: last in, first out, so that
-//! the warmest is taken first.
+//! It holds the recycler's warm chunks and the free statistics records. Last in, first out: the
+//! warmest chunk is taken first.
 //!
 //! # Invariants
 //!
 //! 1. `head = tag << 32 | top`, and every successful exchange of `head` adds one to `tag`.
-//! 2. An index on the stack, or taken and not yet pushed, belongs to one place: the stack's chain or the
-//!    thread that took it. Only the thread that owns an index writes its `next`.
-//! 3. The table's links are never unmapped. A `pop` may therefore read the `next` of an index that another
-//!    thread took in the meantime; the value is stale, but the tag has moved (1) and the exchange fails.
+//! 2. An index has one owner: the stack's chain, or the thread that took it and has not pushed it
+//!    yet. Only the thread that owns an index writes its `next`.
+//! 3. The table's links are never unmapped. So a `pop` may read the `next` of an index that another
+//!    thread took in the meantime. The value is stale, but the tag has changed (1) and the exchange
+//!    fails.
 //!
-//! An untagged stack breaks in (3): taken, used and pushed again, the same top comes back with another
-//! `next` below it (the ABA error). The tag has 32 bits, so a thread would have to sleep between its two
-//! loads and its exchange through exactly 2^32 exchanges to be deceived. `tests/loom_lifo.rs` keeps the
-//! untagged version and shows that it fails.
+//! Without a tag, the stack breaks in (3): an index that was popped, used and pushed again is the
+//! same `top` with another `next` below it (the ABA problem). The tag has 32 bits. To be misled, a
+//! thread would have to sleep between its two loads and its exchange through exactly 2^32
+//! exchanges. `tests/loom_lifo.rs` keeps the version without a tag and shows that it fails.
 //!
 //! The idea is Treiber's stack (IBM RJ 5118, 1986) with a counted head.
 
@@ -23,13 +24,13 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// No index: the bottom of the stack.
 pub const NIL: u32 = u32::MAX;
 
-/// A table of links. The links stay valid as long as the table's stacks are used.
+/// A table of links. The links stay valid as long as the table's stacks are in use.
 pub trait Links {
     /// The link of an index that was handed out by this table.
     fn next(&self, index: u32) -> &AtomicU32;
 }
 
-/// A stack. One table may serve many; an index is on one of them at a time.
+/// A stack. One table may serve many stacks; an index is on one of them at a time.
 #[derive(Debug)]
 pub struct Lifo {
     head: AtomicU64,
@@ -55,21 +56,21 @@ impl Lifo {
         Self { head: AtomicU64::new(pack(0, NIL)) }
     }
 
-    /// An empty stack; loom's atomics can't be made in a constant.
+    /// An empty stack, for loom, whose atomics can't be made in a constant.
     #[cfg(loom)]
     #[must_use]
     pub fn new() -> Self {
         Self { head: AtomicU64::new(pack(0, NIL)) }
     }
 
-    /// Pushes a chain that the caller owns: `first`, its links, down to `last`.
+    /// Pushes a chain that the caller owns: `first`, and the indexes linked from it down to `last`.
     pub fn push_chain(&self, links: &impl Links, first: u32, last: u32) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             links.next(last).store(top_of(head), Ordering::Relaxed);
-            // Release pairs with the Acquire of `pop` and `take_all`: who takes an index sees what its
-            // former owner wrote (its link, and the chunk behind it). Pops in between keep the release
-            // sequence, being read-modify-writes.
+            // Release pairs with the Acquire of `pop` and `take_all`: a thread that takes an index
+            // sees what its former owner wrote (its link, and the chunk behind it). Pops in between
+            // are read-modify-writes, so they continue the release sequence.
             match self.head.compare_exchange_weak(
                 head,
                 pack(tag_of(head).wrapping_add(1), first),
@@ -87,16 +88,17 @@ impl Lifo {
         self.push_chain(links, index, index);
     }
 
-    /// Takes the index pushed last.
+    /// Pops the index pushed last.
     pub fn pop(&self, links: &impl Links) -> Option<u32> {
-        // Acquire pairs with the Release of `push_chain`: the link of `top` is the one its pusher wrote.
+        // Acquire pairs with the Release of `push_chain`: the link of `top` is what its pusher
+        // wrote.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let top = top_of(head);
             if top == NIL {
                 return None;
             }
-            // Possibly stale (invariant 3); then the exchange fails.
+            // This may be stale (invariant 3). Then the exchange fails.
             let next = links.next(top).load(Ordering::Relaxed);
             match self.head.compare_exchange_weak(
                 head,
@@ -110,7 +112,8 @@ impl Lifo {
         }
     }
 
-    /// Takes the whole chain: its first index; the others follow by their links down to [`NIL`].
+    /// Pops the whole chain and returns its first index. The other indexes follow by their links,
+    /// down to [`NIL`].
     pub fn take_all(&self) -> u32 {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -130,7 +133,7 @@ impl Lifo {
         }
     }
 
-    /// Whether nothing was on the stack at this instant.
+    /// Whether the stack was empty at this instant.
     pub fn is_empty(&self) -> bool {
         top_of(self.head.load(Ordering::Relaxed)) == NIL
     }

@@ -1,21 +1,21 @@
-//! The ground floor: where bytes come from and where they go.
+//! The lowest layer: where memory comes from and where it goes back to.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `layout`, `word` | address arithmetic, without unsafe code |
 //! | `os` | every system call |
-//! | `tools` | AddressSanitizer and Valgrind, told what is free |
-//! | `lifo` | the lock-free stack that the recycler and the registry share |
-//! | `recycler`, `process` | the cache of warm chunks, and the process's own one |
-//! | `hot` | the chunk that each thread keeps at hand |
+//! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
+//! | `lifo` | the lock-free stack that the recycler and the statistics records share |
+//! | `recycler`, `process` | the cache of warm chunks, and its one process-wide instance |
+//! | `hot` | the one chunk that each thread keeps for itself |
 //! | `source`, `file` | the sources |
-//! | `chunks` | the next chunk of an allocator that grows |
-//! | `structures`, `apart` | memory for the library's own structures; values on cache lines of their own |
+//! | `chunks` | size, charge and taking of the next chunk of an allocator that grows |
+//! | `structures`, `apart` | memory for the library's own metadata; values on separate cache lines |
 //! | `spans` | pieces of a source for a slab's pages |
-//! | `region` | the range of addresses of all pools |
+//! | `region` | the address range of all pools |
 //! | `segments` | the map from an address to its segment |
-//! | `budget`, `release` | limits, and when memory goes back |
-//! | `home`, `room`, `buffer` | where a value's memory comes from; memory for values; values in memory that grows |
+//! | `budget`, `release` | limits; when memory goes back |
+//! | `home`, `room`, `buffer` | where a value's memory comes from; uninitialised memory for values; a growing vector of values |
 
 pub mod budget;
 pub mod layout;

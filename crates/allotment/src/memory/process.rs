@@ -1,4 +1,4 @@
-//! The process's own recycler: the table of mappings behind [`Cache`], and its public face.
+//! The process-wide recycler: the table of mappings behind [`Cache`], and the public type.
 
 use core::fmt;
 use core::ptr::{self, NonNull};
@@ -14,7 +14,7 @@ struct Entry {
     start: AtomicPtr<u8>,
 }
 
-/// A static table: a mebibyte of addresses, of which only the part in use has memory.
+/// A static table of 1 MiB of addresses. Only the part in use has memory.
 pub(crate) struct Table;
 
 static ENTRIES: [Entry; MAX_LINKS as usize] =
@@ -29,7 +29,8 @@ impl Links for Table {
 
 impl Mappings for Table {
     fn start(&self, link: u32) -> NonNull<u8> {
-        // Relaxed: written before the link was first pushed, read after it was taken (see lifo.rs).
+        // Relaxed: `start` is written before the link is first pushed, and read after it was popped
+        // (see lifo.rs).
         NonNull::new(ENTRIES[link as usize].start.load(Ordering::Relaxed))
             .expect("a link in use names a mapping")
     }
@@ -43,7 +44,7 @@ impl Mappings for Table {
     }
 
     unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { unmap_or_discard(start, size) };
     }
 
@@ -52,15 +53,17 @@ impl Mappings for Table {
     }
 }
 
-/// Unmaps; where the kernel has no mapping left to split, gives the memory back and loses the addresses.
+/// Unmaps memory. If the kernel refuses because the process has too many mappings to split one,
+/// discards the memory and loses the addresses.
 ///
 /// # Safety
 /// As for [`os::unmap`].
 pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
-    // A tool would go on holding whatever is mapped there next to be free.
+    // Tell the tools that the memory is usable: otherwise they would still regard it as free when
+    // something else is mapped there.
     tools::allow_defined(start, size);
     tools::search_no_more(start, size);
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if os::unmap(start, size).is_err() {
             let _ = os::discard(start, size);
@@ -72,26 +75,32 @@ static CACHE: Cache<Table> = Cache::new(Table);
 
 pub(crate) type ProcessCache = Cache<Table>;
 
-/// The cache, for the sources of this floor.
+/// The cache, for the sources in `memory`.
 pub(crate) fn cache() -> &'static ProcessCache {
     &CACHE
 }
 
-/// The process-wide recycler of warm chunks; [`recycler`] gives it.
+/// The process-wide recycler of warm chunks; [`recycler`] returns it.
 ///
-/// Chunks that an allocator gives back stay mapped here, with their pages, and serve the next allocator
-/// that wants one of their size, on any thread, without a system call or a page fault. Warmest first,
-/// bounded in bytes ([`set_limit`](Self::set_limit), 1 GiB at first), decaying
-/// ([`set_policy`](Self::set_policy), [`Release::Adaptive`] at first), and safe across fork. At most 65,536
-/// chunks have a place; more go back to the system.
+/// A chunk that an allocator gives back stays mapped here with its pages. The next allocator that
+/// needs a chunk of that size, on any thread, takes it without a system call or a page fault. The
+/// recycler
 ///
-/// Besides, each thread keeps one chunk of at most 64 KiB at hand (none where policy or limit allow less), which
-/// counts for nobody until the thread ends or calls [`trim`](Self::trim).
+/// - returns the chunk given back last first;
+/// - limits the bytes that it keeps ([`set_limit`](Self::set_limit); initially 1 GiB);
+/// - gives unused chunks back to the system ([`set_policy`](Self::set_policy); initially
+///   [`Release::Adaptive`]);
+/// - is safe across fork;
+/// - tracks at most 65,536 chunks, in use or kept; further chunks go back to the system.
 ///
-/// Decay happens at calls that give memory back: a process that goes idle all at once keeps what it has
-/// until [`trim`](Self::trim).
+/// In addition, each thread keeps one chunk of at most 64 KiB for itself, unless policy or limit
+/// allow less. It appears in no figure of the recycler. It goes to the recycler when the thread
+/// ends or calls [`trim`](Self::trim) or [`set_policy`](Self::set_policy).
 ///
-/// Any thread may call anything here; no call waits for another thread.
+/// Unused chunks go back during calls that give memory back. A process that suddenly becomes idle
+/// keeps what it has until [`trim`](Self::trim).
+///
+/// Any thread can call all functions here. No call waits for another thread.
 ///
 /// ```
 /// let recycler = allotment::recycler();
@@ -104,45 +113,45 @@ pub struct Recycler {
     cache: &'static ProcessCache,
 }
 
-/// The process-wide [`Recycler`].
+/// Returns the process-wide [`Recycler`].
 #[must_use]
 pub fn recycler() -> Recycler {
     Recycler { cache: cache() }
 }
 
 impl Recycler {
-    /// The bytes kept warm now.
+    /// The bytes that the recycler holds.
     #[must_use]
     pub fn cached_bytes(&self) -> usize {
         self.cache.cached()
     }
 
-    /// The policy in force.
+    /// The current policy.
     #[must_use]
     pub fn policy(&self) -> Release {
         self.cache.policy()
     }
 
-    /// Sets the policy, and gives back at once what it does not allow. [`Release::AtOnce`] switches the
-    /// recycler off.
+    /// Sets the policy, and immediately gives back what the policy does not allow to keep.
+    /// [`Release::AtOnce`] switches the recycler off.
     pub fn set_policy(&self, policy: Release) {
         hot::flush();
         self.cache.set_policy(policy);
     }
 
-    /// The bound on the bytes kept.
+    /// The limit on the bytes kept.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.cache.limit()
     }
 
-    /// Bounds the bytes kept, whatever the policy, and gives back at once what is over.
+    /// Limits the bytes kept, with every policy, and immediately gives back what exceeds the limit.
     pub fn set_limit(&self, bytes: usize) {
         self.cache.set_limit(bytes);
     }
 
-    /// Gives everything kept back to the system, the calling thread's chunk at hand included. Returns the
-    /// number of chunks.
+    /// Gives all kept chunks back to the system, including the calling thread's own chunk. Returns
+    /// the number of chunks that went back.
     pub fn trim(&self) -> usize {
         hot::flush();
         self.cache.trim_to(0)

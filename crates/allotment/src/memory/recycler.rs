@@ -1,23 +1,25 @@
 //! The process-wide cache of warm chunks.
 //!
-//! A chunk that an arena gives back still has its pages: the next arena that takes it, on whatever thread,
-//! makes no system call and takes no page fault. Chunks lie on one stack for each size class, shared by
-//! all threads and taken last in, first out. (A cache for each thread would make every thread fault its own
-//! working set in, which with many more threads than cores costs far more than sharing does.)
+//! A chunk that an arena gives back still has its pages. The next arena that takes it, on any
+//! thread, makes no system call and takes no page fault. There is one stack of chunks for each size
+//! class. All threads share the stacks, last in, first out. (With a cache for each thread, every
+//! thread would fault in its own working set. With many more threads than cores, that costs far
+//! more than sharing.)
 //!
 //! # Invariants
 //!
-//! 1. A chunk with a link is on a stack, or in the hands of one owner; never both. Giving passes ownership
-//!    in, taking passes it out, by the protocol of `lifo.rs`.
-//! 2. `cached` is at least the bytes on the stacks, and at most what policy and limit allow, at every instant:
-//!    bytes are reserved before a chunk is pushed and returned after it was taken. When the allowance is
-//!    lowered, `cached` is at most the new one as soon as the call that lowered it and the gives that began
-//!    before it have ended.
-//! 3. A link names one mapping from [`Cache::link`] until that mapping is unmapped, and then returns to
-//!    the spare links. The backing's table never shrinks.
-//! 4. No thread waits for another: every step is a compare-and-exchange that fails only when another one
-//!    succeeded. A fork can thus not leave a lock behind. A chunk that another thread was moving at the
-//!    moment of a fork is lost to the child (its copy of it, and its bytes in `cached`), nothing else.
+//! 1. A chunk with a link is either on a stack or has one owner. Giving it back passes ownership to
+//!    the stack, taking it passes ownership to the taker, by the protocol of `lifo.rs`.
+//! 2. At every instant, `cached` is at least the bytes on the stacks, and at most what policy and
+//!    limit allow: bytes are reserved before a chunk is pushed, and released after it was taken.
+//!    When the allowance is lowered, `cached` is within the new allowance as soon as these calls
+//!    have ended: the call that lowered it, and all calls that gave chunks back and began earlier.
+//! 3. A link names one mapping from [`Cache::link`] until that mapping is unmapped. Then it returns
+//!    to the spare links. The table of links never shrinks.
+//! 4. No thread waits for another: every step is a compare-and-exchange that fails only if another
+//!    one succeeded. So a fork leaves no lock behind. The child loses only the chunks that another
+//!    thread was moving at the moment of the fork: its copy of such a chunk, and the chunk's bytes
+//!    in `cached`.
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -27,61 +29,63 @@ use super::lifo::{Lifo, Links, NIL};
 use super::release::Release;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// What backs a chunk: chunks of different backing are never exchanged for each other.
+/// What backs a chunk. Chunks with different backing never replace each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
     /// Ordinary pages.
     #[default]
     Pages,
-    /// Ordinary pages at a multiple of the segment granule, which thus can be registered.
+    /// Ordinary pages at a multiple of the segment granule, so that the chunk can be registered.
     Granules,
     /// Memory with huge-page advice, at a multiple of the huge page.
     HugePages,
 }
 
-/// The most chunks that can have a link at a time; one more is unmapped when it is given back.
+/// The largest number of chunks that have a link at one time. Further chunks are unmapped when they
+/// are given back.
 pub const MAX_LINKS: u32 = 1 << 16;
 
-/// What the adaptive policy always keeps, in bytes.
+/// What the adaptive policy always allows, in bytes.
 pub const ADAPTIVE_FLOOR: usize = 2 << 20;
 
-/// The default of [`Recycler::set_limit`].
+/// The initial limit; see [`Recycler::set_limit`].
 pub const DEFAULT_LIMIT: usize = 1 << 30;
 
 const ADAPTIVE_INTERVAL: u64 = 1000;
 
-/// The most bytes that one call unmaps for the decay's sake: somebody's request waits for it.
+/// The most bytes that one call unmaps for the decay, because the caller waits for it.
 const TRIM_STEP: usize = 32 << 20;
 
-/// The mappings behind the links, and the clock: the process's own, or a test's.
+/// The mappings behind the links, and the clock. The process has one implementation, tests have
+/// others.
 pub trait Mappings: Links {
     /// The start of the mapping that this link names.
     fn start(&self, link: u32) -> NonNull<u8>;
 
-    /// Names a mapping by a link.
+    /// Makes this link name a mapping.
     fn set_start(&self, link: u32, start: NonNull<u8>);
 
     /// The number of links in the table.
     fn capacity(&self) -> u32;
 
-    /// Unmaps a chunk that the caller owns.
+    /// Unmaps a chunk.
     ///
     /// # Safety
-    /// The chunk is owned by the caller and nothing refers to it.
+    /// The caller owns the chunk, and nothing refers to it.
     unsafe fn unmap(&self, start: NonNull<u8>, size: usize);
 
-    /// Milliseconds of a clock that only moves forward.
+    /// The milliseconds of a monotonic clock.
     fn now(&self) -> u64;
 }
 
-/// A chunk in its owner's hands.
+/// A chunk that its holder owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warm {
     pub start: NonNull<u8>,
     pub link: u32,
 }
 
-/// The state of the cache. `crate::recycler()` gives the process's own.
+/// The cache. `crate::recycler()` returns the process-wide one.
 #[derive(Debug)]
 pub struct Cache<M> {
     mappings: M,
@@ -89,10 +93,10 @@ pub struct Cache<M> {
     spare: Lifo,
     issued: AtomicU32,
     cached: AtomicUsize,
-    /// The least that `cached` was since the last tick: bytes that nobody needed.
+    /// The minimum of `cached` during the current interval: bytes that were not needed in it.
     idle: AtomicUsize,
-    /// What the adaptive policy keeps at present. It learns and decays whatever policy is in force, so that
-    /// no thread that is late with its lesson changes what another policy keeps.
+    /// What the adaptive policy currently keeps. It adapts and decays under every policy, so that a
+    /// thread that updates it late does not change what another policy keeps.
     adaptive: AtomicUsize,
     /// What the other policies keep.
     fixed: AtomicUsize,
@@ -102,7 +106,8 @@ pub struct Cache<M> {
     /// Milliseconds between ticks; 0 for a policy without decay.
     interval: AtomicU64,
     last_tick: AtomicU64,
-    /// When memory last went back for want of room, plus one; 0 is never.
+    /// The time plus one when memory last went back to the system because the allowance was used
+    /// up; 0 for never.
     last_overflow: AtomicU64,
 }
 
@@ -152,7 +157,7 @@ impl<M: Mappings> Cache<M> {
         }
     }
 
-    /// The policy in force.
+    /// The current policy.
     pub fn policy(&self) -> Release {
         match self.policy.load(Ordering::Relaxed) {
             AT_ONCE => Release::AtOnce,
@@ -162,8 +167,8 @@ impl<M: Mappings> Cache<M> {
         }
     }
 
-    /// Sets the policy and gives back what it does not allow, also what another thread is giving right now.
-    /// Returns the number of chunks unmapped.
+    /// Sets the policy, and gives back what it does not allow to keep, including what other threads
+    /// are giving at the same time. Returns the number of chunks unmapped.
     pub fn set_policy(&self, policy: Release) -> usize {
         let (word, fixed, interval) = match policy {
             Release::AtOnce => (AT_ONCE, 0, 0),
@@ -180,14 +185,14 @@ impl<M: Mappings> Cache<M> {
         self.trim(self.over_allowed())
     }
 
-    /// Bounds the bytes kept, whatever the policy, and gives back what is over, also what another thread is
-    /// giving right now. Returns the number of chunks unmapped.
+    /// Limits the bytes kept, with every policy, and gives back what exceeds the limit, including
+    /// what other threads are giving at the same time. Returns the number of chunks unmapped.
     pub fn set_limit(&self, bytes: usize) -> usize {
         self.limit.store(bytes, Ordering::Relaxed);
         self.trim(self.over_allowed())
     }
 
-    /// The bytes that policy and limit allow.
+    /// The bytes that policy and limit allow together.
     pub fn allowed(&self) -> usize {
         let kept = match self.policy.load(Ordering::Relaxed) {
             ADAPTIVE => self.adaptive.load(Ordering::Relaxed),
@@ -196,32 +201,33 @@ impl<M: Mappings> Cache<M> {
         kept.min(self.limit.load(Ordering::Relaxed))
     }
 
-    /// The bytes kept over the allowance. Asked after the allowance changed, and after chunks were pushed:
-    /// of a thread that lowers it and one that pushes at the same time, one sees the other's doing. (The
-    /// sequentially consistent fences of the two pair with each other.)
+    /// The bytes kept above the allowance. Called after the allowance changed, and after chunks
+    /// were pushed. If one thread lowers the allowance while another pushes, at least one of them
+    /// sees the other's change: the sequentially consistent fences of the two calls pair with each
+    /// other.
     fn over_allowed(&self) -> usize {
         fence(Ordering::SeqCst);
         self.cached().saturating_sub(self.allowed())
     }
 
-    /// The bound on the bytes kept.
+    /// The limit on the bytes kept.
     pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// The bytes kept now.
+    /// The bytes kept.
     pub fn cached(&self) -> usize {
         self.cached.load(Ordering::Relaxed)
     }
 
-    /// Takes the warmest chunk of exactly `size` bytes, if there is one.
+    /// Takes the chunk of exactly `size` bytes that was given back last, if there is one.
     pub fn take(&self, backing: Backing, size: usize) -> Option<Warm> {
         let class = exact_class(size)?;
         let Some(link) = self.stacks[backing as usize][class].pop(&self.mappings) else {
             self.missed(size);
             return None;
         };
-        // After the pop: `cached` must not be below what lies on the stacks (invariant 2).
+        // After the pop: `cached` must not be less than the bytes on the stacks (invariant 2).
         let left = self.cached.fetch_sub(size, Ordering::Relaxed) - size;
         if left < self.idle.load(Ordering::Relaxed) {
             self.idle.fetch_min(left, Ordering::Relaxed);
@@ -229,8 +235,8 @@ impl<M: Mappings> Cache<M> {
         Some(Warm { start: self.mappings.start(link), link })
     }
 
-    /// The adaptive policy's lesson: this size goes to the system now, and something came back from here
-    /// a moment ago.
+    /// Raises what the adaptive policy keeps, if memory went back a moment ago: this size is now
+    /// taken from the system.
     #[cold]
     fn missed(&self, size: usize) {
         if self.policy.load(Ordering::Relaxed) != ADAPTIVE {
@@ -239,8 +245,8 @@ impl<M: Mappings> Cache<M> {
         let overflow = self.last_overflow.load(Ordering::Relaxed);
         if overflow != 0 && self.mappings.now().saturating_sub(overflow - 1) <= ADAPTIVE_INTERVAL {
             let limit = self.limit.load(Ordering::Relaxed);
-            // By half at least: each chunk that goes and comes back is paid for twice, and a server at its
-            // working set should be there after a few, not after all of them.
+            // Raise by half at least. Each chunk that goes back and is taken again costs two system
+            // calls, and a server should reach its working set after a few of them.
             let raise = |kept: usize| {
                 let raised = kept.saturating_add(size.max(kept / 2));
                 Some(raised.min(limit.max(kept)))
@@ -249,7 +255,8 @@ impl<M: Mappings> Cache<M> {
         }
     }
 
-    /// A link for a chunk just mapped, or [`NIL`] when all are in use or its size has no class.
+    /// A link for a chunk just mapped. [`NIL`] if all links are in use, or if its size has no
+    /// class.
     pub fn link(&self, start: NonNull<u8>, size: usize) -> u32 {
         if exact_class(size).is_none() {
             return NIL;
@@ -273,7 +280,7 @@ impl<M: Mappings> Cache<M> {
         link
     }
 
-    /// Begins to give chunks back, `total` bytes in all.
+    /// Starts to give chunks back, `total` bytes together.
     pub fn give(&self, total: usize) -> Giving<'_, M> {
         Giving {
             cache: self,
@@ -288,7 +295,7 @@ impl<M: Mappings> Cache<M> {
         }
     }
 
-    /// Reserves room for up to `bytes`; returns how much there was.
+    /// Reserves up to `bytes` of the allowance. Returns the bytes reserved.
     fn reserve(&self, bytes: usize) -> usize {
         let mut cached = self.cached.load(Ordering::Relaxed);
         loop {
@@ -296,7 +303,7 @@ impl<M: Mappings> Cache<M> {
             if room == 0 {
                 return 0;
             }
-            // Relaxed: a number. The chunks themselves are handed over by the stacks.
+            // Relaxed: this is only a number. The stacks publish the chunks.
             match self.cached.compare_exchange_weak(
                 cached,
                 cached + room,
@@ -309,22 +316,21 @@ impl<M: Mappings> Cache<M> {
         }
     }
 
-    /// Unmaps a chunk in the caller's hands and frees its link.
+    /// Unmaps a chunk and frees its link.
     ///
     /// # Safety
-    /// The chunk is the caller's, `size` bytes long, and nothing refers to it.
+    /// The caller owns the chunk, it is `size` bytes long, and nothing refers to it.
     unsafe fn unmap(&self, chunk: Warm, size: usize) {
-        // SAFETY: passed on to the caller. The link is freed after, so that it names one mapping at a
-        // time (invariant 3).
+        // SAFETY: guaranteed by the caller. The link is freed afterwards, so that it names one
+        // mapping at a time (invariant 3).
         unsafe { self.mappings.unmap(chunk.start, size) };
         if chunk.link != NIL {
             self.spare.push(&self.mappings, chunk.link);
         }
     }
 
-    /// Gives cached chunks back to the system, the large ones first and of each size the coldest, until at most
-    /// `target` bytes are kept.
-    /// Returns the number of chunks unmapped.
+    /// Gives cached chunks back to the system until at most `target` bytes are kept: large chunks
+    /// first, and of each size those unused for longest. Returns the number of chunks unmapped.
     pub fn trim_to(&self, target: usize) -> usize {
         self.trim(self.cached().saturating_sub(target))
     }
@@ -332,7 +338,7 @@ impl<M: Mappings> Cache<M> {
     fn trim(&self, mut excess: usize) -> usize {
         let mut unmapped = 0;
         for stacks in &self.stacks {
-            // Large ones first: fewer calls for the same bytes.
+            // Large chunks first: fewer calls for the same bytes.
             for class in (0..CLASSES).rev() {
                 if excess == 0 {
                     return unmapped;
@@ -347,9 +353,10 @@ impl<M: Mappings> Cache<M> {
         unmapped
     }
 
-    /// Unmaps the coldest chunks of one class, at least `excess` bytes if there are as many.
+    /// Unmaps those chunks of one class that were unused for longest, until they amount to `excess`
+    /// bytes or the class is empty. Returns their bytes and their number.
     ///
-    /// The stack is empty for a moment; who comes then maps a fresh chunk.
+    /// The stack is empty for a moment. A thread that takes a chunk then maps a new one.
     fn trim_class(&self, stack: &Lifo, class: usize, excess: usize) -> (usize, usize) {
         let size = class_size(class);
         let first = stack.take_all();
@@ -357,7 +364,7 @@ impl<M: Mappings> Cache<M> {
         let mut link = first;
         while link != NIL {
             length += 1;
-            // The whole chain is ours (invariant 1): the links can't change.
+            // This thread owns the whole chain (invariant 1), so the links can't change.
             link = self.mappings.next(link).load(Ordering::Relaxed);
         }
         let going = excess.div_ceil(size).min(length);
@@ -374,7 +381,8 @@ impl<M: Mappings> Cache<M> {
         while cold != NIL {
             let next = self.mappings.next(cold).load(Ordering::Relaxed);
             let chunk = Warm { start: self.mappings.start(cold), link: cold };
-            // SAFETY: taken off the stack above, so ours alone (invariant 1); cached chunks hold nothing.
+            // SAFETY: taken off the stack above, so this thread owns it (invariant 1). Cached
+            // chunks hold nothing.
             unsafe { self.unmap(chunk, size) };
             cold = next;
         }
@@ -386,7 +394,7 @@ impl<M: Mappings> Cache<M> {
         (going * size, going)
     }
 
-    /// Once an interval: what lay idle through all of it goes back, as the policy says.
+    /// Once an interval, gives back what was unused during the whole interval, as the policy says.
     fn tick(&self) -> usize {
         let interval = self.interval.load(Ordering::Relaxed);
         if interval == 0 {
@@ -413,7 +421,7 @@ impl<M: Mappings> Cache<M> {
             idle
         };
         if excess > TRIM_STEP {
-            // The rest is as idle as this: let the next call go on with it.
+            // The rest is as unused as this. Let the next call continue with it.
             self.last_tick.store(last, Ordering::Relaxed);
             self.idle.store(idle - TRIM_STEP, Ordering::Relaxed);
         }
@@ -421,11 +429,11 @@ impl<M: Mappings> Cache<M> {
     }
 }
 
-/// Chunks on their way back: one stack operation for a run of one class.
+/// Chunks that are being given back. A run of chunks of one class takes one stack operation.
 #[must_use = "`finish` hands the chunks over"]
 pub struct Giving<'c, M: Mappings> {
     cache: &'c Cache<M>,
-    /// What the run on its way is of: this backing, and this class.
+    /// Backing and class of the current run.
     backing: Backing,
     /// Bytes reserved and not yet used.
     room: usize,
@@ -435,15 +443,16 @@ pub struct Giving<'c, M: Mappings> {
     /// Bytes that went to the stacks.
     given: usize,
     unmapped: usize,
-    /// One of them could have been kept, had there been room.
+    /// Whether a chunk that could have been kept was unmapped because the allowance was used up.
     overflowed: bool,
 }
 
 impl<M: Mappings> Giving<'_, M> {
-    /// Gives one chunk back: warm to the cache where there is room, else to the system.
+    /// Gives one chunk back: to the cache if there is room, otherwise to the system.
     ///
     /// # Safety
-    /// The chunk is the caller's, `size` bytes long, of this backing, and nothing refers to it.
+    /// The caller owns the chunk, it is `size` bytes long and of this backing, and nothing refers
+    /// to it.
     pub unsafe fn add(&mut self, backing: Backing, chunk: Warm, size: usize) {
         let links = &self.cache.mappings;
         match exact_class(size) {
@@ -463,7 +472,7 @@ impl<M: Mappings> Giving<'_, M> {
             _ => {
                 self.unmapped += 1;
                 self.overflowed |= chunk.link != NIL;
-                // SAFETY: passed on to the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { self.cache.unmap(chunk, size) };
             }
         }
@@ -477,7 +486,7 @@ impl<M: Mappings> Giving<'_, M> {
         }
     }
 
-    /// Hands the last run over. Returns the number of chunks that went to the system, decay included.
+    /// Pushes the last run. Returns the number of chunks that went to the system, including decay.
     pub fn finish(mut self) -> usize {
         self.push();
         let cache = self.cache;
@@ -487,8 +496,8 @@ impl<M: Mappings> Giving<'_, M> {
         if self.overflowed {
             cache.last_overflow.store(cache.mappings.now() + 1, Ordering::Relaxed);
         }
-        // What this call pushed goes if the allowance was lowered meanwhile; more than that, which a decay
-        // left over, goes in steps.
+        // If the allowance was lowered meanwhile, give back what this call pushed. A larger excess,
+        // left by a decay, goes back in steps.
         let over = cache.over_allowed().min(self.given.max(TRIM_STEP));
         self.unmapped + cache.trim(over) + cache.tick()
     }

@@ -1,18 +1,23 @@
-//! One range of addresses for the memory of all pools, so that a comparison tells whether an address can be a pool's, and a
-//! load whose.
+//! The one address range for the memory of all pools. A comparison tells whether an address can
+//! belong to a pool, and one load then tells to which.
 //!
-//! The range is reserved when the first pool wants memory: 64 GiB of addresses without memory behind them, or half of that,
-//! and so on, where the process may not have so many (`ulimit -v`). It is a power of two, aligned to itself, so that it lies
-//! in one *window*, an aligned range of 64 GiB; where it is smaller, others' memory may lie there too. It is handed out in
-//! *granules* of 64 KiB.
+//! The range is reserved when the first pool needs memory. It is 64 GiB of addresses without memory
+//! behind them, or half of that and so on down to 64 MiB, if the process may not have as much
+//! (`ulimit -v`). Its size is a power of two, and it is aligned to its size. So it lies in one
+//! *window*: an aligned range of 64 GiB. If the range is smaller than the window, other memory may
+//! also lie in the window. The range is handed out in *granules* of 64 KiB.
 //!
 //! # Invariants
 //!
-//! 1. `window` is [`NOWHERE`], or the range was reserved, stays for ever, and the rest of `RANGE` was written before `window`.
-//! 2. A bit of `words` is set while its granule is handed out; who sets it has the granule, who has it may clear it.
-//! 3. The memory of a word's granules, 4 MiB, is made accessible before the first of them is handed out, and stays so.
-//! 4. A granule's owner is null, or what whoever has it noted, and takes back before he gives it back. So is that of every
-//!    granule of the window that is not the range's.
+//! 1. `window` is [`NOWHERE`], or the range was reserved. The range is never given back, and the
+//!    rest of `RANGE` was written before `window`.
+//! 2. A bit of `words` is set while its granule is handed out. The thread that sets the bit has the
+//!    granule, and only the holder of a granule may clear its bit.
+//! 3. The memory of one word's granules, 4 MiB, is made accessible before the first of them is
+//!    handed out, and stays accessible.
+//! 4. The owner of a granule is null, or what the holder of the granule entered. The holder clears
+//!    it before it gives the granule back. The owner of a granule of the window outside the range
+//!    is null.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -21,17 +26,17 @@ use super::layout::SEGMENT_GRANULE;
 use super::{os, tools};
 use crate::error::{AllocError, ErrorKind};
 
-/// The unit, and the alignment, of what is handed out.
+/// The unit and the alignment of what is handed out.
 pub(crate) const GRANULE: usize = SEGMENT_GRANULE;
 const WINDOW_BITS: u32 = 36;
 const MOST: usize = 1 << WINDOW_BITS;
 const LEAST: usize = 64 << 20;
 /// The bytes of one word's granules.
 const WORD: usize = GRANULE * 64;
-/// No address's window.
+/// A value that is the window of no address.
 const NOWHERE: usize = usize::MAX;
 
-/// The range, in one place: a look at an address takes one load of where that is.
+/// The range, in one place, so that one load finds the data for a lookup.
 struct Range {
     window: AtomicUsize,
     /// The owners of the window's granules.
@@ -49,13 +54,13 @@ static RANGE: Range = Range {
     words: AtomicPtr::new(ptr::null_mut()),
 };
 
-/// The lowest word that may have a free granule: a hint.
+/// A hint: the lowest word that may have a free granule.
 static FIRST_FREE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether an address lies in the range's window: if not, it is no pool's. Five instructions with the branch.
+/// Whether an address lies in the range's window. If not, it belongs to no pool.
 #[inline(always)]
 pub(crate) fn may_hold(address: usize) -> bool {
-    // Acquire pairs with the Release in `reserve`: who sees the window sees the rest.
+    // Acquire pairs with the Release in `reserve`: a thread that sees the window sees the rest.
     address >> WINDOW_BITS == RANGE.window.load(Ordering::Acquire)
 }
 
@@ -63,7 +68,8 @@ pub(crate) fn may_hold(address: usize) -> bool {
 #[inline(always)]
 pub(crate) fn owner_of(address: usize) -> *mut () {
     debug_assert!(may_hold(address));
-    // SAFETY: there is an owner for each granule of the window. Acquire pairs with the Release in `take`.
+    // SAFETY: there is an owner entry for each granule of the window. Acquire pairs with the
+    // Release in `note`.
     unsafe { owner(address / GRANULE).load(Ordering::Acquire) }
 }
 
@@ -72,7 +78,7 @@ pub(crate) fn owner_of(address: usize) -> *mut () {
 #[inline(always)]
 unsafe fn owner(granule: usize) -> &'static AtomicPtr<()> {
     let index = granule % (MOST / GRANULE);
-    // SAFETY: so many there are, for ever (invariant 1).
+    // SAFETY: the table has `MOST / GRANULE` entries and is never unmapped (invariant 1).
     unsafe { &*RANGE.owners.load(Ordering::Relaxed).add(index) }
 }
 
@@ -81,8 +87,8 @@ pub(crate) fn contains(address: usize) -> bool {
     may_hold(address) && !owner_of(address).is_null()
 }
 
-/// So many granules, one behind the other, noted as this owner's; zeroed if nobody had them before. Whether they were
-/// had by somebody is not known.
+/// Takes `granules` contiguous granules and enters `owner_is` as their owner. Granules that were
+/// never handed out before are zeroed; the caller can't tell which are.
 pub(crate) fn take(granules: usize, owner_is: NonNull<()>) -> Result<NonNull<u8>, AllocError> {
     let full = AllocError::new(ErrorKind::SourceRefused, granules.saturating_mul(GRANULE));
     let len = reserve()?;
@@ -106,26 +112,27 @@ pub(crate) fn take(granules: usize, owner_is: NonNull<()>) -> Result<NonNull<u8>
 /// Gives granules back, and their memory to the system.
 ///
 /// # Safety
-/// They were taken together, by nobody given back, and nothing refers to their bytes.
+/// They were taken together, have not been given back, and nothing refers to their bytes.
 pub(crate) unsafe fn give(start: NonNull<u8>, granules: usize) {
     let first = (start.addr().get() - RANGE.base.load(Ordering::Relaxed)) / GRANULE;
-    // SAFETY: whole pages of ours, passed on to the caller.
+    // SAFETY: whole pages of the range; the rest is guaranteed by the caller.
     let _ = unsafe { os::discard(start, granules * GRANULE) };
     note(first, granules, ptr::null_mut());
     unclaim(first, granules);
 }
 
-/// Notes the owner of granules of the range.
+/// Enters the owner of granules of the range.
 fn note(first: usize, granules: usize, owner_is: *mut ()) {
     let base = RANGE.base.load(Ordering::Relaxed) / GRANULE;
     for granule in first..first + granules {
-        // SAFETY: the range was reserved, or nobody would have granules. Release: what the owner is was written before.
+        // SAFETY: the range was reserved, otherwise there would be no granules. Release: the
+        // owner's data was written before.
         unsafe { owner(base + granule).store(owner_is, Ordering::Release) };
     }
 }
 
 fn word(index: usize) -> &'static AtomicU64 {
-    // SAFETY: callers ask for words of the range alone (invariant 1), which stay.
+    // SAFETY: callers ask only for words of the range (invariant 1), which are never unmapped.
     unsafe { &*RANGE.words.load(Ordering::Relaxed).add(index) }
 }
 
@@ -134,12 +141,13 @@ const fn ones(bits: usize) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-/// Where `bits` free bits lie one behind the other in a word.
+/// The position of `bits` contiguous free bits in a word.
 fn gap(taken: u64, bits: usize) -> Option<u32> {
     let mut starts = !taken;
     let mut found = 1;
     while found < bits && starts != 0 {
-        // A start of so many is one of more if the bits behind it are free too.
+        // A start of `found` free bits is a start of `found + more` if the bits behind it are free
+        // too.
         let more = found.min(bits - found);
         starts &= starts >> more;
         found += more;
@@ -147,16 +155,18 @@ fn gap(taken: u64, bits: usize) -> Option<u32> {
     (starts != 0).then(|| starts.trailing_zeros())
 }
 
-/// Claims at most 64 granules, all of one word.
+/// Claims at most 64 granules, all in one word.
 fn claim_few(words: usize, granules: usize) -> Option<usize> {
     let from = FIRST_FREE.load(Ordering::Relaxed).min(words);
-    // The hint may be too high: whoever raises it may come after somebody who gave granules back below it.
+    // The hint may be too high: a thread may raise it after another thread gave back granules below
+    // it.
     for index in (from..words).chain(0..from) {
         let bits = word(index);
         let mut taken = bits.load(Ordering::Relaxed);
         while let Some(shift) = gap(taken, granules) {
             let mask = ones(granules) << shift;
-            // Acquire pairs with the Release in `unclaim`: the former owner is done with them.
+            // Acquire pairs with the Release in `unclaim`: the former owner no longer uses the
+            // granules.
             match bits.compare_exchange_weak(
                 taken,
                 taken | mask,
@@ -181,7 +191,7 @@ fn claim_few(words: usize, granules: usize) -> Option<usize> {
     None
 }
 
-/// Claims whole words, one behind the other.
+/// Claims granules that begin with a word, in contiguous words that are completely free.
 fn claim_many(words: usize, granules: usize) -> Option<usize> {
     let wanted = granules.div_ceil(64);
     let mut first = 0;
@@ -211,7 +221,7 @@ fn unclaim(first: usize, granules: usize) {
     let end = first + granules;
     while at < end {
         let in_word = (64 - at % 64).min(end - at);
-        // Release pairs with the Acquire of the claims: what was done with the granules comes before.
+        // Release pairs with the Acquire of the claims: the former owner's accesses happen before.
         word(at / 64).fetch_and(!(ones(in_word) << (at % 64)), Ordering::Release);
         at += in_word;
     }
@@ -220,7 +230,7 @@ fn unclaim(first: usize, granules: usize) {
 
 /// Makes the memory of claimed granules accessible.
 fn open(first: usize, granules: usize) -> Result<(), AllocError> {
-    /// A byte for each word: whether its memory is accessible.
+    /// For each word, whether its memory is accessible.
     static OPEN: [AtomicU8; MOST / WORD] = [const { AtomicU8::new(0) }; MOST / WORD];
     let base = RANGE.base.load(Ordering::Relaxed);
     let (from, to) = (first / 64, (first + granules).div_ceil(64));
@@ -228,7 +238,8 @@ fn open(first: usize, granules: usize) -> Result<(), AllocError> {
         // Acquire pairs with the Release below.
         if open.load(Ordering::Acquire) == 0 {
             let start = ptr::with_exposed_provenance_mut(base + index * WORD);
-            // SAFETY: whole pages of the range. Twice, by two threads, does no harm.
+            // SAFETY: whole pages of the range. If two threads do this at the same time, no harm is
+            // done.
             unsafe { os::make_accessible(NonNull::new_unchecked(start), WORD)? };
             open.store(1, Ordering::Release);
         }
@@ -236,14 +247,15 @@ fn open(first: usize, granules: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
-/// What a thread reserved, at the beginning of its tables.
+/// What a thread reserved. Stored at the start of its tables.
 struct Reserved {
     base: usize,
     len: usize,
 }
 
-/// Reserves the range if nobody has; its length. Threads that come first together each reserve one, and one of those
-/// stays: nobody waits, and a fork finds nothing half done.
+/// Reserves the range if it is not reserved yet, and returns its length. If several threads come
+/// first, each reserves a range and one of those is kept. No thread waits, and a fork finds nothing
+/// half done.
 fn reserve() -> Result<usize, AllocError> {
     static CHOSEN: AtomicPtr<Reserved> = AtomicPtr::new(ptr::null_mut());
     // Acquire pairs with the Release below.
@@ -253,7 +265,7 @@ fn reserve() -> Result<usize, AllocError> {
     let mut chosen = CHOSEN.load(Ordering::Acquire);
     if chosen.is_null() {
         let (mine, size) = make()?;
-        // Release for what `make` wrote, Acquire for what the other thread did.
+        // Release for what `make` wrote, Acquire for what the other thread wrote.
         match CHOSEN.compare_exchange(chosen, mine.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 chosen = mine.as_ptr();
@@ -265,7 +277,7 @@ fn reserve() -> Result<usize, AllocError> {
             }
             Err(others) => {
                 chosen = others;
-                // SAFETY: made above, and published to nobody.
+                // SAFETY: made above, and no other thread has seen it.
                 unsafe {
                     let Reserved { base, len } = mine.read();
                     let start = NonNull::new_unchecked(ptr::with_exposed_provenance_mut(base));
@@ -275,20 +287,20 @@ fn reserve() -> Result<usize, AllocError> {
             }
         }
     }
-    // SAFETY: chosen once, written before that, and there for ever.
+    // SAFETY: chosen once, written before that, and never unmapped.
     let Reserved { base, len } = unsafe { chosen.read() };
-    // Whoever comes here writes the same.
+    // Every thread that comes here writes the same values.
     let owners = chosen.wrapping_add(1).cast::<AtomicPtr<()>>();
     RANGE.owners.store(owners, Ordering::Relaxed);
     RANGE.words.store(owners.wrapping_add(MOST / GRANULE).cast(), Ordering::Relaxed);
     RANGE.base.store(base, Ordering::Relaxed);
     RANGE.len.store(len, Ordering::Relaxed);
-    // Release: see `may_hold`.
+    // Release pairs with the Acquire in `may_hold`.
     RANGE.window.store(base >> WINDOW_BITS, Ordering::Release);
     Ok(len)
 }
 
-/// Reserves a range, and memory for what is noted of it; where that is, and its size.
+/// Reserves a range, and memory for its tables. Returns the address and the size of the tables.
 fn make() -> Result<(NonNull<Reserved>, usize), AllocError> {
     let mut len = MOST;
     let start = loop {
@@ -302,11 +314,11 @@ fn make() -> Result<(NonNull<Reserved>, usize), AllocError> {
     let bytes = size_of::<Reserved>() + owners + len / GRANULE / 8;
     let size = bytes.next_multiple_of(os::page_size());
     let tables = os::map(size, 1).inspect_err(|_| {
-        // SAFETY: reserved above, used by nobody.
+        // SAFETY: reserved above, and not used.
         let _ = unsafe { os::unmap(start, len) };
     })?;
     let reserved = Reserved { base: start.as_ptr().expose_provenance(), len };
-    // SAFETY: mapped just now, and large enough.
+    // SAFETY: just mapped, and large enough.
     unsafe { tables.cast::<Reserved>().write(reserved) };
     Ok((tables.cast(), size))
 }

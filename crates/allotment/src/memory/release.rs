@@ -1,23 +1,28 @@
-//! When empty memory goes back to the system.
+//! The policy for giving empty memory back to the system.
 
 use core::time::Duration;
 
-/// When an empty chunk or page goes back to the system, as a value.
+/// When an empty chunk or page goes back to the system.
 ///
-/// The same four words set the process-wide [`recycler`](crate::recycler()) and a single allocator. What
-/// the recycler keeps is bounded in bytes in every case ([`Recycler::set_limit`](crate::Recycler::set_limit)).
+/// The same four policies apply to the process-wide [`recycler`](crate::recycler()) and to a single
+/// allocator. With every policy, [`Recycler::set_limit`](crate::Recycler::set_limit) limits the
+/// bytes that the recycler keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {
-    /// At once, past every cache. The least memory, and a page fault for every page used again.
+    /// Immediately, past every cache. Holds the least memory, and costs a page fault for every page
+    /// that is used again.
     AtOnce,
-    /// Kept warm up to this many bytes, however long.
+    /// Keeps up to this many bytes warm, without a time limit.
     Keep(usize),
-    /// Kept warm; what nobody used for this long goes back at the next call that gives memory back.
+    /// Keeps empty memory warm. Memory that was not used for this long goes back to the system at
+    /// the next call that gives memory back.
     Decay(Duration),
-    /// Empty memory goes back, but memory that is taken anew soon after it went raises what is kept, by half
-    /// or by as much; what is kept and not used shrinks by half, second after second. A program that fills and
-    /// empties pays the system twice, then no more; one burst leaves little behind.
+    /// Keeps as much memory warm as the program reuses. If memory is taken from the system soon
+    /// after other memory went back, the amount to keep rises by half, or by the size taken if that
+    /// is more. Each second, the amount to keep falls by half of what stayed unused. A program that
+    /// fills and empties repeatedly makes system calls twice, then no more. After a single burst,
+    /// little memory is kept.
     #[default]
     Adaptive,
 }

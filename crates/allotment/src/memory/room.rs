@@ -1,9 +1,10 @@
-//! `Room`: memory for values, without them.
+//! `Room`: uninitialised memory for values.
 //!
 //! # Invariant
 //!
-//! `first` is the start of `capacity` values' memory, of `home` and last resized to that layout; or dangling while that is no
-//! byte. The room alone may reach it. Its users leave both fields as they are.
+//! `first` points to memory for `capacity` values that came from `home` and was last resized to
+//! that layout. If that memory has no bytes, `first` is dangling. Only this `Room` may access the
+//! memory. Its users don't change the two fields.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -11,16 +12,16 @@ use core::ptr::NonNull;
 use super::home::Home;
 use crate::error::{AllocError, ErrorKind, OnFailure};
 
-/// Memory for values, and none of them.
+/// Uninitialised memory for values.
 pub(super) struct Room<T, H: Home> {
     pub first: NonNull<T>,
     pub capacity: usize,
     pub home: H,
 }
 
-// SAFETY: the room's memory is its own (the invariant), and its values are the buffer's.
+// SAFETY: the `Room` owns its memory (the invariant), and the values in it belong to the buffer.
 unsafe impl<T: Send, H: Home + Send> Send for Room<T, H> {}
-// SAFETY: as above; what is shared is read alone.
+// SAFETY: as above; shared access only reads.
 unsafe impl<T: Sync, H: Home + Sync> Sync for Room<T, H> {}
 
 impl<T, H: Home> Room<T, H> {
@@ -35,7 +36,7 @@ impl<T, H: Home> Room<T, H> {
         unsafe { Layout::from_size_align_unchecked(size, align_of::<T>()) }
     }
 
-    /// Makes room for exactly so many values. On an error it is as it was.
+    /// Resizes the memory to exactly `capacity` values. On an error nothing has changed.
     pub(super) fn resize<F: OnFailure>(&mut self, capacity: usize) -> Result<(), F::Error> {
         let new = Layout::array::<T>(capacity)
             .map_err(|_| F::fail(AllocError::new(ErrorKind::SizeOverflow, capacity)))?;
@@ -57,11 +58,11 @@ impl<T, H: Home> Room<T, H> {
         Ok(())
     }
 
-    /// Frees the memory, of which the caller makes nothing or drops the room.
+    /// Frees the memory. The caller must resize or drop `self` afterwards.
     fn free(&mut self) {
         let layout = self.layout();
         if layout.size() > 0 {
-            // SAFETY: the home's memory of this layout (the invariant), reached by nobody else.
+            // SAFETY: memory of `home` with this layout (the invariant); nothing else accesses it.
             unsafe { self.home.free(self.first.cast(), layout) };
         }
     }

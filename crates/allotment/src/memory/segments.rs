@@ -1,24 +1,34 @@
 //! The process-wide map from an address to the segment that holds it.
 //!
-//! A segment is an aligned range, a multiple of 64 KiB, that one allocator registered. Looking an address up
-//! takes two loads, no lock and no read of the segment itself, so that a foreign pointer can be asked about
-//! safely. No range of addresses is reserved ahead (that fails under `ulimit -v`): leaves are mapped as
-//! segments appear, 1.75 MiB of addresses for each 4 GiB of address space in use, of which only the touched
-//! pages have memory.
+//! A segment is an aligned range, a multiple of 64 KiB, that one allocator registered. A lookup
+//! takes two loads, no lock, and no read of the segment itself, so a foreign pointer can be looked
+//! up safely. No range of addresses is reserved ahead of time (that fails under `ulimit -v`).
+//! Leaves are mapped as segments appear: 1.75 MiB of addresses for each 4 GiB of address space in
+//! use. Only the leaf pages that were accessed have memory.
 //!
-//! A granule has four entries, each in an array of its own so that a look at one brings its neighbours into
-//! the cache: its *tag*, the word of a slab's fast path; its *page*, a slab's descriptor, and the *bits* of that;
-//! and its *owner*, the statistics record of whatever allocator it is.
+//! A granule (64 KiB) has four entries. Each is in a separate array, so that a lookup brings the
+//! entries of neighbouring granules into the cache:
+//!
+//! | entry | content |
+//! |---|---|
+//! | *tag* | the word that a slab's fast path uses |
+//! | *page* | the descriptor of a slab's page |
+//! | *bits* | the bits of that page |
+//! | *owner* | the statistics record of the allocator, which may be of any kind |
 //!
 //! # Invariants
 //!
-//! 1. `root[i]` is null, or [`NOTHING`], the leaf without entries, or a leaf that stays mapped for ever.
-//! 2. An entry is zero, or what the allocator registered that holds the granule and has not unregistered it.
-//! 3. A granule is registered by one allocator at a time: whoever registers it holds the memory at its start.
-//! 4. A tag is stored only by a thread that keeps the granule from being unregistered meanwhile; its highest bit,
-//!    a hint, may be set by any thread.
+//! 1. `root[i]` is null, or [`NOTHING`] (the leaf without entries), or a leaf that is never
+//!    unmapped.
+//! 2. An entry is zero, or what an allocator registered that holds the granule and has not
+//!    unregistered it.
+//! 3. A granule is registered by one allocator at a time: the allocator that holds the memory at
+//!    the granule's start.
+//! 4. A tag is stored only by a thread that prevents the granule from being unregistered meanwhile.
+//!    Any thread may set the tag's highest bit, which is a hint.
 //!
-//! An answer is certain for an address whose memory the caller keeps alive, and a snapshot for any other.
+//! The answer for an address is certain if the caller keeps its memory alive. Otherwise it is a
+//! snapshot.
 
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
@@ -31,11 +41,12 @@ use crate::error::{AllocError, ErrorKind};
 const LEAF_BITS: u32 = 16;
 const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
 const GRANULE_BITS: u32 = SEGMENT_GRANULE.ilog2();
-/// User addresses that a mapping without an address hint gets: 48 bits on every supported platform.
+/// The bits of a user address from a mapping without an address hint: 48 on every supported
+/// platform.
 const ADDRESS_BITS: u32 = 48;
 const ROOT_ENTRIES: usize = 1 << (ADDRESS_BITS - GRANULE_BITS - LEAF_BITS);
 
-/// The entries of 4 GiB of addresses. Zero bytes are a valid one.
+/// The entries for 4 GiB of addresses. All-zero bytes are a valid leaf.
 #[repr(C)]
 struct Leaf {
     tag: [AtomicU32; LEAF_ENTRIES],
@@ -44,7 +55,8 @@ struct Leaf {
     owner: [AtomicUsize; LEAF_ENTRIES],
 }
 
-// Inline C code asks for tags, too (allotment.h): the upper half of an address is its leaf, the next quarter its entry.
+// Inline C code also looks up tags (allotment.h): bits 32 and up of an address select its leaf,
+// bits 16 to 31 its entry.
 const _: () = {
     assert!(GRANULE_BITS == 16 && LEAF_BITS == 16);
     assert!(core::mem::offset_of!(Leaf, tag) == 0 && size_of::<AtomicU32>() == 4);
@@ -53,7 +65,7 @@ const _: () = {
 static ROOT: [AtomicPtr<Leaf>; ROOT_ENTRIES] =
     [const { AtomicPtr::new(ptr::null_mut()) }; ROOT_ENTRIES];
 
-/// The leaf without entries: never written.
+/// The leaf without entries. It is never written.
 static NOTHING: Leaf = Leaf {
     tag: [const { AtomicU32::new(0) }; LEAF_ENTRIES],
     page: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
@@ -61,12 +73,12 @@ static NOTHING: Leaf = Leaf {
     owner: [const { AtomicUsize::new(0) }; LEAF_ENTRIES],
 };
 
-/// Sees to it that [`tag_of_live`] may be asked about this address.
+/// Ensures that [`tag_of_live`] can be called for this address.
 pub(crate) fn make_askable(address: usize) -> Result<(), AllocError> {
     leaf_or_new(address >> GRANULE_BITS).map(|_| ())
 }
 
-/// Sees to it that [`tag_of_live`] may be asked about any user address.
+/// Ensures that [`tag_of_live`] can be called for any user address.
 pub(crate) fn make_all_askable() {
     let nothing = (&raw const NOTHING).cast_mut();
     for root in &ROOT {
@@ -81,7 +93,8 @@ pub(crate) fn make_all_askable() {
     }
 }
 
-/// The map's root, for inline C code, which asks as [`tag_of_live`] does, or about null.
+/// The map's root, for inline C code. That code looks addresses up as [`tag_of_live`] does, and
+/// also null.
 pub(crate) fn root() -> *const () {
     let nothing = (&raw const NOTHING).cast_mut();
     let _ =
@@ -92,46 +105,49 @@ pub(crate) fn root() -> *const () {
 fn leaf_of(granule: usize) -> Option<&'static Leaf> {
     // Acquire pairs with the Release in `leaf_or_new`: the leaf is mapped and zero.
     let leaf = ROOT.get(granule >> LEAF_BITS)?.load(Ordering::Acquire);
-    // SAFETY: null, or a leaf that stays mapped (invariant 1) and is only ever used through atomics.
+    // SAFETY: null, or a leaf that is never unmapped (invariant 1) and is only used through
+    // atomics.
     unsafe { leaf.as_ref() }
 }
 
 fn leaf_or_new(granule: usize) -> Result<&'static Leaf, AllocError> {
-    // A source of a user's own may know addresses that no mapping gets unasked.
+    // A user's own source may have addresses that no mapping without a hint gets.
     let beyond = AllocError::new(ErrorKind::SizeOverflow, granule);
     let slot = ROOT.get(granule >> LEAF_BITS).ok_or(beyond)?;
     let before = slot.load(Ordering::Acquire);
     if !before.is_null() && !ptr::eq(before, &NOTHING) {
-        // SAFETY: a leaf that stays mapped (invariant 1).
+        // SAFETY: a leaf that is never unmapped (invariant 1).
         return Ok(unsafe { &*before });
     }
     let size = size_of::<Leaf>();
     let fresh = os::map(size, 1)?;
-    // Release pairs with the Acquire in `leaf_of`; Acquire on failure, for the other thread's leaf.
+    // Release pairs with the Acquire in `leaf_of`. Acquire on failure is for the other thread's
+    // leaf.
     match slot.compare_exchange(before, fresh.as_ptr().cast(), Ordering::Release, Ordering::Acquire)
     {
-        // SAFETY: mapped just now, zeroed, which is a valid leaf, and never unmapped.
+        // SAFETY: just mapped and zeroed, which is a valid leaf, and never unmapped.
         Ok(_) => Ok(unsafe { fresh.cast::<Leaf>().as_ref() }),
         Err(_) => {
-            // SAFETY: `fresh` was published to nobody.
+            // SAFETY: no other thread has seen `fresh`.
             let _ = unsafe { os::unmap(fresh, size) };
-            // Another thread's leaf is there, or the one without entries, which is replaced next time.
+            // Now the slot has another thread's leaf, or the leaf without entries, which the next
+            // call replaces.
             leaf_or_new(granule)
         }
     }
 }
 
-/// The number of granules of a range, which must be made of whole ones.
+/// The indexes of the granules of a range, which must consist of whole granules.
 fn granules(start: NonNull<u8>, len: usize) -> core::ops::Range<usize> {
     let first = start.addr().get() >> GRANULE_BITS;
     debug_assert!(start.addr().get() % SEGMENT_GRANULE == 0 && len % SEGMENT_GRANULE == 0);
     first..first + (len >> GRANULE_BITS)
 }
 
-/// Registers a segment under its owner, an address or any other word that is not zero.
+/// Registers a segment under its owner: an address, or any other word that is not zero.
 ///
 /// # Errors
-/// When a leaf can't be mapped; nothing is registered then.
+/// If a leaf can't be mapped. Nothing is registered then.
 pub(crate) fn register(
     start: NonNull<u8>,
     len: usize,
@@ -142,16 +158,18 @@ pub(crate) fn register(
     }
     for granule in granules(start, len) {
         let leaf = leaf_of(granule).expect("mapped above");
-        // Release pairs with the Acquire in `owner_of`: what the owner wrote before it registered. Acquire pairs with the
-        // Release in `unregister`: the former owner's last use comes before. Where the addresses went by way of the
-        // kernel that is so anyway, but a tool that watches threads can't know.
+        // Release pairs with the Acquire in `owner_of`, for what the owner wrote before it
+        // registered. Acquire pairs with the Release in `unregister`: the former owner's last use
+        // happens before. If the addresses went through the kernel, that is so anyway, but a tool
+        // that checks threads can't know it.
         let before = leaf.owner[granule & (LEAF_ENTRIES - 1)].swap(owner.get(), Ordering::AcqRel);
         debug_assert_eq!(before, 0, "a granule has one owner");
     }
     Ok(())
 }
 
-/// Unregisters a segment. Before its memory goes: afterwards another owner may get the same addresses.
+/// Unregisters a segment. Must be called before its memory goes back: afterwards another owner may
+/// get the same addresses.
 pub(crate) fn unregister(start: NonNull<u8>, len: usize) {
     for granule in granules(start, len) {
         if let Some(leaf) = leaf_of(granule) {
@@ -160,7 +178,7 @@ pub(crate) fn unregister(start: NonNull<u8>, len: usize) {
     }
 }
 
-/// Notes a slab's page over granules that are registered, its bits, and their tag.
+/// Enters a slab's page, its bits and its tag for granules that are registered.
 pub(crate) fn note_page(
     start: NonNull<u8>,
     len: usize,
@@ -171,14 +189,15 @@ pub(crate) fn note_page(
     for granule in granules(start, len) {
         let leaf = leaf_of(granule).expect("registered, so mapped");
         let entry = granule & (LEAF_ENTRIES - 1);
-        // Release pairs with the Acquire in `page_of`; a slot's own way to a thread orders the rest.
+        // Release pairs with the Acquire in `page_of`. For a slot, the way the slot itself reached
+        // the other thread orders the rest.
         leaf.page[entry].store(page.as_ptr(), Ordering::Release);
         leaf.bits[entry].store(bits.as_ptr(), Ordering::Release);
         leaf.tag[entry].store(tag, Ordering::Release);
     }
 }
 
-/// Forgets the page and the tag of these granules.
+/// Removes the page, the bits and the tag of these granules.
 pub(crate) fn forget_page(start: NonNull<u8>, len: usize) {
     for granule in granules(start, len) {
         if let Some(leaf) = leaf_of(granule) {
@@ -194,18 +213,20 @@ pub(crate) fn forget_page(start: NonNull<u8>, len: usize) {
 pub(crate) fn set_tag(start: NonNull<u8>, len: usize, tag: u32) {
     for granule in granules(start, len) {
         if let Some(leaf) = leaf_of(granule) {
-            // SeqCst for `mark_tag`'s sake; to readers a tag is a hint, and its slab's number does not change.
+            // SeqCst for the sake of `mark_tag`. To readers, a tag is a hint; its slab's number
+            // does not change.
             leaf.tag[granule & (LEAF_ENTRIES - 1)].store(tag, Ordering::SeqCst);
         }
     }
 }
 
-/// Sets the highest bit of these granules' tags, whosever they are by now.
+/// Sets the highest bit of these granules' tags, even if they have another owner by now.
 pub(crate) fn mark_tag(start: NonNull<u8>, len: usize, mark: u32) {
     debug_assert_eq!(mark, 1 << 31);
     for granule in granules(start, len) {
         if let Some(leaf) = leaf_of(granule) {
-            // SeqCst: who stores a tag looks after that for the reason of the mark (store, then load).
+            // SeqCst: a thread that stores a tag afterwards loads the reason for the mark (store,
+            // then load).
             leaf.tag[granule & (LEAF_ENTRIES - 1)].fetch_or(mark, Ordering::SeqCst);
         }
     }
@@ -217,8 +238,9 @@ pub(crate) fn mark_tag(start: NonNull<u8>, len: usize, mark: u32) {
 /// The caller keeps the memory at this address, and with it its segment's registration, alive.
 #[inline(always)]
 unsafe fn leaf_of_live(address: usize) -> &'static Leaf {
-    // SAFETY: user addresses have `ADDRESS_BITS` bits, and the leaf of a registered granule is mapped for ever
-    // (invariants 1 and 2). Relaxed: whoever gave the caller the memory saw the leaf before.
+    // SAFETY: user addresses have `ADDRESS_BITS` bits, and the leaf of a registered granule is
+    // never unmapped (invariants 1 and 2). Relaxed: the thread that gave the memory to the caller
+    // saw the leaf before.
     unsafe {
         let leaf =
             ROOT.get_unchecked(address >> (GRANULE_BITS + LEAF_BITS)).load(Ordering::Relaxed);
@@ -226,30 +248,31 @@ unsafe fn leaf_of_live(address: usize) -> &'static Leaf {
     }
 }
 
-/// The tag of a slot's granule.
+/// The tag of the granule of a slot.
 ///
 /// # Safety
 /// The caller keeps the memory at this address alive, and a slab registered it.
 #[inline(always)]
 pub(crate) unsafe fn tag_of_live(address: usize) -> u32 {
     let entry = (address as u32 >> GRANULE_BITS) as usize;
-    // SAFETY: passed on to the caller. 16 bits of the address are the entry.
+    // SAFETY: guaranteed by the caller. The entry is 16 bits of the address.
     unsafe { leaf_of_live(address).tag.get_unchecked(entry).load(Ordering::Relaxed) }
 }
 
-/// The tag of an address's granule, or 0. Never touches the address itself.
+/// The tag of the granule of any address, or 0. Never accesses the address itself.
 #[inline(always)]
 pub(crate) fn tag_of(address: usize) -> u32 {
     let granule = address >> GRANULE_BITS;
     let Some(root) = ROOT.get(granule >> LEAF_BITS) else { return 0 };
-    // SAFETY: null, or a leaf that stays mapped (invariant 1). Acquire pairs with the Release in `leaf_or_new`.
+    // SAFETY: null, or a leaf that is never unmapped (invariant 1). Acquire pairs with the Release
+    // in `leaf_or_new`.
     match unsafe { root.load(Ordering::Acquire).as_ref() } {
         Some(leaf) => leaf.tag[granule & (LEAF_ENTRIES - 1)].load(Ordering::Relaxed),
         None => 0,
     }
 }
 
-/// The page of a slot's granule, and the page's bits.
+/// The page of the granule of a slot, and the page's bits.
 ///
 /// # Safety
 /// As for [`tag_of_live`].
@@ -264,7 +287,7 @@ pub(crate) unsafe fn page_of_live(address: usize) -> (*mut (), *mut AtomicU64) {
     }
 }
 
-/// The page and the tag of any address at all, if a slab noted them.
+/// The page and the tag of any address, if a slab entered them.
 pub(crate) fn page_of(address: usize) -> Option<(NonNull<()>, u32)> {
     let granule = address >> GRANULE_BITS;
     let leaf = leaf_of(granule)?;
@@ -274,7 +297,7 @@ pub(crate) fn page_of(address: usize) -> Option<(NonNull<()>, u32)> {
     Some((page, leaf.tag[entry].load(Ordering::Acquire)))
 }
 
-/// The owner of the segment that holds `address`, if one does.
+/// The owner of the segment that holds `address`, if there is one.
 pub(crate) fn owner_of(address: usize) -> Option<NonZeroUsize> {
     let granule = address >> GRANULE_BITS;
     let leaf = leaf_of(granule)?;

@@ -1,11 +1,13 @@
-//! Where bytes come from: the sources, and a chunk's way from one and back.
+//! Sources of memory, and how a chunk is taken from a source and given back.
 //!
 //! # Invariants
 //!
-//! 1. A block that a source gave is the taker's alone, `size` bytes of it valid and writable at the asked
-//!    alignment, until it is given back to the same source with the same size.
-//! 2. A chunk knows its link in the recycler ([`NIL`] for none); it goes back through the source that it
-//!    came from, so a recycled chunk is always one of our own anonymous mappings.
+//! 1. A block that a source returned belongs to the taker alone. Its `size` bytes are valid and
+//!    writable, at the requested alignment, until the block is given back to the same source with
+//!    the same size.
+//! 2. A chunk stores its link in the recycler ([`NIL`] for none). It goes back through the source
+//!    that it came from. So a recycled chunk is always one of this library's own anonymous
+//!    mappings.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -20,74 +22,80 @@ use super::recycler::{Backing, Giving, Warm};
 use super::{hot, os, tools};
 use crate::error::{AllocError, ErrorKind};
 
-/// A place that memory comes from, in pieces of a page and more; a user's own may be one.
+/// A place that memory comes from, in pieces of one page or more. You can implement your own.
 ///
-/// The library asks for whole chunks and slabs, never for single objects, from whichever threads use the
-/// allocators on it.
+/// The library asks a source for whole chunks and segments, never for single objects. It calls the
+/// source from every thread that uses an allocator on it.
 ///
 /// # Safety
-/// A block returned by [`acquire`](Source::acquire) is valid for reads and writes of `layout.size()` bytes
-/// at `layout.align()`, is nobody else's, and stays so until it is released. The calls, and the source's own drop,
-/// don't unwind and use no allocator that is on this source, nor a global allocator that is built on one.
-/// [`paged`](Source::paged) and [`is_inherited`](Source::is_inherited) always give the same answer, and the second is
-/// `false` where a child made by fork does not have the memory.
+/// - A block returned by [`acquire`](Source::acquire) is valid for reads and writes of
+///   `layout.size()` bytes, is aligned to `layout.align()`, overlaps no other memory in use, and
+///   stays so until it is released.
+/// - The source's calls and its drop don't unwind. They use no allocator that is on this source,
+///   and no global allocator that is built on one.
+/// - [`paged`](Source::paged) and [`is_inherited`](Source::is_inherited) always return the same
+///   answer. `is_inherited` returns `false` if a child made by fork does not have the memory.
 pub unsafe trait Source: Send + Sync {
-    /// What it is, in a word, for reports.
+    /// The kind of source in one word, for reports.
     fn name(&self) -> &str;
 
-    /// Takes a block. Its bytes are zero if [`zeroed`](Source::zeroed) says so, else anything.
+    /// Takes a block. Its bytes are zero if [`zeroed`](Source::zeroed) returns `true`; otherwise
+    /// they can have any value.
     ///
     /// # Errors
-    /// When it has no such block; it must then be as it was before.
+    /// If the source has no such block. The source must then be as it was before the call.
     fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError>;
 
     /// Gives a block back.
     ///
     /// # Safety
-    /// The block came from this source's `acquire` with this layout, is released once, and nothing refers
-    /// to it.
+    /// The block came from this source's `acquire` with this layout, is released once, and nothing
+    /// refers to it.
     unsafe fn release(&self, block: NonNull<u8>, layout: Layout);
 
-    /// Whether every acquired block reads zeros.
+    /// Whether every acquired block is filled with zeros.
     fn zeroed(&self) -> bool {
         false
     }
 
-    /// Whether a child made by fork has the memory of its own, as with private mappings. Where it has not, a slab
-    /// refuses to allocate in the child.
+    /// Whether a child made by fork has its own copy of the memory, as with private mappings. If
+    /// not, a slab refuses to allocate in the child.
     fn is_inherited(&self) -> bool {
         true
     }
 
-    /// The source as one that lends addresses first and memory page by page, if it can do that. A slab then
-    /// takes few large segments of it; of any other source it acquires and releases each page by itself.
+    /// This source as a [`PagedSource`], if it can commit memory page by page. From a paged source,
+    /// a slab reserves a few large segments. From any other source, it acquires and releases each
+    /// page by itself.
     fn paged(&self) -> Option<&dyn PagedSource> {
         None
     }
 }
 
-/// A source that lends addresses first and the memory behind them page by page.
+/// A source that lends addresses first, and commits and decommits the memory behind them page by
+/// page.
 ///
 /// # Safety
-/// A reserved range is nobody else's until it is returned. Each part of it that was committed, and not
-/// decommitted since, is valid for reads and writes. The calls don't unwind.
+/// A reserved range overlaps no other memory in use until it is returned. Each part of it that was
+/// committed, and not decommitted after that, is valid for reads and writes. The calls don't
+/// unwind.
 pub unsafe trait PagedSource: Source {
-    /// Lends a range of addresses; whole hardware pages, at `layout.align()`.
+    /// Reserves a range of addresses: whole hardware pages, at `layout.align()`.
     ///
     /// # Errors
-    /// When there is none; the source must then be as it was before.
+    /// If there is no such range. The source must then be as it was before the call.
     fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError>;
 
-    /// Puts memory behind whole hardware pages of a reserved range.
+    /// Commits memory behind whole hardware pages of a reserved range.
     ///
     /// # Errors
-    /// When there is none; the range must then be as it was before.
+    /// If there is no memory. The range must then be as it was before the call.
     ///
     /// # Safety
     /// The pages lie in a range that was reserved and not returned, and are not committed.
     unsafe fn commit(&self, start: NonNull<u8>, len: usize) -> Result<(), AllocError>;
 
-    /// Takes the memory back and leaves the addresses lent.
+    /// Decommits the memory of whole hardware pages. The addresses stay reserved.
     ///
     /// # Safety
     /// The pages were committed, and nothing refers to their bytes.
@@ -96,11 +104,11 @@ pub unsafe trait PagedSource: Source {
     /// Returns a range.
     ///
     /// # Safety
-    /// It was reserved with this layout, is returned once, and none of it is committed.
+    /// The range was reserved with this layout, is returned once, and none of it is committed.
     unsafe fn unreserve(&self, start: NonNull<u8>, layout: Layout);
 }
 
-/// The system's malloc (`malloc`, `posix_memalign`), beneath whatever global allocator the program has.
+/// The system's malloc (`malloc`, `posix_memalign`), independent of the program's global allocator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Malloc;
 
@@ -120,18 +128,18 @@ unsafe impl Source for Malloc {
     }
 
     unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(block.as_ptr(), layout) }
     }
 }
 
-/// Anonymous private mappings: the default source. Its chunks are recycled process-wide.
+/// Anonymous private mappings: the default source. The process-wide recycler keeps its chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mmap {
     pages: Pages,
 }
 
-/// Which pages back a mapping.
+/// Which pages a mapping uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Pages {
     #[default]
@@ -141,23 +149,25 @@ enum Pages {
 }
 
 impl Mmap {
-    /// Ordinary pages, and huge ones for what an arena takes beyond its first 2 MiB: from there on its
-    /// chunks are 2 MiB and more, and the kernel is asked to back them with huge pages. A large query then
-    /// takes a hundredth of the page faults, and fewer misses of the address cache ever after; an arena
-    /// that has filled 2 MiB holds at most as much again that it does not use.
+    /// Ordinary pages, and huge pages for what an arena takes beyond its first 2 MiB. From there
+    /// on, the arena's chunks are 2 MiB and more, and the library advises the kernel to use huge
+    /// pages for them. A large query then takes far fewer page faults, and fewer misses of the
+    /// address cache as long as it runs. An arena that has filled 2 MiB holds at most as much
+    /// unused memory as used memory.
     #[must_use]
     pub const fn new() -> Self {
         Self { pages: Pages::Grown }
     }
 
-    /// Ordinary pages alone, whatever is taken.
+    /// Only ordinary pages, for chunks of every size.
     #[must_use]
     pub const fn small_pages() -> Self {
         Self { pages: Pages::Small }
     }
 
-    /// Huge pages from the first chunk: all are multiples of 2 MiB, aligned to it. Advice only, here and in
-    /// [`new`](Self::new): where the system has no huge pages, the chunks have ordinary ones.
+    /// Huge pages from the first chunk on. All chunks are multiples of 2 MiB, and aligned to 2 MiB.
+    /// This is advice only, here and in [`new`](Self::new): if the system has no huge pages, the
+    /// chunks use ordinary ones.
     #[must_use]
     pub const fn huge_pages() -> Self {
         Self { pages: Pages::Huge }
@@ -181,7 +191,8 @@ impl Mmap {
     }
 }
 
-/// Chunks of one backing have one alignment, by which a chunk that goes back is told apart.
+/// All chunks of one backing have one alignment. So the alignment tells the backing of a chunk that
+/// is given back.
 fn backing_of(align: usize) -> Backing {
     if align >= HUGE_PAGE {
         Backing::HugePages
@@ -192,8 +203,8 @@ fn backing_of(align: usize) -> Backing {
     }
 }
 
-// SAFETY: a fresh mapping is nobody else's until it is unmapped; `acquire` rounds up to whole pages, and
-// `release` does the same sum.
+// SAFETY: a fresh mapping overlaps no other memory until it is unmapped. `acquire` rounds the size
+// up to whole pages, and `release` computes the same size.
 unsafe impl Source for Mmap {
     fn name(&self) -> &str {
         "mmap"
@@ -207,7 +218,7 @@ unsafe impl Source for Mmap {
 
     unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
         let size = checked_align_up(layout.size(), self.align()).unwrap_or(layout.size());
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { unmap_or_discard(block, size) };
     }
 
@@ -220,8 +231,9 @@ unsafe impl Source for Mmap {
     }
 }
 
-// SAFETY: as for `Source`: a range is a mapping of its own, private and writable as a whole. Untouched or
-// discarded pages have no memory, and get it, zeroed, when they are touched.
+// SAFETY: as for `Source`. A range is a separate private mapping, writable as a whole. Pages that
+// were never accessed, or were discarded, have no memory; they get zeroed memory on the next
+// access.
 unsafe impl PagedSource for Mmap {
     fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let size = checked_align_up(layout.size(), os::page_size())
@@ -234,19 +246,20 @@ unsafe impl PagedSource for Mmap {
     }
 
     unsafe fn decommit(&self, start: NonNull<u8>, len: usize) {
-        // SAFETY: passed on to the caller. Advice can be refused only for ranges that are not mapped.
+        // SAFETY: guaranteed by the caller. The advice can fail only for ranges that are not
+        // mapped.
         let _ = unsafe { os::discard(start, len) };
     }
 
     unsafe fn unreserve(&self, start: NonNull<u8>, layout: Layout) {
         let size = checked_align_up(layout.size(), os::page_size()).unwrap_or(layout.size());
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { unmap_or_discard(start, size) };
     }
 }
 
-/// Any source, shared and cheap to clone: what builders take. Made `from` [`Malloc`], [`Mmap`],
-/// [`File`](crate::File) or an `Arc` of a user's own [`Source`].
+/// Any source, shared and cheap to clone. Builders take this type. It is made `from` [`Malloc`],
+/// [`Mmap`], [`File`](crate::File) or an `Arc` of your own [`Source`].
 #[derive(Clone)]
 pub struct SharedSource(Kind);
 
@@ -298,22 +311,22 @@ impl fmt::Debug for SharedSource {
     }
 }
 
-/// A chunk as it comes from a source or the recycler.
+/// A chunk taken from a source or the recycler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub start: NonNull<u8>,
-    /// Its size, at least what was asked.
+    /// Its size, at least the size asked for.
     pub size: usize,
-    /// Its place in the recycler, or [`NIL`].
+    /// Its link in the recycler, or [`NIL`].
     pub link: u32,
-    /// It came warm from the recycler: no call was made to the system.
+    /// Whether it came warm from the recycler, without a system call.
     pub recycled: bool,
-    /// Its bytes are known to be zero.
+    /// Whether its bytes are known to be zero.
     pub zeroed: bool,
 }
 
 impl SharedSource {
-    /// What it is, in a word.
+    /// The kind of source, for reports.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.0 {
@@ -334,12 +347,12 @@ impl SharedSource {
         }
     }
 
-    /// Whether its chunks are our own anonymous mappings.
+    /// Whether its chunks are this library's own anonymous mappings.
     pub(crate) fn maps_anonymous(&self) -> bool {
         matches!(self.0, Kind::Mmap(_))
     }
 
-    /// The alignment that every chunk of it has.
+    /// The alignment of every chunk from this source.
     pub(crate) fn chunk_align(&self) -> usize {
         match self.0 {
             Kind::Mmap(mmap) => mmap.align(),
@@ -347,12 +360,13 @@ impl SharedSource {
         }
     }
 
-    /// Whether an arena that has grown goes on with chunks of huge pages, aligned to [`HUGE_PAGE`].
+    /// Whether an arena that has grown continues with chunks of huge pages, aligned to
+    /// [`HUGE_PAGE`].
     pub(crate) fn grows_to_huge_pages(&self) -> bool {
         matches!(self.0, Kind::Mmap(Mmap { pages: Pages::Grown }))
     }
 
-    /// The size that chunks are multiples of.
+    /// Every chunk size is a multiple of this.
     pub(crate) fn chunk_unit(&self) -> usize {
         match self.0 {
             Kind::Mmap(mmap) => mmap.align(),
@@ -360,9 +374,9 @@ impl SharedSource {
         }
     }
 
-    /// Takes a chunk of `size` bytes, a multiple of [`chunk_unit`](Self::chunk_unit), at `align`, at least
-    /// [`chunk_align`](Self::chunk_align); warm where `recycle` allows it, and larger where `exact` does not
-    /// forbid it.
+    /// Takes a chunk of `size` bytes, a multiple of [`chunk_unit`](Self::chunk_unit), aligned to
+    /// `align`, at least [`chunk_align`](Self::chunk_align). If `recycle` is true, the chunk may be
+    /// warm. Unless `exact` is true, it may then also be larger.
     pub(crate) fn take(
         &self,
         size: usize,
@@ -375,7 +389,7 @@ impl SharedSource {
             Kind::Malloc => return from_source(&Malloc, size, align),
             Kind::Custom(source) => return from_source(&**source, size, align),
         };
-        // What is kept warm has the alignment of its backing, no more.
+        // A warm chunk has exactly the alignment of its backing.
         let backing = backing_of(align);
         let has_backing = align <= mmap.align() || align == HUGE_PAGE || align == SEGMENT_GRANULE;
         let recycle = recycle && has_backing;
@@ -396,11 +410,12 @@ impl SharedSource {
         Ok(Taken { start, size, link, recycled: false, zeroed: true })
     }
 
-    /// Keeps a chunk of this source at hand for its thread, if it can; whether it was taken over.
+    /// Keeps a chunk of this source as the thread chunk, if it can. Returns whether it took the
+    /// chunk.
     ///
     /// # Safety
-    /// The chunk was taken from this source with this size, alignment and link, by an arena that recycles, and
-    /// nothing refers to it any more.
+    /// An arena that recycles took the chunk from this source with this size, alignment and link.
+    /// Nothing refers to it any more.
     pub(crate) unsafe fn keep_at_hand(
         &self,
         start: NonNull<u8>,
@@ -418,7 +433,7 @@ impl SharedSource {
         kept
     }
 
-    /// Begins to give chunks back, `total` bytes in all.
+    /// Starts to give chunks back, `total` bytes together.
     pub(crate) fn give(&self, total: usize) -> GivingBack<'_> {
         match &self.0 {
             Kind::Mmap(_) => GivingBack::Recycler(process::cache().give(total)),
@@ -435,7 +450,7 @@ fn from_source(source: &dyn Source, size: usize, align: usize) -> Result<Taken, 
     Ok(Taken { start, size, link: NIL, recycled: false, zeroed: source.zeroed() })
 }
 
-/// Chunks on their way back to where they came from.
+/// Chunks that are being given back to their source or the recycler.
 #[must_use = "`finish` hands the chunks over"]
 pub(crate) enum GivingBack<'s> {
     Recycler(Giving<'static, Table>),
@@ -446,19 +461,19 @@ impl GivingBack<'_> {
     /// Gives one chunk back.
     ///
     /// # Safety
-    /// The chunk was taken from this source with this size and alignment and link, and nothing refers to
-    /// it any more.
+    /// The chunk was taken from this source with this size, alignment and link, and nothing refers
+    /// to it any more.
     pub(crate) unsafe fn add(&mut self, start: NonNull<u8>, size: usize, align: usize, link: u32) {
         match self {
             Self::Recycler(giving) => {
                 tools::forbid(start, size);
-                // SAFETY: passed on to the caller; a chunk from `Mmap` is its own mapping.
+                // SAFETY: guaranteed by the caller; a chunk from `Mmap` is a separate mapping.
                 unsafe { giving.add(backing_of(align), Warm { start, link }, size) };
             }
             Self::Source(source, calls) => {
                 *calls += 1;
                 tools::allow_defined(start, size);
-                // SAFETY: `take` acquired the block with this layout, which was thus a valid one.
+                // SAFETY: `take` acquired the block with this layout, so the layout is valid.
                 unsafe {
                     source.release(start, Layout::from_size_align_unchecked(size, align));
                 }
@@ -466,7 +481,7 @@ impl GivingBack<'_> {
         }
     }
 
-    /// Hands the last ones over. Returns the number of calls made to the system or the source.
+    /// Gives the last chunks back. Returns the number of calls made to the system or the source.
     pub(crate) fn finish(self) -> usize {
         match self {
             Self::Recycler(giving) => giving.finish(),

@@ -1,20 +1,25 @@
-//! Spans: pieces of a source, each at a granule's start, that are taken and given back one at a time.
+//! Spans: pieces of a source, each at the start of a granule, that are taken and given back one at
+//! a time.
 //!
-//! A slab takes its pages here. From a source that lends addresses and memory apart ([`PagedSource`]) come segments
-//! of up to 32 granules, 2 MiB, so that even a large slab needs few mappings; a span's memory is committed when it
-//! is taken and decommitted when it is given back. Of any other source each span is a block of its own.
+//! A slab takes its pages here. A source that lends addresses and memory separately
+//! ([`PagedSource`]) gives segments of up to 32 granules, 2 MiB, so that even a large slab needs
+//! few mappings. The memory of a span is committed when the span is taken, and decommitted when it
+//! is given back. From any other source, each span is a separate block.
 //!
-//! With [`Mmap::huge_pages`](super::source::Mmap::huge_pages) full segments are huge pages where the system has them. The
-//! first span that goes back has its segment's huge page split, so that its memory goes back too: the kernel would
-//! otherwise keep it until all of the huge page is unused or memory is short.
+//! With [`Mmap::huge_pages`](super::source::Mmap::huge_pages), full segments are huge pages if the
+//! system has them. The first span that goes back has its segment's huge page split, so that the
+//! span's memory goes back too. Otherwise the kernel would keep that memory until the whole huge
+//! page is unused or memory is short.
 //!
 //! # Invariants
 //!
-//! 1. A bit of `free` is 1 while its granule belongs to nobody. Whoever clears bits by an exchange owns the
-//!    granules; setting them gives them back, after the memory was decommitted.
-//! 2. A segment whose bits are all set may be cleared as a whole; whoever did that owns all of it, unmaps it, and
-//!    makes its entry vacant. An entry is then taken again as a whole, and its bits set last.
-//! 3. `parts` grows and stays until the spans are dropped.
+//! 1. A bit of `free` is 1 while its granule has no owner. A thread that clears bits by an exchange
+//!    owns the granules. Setting the bits gives the granules back, after their memory was
+//!    decommitted.
+//! 2. If all bits of a segment are set, they may be cleared together. The thread that did so owns
+//!    the whole segment, unmaps it, and makes its entry vacant. A vacant entry is then taken as a
+//!    whole, and its bits are set last.
+//! 3. `parts` only grows, and stays until the spans are dropped.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -27,11 +32,11 @@ use super::source::{PagedSource, SharedSource};
 use super::structures::Structures;
 use crate::error::{AllocError, ErrorKind};
 
-/// The granules of a full segment.
+/// The number of granules of a full segment.
 const MOST_GRANULES: u32 = 32;
-/// Longer spans have a mapping each.
+/// Longer spans have separate mappings.
 const LONGEST: u32 = MOST_GRANULES / 2;
-/// The segment of a span that has none.
+/// The segment number of a span without a segment.
 const ALONE: u32 = u32::MAX;
 const FIRST: u32 = 8;
 const PARTS: usize = 24;
@@ -40,7 +45,7 @@ const PARTS: usize = 24;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub start: NonNull<u8>,
-    /// What [`Spans::give`] needs to know again.
+    /// Needed by [`Spans::give`].
     pub segment: u32,
 }
 
@@ -50,7 +55,7 @@ struct Segment {
     granules: AtomicU32,
     align: AtomicUsize,
     free: AtomicU32,
-    /// Whether it may still be one huge page.
+    /// Whether the segment may still be one huge page.
     huge: AtomicBool,
     next: AtomicU32,
 }
@@ -62,10 +67,11 @@ pub(crate) struct Spans {
     parts: [AtomicPtr<Segment>; PARTS],
     issued: AtomicU32,
     vacant: Lifo,
-    /// The granules of all segments.
+    /// The number of granules of all segments.
     granules: AtomicU32,
-    /// `count << 32 | first`: no segment before `first` has a free granule; `count` rises with each give, so
-    /// that a search that began before it can't move `first` past its segment.
+    /// `count << 32 | first`: no segment before `first` has a free granule. `count` rises each time
+    /// granules are given back, so that a search that began earlier can't move `first` past their
+    /// segment.
     roomy: AtomicU64,
     /// Calls made to the source or the system.
     calls: AtomicU64,
@@ -125,12 +131,12 @@ impl Spans {
         }
     }
 
-    /// Whether a call to the source may be needed for each span.
+    /// Whether each span may need a call to the source.
     pub(crate) fn one_by_one(&self) -> bool {
         self.source.as_source().paged().is_none()
     }
 
-    /// Whether a child made by fork has the memory, too.
+    /// Whether a child made by fork also has the memory.
     pub(crate) fn is_inherited(&self) -> bool {
         self.source.as_source().is_inherited()
     }
@@ -151,8 +157,8 @@ impl Spans {
         (!part.is_null()).then(|| unsafe { &*part.add(place) })
     }
 
-    /// Takes `len` bytes, whole hardware pages, at a granule's start or at `align` if that is more, ready to be
-    /// written.
+    /// Takes `len` bytes (whole hardware pages), ready to be written. They begin at the start of a
+    /// granule, or are aligned to `align` if that is more.
     pub(crate) fn take(&self, len: usize, align: usize) -> Result<Span, AllocError> {
         let align = align.max(SEGMENT_GRANULE);
         let layout = layout_of(len, align)?;
@@ -164,7 +170,7 @@ impl Spans {
         if granules > LONGEST || align > SEGMENT_GRANULE {
             self.count_call();
             let start = source.reserve(layout)?;
-            // SAFETY: just reserved, whole pages.
+            // SAFETY: just reserved, and whole pages.
             return match unsafe { source.commit(start, len) } {
                 Ok(()) => Ok(Span { start, segment: ALONE }),
                 Err(error) => {
@@ -180,7 +186,8 @@ impl Spans {
         };
         let segment = self.segment(index).expect("an entry with claimed granules");
         let start = segment.start.load(Ordering::Relaxed);
-        // SAFETY: the claimed granules lie in the segment's mapping, which stays while some are claimed (2).
+        // SAFETY: the claimed granules lie in the segment's mapping, which stays while any are
+        // claimed (2).
         let start = unsafe {
             NonNull::new_unchecked(start.add(mask.trailing_zeros() as usize * SEGMENT_GRANULE))
         };
@@ -203,8 +210,8 @@ impl Spans {
                 roomy = Some(index);
             }
             while let Some(mask) = run_of(free, granules) {
-                // Acquire pairs with the Release that set the bits: the memory was decommitted before, and the
-                // segment's start is the one of these bits.
+                // Acquire pairs with the Release that set the bits: the memory was decommitted
+                // before, and the segment's start belongs to these bits.
                 match segment.free.compare_exchange_weak(
                     free,
                     free & !mask,
@@ -222,7 +229,7 @@ impl Spans {
         None
     }
 
-    /// Lets searches begin at `first`, unless something was given back since `seen`.
+    /// Lets searches begin at `first`, unless something was given back after `seen` was read.
     fn search_from(&self, seen: u64, first: u32) {
         if seen as u32 != first {
             let next = (seen & !u64::from(u32::MAX)) | u64::from(first);
@@ -235,7 +242,8 @@ impl Spans {
         source: &dyn PagedSource,
         wanted: u32,
     ) -> Result<(u32, u32), AllocError> {
-        // As many as there are, so that a small slab reserves little: 1, 1, 2, 4, ... 32.
+        // As many granules as there are already, so that a small slab reserves little: 1, 1, 2, 4,
+        // ... 32.
         let there = self.granules.load(Ordering::Relaxed);
         let granules = (1 << there.clamp(1, MOST_GRANULES).ilog2())
             .max(wanted.next_power_of_two())
@@ -246,7 +254,7 @@ impl Spans {
         }
     }
 
-    /// Reserves a segment, and claims the first granules of it.
+    /// Reserves a segment, and claims its first `wanted` granules.
     fn reserve_granules(
         &self,
         source: &dyn PagedSource,
@@ -274,7 +282,7 @@ impl Spans {
         Ok((index, mask))
     }
 
-    /// Sets bits of a segment, and lets searches find them.
+    /// Sets bits of a segment, and lets searches find them. Returns all free bits.
     fn set_free(&self, index: u32, mask: u32) -> u32 {
         let segment = self.segment(index).expect("an entry in use");
         // Release pairs with the Acquire in `claim_granules`.
@@ -299,20 +307,22 @@ impl Spans {
         let free = self.set_free(index, mask);
         let segment = self.segment(index).expect("an entry in use");
         let granules = segment.granules.load(Ordering::Relaxed);
-        // Somebody may have made it vacant, and another taken it up, since: then its bits are not all set, or
-        // they are all set again and it is as good to unmap as the one before (2).
+        // Another thread may have made the entry vacant, and a third may have taken it again, in
+        // the meantime. Then either its bits are not all set, or they are all set again, and this
+        // segment can be unmapped like the one before (2).
         if free != all_of(granules)
             || segment.free.compare_exchange(free, 0, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return;
         }
-        // All of it is ours.
+        // This thread owns the whole segment.
         let granules = segment.granules.load(Ordering::Relaxed);
         let start = segment.start.load(Ordering::Relaxed);
         if free != all_of(granules) {
-            // A larger segment whose bits looked like all of the smaller one before: not all ours.
+            // A larger segment, whose free bits equalled all bits of the smaller one before: this
+            // thread owns only a part.
             if self.set_free(index, free) == all_of(granules) {
-                // The others have come back meanwhile.
+                // The other granules were given back meanwhile.
                 self.free_granules(source, index, 0);
             }
             return;
@@ -323,7 +333,8 @@ impl Spans {
         let start = NonNull::new(start).expect("a segment with granules has a mapping");
         let align = segment.align.load(Ordering::Relaxed);
         let layout = layout_of(len, align).expect("it was reserved with this layout");
-        // SAFETY: reserved with this layout; all its granules are ours and decommitted (1).
+        // SAFETY: reserved with this layout; this thread owns all granules, and they are
+        // decommitted (1).
         unsafe { source.unreserve(start, layout) };
         self.vacant.push(self, index);
     }
@@ -377,13 +388,14 @@ impl Spans {
     /// Gives a span back.
     ///
     /// # Safety
-    /// It was taken here with this `len` and `align`, is given back once, and nothing refers to its bytes.
+    /// The span was taken here with this `len` and `align`, is given back once, and nothing refers
+    /// to its bytes.
     pub(crate) unsafe fn give(&self, span: Span, len: usize, align: usize) {
         let align = align.max(SEGMENT_GRANULE);
         let layout = layout_of(len, align).expect("it was taken with this layout");
         self.count_call();
         let Some(source) = self.source.as_source().paged() else {
-            // SAFETY: acquired with this layout; the rest is passed on to the caller.
+            // SAFETY: acquired with this layout; the rest is guaranteed by the caller.
             return unsafe { self.source.as_source().release(span.start, layout) };
         };
         if span.segment == ALONE {
@@ -405,7 +417,7 @@ impl Spans {
         self.free_granules(source, span.segment, all_of(granules_of(len)) << first);
     }
 
-    /// Faults a span's pages in, where that is known to help.
+    /// Faults the pages of a span in, if that is known to help.
     pub(crate) fn populate(&self, start: NonNull<u8>, len: usize) {
         if self.source.as_source().paged().is_some() {
             let _ = os::populate(start, len);
@@ -425,14 +437,14 @@ impl Drop for Spans {
         }
         for (part, start) in self.parts.iter_mut().enumerate() {
             if let Some(start) = NonNull::new(*start.get_mut()) {
-                // SAFETY: made by `make_part` with this length, and owned by the spans since.
+                // SAFETY: made by `make_part` with this length, and owned by the spans.
                 drop(unsafe { Structures::adopt(start, (FIRST as usize) << part) });
             }
         }
     }
 }
 
-/// The bytes of a page rounded up to what a span of it takes of addresses.
+/// The bytes of addresses that a span of `len` bytes takes: `len` rounded up to whole granules.
 pub(crate) fn addresses_of(len: usize) -> usize {
     checked_align_up(len, SEGMENT_GRANULE).unwrap_or(len)
 }

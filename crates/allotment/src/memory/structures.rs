@@ -1,12 +1,12 @@
-//! Memory for the library's own structures.
+//! Memory for the library's own metadata.
 //!
-//! It comes from the system's malloc beneath whatever global allocator the program has, so that the library may
-//! itself stand under that one, and a refusal is an error instead of an abort.
+//! It comes from the system's malloc, independent of the program's global allocator. So the library
+//! may itself serve as that global allocator, and a refusal is an error instead of an abort.
 //!
 //! # Invariants
 //!
-//! 1. `start` is a block for `len` values (dangling where they have no size), this value's alone; the first
-//!    `made` of them are initialised, and outside of [`Structures::new`] all are.
+//! 1. `start` is a block for `len` values (dangling if they have no size), and only this value owns
+//!    it. The first `made` values are initialised; outside [`Structures::new`], `made == len`.
 
 use core::alloc::Layout;
 use core::ops::{Deref, DerefMut};
@@ -16,7 +16,7 @@ use std::alloc::{GlobalAlloc, System};
 
 use crate::error::{AllocError, ErrorKind};
 
-/// A fixed number of values in memory of their own.
+/// A fixed number of values in a block of malloc.
 #[derive(Debug)]
 pub(crate) struct Structures<T> {
     start: NonNull<T>,
@@ -24,16 +24,16 @@ pub(crate) struct Structures<T> {
     made: usize,
 }
 
-// SAFETY: it owns its values as a box does (invariant 1).
+// SAFETY: it owns its values as a `Box` does (invariant 1).
 unsafe impl<T: Send> Send for Structures<T> {}
-// SAFETY: sharing it shares the values, no more.
+// SAFETY: sharing it shares only the values.
 unsafe impl<T: Sync> Sync for Structures<T> {}
 
 impl<T> Structures<T> {
     /// `len` values, made one after the other.
     ///
     /// # Errors
-    /// When malloc refuses; `make` was not called then.
+    /// If malloc refuses. `make` has not been called then.
     pub(crate) fn new(len: usize, mut make: impl FnMut(usize) -> T) -> Result<Self, AllocError> {
         let layout =
             Layout::array::<T>(len).map_err(|_| AllocError::new(ErrorKind::SizeOverflow, len))?;
@@ -44,7 +44,8 @@ impl<T> Structures<T> {
             NonNull::new(unsafe { System.alloc(layout) }.cast::<T>())
                 .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?
         };
-        // Owned from here on: a constructor that panics drops what was made, and the block.
+        // The block is owned from here on: if `make` panics, the values made and the block are
+        // dropped.
         let mut values = Self { start, len, made: 0 };
         while values.made < len {
             // SAFETY: the block has room for `len` values.
@@ -54,20 +55,20 @@ impl<T> Structures<T> {
         Ok(values)
     }
 
-    /// The values of a `Structures` that was forgotten.
+    /// Takes over the values of a `Structures` that was forgotten.
     ///
     /// # Safety
-    /// `start` and `len` are that one's, and it is adopted once.
+    /// `start` and `len` are those of the forgotten value, and it is adopted once.
     pub(crate) unsafe fn adopt(start: NonNull<T>, len: usize) -> Self {
         Self { start, len, made: len }
     }
 
-    /// The bytes that `len` values take.
+    /// The bytes of `len` values.
     pub(crate) const fn bytes_of(len: usize) -> usize {
         len * size_of::<T>()
     }
 
-    /// The first value's address, with leave to write to all of them.
+    /// The address of the first value. Its provenance allows writes to all of them.
     pub(crate) fn as_ptr(&self) -> NonNull<T> {
         self.start
     }
@@ -84,14 +85,15 @@ impl<T> Deref for Structures<T> {
 
 impl<T> DerefMut for Structures<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above; borrowed alone.
+        // SAFETY: as above; borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.made) }
     }
 }
 
 impl<T> Drop for Structures<T> {
     fn drop(&mut self) {
-        // SAFETY: initialised, owned by this value, dropped once; the block was allocated with this layout.
+        // SAFETY: initialised, owned by this value, dropped once. The block was allocated with this
+        // layout.
         unsafe {
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.made));
             let layout = Layout::array::<T>(self.len).unwrap_unchecked();

@@ -1,4 +1,4 @@
-//! Position, object count and object bytes in one word, so that an allocation writes one.
+//! Offset, object count and object bytes in one word, so that an allocation writes one word.
 //!
 //! ```text
 //! 63            40 39            20 19             0
@@ -7,17 +7,21 @@
 //! └───────────────┴────────────────┴────────────────┘
 //! ```
 //!
-//! `offset` is where the next object begins, in bytes from the window's base; `objects` were allocated in the
-//! window, `bytes` long in all as they were asked for, without the padding that the offset counts too. An
-//! allocation adds one number to the word, a constant for most types, and compares the sum with [`limit`]
-//! once: the offset is on top, so the fields below can't change the answer.
+//! - `offset` is where the next object begins, in bytes from the window's base.
+//! - `objects` is the number of objects allocated in the window.
+//! - `bytes` is the sum of their requested sizes. The padding counts in `offset` only.
+//!
+//! An allocation adds one number to the word, which is a constant for most types, and compares the
+//! sum with [`limit`] once. The offset is in the highest bits, so the fields below can't change the
+//! result.
 //!
 //! # Why nothing overflows
 //!
-//! A window has at most [`WINDOW`] bytes, less than 2^20, and every object takes at least one of them: so
-//! `objects < 2^20` and `bytes < 2^20` in every word that is kept. A sum that is not kept may carry from a
-//! field into the next, but only where the offset is beyond the window anyway. With a step of at most
-//! [`MAX_STEP`] for the object and as much for its padding the offset stays below 2^24.
+//! A window has at most [`WINDOW`] bytes, less than 2^20, and every object takes at least one of
+//! them. So `objects < 2^20` and `bytes < 2^20` in every word that is stored. A sum that is not
+//! stored may carry from a field into the next, but only if the offset is beyond the window anyway.
+//! With a step of at most [`MAX_STEP`] for the object and as much for its padding, the offset stays
+//! below 2^24.
 #![forbid(unsafe_code)]
 
 use super::layout::align_up;
@@ -26,56 +30,56 @@ const OFFSET: u32 = 40;
 const OBJECTS: u32 = 20;
 const FIELD: u64 = (1 << OBJECTS) - 1;
 
-/// The most bytes of a window.
+/// The largest window, in bytes.
 pub const WINDOW: usize = (1 << 20) - 16;
 
-/// The largest object, and the largest alignment, that a step may be made for.
+/// The largest size and the largest alignment of an object for which a step can be computed.
 pub const MAX_STEP: usize = 1 << 22;
 
-/// What one object of `size` bytes adds, padded behind to `min_align`; what its end takes away again when it
-/// is the last one. Needs `size <= MAX_STEP`.
+/// What one object of `size` bytes adds to the word, with the padding after it up to `min_align`.
+/// Freeing the last object subtracts the same. Needs `size <= MAX_STEP`.
 #[inline(always)]
 #[must_use]
 pub const fn object(size: usize, min_align: usize) -> u64 {
     ((align_up(size, min_align) as u64) << OFFSET) + (1 << OBJECTS) + size as u64
 }
 
-/// What `bytes` of padding before an object add. Needs `bytes < MAX_STEP`.
+/// What `bytes` of padding before an object add to the word. Needs `bytes < MAX_STEP`.
 #[inline(always)]
 #[must_use]
 pub const fn padding(bytes: usize) -> u64 {
     (bytes as u64) << OFFSET
 }
 
-/// The word after an object in it gave `bytes` up without moving the offset.
+/// The word after an object counted in it became `bytes` smaller without moving the offset.
 #[inline(always)]
 #[must_use]
 pub const fn shrunk(word: u64, bytes: u64) -> u64 {
     word - bytes
 }
 
-/// The first word whose offset is beyond `bytes`. Needs `bytes <= WINDOW`.
+/// The smallest word whose offset is larger than `bytes`. Needs `bytes <= WINDOW`.
 #[inline(always)]
 #[must_use]
 pub const fn limit(bytes: usize) -> u64 {
     (bytes as u64 + 1) << OFFSET
 }
 
-/// Where the next object begins, in bytes from the base.
+/// The offset of the next object, in bytes from the base.
 #[inline(always)]
 #[must_use]
 pub const fn offset(word: u64) -> usize {
     (word >> OFFSET) as usize
 }
 
-/// The objects allocated in the window.
+/// The number of objects allocated in the window.
 #[inline(always)]
 #[must_use]
 pub const fn objects(word: u64) -> u64 {
     (word >> OBJECTS) & FIELD
 }
 
-/// Their bytes, as they were asked for.
+/// Their bytes, as requested.
 #[inline(always)]
 #[must_use]
 pub const fn bytes(word: u64) -> u64 {
@@ -131,7 +135,7 @@ mod tests {
         let word = shrunk(object(15, 8), 6);
         assert_eq!((objects(word), bytes(word)), (1, 9));
         assert_eq!(word - object(9, 8), 0);
-        // Shrunk without a word: the offset is right all the same.
+        // Shrunk without a call of `shrunk`: the offset is right too.
         assert_eq!(offset(object(15, 8) - object(9, 8)), 0);
     }
 

@@ -1,10 +1,11 @@
-//! Bytes and the arena that they lie in, as one value.
+//! Bytes together with the arena that they lie in.
 //!
 //! # Invariant
 //!
-//! `bytes` lie in memory of `_arena` (or are its name, in a box of its own), or are `'static`, and stay there and as they are while `_arena` is neither reset nor dropped, wherever it is moved: the
-//! closure that rendered them got the arena for a lifetime of the caller's choice, and nothing else lives that long. Nobody
-//! uses the arena any more: it is private.
+//! `bytes` are `'static`, or lie in memory of `_arena` (or are its name, in a box of the arena's).
+//! They stay valid and unchanged while `_arena` is neither reset nor dropped, even if it is moved.
+//! The closure that rendered them must work for every lifetime of its arena reference, and only the
+//! arena and `'static` values live that long. The arena is private, and nothing uses it afterwards.
 
 use core::fmt;
 use core::ops::Deref;
@@ -12,8 +13,8 @@ use core::ptr::NonNull;
 
 use crate::Arena;
 
-/// Bytes that were rendered in an arena, together with it: a reply that owns its memory, of which nothing was copied. It may go to
-/// another thread; dropping it frees the arena.
+/// Bytes together with the arena that they were rendered in: a reply that owns its memory, without
+/// a copy. It may go to another thread. Dropping it frees the arena.
 ///
 /// ```
 /// use allotment::phases::ArenaBytes;
@@ -28,7 +29,7 @@ use crate::Arena;
 /// std::thread::spawn(move || assert_eq!(&*bytes, b"3 charts")).join().unwrap();
 /// ```
 ///
-/// Only what lies in the arena, or is static, can be kept so:
+/// Only bytes that lie in the arena or are `'static` can be kept this way:
 ///
 /// ```compile_fail
 /// use allotment::{Arena, phases::ArenaBytes};
@@ -37,13 +38,13 @@ use crate::Arena;
 /// ```
 pub struct ArenaBytes {
     bytes: NonNull<[u8]>,
-    /// Kept for its memory alone.
+    /// Kept only for its memory.
     _arena: Arena,
 }
 
-// SAFETY: owns its arena, which is `Send`.
+// SAFETY: it owns its arena, which is `Send`.
 unsafe impl Send for ArenaBytes {}
-// SAFETY: by shared reference it gives out bytes alone, which nobody changes.
+// SAFETY: a shared reference gives access only to the bytes, which never change.
 unsafe impl Sync for ArenaBytes {}
 
 impl ArenaBytes {
@@ -54,10 +55,10 @@ impl ArenaBytes {
         Self { bytes, _arena: arena }
     }
 
-    /// Renders bytes in an arena, and keeps both if that went well.
+    /// Renders bytes in an arena, and keeps both if the closure succeeds.
     ///
     /// # Errors
-    /// The closure's.
+    /// The closure's error.
     pub fn try_new<E>(
         arena: Arena,
         render: impl for<'a> FnOnce(&'a Arena) -> Result<&'a [u8], E>,

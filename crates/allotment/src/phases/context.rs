@@ -1,4 +1,4 @@
-//! What a handler gets besides the request.
+//! The context that a handler gets with each request.
 
 use core::cell::OnceCell;
 use core::fmt;
@@ -7,12 +7,13 @@ use super::worker::MakeMemory;
 use crate::sealed::{RwShared, Sealable, Sealed};
 use crate::{Arena, PoolRef};
 
-/// What all workers read without a lock: the category *read-only shared*.
+/// The category *read-only shared*: objects that all workers read without a lock.
 ///
-/// The compiler sees to it that workers get `&R` alone. That nothing in there changes behind a shared reference, it can't see for every
-/// type; so the types that may stand here say so: sealed objects, where it is so by construction, an almost read-only object under a
-/// read-write lock, and `()` where there is none. A type of your own joins them by an `impl`, which is its author's word that its
-/// operations on `&self` change nothing (or are locked well).
+/// Workers get only `&R`. For most types the compiler cannot check that nothing changes behind a
+/// shared reference. So this trait marks the types that may be used here: sealed objects, which
+/// cannot change by construction; an almost read-only object under a read-write lock; and `()` for
+/// none. To add a type of your own, implement the trait. The `impl` promises that the type's
+/// operations on `&self` change nothing, or use a suitable lock.
 ///
 /// ```compile_fail,E0277
 /// # use allotment::phases::{Context, Initialiser};
@@ -30,12 +31,14 @@ impl ReadOnlyShared for () {}
 impl<T: Sealable> ReadOnlyShared for Sealed<T> {}
 impl<T: Sealable> ReadOnlyShared for RwShared<T> {}
 
-/// What a handler gets besides the request: the server's objects, and memory for this request.
+/// The context that a handler gets with each request: the server's objects, and memory for this
+/// request.
 ///
-/// While the handler runs, the worker's pool is entered: it is [`current`](crate::current()), and with [`Routed`](crate::Routed) every
-/// `Box`, `Vec` and `String` comes from it. What is made there may go anywhere, also with the reply.
+/// While the handler runs, the worker's pool is entered. The pool is [`current`](crate::current()),
+/// and with [`Routed`](crate::Routed) every `Box`, `Vec` and `String` comes from it. Objects made
+/// there may go anywhere, also with the reply.
 ///
-/// What was made in the arena may not: it is gone when the next request begins.
+/// Objects made in the arena must not leave the request: the arena is reset before the next one.
 ///
 /// ```compile_fail
 /// # use allotment::phases::{Context, Initialiser};
@@ -54,65 +57,67 @@ pub struct Context<'w, R, S> {
 }
 
 impl<'w, R, S> Context<'w, R, S> {
-    /// The read-only shared objects, of the generation that was the last published one when this request began.
+    /// Returns the read-only shared objects, of the generation that was current when this request
+    /// began.
     #[inline]
     #[must_use]
     pub fn read_only(&self) -> &'w R {
         self.read_only
     }
 
-    /// The number of that generation; the first one has 1.
+    /// Returns the number of that generation. The first generation has number 1.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The shared objects.
+    /// Returns the shared objects.
     #[inline]
     #[must_use]
     pub fn shared(&self) -> &'w S {
         self.shared
     }
 
-    /// The request's arena, empty when the request begins.
+    /// Returns the request's arena, which is empty when the request begins.
     #[inline]
     #[must_use]
     pub fn arena(&self) -> &Arena {
         self.arena.get_or_init(|| self.make.arena())
     }
 
-    /// Takes the request's arena away, with all that is in it: for a reply that holds what was rendered there, see
-    /// [`ArenaBytes`](super::ArenaBytes). The next request gets a new one, from the recycler's warm chunks.
+    /// Takes the request's arena away with all that is in it, for a reply that owns what was
+    /// rendered there; see [`ArenaBytes`](super::ArenaBytes). The next request gets a new arena,
+    /// made of the recycler's warm chunks.
     #[must_use]
     pub fn take_arena(&mut self) -> Arena {
         self.arena.take().unwrap_or_else(|| self.make.arena())
     }
 
-    /// The worker's number, from 0.
+    /// Returns the worker's number, from 0.
     #[must_use]
     pub fn worker(&self) -> usize {
         self.worker
     }
 
-    /// The worker's name.
+    /// Returns the worker's name.
     #[must_use]
     pub fn worker_name(&self) -> &'w str {
         &self.make.name
     }
 
-    /// The request's number; the first accepted one has 1.
+    /// Returns the request's number. The first accepted request has number 1.
     #[must_use]
     pub fn request(&self) -> u64 {
         self.request
     }
 
-    /// The worker's pool, which is entered now.
+    /// Returns the thread's current pool: the worker's, unless the handler has entered another.
     #[must_use]
     pub fn pool(&self) -> PoolRef {
         crate::current()
     }
 
-    /// Whether the server was told to stop. A call that takes long may look, and end early.
+    /// Whether the server has been asked to stop. A long call may check this and end early.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         (self.stopping)()

@@ -1,17 +1,18 @@
-//! Which shared objects the calling thread has locked.
+//! The shared objects that the calling thread has locked.
 //!
-//! A thread-local without initialisation or destructor: it can be asked at any time of a thread's life, and takes no memory.
+//! A thread-local without initialisation or destructor: it can be read at any time in a thread's
+//! life, and takes no heap memory.
 
 use core::cell::Cell;
 
-/// How many shared objects one thread may have locked at once.
+/// How many shared objects one thread may have locked at a time.
 pub(super) const MOST: usize = 32;
 
 thread_local! {
     static HELD: Held = const { Held { count: Cell::new(0), numbers: [const { Cell::new(0) }; MOST] } };
 }
 
-/// The numbers of locked objects, in no order.
+/// The numbers of the locked objects, in no order.
 struct Held {
     count: Cell<usize>,
     numbers: [Cell<u64>; MOST],
@@ -23,17 +24,18 @@ impl Held {
     }
 }
 
-/// What stands against locking one more.
+/// Why the thread must not lock one more object.
 pub(super) enum Against {
-    /// This thread has it already.
+    /// This thread has already locked this object.
     Same,
-    /// It has this one, which comes later in the order.
+    /// This thread has locked this object, which has a higher number.
     Later(u64),
-    /// It has as many as it may.
+    /// This thread has the maximum number of objects locked.
     Full,
 }
 
-/// Whether the thread may wait for this object's lock: it has only such that come before it.
+/// Whether the thread may wait for this object's lock: all objects that it has locked have lower
+/// numbers.
 pub(super) fn may_wait(number: u64) -> Result<(), Against> {
     HELD.with(|held| {
         if held.numbers().any(|other| other == number) {
@@ -46,7 +48,7 @@ pub(super) fn may_wait(number: u64) -> Result<(), Against> {
     })
 }
 
-/// Whether the thread may try this object's lock: it has it not.
+/// Whether the thread may try this object's lock: it has not locked this object yet.
 pub(super) fn may_try(number: u64) -> Result<(), Against> {
     HELD.with(|held| match held.numbers().any(|other| other == number) {
         true => Err(Against::Same),
@@ -58,12 +60,13 @@ fn room(held: &Held) -> Result<(), Against> {
     if held.count.get() < MOST { Ok(()) } else { Err(Against::Full) }
 }
 
-/// How many the thread has.
+/// Returns how many objects the thread has locked.
 pub(super) fn count() -> usize {
     HELD.with(|held| held.count.get())
 }
 
-/// The thread has locked this one. There is room: `may_wait` or `may_try` said so.
+/// Notes that the thread has locked this object. There is room, because `may_wait` or `may_try`
+/// succeeded.
 pub(super) fn add(number: u64) {
     HELD.with(|held| {
         let count = held.count.get();
@@ -72,7 +75,7 @@ pub(super) fn add(number: u64) {
     });
 }
 
-/// The thread unlocks this one.
+/// Notes that the thread unlocks this object.
 pub(super) fn remove(number: u64) {
     HELD.with(|held| {
         let last = held.count.get() - 1;

@@ -1,4 +1,4 @@
-//! The second phase: the objects are there, the workers not yet.
+//! The second phase: the objects are made, and no worker runs yet.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use super::worker::{self, MakeMemory, NotReady};
 use crate::AllocError;
 use crate::sealed::{Published, Reading};
 
-/// What all workers call.
+/// The function that all workers call.
 pub(super) type Handler<R, S, Q, A> =
     Arc<dyn Fn(&mut Context<'_, R, S>, Q) -> A + Send + Sync + 'static>;
 
-/// The second phase: the objects are made, by one thread; no worker runs.
+/// The second phase: one thread has made the objects, and no worker runs yet.
 ///
-/// Shared objects are used by all workers; the compiler refuses what can't be:
+/// All workers use the shared objects. The compiler refuses objects that threads cannot share:
 ///
 /// ```compile_fail,E0277
 /// # use allotment::phases::Initialiser;
@@ -27,7 +27,7 @@ pub(super) type Handler<R, S, Q, A> =
 /// let server = Initialiser::new("server").objects((), sessions);
 /// ```
 ///
-/// There is nobody yet to submit a request to:
+/// No worker runs yet, so nothing can be submitted:
 ///
 /// ```compile_fail,E0599
 /// # use allotment::phases::Initialiser;
@@ -47,26 +47,29 @@ impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
         Self { options, generations, shared: Arc::new(shared) }
     }
 
-    /// The read-only objects.
+    /// Returns the read-only objects.
     pub fn read_only(&self) -> Reading<'_, R> {
         self.generations.read()
     }
 
-    /// The shared objects.
+    /// Returns the shared objects.
     #[must_use]
     pub fn shared(&self) -> &S {
         &self.shared
     }
 
-    /// The next phase: starts the workers, and returns when each has its pool and its arena.
+    /// Leads to the next phase: starts the workers, and returns when each has its pool and its
+    /// arena.
     ///
-    /// Each request is one call of the handler, on one of the workers. A panic of it ends that request, with
-    /// [`Outcome::Panicked`](super::Outcome), and the worker goes on with pool and arena made anew (where the program unwinds: one built with
-    /// `panic = "abort"` ends). The request is the handler's, dropped in the pool; the reply is told, or dropped, outside of it.
+    /// Each request is one call of the handler, on one of the workers. A panic of the handler ends
+    /// only that request, with [`Outcome::Panicked`](super::Outcome); the worker continues with a
+    /// new pool and a new arena. (This needs unwinding: a program built with `panic = "abort"`
+    /// ends.) The handler owns the request and drops it inside the worker's pool. The reply is
+    /// delivered or dropped outside the pool.
     ///
     /// # Errors
-    /// No workers asked for; a name with a NUL byte; a thread or its memory that can't be had. Those that had started are stopped
-    /// then, and everything is dropped.
+    /// When the number of workers is 0, the name contains a NUL byte, or a thread or its memory is
+    /// not available. The workers that had started are then stopped, and everything is dropped.
     pub fn start<Q, A, H>(self, handler: H) -> Result<Running<R, S, Q, A>, StartError>
     where
         Q: Send + 'static,
@@ -101,7 +104,7 @@ impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
             }
         }
         drop(to_us);
-        // Each says a word before it works; should one be lost, the channel ends.
+        // Each worker reports once before it works. If a worker is lost, the channel still ends.
         let mut error = None;
         for (worker, ready) in from_workers {
             let cause = match ready {
@@ -118,7 +121,7 @@ impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
     }
 }
 
-/// A number for each server of the process, from 1.
+/// Returns the next number of a server in this process, from 1.
 fn next_server() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -133,13 +136,13 @@ impl<R: ReadOnlyShared, S: fmt::Debug> fmt::Debug for Initialised<R, S> {
     }
 }
 
-/// A server that did not start. Nothing of it is left.
+/// A server that did not start. Nothing of it remains.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StartError {
-    /// The first worker that could not start, or the server's name where none was tried.
+    /// The first worker that could not start, or the server's name if no worker was tried.
     pub worker: Box<str>,
-    /// Why.
+    /// The cause.
     pub cause: StartCause,
 }
 
@@ -147,13 +150,13 @@ pub struct StartError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartCause {
-    /// There is to be no worker.
+    /// The number of workers is 0.
     NoWorkers,
-    /// The name has a NUL byte.
+    /// The name contains a NUL byte.
     BadName,
-    /// The system has no thread.
+    /// The system refused a thread.
     Thread(io::Error),
-    /// The worker's pool or arena can't be had.
+    /// The memory of the worker's pool or arena is not available.
     Memory(AllocError),
     /// The closure that makes the worker's memory panicked.
     Panicked(String),

@@ -1,4 +1,4 @@
-//! The first phase: what the server is to be.
+//! The first phase: the options of a server.
 
 use core::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::arena::ArenaBuilder;
 use crate::local::LocalPoolBuilder;
 use crate::{Arena, LocalPool};
 
-/// What a worker's pool and arena have from the start, if they were not told otherwise.
+/// Default size of a worker's reserved pool memory, and of its arena's first chunk, in bytes.
 const RESERVED: usize = 64 << 10;
 
 /// What a submitter does when the queue is full.
@@ -18,15 +18,15 @@ const RESERVED: usize = 64 << 10;
 pub enum WhenFull {
     /// Wait until there is room.
     Wait,
-    /// Wait so long at most.
+    /// Wait until there is room, at most this long.
     WaitFor(Duration),
-    /// Give the request back at once.
+    /// Refuse the request at once.
     Refuse,
 }
 
 type Make<B> = Arc<dyn Fn(&str) -> B + Send + Sync>;
 
-/// The first phase: options of a server, and the objects that its workers will use.
+/// The first phase: the options of a server, before its objects are made.
 ///
 /// ```
 /// use allotment::phases::{Initialiser, WhenFull};
@@ -51,9 +51,10 @@ pub struct Initialiser {
 }
 
 impl Initialiser {
-    /// A server of this name, with as many workers as the machine has processors and a queue of 64 requests, where submitters wait
-    /// for room. Workers are called by the name and their number (`server-0`): so are their threads, of which the system keeps 15
-    /// bytes, and their pools and arenas in [`report`](crate::report()).
+    /// Creates the options of a server with this name: as many workers as the machine has
+    /// processors, and a queue of 64 requests where submitters wait for room. Each worker is named
+    /// after the server with its number appended (`server-0`). Its thread has this name, of which
+    /// the system keeps 15 bytes, and so have its pool and arena in [`report`](crate::report()).
     pub fn new(name: impl Into<Box<str>>) -> Self {
         Self {
             name: name.into(),
@@ -65,42 +66,46 @@ impl Initialiser {
         }
     }
 
-    /// How many workers; at least one, or [`start`](Initialised::start) says so.
+    /// Sets the number of workers. With 0, [`start`](Initialised::start) returns an error.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
     }
 
-    /// How many requests may wait beyond those that idle workers are about to take. With 0 a request is accepted when a worker is free
-    /// for it.
+    /// Sets the number of requests that may wait beyond those that idle workers are about to take.
+    /// With 0 a request is accepted only when a worker is free.
     pub fn queue(mut self, requests: usize) -> Self {
         self.queue = requests;
         self
     }
 
-    /// What a submitter does when the queue is full. A worker of this server never waits for room in its own queue.
+    /// Sets what a submitter does when the queue is full. A worker of this server never waits for
+    /// room in its own queue.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// How a worker's pool is made; the closure gets the worker's name. Called on the worker's thread at its start (eager acquisition),
-    /// and after a panic. If this is not called, 64 KiB are reserved and there is no limit.
+    /// Sets how a worker's pool is made; the closure gets the worker's name. It runs on the
+    /// worker's thread at the start (eager acquisition) and after a panic. By default the pool has
+    /// 64 KiB reserved and no limit.
     ///
-    /// A [`Budget`](crate::Budget) that is made outside of the closure holds for all workers together, one made inside for each.
+    /// A [`Budget`](crate::Budget) that is made outside the closure limits all workers together.
+    /// One that is made inside limits each worker by itself.
     pub fn pool(mut self, make: impl Fn(&str) -> LocalPoolBuilder + Send + Sync + 'static) -> Self {
         self.pool = Arc::new(make);
         self
     }
 
-    /// How a worker's arena is made; the closure gets the worker's name. Called on the worker's thread at its start, after a panic,
-    /// and when a request took the arena. If this is not called, its first chunk has 64 KiB and there is no limit.
+    /// Sets how a worker's arena is made; the closure gets the worker's name. It runs on the
+    /// worker's thread at the start, after a panic, and after a request that took the arena away.
+    /// By default the first chunk has 64 KiB and there is no limit.
     pub fn arena(mut self, make: impl Fn(&str) -> ArenaBuilder + Send + Sync + 'static) -> Self {
         self.arena = Arc::new(make);
         self
     }
 
-    /// The next phase, with objects that are there.
+    /// Leads to the next phase, with objects that the caller has made.
     pub fn objects<R: ReadOnlyShared, S: Send + Sync + 'static>(
         self,
         read_only: R,

@@ -1,15 +1,16 @@
-//! Several shared objects locked together.
+//! Locks several shared objects together.
 
 use super::held;
 use super::shared::{LockError, LockErrorKind, Locked, Shared};
 
-/// How many rounds of trying go before the fixed order.
+/// How many rounds of trying come before the fixed order.
 const ROUNDS: usize = 8;
 
-/// Locks several shared objects, in the order of their numbers, whatever the order that they are given in. Takes a tuple of references,
-/// up to eight, or a slice of references to objects of one type; returns the same of guards.
+/// Locks several shared objects in the order of their numbers, independent of the order of the
+/// arguments. Takes a tuple of up to eight references, or a slice of references to objects of one
+/// type, and returns the guards in the same form.
 ///
-/// However many threads lock whatever sets of objects, they don't deadlock.
+/// Any number of threads may lock any sets of objects this way without a deadlock.
 ///
 /// ```
 /// use allotment::phases::{LockErrorKind, Shared, lock_all};
@@ -26,8 +27,9 @@ const ROUNDS: usize = 8;
 /// ```
 ///
 /// # Errors
-/// The same object twice, one that is poisoned, more than 32; this thread has one of them, or one that comes later than the first of
-/// them, locked already. None is locked then.
+/// When an object is given twice or is poisoned, when this thread would have more than 32 objects
+/// locked, or when this thread has already locked one of the objects or one with a higher number
+/// than the lowest of them. The call then locks none.
 pub fn lock_all<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
     let order = Order::of(&objects)?;
     let mut slots = objects.slots();
@@ -37,10 +39,12 @@ pub fn lock_all<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
     Ok(S::finish(slots))
 }
 
-/// Locks several shared objects if nobody has any of them; never waits. If one can't be had, those that were are unlocked again.
+/// Locks several shared objects if none of them is locked. Never waits. If one is not available,
+/// the call locks none.
 ///
 /// # Errors
-/// As [`lock_all`]; [`LockErrorKind::Busy`] of the one that somebody has. What else this thread has locked is no matter.
+/// As for [`lock_all`], but the numbers of other objects that this thread has locked do not matter.
+/// [`LockErrorKind::Busy`] for an object that another thread has locked.
 pub fn try_lock_all<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
     Order::of(&objects)?;
     let mut slots = objects.slots();
@@ -50,12 +54,14 @@ pub fn try_lock_all<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
     Ok(S::finish(slots))
 }
 
-/// Locks several shared objects by trying: when one can't be had, all are unlocked; then the thread waits for that one, holding nothing, and
-/// tries the others. After eight such rounds it goes by the fixed order, so that nobody tries for ever. The paper's second strategy, for comparison:
-/// [`lock_all`] takes fewer steps.
+/// Locks several shared objects by trying. If one is not available, the call unlocks all, waits for
+/// that one while it holds no lock, and then tries the others. After eight such rounds it locks in
+/// the fixed order, so that it ends in any case. This is the paper's second strategy, for
+/// comparison: [`lock_all`] takes fewer steps.
 ///
 /// # Errors
-/// As [`lock_all`]; [`LockErrorKind::Busy`] if this thread has other objects locked, as it must not wait then.
+/// As for [`lock_all`]. [`LockErrorKind::Busy`] if an object is locked by another thread while this
+/// thread has other objects locked, because it must not wait then.
 pub fn lock_all_in_any_order<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
     Order::of(&objects)?;
     let mut waited_for = 0;
@@ -84,12 +90,13 @@ pub fn lock_all_in_any_order<S: LockSet>(objects: S) -> Result<S::Locked, LockEr
     lock_all(objects)
 }
 
-/// Shared objects that can be locked together: tuples of `&Shared<T>` up to eight, and `&[&Shared<T>]`.
+/// Shared objects that can be locked together: tuples of up to eight `&Shared<T>`, and
+/// `&[&Shared<T>]`.
 pub trait LockSet: sealed::LockSet {}
 
 impl<S: sealed::LockSet> LockSet for S {}
 
-/// Positions of a set in the order of the objects' numbers.
+/// The positions of a set's objects, sorted by the objects' numbers.
 struct Order {
     places: [(u64, usize); held::MOST],
     count: usize,
@@ -116,12 +123,12 @@ impl Order {
     }
 }
 
-/// How to lock one.
+/// How to lock an object.
 #[derive(Clone, Copy)]
 pub enum Manner {
     /// Wait for it.
     Wait,
-    /// Don't.
+    /// Do not wait.
     Try,
 }
 
@@ -136,9 +143,9 @@ mod sealed {
     use super::{LockError, LockErrorKind, Manner};
 
     pub trait LockSet {
-        /// Guards, in the form of the set.
+        /// The guards, in the form of the set.
         type Locked;
-        /// Guards as they come.
+        /// The guards while the objects are being locked.
         type Slots;
 
         fn len(&self) -> usize;
@@ -147,7 +154,7 @@ mod sealed {
         fn slots(&self) -> Self::Slots;
         fn lock(&self, slots: &mut Self::Slots, at: usize, manner: Manner)
         -> Result<(), LockError>;
-        /// All are locked.
+        /// Converts the guards when all objects are locked.
         fn finish(slots: Self::Slots) -> Self::Locked;
     }
 }

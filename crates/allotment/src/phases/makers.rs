@@ -1,4 +1,4 @@
-//! The registry of named makers: configuration data tells what objects to make.
+//! The registry of makers: functions that make the objects that a configuration describes.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -10,14 +10,15 @@ use super::objects::{Entry, Object, ReadOnlyObjects, SharedObjects};
 use crate::AllocError;
 use crate::sealed::{Sealable, Sealed, Sealer};
 
-/// What a maker fails with: anything. A [`ConfigurationError`] stays what it is.
+/// The error of a maker, of any type. A [`ConfigurationError`] is passed on unchanged.
 pub type MakeError = Box<dyn Error + Send + Sync>;
 
 type ReadOnlyMaker =
     Box<dyn for<'s> Fn(Sealer<'s>, &Section) -> Result<Entry<'s>, MakeError> + Send + Sync>;
 type SharedMaker = Box<dyn Fn(&Section) -> Result<Object, MakeError> + Send + Sync>;
 
-/// Who makes objects of which kind. The configuration's sections say which ones there are to be.
+/// A registry of makers: for each kind of section, a function that makes its objects. The sections
+/// of the configuration say which objects are made.
 ///
 /// ```
 /// use allotment::phases::{Configuration, Initialiser, Makers, Section};
@@ -54,7 +55,7 @@ enum Maker {
     Shared(SharedMaker),
 }
 
-/// An error on its way through the sealed region's builder.
+/// An error that passes through the builder of the sealed region.
 enum Failure {
     Configuration(ConfigurationError),
     Memory(AllocError),
@@ -67,13 +68,14 @@ impl From<AllocError> for Failure {
 }
 
 impl Makers {
-    /// A registry without makers.
+    /// Creates a registry without makers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Who makes read-only shared objects of this kind; in place of the maker that the kind had. All of them come to lie in one sealed region.
+    /// Registers the maker of the read-only shared objects of this kind, and replaces an earlier
+    /// maker of that kind. All read-only objects lie in one sealed region.
     #[must_use]
     pub fn read_only<T: Sealable>(
         mut self,
@@ -91,8 +93,9 @@ impl Makers {
         self
     }
 
-    /// Who makes shared objects of this kind; in place of the maker that the kind had. Each comes under a lock, [`Shared`](super::Shared),
-    /// and in the order of locks they stand as in the configuration.
+    /// Registers the maker of the shared objects of this kind, and replaces an earlier maker of
+    /// that kind. Each object is under a lock of its own, [`Shared`](super::Shared). The order of
+    /// the locks is the order of the sections in the configuration.
     #[must_use]
     pub fn shared<T: Send + 'static>(
         mut self,
@@ -104,12 +107,14 @@ impl Makers {
         self
     }
 
-    /// Makes all read-only objects. The other sections are left alone: so a configuration that was read again can be
-    /// [published](super::Handle::publish).
+    /// Makes all read-only objects and ignores the sections of shared objects. So the objects of a
+    /// configuration that was read again can be [published](super::Handle::publish) while the
+    /// server runs.
     ///
     /// # Errors
-    /// A kind without a maker, two sections of one kind and name, a maker that fails, keys that it did not ask for, no memory. What was
-    /// made is gone then.
+    /// When a kind has no maker, two sections have the same kind and name, a maker fails, a section
+    /// has keys that its maker did not ask for, or memory is not available. The objects made before
+    /// the error are dropped.
     pub fn make_read_only(
         &self,
         configuration: &Configuration,
@@ -132,10 +137,10 @@ impl Makers {
         })
     }
 
-    /// Makes all shared objects. The other sections are left alone.
+    /// Makes all shared objects and ignores the sections of read-only objects.
     ///
     /// # Errors
-    /// As [`make_read_only`](Self::make_read_only).
+    /// As for [`make_read_only`](Self::make_read_only).
     pub fn make_shared(
         &self,
         configuration: &Configuration,
@@ -151,7 +156,7 @@ impl Makers {
         Ok(objects)
     }
 
-    /// That each section has a maker, and a name of its own.
+    /// Checks that each section has a maker, and that no two sections have the same kind and name.
     fn check(&self, configuration: &Configuration) -> Result<(), ConfigurationError> {
         let known = |section: &&Section| !self.makers.contains_key(section.kind());
         if let Some(section) = configuration.sections().iter().find(known) {
@@ -163,7 +168,7 @@ impl Makers {
     }
 }
 
-/// What a maker made, if it knew all of the section's keys.
+/// Returns what the maker made if it asked for all keys of the section.
 fn finish<T>(section: &Section, made: Result<T, MakeError>) -> Result<T, ConfigurationError> {
     let made = made.map_err(|error| match error.downcast::<ConfigurationError>() {
         Ok(error) => *error,
@@ -174,10 +179,12 @@ fn finish<T>(section: &Section, made: Result<T, MakeError>) -> Result<T, Configu
 }
 
 impl Initialiser {
-    /// The next phase, with the objects that the configuration tells to make. The read-only ones are made first.
+    /// Leads to the next phase, with the objects that the configuration describes. The read-only
+    /// objects are made first.
     ///
     /// # Errors
-    /// As [`Makers::make_read_only`]. Nothing is left then, nor after a panic of a maker, which goes on to the caller.
+    /// As for [`Makers::make_read_only`]. All objects made before the error are dropped. A panic of
+    /// a maker does the same and passes on to the caller.
     pub fn from_configuration(
         self,
         makers: &Makers,

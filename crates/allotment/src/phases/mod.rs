@@ -1,15 +1,21 @@
-//! The life cycle of a server with several threads: initialise, run workers, stop, initialise again.
+//! The life cycle of a server with several threads: initialise, run workers, stop, and initialise
+//! again.
 //!
-//! After *Locking Categories* (in *Performance Patterns*). Each object of a server is of one of three categories, and each
-//! category has its place here:
+//! After *Locking Categories* (in *Performance Patterns*). Each object of a server belongs to one
+//! of three categories, and each category has its place here:
 //!
-//! | category | who touches it | here |
+//! | category | used by | here |
 //! |---|---|---|
-//! | read-only shared | all workers, no lock | [`Context::read_only`]: a type that is [`ReadOnlyShared`], as a sealed one is |
-//! | shared | all workers, one at a time | [`Context::shared`]: objects under a lock each, [`Shared`]; several at once by [`lock_all`] |
-//! | transient | one worker, for one request | the worker's pool, entered while it handles, and [`Context::arena`]; reset after each request |
+//! | read-only shared | all workers, without a lock | [`Context::read_only`] |
+//! | shared | all workers, one at a time | [`Context::shared`] |
+//! | transient | one worker, for one request | [`Context::arena`] and the worker's pool |
 //!
-//! The phases are types, so that what a phase forbids does not compile:
+//! - The type of the read-only objects implements [`ReadOnlyShared`], as sealed objects do.
+//! - Each shared object is under a lock of its own, [`Shared`]. [`lock_all`] locks several
+//!   together.
+//! - The worker's pool is entered while the handler runs. The arena is reset after each request.
+//!
+//! The phases are types. What a phase forbids does not compile:
 //!
 //! ```text
 //! Initialiser --objects()--> Initialised --start()--> Running --stop()--> Stopped
@@ -39,15 +45,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `initialiser`, `initialised`, `running`, `stopped` | the phases |
-//! | `queue` | requests that wait, and what each worker does |
-//! | `worker`, `context` | a worker's loop; what a handler gets |
-//! | `outcome`, `ticket` | what becomes of a request, and who hears of it |
-//! | `configuration`, `makers`, `objects` | data that tells which objects to make, who makes them, and where they are found |
+//! | `queue` | waiting requests, and the state of each worker |
+//! | `worker`, `context` | a worker's loop, and what a handler gets |
+//! | `outcome`, `ticket` | what happens to a request, and how its sender gets the outcome |
+//! | `configuration` | data that describes which objects to make |
+//! | `makers`, `objects` | the functions that make the objects, and the lookup by name |
 //! | `shared`, `held`, `lock_all` | objects under a lock, without deadlocks |
-//! | `arena_bytes` | a reply that keeps the arena that it was rendered in; its unsafe code and that of `objects` is all that there is here |
+//! | `arena_bytes` | a reply together with the arena that it was rendered in |
+//!
+//! Only `arena_bytes` and `objects` contain unsafe code.
 
 mod arena_bytes;
 mod configuration;

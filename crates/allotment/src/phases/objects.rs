@@ -1,9 +1,10 @@
-//! Objects that a configuration told to make, found by kind and name.
+//! The objects that a configuration describes, found by kind and name.
 //!
 //! # Invariant
 //!
-//! An entry's `object` points to a `T::In<'s>` in sealed memory that stays for `'s`, where `type_id` is that of `T`. Its maker made it for
-//! whatever lifetime, and nobody writes to it: so it is a `T::In` of any lifetime for which the memory stays.
+//! An entry's `object` points to a `T::In<'s>` in sealed memory that stays valid for `'s`, and
+//! `type_id` is that of `T`. Its maker is generic over the lifetime, and nothing writes to the
+//! object. So it is a `T::In` of every lifetime for which the memory stays valid.
 
 use core::any::TypeId;
 use core::fmt;
@@ -16,12 +17,13 @@ use super::shared::Shared;
 use crate::AllocError;
 use crate::sealed::{ReadOnly, Sealable, Sealer};
 
-/// The read-only objects of a configuration, all in one sealed region: [`Makers`](super::Makers) makes it.
+/// The read-only objects of a configuration, all in one sealed region. [`Makers`](super::Makers)
+/// makes them.
 #[derive(Clone, Copy)]
 pub struct ReadOnlyObjects<'s> {
-    /// By kind; those of one kind as in the configuration.
+    /// Sorted by kind; those of one kind are in the order of the configuration.
     entries: &'s [Entry<'s>],
-    /// Positions in `entries`, by kind and name.
+    /// Positions in `entries`, sorted by kind and name.
     by_name: &'s [usize],
 }
 
@@ -35,13 +37,13 @@ pub(super) struct Entry<'s> {
     sealed: PhantomData<&'s ()>,
 }
 
-// SAFETY: what it points to is `ReadOnly`, and so `Sync`; the pointer is used as a shared reference alone.
+// SAFETY: the object is `ReadOnly`, and so `Sync`; the pointer is used only as a shared reference.
 unsafe impl Send for Entry<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Entry<'_> {}
-// SAFETY: by the module's invariant: it reaches sealed memory alone, as a shared reference would.
+// SAFETY: by the module's invariant it reaches only sealed memory, as a shared reference would.
 unsafe impl ReadOnly for Entry<'_> {}
-// SAFETY: shared references to what is `ReadOnly`.
+// SAFETY: it holds only shared references to `ReadOnly` values.
 unsafe impl ReadOnly for ReadOnlyObjects<'_> {}
 
 impl Sealable for ReadOnlyObjects<'static> {
@@ -66,7 +68,7 @@ impl<'s> Entry<'s> {
     }
 
     fn get<T: Sealable>(&self) -> Option<&'s T::In<'s>> {
-        // SAFETY: by the module's invariant, of the same `T`.
+        // SAFETY: by the module's invariant, for the same `T`.
         (self.type_id == TypeId::of::<T>()).then(|| unsafe { self.object.cast().as_ref() })
     }
 }
@@ -79,16 +81,16 @@ impl<'s> ReadOnlyObjects<'s> {
         Ok(Self { entries: sealer.try_copy(&entries)?, by_name: sealer.try_copy(&by_name)? })
     }
 
-    /// The object of this kind and name, if there is one and it is a `T`.
+    /// Returns the object of this kind and name, if there is one and it is a `T`.
     #[must_use]
     pub fn get<T: Sealable>(&self, kind: &str, name: &str) -> Option<&'s T::In<'s>> {
         self.find::<T>(kind, name).ok()
     }
 
-    /// The object of this kind and name.
+    /// Returns the object of this kind and name.
     ///
     /// # Errors
-    /// There is none, or it is no `T`.
+    /// When there is none, or it is not a `T`.
     pub fn find<T: Sealable>(&self, kind: &str, name: &str) -> Result<&'s T::In<'s>, NotFound> {
         let key = |at: &usize| {
             let entry = &self.entries[*at];
@@ -103,7 +105,8 @@ impl<'s> ReadOnlyObjects<'s> {
         }
     }
 
-    /// The objects of this kind that are `T`s, with their names, as they came in the configuration.
+    /// Returns the objects of this kind that are `T`s, with their names, in the order of the
+    /// configuration.
     pub fn of_kind<T: Sealable>(
         &self,
         kind: &str,
@@ -114,13 +117,13 @@ impl<'s> ReadOnlyObjects<'s> {
         entries.iter().filter_map(|entry| Some((entry.name, entry.get::<T>()?)))
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -134,7 +137,8 @@ impl fmt::Debug for ReadOnlyObjects<'_> {
     }
 }
 
-/// The shared objects of a configuration, each under its lock: [`Makers`](super::Makers) makes them.
+/// The shared objects of a configuration, each under a lock of its own. [`Makers`](super::Makers)
+/// makes them.
 #[derive(Default)]
 pub struct SharedObjects {
     objects: HashMap<Box<str>, HashMap<Box<str>, Object>>,
@@ -158,16 +162,16 @@ impl SharedObjects {
         self.objects.entry(kind.into()).or_default().insert(name.into(), object);
     }
 
-    /// The object of this kind and name, if there is one and it is a `T`.
+    /// Returns the object of this kind and name, if there is one and it is a `T`.
     #[must_use]
     pub fn get<T: Send + 'static>(&self, kind: &str, name: &str) -> Option<&Shared<T>> {
         self.find(kind, name).ok()
     }
 
-    /// The object of this kind and name.
+    /// Returns the object of this kind and name.
     ///
     /// # Errors
-    /// There is none, or it is no `T`.
+    /// When there is none, or it is not a `T`.
     pub fn find<T: Send + 'static>(&self, kind: &str, name: &str) -> Result<&Shared<T>, NotFound> {
         let Some(object) = self.objects.get(kind).and_then(|objects| objects.get(name)) else {
             return Err(NotFound::new::<T>(kind, name, None));
@@ -178,7 +182,7 @@ impl SharedObjects {
         }
     }
 
-    /// The objects of this kind that are `T`s, with their names, in no order.
+    /// Returns the objects of this kind that are `T`s, with their names, in no particular order.
     pub fn of_kind<T: Send + 'static>(
         &self,
         kind: &str,
@@ -187,13 +191,13 @@ impl SharedObjects {
         objects.filter_map(|(name, object)| Some((&**name, object.object.downcast_ref()?)))
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.values().map(HashMap::len).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
@@ -209,15 +213,15 @@ impl fmt::Debug for SharedObjects {
     }
 }
 
-/// An object that was asked for is not there, or of another type.
+/// The requested object does not exist, or is of another type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotFound {
-    /// The kind that was asked for.
+    /// The requested kind.
     pub kind: Box<str>,
-    /// The name that was asked for.
+    /// The requested name.
     pub name: Box<str>,
-    /// The type that was asked for.
+    /// The requested type.
     pub wanted: &'static str,
     /// The type of the object of this kind and name, if there is one.
     pub found: Option<&'static str>,

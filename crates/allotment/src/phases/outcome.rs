@@ -1,21 +1,21 @@
-//! What becomes of a request.
+//! The outcome of a request.
 
 use core::fmt;
 use std::time::Duration;
 
-/// What became of a request that was accepted. Each one gets exactly one.
+/// The outcome of an accepted request. Each accepted request has exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<A> {
     /// The handler's reply.
     Done(A),
-    /// The handler panicked. The worker lives on.
+    /// The handler panicked. The worker continues.
     Panicked(PanickedRequest),
-    /// The server was stopped before a worker took it.
+    /// The request was dropped: the server stopped before a worker took it.
     Dropped,
 }
 
 impl<A> Outcome<A> {
-    /// The reply, if there is one.
+    /// Returns the reply, if there is one.
     pub fn done(self) -> Option<A> {
         match self {
             Self::Done(reply) => Some(reply),
@@ -24,11 +24,11 @@ impl<A> Outcome<A> {
     }
 }
 
-/// A request that ended in a panic.
+/// A request whose handler panicked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PanickedRequest {
-    /// What the panic said.
+    /// The panic's message.
     pub message: String,
     /// The worker's name.
     pub worker: Box<str>,
@@ -45,11 +45,11 @@ impl fmt::Display for PanickedRequest {
 
 impl std::error::Error for PanickedRequest {}
 
-/// A request that was not accepted, and why. The request is in it.
+/// A request that was not accepted, and the reason. It contains the request.
 pub struct Refused<Q> {
-    /// The request, untouched.
+    /// The request, unchanged.
     pub request: Q,
-    /// Why it was not accepted.
+    /// The reason.
     pub because: RefusedBecause,
 }
 
@@ -57,13 +57,13 @@ pub struct Refused<Q> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusedBecause {
-    /// So many requests wait already.
+    /// The queue is full: this many requests are waiting.
     Full(usize),
-    /// The queue was full for so long.
+    /// The queue was full for this long.
     FullFor(Duration),
-    /// The queue is full, and the caller is one of the workers that should empty it: it must not wait.
+    /// The queue is full, and the caller is one of the workers that empty it, so it must not wait.
     FullOnWorker,
-    /// The server stops, or has stopped.
+    /// The server is stopping or has stopped.
     Stopping,
 }
 

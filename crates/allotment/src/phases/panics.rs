@@ -1,9 +1,9 @@
-//! Panics of code that isn't ours: caught, read, and got rid of.
+//! Panics of the user's code: catches them, reads their message, and drops the payload.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a panic said; the payload is dropped, which may panic again.
+/// Returns a panic's message. Drops the payload, which may panic again.
 pub(super) fn message(payload: Box<dyn Any + Send>) -> String {
     let text = match payload.downcast_ref::<&str>() {
         Some(text) => (*text).to_owned(),
@@ -16,7 +16,7 @@ pub(super) fn message(payload: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// Runs what may panic and of which nothing is expected. Whether it came to its end.
+/// Runs a closure that may panic and has no result. Returns whether it ended without a panic.
 pub(super) fn quietly(run: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(()) => true,
@@ -27,7 +27,8 @@ pub(super) fn quietly(run: impl FnOnce()) -> bool {
     }
 }
 
-/// Drops a payload. One whose own drop panics leaves another payload, which could go on for ever: that one is leaked.
+/// Drops a payload. If its destructor panics too, the new payload is leaked, because dropping it
+/// could panic without end.
 pub(super) fn forget_panic(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);

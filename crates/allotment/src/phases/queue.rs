@@ -1,6 +1,7 @@
-//! Requests that wait for a worker, and what each worker does.
+//! The waiting requests, and the state of each worker.
 //!
-//! Nobody's code but ours runs under the lock: requests and answers are dropped, and told, without it.
+//! No code of the user's runs under the lock: requests and answers are dropped and delivered
+//! outside it.
 
 use core::mem;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,20 +14,21 @@ use super::outcome::{Refused, RefusedBecause};
 use super::panics::quietly;
 use super::ticket::Answer;
 
-/// How many requests the queue has room for from the start; a longer one grows.
+/// How many requests the queue has room for from the start. A longer queue grows.
 const ROOM: usize = 1024;
 
-/// What a worker is at.
+/// The state of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerState {
-    /// Its name.
+    /// The worker's name.
     pub name: Box<str>,
-    /// The request that it is in, if it is in one.
+    /// The current request, if there is one.
     pub call: Option<Call>,
 }
 
-/// A request that a worker is in: from when it took it until the reply was told and the memory reset.
+/// A worker's current request, from when the worker took it until the reply was delivered and the
+/// memory reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
@@ -36,11 +38,11 @@ pub struct Call {
     pub since: Instant,
 }
 
-/// What became of the requests so far.
+/// How many requests there have been, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Accepted: each of them is or will be one of `done`, `panicked` and `dropped`.
+    /// Accepted. Each of them is or will be one of `done`, `panicked` and `dropped`.
     pub accepted: u64,
     /// Not accepted.
     pub refused: u64,
@@ -60,7 +62,7 @@ pub(super) struct Job<Q, A> {
     pub answer: Answer<A>,
 }
 
-/// What a worker counts; it alone writes.
+/// A worker's counters. Only that worker writes them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct WorkerCounts {
@@ -89,7 +91,7 @@ struct State<Q, A> {
     idle: usize,
     /// Submitters that wait for room.
     submitters: usize,
-    /// Workers that take no more requests.
+    /// Workers that have ended or are about to.
     leaving: usize,
     accepted: u64,
     refused: u64,
@@ -105,10 +107,10 @@ struct Slot {
 }
 
 pub(super) struct Queue<Q, A> {
-    /// Of the process's servers; tickets and workers know theirs by it.
+    /// The server's number in the process. Tickets and workers identify their server by it.
     pub server: u64,
     limit: usize,
-    /// Set under the lock, and read there but by those who only want to know.
+    /// Set under the lock. Read under it too, except by callers for whom a stale value is harmless.
     stopping: AtomicBool,
     state: Mutex<State<Q, A>>,
     work: Condvar,
@@ -150,7 +152,7 @@ impl<Q, A> Queue<Q, A> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a request in, and says its number.
+    /// Puts a request in the queue and returns its number.
     pub(super) fn put(
         &self,
         request: Q,
@@ -190,7 +192,7 @@ impl<Q, A> Queue<Q, A> {
                 }
             };
             state.submitters -= 1;
-            // The last look comes after the time, not before it: a wake-up is never thrown away.
+            // The queue is checked again after the time is over, so that no wake-up is lost.
             if late
                 && !self.is_stopping()
                 && state.jobs.len() >= self.limit.saturating_add(state.idle)
@@ -204,7 +206,8 @@ impl<Q, A> Queue<Q, A> {
         Err(Refused { request, because })
     }
 
-    /// The next request for this worker, which has done with its last one; `None` when it is to end.
+    /// Returns the next request for this worker, which has finished its last one, or `None` when
+    /// the worker is to end.
     pub(super) fn take(&self, worker: usize) -> Option<Job<Q, A>> {
         let mut state = self.lock();
         state.workers[worker].call = None;
@@ -231,7 +234,7 @@ impl<Q, A> Queue<Q, A> {
         }
     }
 
-    /// No more requests are accepted; workers end when there is none left.
+    /// Accepts no more requests. The workers end when none is waiting.
     pub(super) fn stop(&self) {
         let _state = self.lock();
         self.stopping.store(true, Ordering::Relaxed);
@@ -239,7 +242,7 @@ impl<Q, A> Queue<Q, A> {
         self.room.notify_all();
     }
 
-    /// Drops what waits. Each sender hears of it, on the calling thread.
+    /// Drops the waiting requests. Their outcomes are delivered on the calling thread.
     pub(super) fn drop_waiting(&self) {
         let jobs = mem::take(&mut self.lock().jobs);
         let (mut dropped, mut failed) = (0, 0);
@@ -254,7 +257,8 @@ impl<Q, A> Queue<Q, A> {
         state.failed_replies += failed;
     }
 
-    /// The worker has ended, whatever the reason. Should the last one have gone without being told to, nobody must wait for one.
+    /// Marks the worker as ended, for any reason. If all workers have ended, stops the server and
+    /// drops the waiting requests, because no worker is left to take them.
     pub(super) fn end(&self, worker: usize) {
         let mut state = self.lock();
         state.leaving += 1;
@@ -271,7 +275,7 @@ impl<Q, A> Queue<Q, A> {
         self.ended.notify_all();
     }
 
-    /// Waits until all workers but one have ended, or until then. Whether they have.
+    /// Waits until all workers except `but` have ended, or until `end`. Returns whether they have.
     pub(super) fn wait_ended(&self, but: Option<usize>, end: Option<Instant>) -> bool {
         let mut state = self.lock();
         loop {
@@ -288,7 +292,7 @@ impl<Q, A> Queue<Q, A> {
         }
     }
 
-    /// The workers that have not ended.
+    /// Returns the workers that have not ended.
     pub(super) fn living(&self) -> Vec<WorkerState> {
         let state = self.lock();
         let living = state.workers.iter().filter(|worker| !worker.ended);
@@ -330,7 +334,7 @@ fn wait<'a, T>(on: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for a wake-up, until the end if there is one. Whether the end has come.
+/// Waits for a wake-up, at most until `end`. Returns whether that time has come.
 fn wait_until<'a, T>(
     on: &Condvar,
     state: MutexGuard<'a, T>,

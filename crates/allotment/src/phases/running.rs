@@ -1,4 +1,4 @@
-//! The third phase: workers run.
+//! The third phase: the workers run.
 
 use core::fmt;
 use core::ops::{Deref, Range};
@@ -15,7 +15,7 @@ use super::ticket::{Answer, Place, Ticket};
 use super::worker;
 use crate::sealed::{Published, Reading};
 
-/// What workers, handles and the owner have in common.
+/// The state that the workers, the handles and the owner share.
 pub(super) struct Server<R: ReadOnlyShared, S, Q, A> {
     pub options: Initialiser,
     pub queue: Queue<Q, A>,
@@ -23,8 +23,8 @@ pub(super) struct Server<R: ReadOnlyShared, S, Q, A> {
     pub shared: Arc<S>,
 }
 
-/// Submits requests to a running server, from any thread; as many of them as wanted. One may outlive the server: requests are refused
-/// then.
+/// Submits requests to a running server, from any thread. A handle can be cloned, and may outlive
+/// the server: its requests are then refused.
 pub struct Handle<R: ReadOnlyShared, S, Q, A> {
     server: Arc<Server<R, S, Q, A>>,
 }
@@ -36,24 +36,27 @@ impl<R: ReadOnlyShared, S, Q, A> Clone for Handle<R, S, Q, A> {
 }
 
 impl<R: ReadOnlyShared, S, Q, A> Handle<R, S, Q, A> {
-    /// Submits a request, and gives a ticket for the reply.
+    /// Submits a request and returns a ticket for the reply.
     ///
     /// # Errors
-    /// The request, when the server stops, or when the queue is full and [`when_full`](Initialiser::when_full) says so.
+    /// With the request, when the server is stopping, or when the queue is full and
+    /// [`when_full`](Initialiser::when_full) allows no (further) wait.
     pub fn submit(&self, request: Q) -> Result<Ticket<A>, Refused<Q>> {
         let place = Place::new();
         let number = self.put(request, Answer::to_ticket(Arc::clone(&place)))?;
         Ok(Ticket { place, number, server: self.server.queue.server })
     }
 
-    /// Submits a request, and calls back with its outcome: once, on the worker's thread, outside of its pool, or for a request that
-    /// is dropped at the stop on the thread that stops. Returns the request's number.
+    /// Submits a request with a callback for its outcome. Returns the request's number. The
+    /// callback runs once: on the worker's thread, outside the worker's pool, or, if the request is
+    /// dropped at the stop, on the thread that stops the server.
     ///
-    /// The callback may submit, publish and ask for the stop. A panic of it is counted in [`Counts::failed_replies`] and goes no further.
-    /// Until it returns, the worker takes no other request.
+    /// The callback may submit, publish and begin the stop. Its panic is counted in
+    /// [`Counts::failed_replies`] and goes no further. The worker takes no other request until the
+    /// callback returns.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit). The callback is dropped then without a call.
+    /// As for [`submit`](Self::submit). The callback is then dropped without a call.
     pub fn submit_with(
         &self,
         request: Q,
@@ -68,54 +71,56 @@ impl<R: ReadOnlyShared, S, Q, A> Handle<R, S, Q, A> {
         queue.put(request, answer, when_full, worker::is_of(queue.server))
     }
 
-    /// Publishes new read-only objects: each worker gets them with its next request, a request that runs keeps those that it began
-    /// with. The old ones are dropped when the last such request ends (see [`Published`](crate::Published)). Returns the generation's number; the first one has 1.
+    /// Publishes new read-only objects. Each worker gets them with its next request; a running
+    /// request keeps the objects that it began with. The old objects are dropped when the last such
+    /// request ends (see [`Published`](crate::Published)). Returns the number of the new
+    /// generation. The first generation has number 1.
     pub fn publish(&self, read_only: R) -> u64 {
         self.server.generations.publish(read_only)
     }
 
-    /// The read-only objects that were published last.
+    /// Returns the read-only objects that were published last.
     pub fn read_only(&self) -> Reading<'_, R> {
         self.server.generations.read()
     }
 
-    /// The number of the generation that was published last.
+    /// Returns the number of the generation that was published last.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.server.generations.generation()
     }
 
-    /// The shared objects.
+    /// Returns the shared objects.
     #[must_use]
     pub fn shared(&self) -> &S {
         &self.server.shared
     }
 
-    /// How many requests wait.
+    /// Returns the number of waiting requests.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.server.queue.waiting()
     }
 
-    /// What the workers are at.
+    /// Returns the state of the workers that have not ended.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerState> {
         self.server.queue.living()
     }
 
-    /// What became of the requests so far.
+    /// Returns how many requests there have been, by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.server.queue.counts()
     }
 
-    /// Begins the stop and does not wait for it: no more requests are accepted, the workers handle those that wait, and end. May be
-    /// called by a handler. [`Running::stop`] waits.
+    /// Begins the stop without waiting for it: no more requests are accepted, and the workers
+    /// handle the waiting requests and end. A handler may call this. [`Running::stop`] waits.
     pub fn begin_stop(&self) {
         self.server.queue.stop();
     }
 
-    /// Whether the server was told to stop.
+    /// Whether the server has been asked to stop.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.server.queue.is_stopping()
@@ -132,10 +137,12 @@ impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for Handle<R, S, Q, A> {
     }
 }
 
-/// The third phase: workers run, and requests may be submitted, here or by a [`handle`](Self::handle).
+/// The third phase: the workers run. Requests may be submitted here or through a
+/// [`handle`](Self::handle).
 ///
-/// Dropping it refuses more requests, drops those that wait, and waits for those that run: however long they take, unless the thread
-/// unwinds. [`stop`](Self::stop) has a deadline.
+/// Dropping this value refuses further requests, drops the waiting ones, and waits for the running
+/// ones, however long they take. It does not wait if the thread is unwinding. [`stop`](Self::stop)
+/// has a deadline.
 #[must_use = "dropping it stops the server"]
 pub struct Running<R: ReadOnlyShared, S, Q, A> {
     handle: Handle<R, S, Q, A>,
@@ -160,7 +167,7 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
         self.threads.push(thread);
     }
 
-    /// These workers have no thread.
+    /// Marks these workers as ended: they have no thread.
     pub(super) fn never_started(&self, workers: Range<usize>) {
         for worker in workers {
             self.queue().end(worker);
@@ -171,29 +178,31 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
         &self.handle.server.queue
     }
 
-    /// A handle, to submit from elsewhere.
+    /// Returns a handle, for submitting from elsewhere.
     #[must_use]
     pub fn handle(&self) -> Handle<R, S, Q, A> {
         self.handle.clone()
     }
 
-    /// Stops gracefully: no more requests are accepted, those that wait are handled, the workers end. Waits for that so long at most;
-    /// [`Duration::MAX`] is for ever.
+    /// Stops gracefully: no more requests are accepted, the waiting ones are handled, and the
+    /// workers end. Waits for that at most `within`; [`Duration::MAX`] waits without a limit.
     ///
-    /// On a worker of this server, that is in a handler, all but this worker are waited for, and it is among the stuck ones.
+    /// A handler must not wait for its own worker. So on a worker of this server the call waits for
+    /// the other workers only, and returns [`Stuck`] with the calling worker in it.
     ///
     /// # Errors
-    /// [`Stuck`], when the time is over and workers are in a call still: it names them and owns them.
+    /// [`Stuck`], when workers are still in a request after that time. It names these workers and
+    /// owns them.
     pub fn stop(self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
         self.queue().stop();
         self.finish(within)
     }
 
-    /// Stops at once: as [`stop`](Self::stop), but the requests that wait are dropped, with [`Outcome::Dropped`]. Those that run are
-    /// waited for.
+    /// Stops at once: as [`stop`](Self::stop), but the waiting requests are dropped with
+    /// [`Outcome::Dropped`]. The running ones are waited for.
     ///
     /// # Errors
-    /// As [`stop`](Self::stop).
+    /// As for [`stop`](Self::stop).
     pub fn stop_at_once(self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
         self.queue().stop();
         self.queue().drop_waiting();
@@ -208,7 +217,7 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
         Err(Stuck::new(self, within))
     }
 
-    /// Waits for the workers but the calling one. Whether all have ended.
+    /// Waits for all workers except the calling thread. Returns whether all workers have ended.
     fn wait_ended(&mut self, end: Option<Instant>) -> bool {
         let own = thread::current().id();
         let own = self.threads.iter().position(|thread| thread.thread().id() == own);
@@ -217,13 +226,13 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
             return false;
         }
         for thread in self.threads.drain(..) {
-            // A worker catches all that is not its own; one that died has ended too.
+            // A worker catches every panic of code that it calls. A worker that died has ended too.
             _ = thread.join();
         }
         true
     }
 
-    /// Leaves the workers that have not ended to themselves; they end after their call.
+    /// Stops waiting for the workers that have not ended. They end after their current request.
     pub(super) fn abandon(mut self) -> Stopped<R, S> {
         self.queue().stop();
         self.queue().drop_waiting();

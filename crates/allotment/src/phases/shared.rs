@@ -1,4 +1,4 @@
-//! Shared objects: each under its lock.
+//! Shared objects, each under a lock of its own.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -7,13 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::held::{self, Against};
 
-/// An object that several threads use, one at a time: the category *shared*.
+/// The category *shared*: an object that several threads use, one at a time.
 ///
 /// # Thread-safe interface
 ///
-/// Operations of two sorts: external ones, which any thread may call and which take the lock, and internal ones, which work on the locked
-/// object. Here the compiler tells them apart: the external ones are methods on a type that holds a `Shared<T>`, the internal ones are
-/// methods of `T` on `&mut self`, and can't reach the lock.
+/// Operations are of two sorts: external ones, which any thread may call and which take the lock,
+/// and internal ones, which work on the locked object. Here the compiler separates them. The
+/// external ones are methods of a type that holds a `Shared<T>`. The internal ones are methods of
+/// `T` on `&mut self`, and cannot reach the lock.
 ///
 /// ```
 /// use allotment::phases::Shared;
@@ -43,21 +44,23 @@ use super::held::{self, Against};
 ///
 /// # Without deadlocks
 ///
-/// Each object has a [`number`](Self::number), given when it is made. A thread waits for a lock only if all that it has locked already come
-/// before: so no circle of threads can wait for each other. What would be out of this order, or locks the same object twice, is an error
-/// at once and every time, not a deadlock some day. [`lock_all`](super::lock_all()) locks several in the right order. One thread may
-/// have 32 locked at once.
+/// Each object gets a [`number`](Self::number) when it is made. A thread may wait for a lock only
+/// if all objects that it has locked have lower numbers, so threads cannot wait for each other in a
+/// circle. A call that breaks this order, or locks the same object twice, always returns an error
+/// at once. It never leads to a deadlock. [`lock_all`](super::lock_all()) locks several objects in
+/// the right order. One thread may have 32 objects locked at a time.
 ///
-/// # A panic while locked
+/// # Panics while locked
 ///
-/// leaves the object half changed, perhaps: it is *poisoned*, and from then on [`with`](Self::with) panics, which ends such a request alone,
-/// and the `try_` twins return an error, until [`repair`](Self::repair) made it good.
+/// A panic may leave the locked object half changed, so the object is *poisoned*. From then on
+/// [`with`](Self::with) panics, which ends only the calling request, and its `try_` twins return an
+/// error, until [`repair`](Self::repair) succeeds.
 pub struct Shared<T: ?Sized> {
     number: u64,
     value: Mutex<T>,
 }
 
-/// A shared object while it is locked; dropping it unlocks.
+/// A locked shared object. Dropping this guard unlocks it.
 #[must_use = "dropping it unlocks"]
 pub struct Locked<'s, T: ?Sized> {
     number: u64,
@@ -65,7 +68,7 @@ pub struct Locked<'s, T: ?Sized> {
 }
 
 impl<T> Shared<T> {
-    /// Puts a value under a lock. Its number is higher than that of each one that was made before.
+    /// Puts a value under a lock. Its number is higher than the number of each object made before.
     #[must_use]
     pub fn new(value: T) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -73,7 +76,7 @@ impl<T> Shared<T> {
         Self { number, value: Mutex::new(value) }
     }
 
-    /// The value, poisoned or not.
+    /// Returns the value, poisoned or not.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -81,13 +84,13 @@ impl<T> Shared<T> {
 }
 
 impl<T: ?Sized> Shared<T> {
-    /// Its place in the order of all shared objects of the process.
+    /// Returns the object's place in the order of all shared objects of the process.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Runs with the object locked.
+    /// Runs a closure with the object locked.
     ///
     /// # Panics
     /// Where [`try_with`](Self::try_with) returns an error.
@@ -96,16 +99,17 @@ impl<T: ?Sized> Shared<T> {
         run(&mut *self.lock())
     }
 
-    /// Runs with the object locked.
+    /// Runs a closure with the object locked.
     ///
     /// # Errors
-    /// The object is poisoned; this thread has it locked already, or one that comes later, or as many as it may.
+    /// When the object is poisoned, when this thread has locked this object or one with a higher
+    /// number, or when this thread has 32 objects locked.
     #[inline]
     pub fn try_with<U>(&self, run: impl FnOnce(&mut T) -> U) -> Result<U, LockError> {
         Ok(run(&mut *self.lock_or_error()?))
     }
 
-    /// Locks the object, until the guard is dropped.
+    /// Locks the object until the guard is dropped.
     ///
     /// # Panics
     /// Where [`lock_or_error`](Self::lock_or_error) returns an error.
@@ -117,10 +121,10 @@ impl<T: ?Sized> Shared<T> {
         }
     }
 
-    /// Locks the object, until the guard is dropped.
+    /// Locks the object until the guard is dropped.
     ///
     /// # Errors
-    /// As [`try_with`](Self::try_with).
+    /// As for [`try_with`](Self::try_with).
     pub fn lock_or_error(&self) -> Result<Locked<'_, T>, LockError> {
         held::may_wait(self.number).map_err(|against| self.refuse(against))?;
         match self.value.lock() {
@@ -129,10 +133,11 @@ impl<T: ?Sized> Shared<T> {
         }
     }
 
-    /// Locks the object if nobody has it; never waits, so that order is no matter.
+    /// Locks the object if it is not locked. Never waits, so the order does not matter.
     ///
     /// # Errors
-    /// Somebody has it; the object is poisoned; this thread has it locked already, or as many as it may.
+    /// When another thread has locked the object, when the object is poisoned, when this thread has
+    /// locked it, or when this thread has 32 objects locked.
     pub fn try_lock(&self) -> Result<Locked<'_, T>, LockError> {
         held::may_try(self.number).map_err(|against| self.refuse(against))?;
         match self.value.try_lock() {
@@ -159,21 +164,23 @@ impl<T: ?Sized> Shared<T> {
         LockError { kind, number: self.number, type_name: core::any::type_name::<T>() }
     }
 
-    /// The value, which nobody else has.
+    /// Returns the value. `&mut self` ensures that no other thread uses it.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a panic happened while the object was locked.
+    /// Whether a thread has panicked while the object was locked, and the object has not been
+    /// repaired.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.value.is_poisoned()
     }
 
-    /// Runs with the object locked, poisoned or not; it is not any more afterwards. A panic in here leaves it poisoned.
+    /// Runs a closure with the object locked, poisoned or not, and then clears the poison. If the
+    /// closure panics, the object is poisoned.
     ///
     /// # Errors
-    /// As [`try_with`](Self::try_with), but for the poison.
+    /// As for [`try_with`](Self::try_with), except for poison.
     pub fn repair<U>(&self, run: impl FnOnce(&mut T) -> U) -> Result<U, LockError> {
         held::may_wait(self.number).map_err(|against| self.refuse(against))?;
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
@@ -238,11 +245,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Locked<'_, T> {
     }
 }
 
-/// A lock that was not had, and why.
+/// The reason why an object could not be locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockError {
-    /// Why.
+    /// The reason.
     pub kind: LockErrorKind,
     /// The object's number.
     pub number: u64,
@@ -250,24 +257,24 @@ pub struct LockError {
     pub type_name: &'static str,
 }
 
-/// Why a lock was not had.
+/// Why an object could not be locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockErrorKind {
-    /// A panic happened while it was locked.
+    /// A thread panicked while the object was locked.
     Poisoned,
-    /// Somebody has it; of calls that don't wait.
+    /// Another thread has locked the object. Only calls that never wait return this.
     Busy,
-    /// This thread has it locked already.
+    /// This thread has already locked the object.
     LockedByThisThread,
-    /// This thread has one locked that comes later in the order: it must not wait.
+    /// This thread has locked an object with a higher number, so it must not wait for this one.
     OutOfOrder {
-        /// The number of that one.
+        /// The number of that object.
         later: u64,
     },
-    /// The same object is more than once among those to be locked together.
+    /// The same object is given more than once to be locked together.
     Twice,
-    /// More than 32 at once.
+    /// More than 32 objects locked by one thread.
     TooMany,
 }
 

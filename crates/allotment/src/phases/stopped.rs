@@ -1,4 +1,4 @@
-//! The last phase, and the first again.
+//! The last phase, which leads back to the first two.
 
 use core::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::queue::{Counts, WorkerState};
 use super::running::{Running, Server};
 use crate::sealed::{Published, Reading};
 
-/// The last phase: no worker runs, but for those that were abandoned. The objects are there still.
+/// The last phase: no worker runs, except abandoned ones. The objects still exist.
 pub struct Stopped<R: ReadOnlyShared, S> {
     options: Initialiser,
     generations: Arc<Published<R>>,
@@ -31,30 +31,32 @@ impl<R: ReadOnlyShared, S> Stopped<R, S> {
         }
     }
 
-    /// What became of the requests.
+    /// Returns how many requests there were, by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The workers that were abandoned in a call. They have the objects until that ends.
+    /// Returns the workers that were abandoned in a request. They use the objects until that
+    /// request ends.
     #[must_use]
     pub fn abandoned(&self) -> &[WorkerState] {
         &self.abandoned
     }
 
-    /// The read-only objects that were published last.
+    /// Returns the read-only objects that were published last.
     pub fn read_only(&self) -> Reading<'_, R> {
         self.generations.read()
     }
 
-    /// The shared objects.
+    /// Returns the shared objects.
     #[must_use]
     pub fn shared(&self) -> &S {
         &self.shared
     }
 
-    /// The shared objects, for good; `None` if an abandoned worker or a handle has them still.
+    /// Returns the shared objects by value, or `None` if an abandoned worker or a handle still uses
+    /// them.
     #[must_use]
     pub fn into_shared(self) -> Option<S> {
         Arc::into_inner(self.shared)
@@ -62,18 +64,19 @@ impl<R: ReadOnlyShared, S> Stopped<R, S> {
 }
 
 impl<R: ReadOnlyShared, S: Send + Sync + 'static> Stopped<R, S> {
-    /// The first phase again, with the same options: all objects are dropped, to be made anew.
+    /// Leads back to the first phase, with the same options. All objects are dropped.
     pub fn reinitialise(self) -> Initialiser {
         self.options
     }
 
-    /// The second phase again, with other read-only objects and the same shared ones: users keep their sessions.
+    /// Leads back to the second phase, with other read-only objects and the same shared objects:
+    /// users keep their sessions.
     pub fn with_read_only<R2: ReadOnlyShared>(self, read_only: R2) -> Initialised<R2, S> {
         let generations = Arc::new(Published::new(read_only));
         Initialised { options: self.options, generations, shared: self.shared }
     }
 
-    /// The second phase again, with the same objects.
+    /// Leads back to the second phase, with the same objects.
     pub fn unchanged(self) -> Initialised<R, S> {
         let Self { options, generations, shared, .. } = self;
         Initialised { options, generations, shared }
@@ -90,12 +93,13 @@ impl<R: ReadOnlyShared, S> fmt::Debug for Stopped<R, S> {
     }
 }
 
-/// A server that did not stop in time: workers are in a call still. It owns them: wait longer, or abandon them.
+/// A server that did not stop in time: some workers are still in a request. This value owns them:
+/// wait longer, or abandon them.
 ///
 /// Dropping it abandons them.
 #[must_use = "dropping it abandons the workers"]
 pub struct Stuck<R: ReadOnlyShared, S, Q, A> {
-    /// Always there, but in `drop` after one of the calls that take it.
+    /// `None` only in `drop`, after a method that took it.
     running: Option<Running<R, S, Q, A>>,
     within: Duration,
     seen: Instant,
@@ -109,13 +113,14 @@ impl<R: ReadOnlyShared, S, Q, A> Stuck<R, S, Q, A> {
         Self { running: Some(running), within, seen: Instant::now(), workers, waiting }
     }
 
-    /// The workers that had not ended when the time was over: who, in which request, since when.
+    /// Returns the workers that had not ended when the time was over: their names, their requests,
+    /// and since when.
     #[must_use]
     pub fn workers(&self) -> &[WorkerState] {
         &self.workers
     }
 
-    /// How many requests waited then.
+    /// Returns how many requests waited at that time.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -124,21 +129,21 @@ impl<R: ReadOnlyShared, S, Q, A> Stuck<R, S, Q, A> {
     /// Waits longer.
     ///
     /// # Errors
-    /// Stuck again, with the workers of then.
+    /// When workers are still in a request after that time too.
     pub fn wait(mut self, within: Duration) -> Result<Stopped<R, S>, Self> {
         self.take().finish(within)
     }
 
-    /// Drops the requests that wait, and waits longer for those that run.
+    /// Drops the waiting requests, and waits longer for the running ones.
     ///
     /// # Errors
-    /// Stuck again, with the workers of then.
+    /// When workers are still in a request after that time too.
     pub fn stop_at_once(mut self, within: Duration) -> Result<Stopped<R, S>, Self> {
         self.take().stop_at_once(within)
     }
 
-    /// Goes on without these workers: the requests that wait are dropped, the threads are left to themselves, and end with their call.
-    /// Until then they use the objects.
+    /// Continues without these workers. The waiting requests are dropped. The threads end after
+    /// their current request, and use the objects until then.
     pub fn abandon(mut self) -> Stopped<R, S> {
         self.take().abandon()
     }

@@ -1,4 +1,4 @@
-//! Who hears of a request's outcome.
+//! How the sender of a request gets its outcome.
 
 use core::fmt;
 use core::future::Future;
@@ -11,7 +11,8 @@ use super::outcome::Outcome;
 use super::panics::quietly;
 use super::worker;
 
-/// A reply to come: wait for it, ask now and then, or await it. Dropping it unread is fine; the request is handled all the same.
+/// A ticket for a reply: wait for it, poll it, or await it. It may be dropped unread; the request
+/// is handled in any case.
 #[must_use = "a ticket is how a reply is had; drop it if none is wanted"]
 pub struct Ticket<A> {
     pub(super) place: Arc<Place<A>>,
@@ -19,7 +20,7 @@ pub struct Ticket<A> {
     pub(super) server: u64,
 }
 
-/// Where the outcome is put. Nobody's code runs under its lock.
+/// Where the outcome is put. No code of the user's runs under its lock.
 pub(super) struct Place<A> {
     state: Mutex<State<A>>,
     ready: Condvar,
@@ -53,13 +54,13 @@ impl<A> Place<A> {
 }
 
 impl<A> Ticket<A> {
-    /// The request's number; the first accepted one has 1.
+    /// Returns the request's number. The first accepted request has number 1.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether the outcome is there, so that [`wait`](Self::wait) returns at once.
+    /// Whether the outcome is available, so that [`wait`](Self::wait) returns at once.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.place.lock().outcome.is_some()
@@ -68,8 +69,9 @@ impl<A> Ticket<A> {
     /// Waits for the outcome.
     ///
     /// # Panics
-    /// In a handler or reply callback of the same server, if the outcome isn't there yet: were all workers to wait so, none would be left
-    /// to work. The panic ends that request alone.
+    /// In a handler or reply callback of the same server, if the outcome is not available yet: if
+    /// all workers waited like this, none would be left to work. The panic ends only the calling
+    /// request.
     #[must_use]
     pub fn wait(self) -> Outcome<A> {
         match self.wait_until(None) {
@@ -78,15 +80,15 @@ impl<A> Ticket<A> {
         }
     }
 
-    /// Waits for the outcome, so long at most.
+    /// Waits for the outcome, at most this long.
     ///
     /// # Errors
-    /// The ticket, when the time is over.
+    /// With the ticket, when the time is over.
     ///
     /// # Panics
-    /// As [`wait`](Self::wait).
+    /// As for [`wait`](Self::wait).
     pub fn wait_for(self, time: Duration) -> Result<Outcome<A>, Self> {
-        // A time beyond the clock's is one without end.
+        // A time beyond the clock's range is no limit.
         self.wait_until(Instant::now().checked_add(time)).ok_or(self)
     }
 
@@ -119,7 +121,7 @@ impl<A> Future for Ticket<A> {
     type Output = Outcome<A>;
 
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Outcome<A>> {
-        // Cloned and dropped without the lock: a waker's code is its executor's.
+        // Cloned and dropped outside the lock: a waker runs its executor's code.
         let waker = context.waker().clone();
         let mut state = self.place.lock();
         if let Some(outcome) = state.outcome.take() {
@@ -141,7 +143,8 @@ impl<A> fmt::Debug for Ticket<A> {
     }
 }
 
-/// Where an outcome goes. Every answer is given: one that is dropped says [`Outcome::Dropped`].
+/// Where an outcome goes. Each answer is given exactly once: an answer that is dropped gives
+/// [`Outcome::Dropped`].
 pub(super) struct Answer<A>(Option<To<A>>);
 
 enum To<A> {
@@ -158,12 +161,13 @@ impl<A> Answer<A> {
         Self(Some(To::Callback(callback)))
     }
 
-    /// Tells the outcome. Whether that went without a panic of the callback, the waker or of a reply's drop.
+    /// Delivers the outcome. Returns whether the callback, the waker and the drop of a reply did so
+    /// without a panic.
     pub(super) fn give(mut self, outcome: Outcome<A>) -> bool {
         self.tell(outcome)
     }
 
-    /// The request was not accepted: its sender knows.
+    /// Gives no answer: the request was not accepted, and its sender gets it back.
     pub(super) fn withdraw(mut self) {
         self.0 = None;
     }

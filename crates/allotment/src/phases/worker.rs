@@ -23,7 +23,7 @@ pub(super) fn is_of(server: u64) -> bool {
     SERVER.with(Cell::get) == server
 }
 
-/// How a worker makes its memory.
+/// Makes a worker's memory.
 pub(super) struct MakeMemory {
     pub name: Box<str>,
     options: Initialiser,
@@ -34,7 +34,8 @@ impl MakeMemory {
         Self { name: options.worker_name(worker), options }
     }
 
-    /// An arena. Where its first chunk can't be had, an empty one: whoever puts something in gets the error.
+    /// Makes an arena. If its first chunk is not available, the arena is empty, and the first
+    /// allocation gets the error.
     pub(super) fn arena(&self) -> Arena {
         let builder = (self.options.arena)(&self.name);
         match builder.clone().try_build() {
@@ -44,7 +45,7 @@ impl MakeMemory {
     }
 }
 
-/// What a worker has for its requests.
+/// A worker's memory for its requests.
 struct Memory {
     make: MakeMemory,
     pool: LocalPool,
@@ -52,14 +53,14 @@ struct Memory {
 }
 
 impl Memory {
-    /// Eager acquisition: all of it, or an error.
+    /// Eager acquisition: returns all of the memory, or an error.
     fn acquire(make: MakeMemory) -> Result<Self, AllocError> {
         let pool = (make.options.pool)(&make.name).try_build()?;
         let arena = (make.options.arena)(&make.name).try_build()?;
         Ok(Self { make, pool, arena: OnceCell::from(arena) })
     }
 
-    /// What the next request finds: an empty arena.
+    /// Prepares the memory for the next request: an empty arena.
     fn reset(&mut self) {
         match self.arena.get_mut() {
             Some(arena) => arena.reset(),
@@ -67,8 +68,9 @@ impl Memory {
         }
     }
 
-    /// Pool and arena anew, after a panic in them. Where the memory for a second pool can't be had beside that of the first, it takes
-    /// none yet; where no pool can be had at all, the first one stays, which a panic has left whole.
+    /// Makes a new pool and arena after a panic. If there is no memory for a second pool beside the
+    /// first, the new pool reserves none. If no pool can be made at all, the first one stays: a
+    /// panic leaves it intact.
     fn renew(&mut self) {
         drop(self.arena.take());
         let builder = (self.make.options.pool)(&self.make.name);
@@ -79,7 +81,7 @@ impl Memory {
     }
 }
 
-/// Says that the worker has ended, however it did.
+/// Reports that the worker has ended, for any reason.
 struct Ended<'w, R: ReadOnlyShared, S, Q, A>(&'w Server<R, S, Q, A>, usize);
 
 impl<R: ReadOnlyShared, S, Q, A> Drop for Ended<'_, R, S, Q, A> {
@@ -88,7 +90,7 @@ impl<R: ReadOnlyShared, S, Q, A> Drop for Ended<'_, R, S, Q, A> {
     }
 }
 
-/// What a worker says of its start.
+/// A worker's report about its start.
 pub(super) type Ready = Result<(), NotReady>;
 
 pub(super) enum NotReady {
@@ -96,7 +98,7 @@ pub(super) enum NotReady {
     Panicked(String),
 }
 
-/// A worker's life.
+/// Runs a worker from start to end.
 pub(super) fn work<R: ReadOnlyShared, S, Q, A>(
     server: &Server<R, S, Q, A>,
     worker: usize,
@@ -160,13 +162,14 @@ fn serve<R: ReadOnlyShared, S, Q, A>(
     if !answer.give(outcome) {
         counts.failed_replies.increment();
     }
-    // The closures that make memory are not ours.
+    // The closures that make the memory are the user's, and may panic.
     if !(whole && quietly(|| memory.reset())) {
         quietly(|| memory.renew());
     }
 }
 
-/// Reads, although that may drop an old generation, whose destructor may panic: each of them once.
+/// Returns the current generation. The read may drop an old generation, whose destructor may panic.
+/// Each generation is dropped once, so the loop ends.
 fn read<R: ReadOnlyShared>(generations: &Published<R>) -> Reading<'_, R> {
     loop {
         match catch_unwind(AssertUnwindSafe(|| generations.read())) {
@@ -176,7 +179,7 @@ fn read<R: ReadOnlyShared>(generations: &Published<R>) -> Reading<'_, R> {
     }
 }
 
-/// A worker's thread.
+/// Starts a worker's thread.
 pub(super) fn spawn<R, S, Q, A>(
     server: Arc<Server<R, S, Q, A>>,
     worker: usize,

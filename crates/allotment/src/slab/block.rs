@@ -1,21 +1,21 @@
-//! Pages and their hints together: the steps between threads, complete.
+//! Pages and their hints together: the complete steps of the protocol between threads.
 //!
-//! What a step leaves to do with memory (release the page, keep it, tell who waits) it returns; see `core.rs`.
-//! The invariants are those of `page.rs` and `hints.rs`.
+//! A step returns what is left to do with memory (release the page, keep it, wake waiting threads);
+//! see `core.rs`. The invariants are those of `page.rs` and `hints.rs`.
 
 use super::hints::{EMPTY_LIST, Hints};
 use super::page::{BINS, Claim, Fullness, Page};
 
-/// So many pages that a list names wrongly are listed anew before one of them is taken as it is.
+/// The number of wrongly listed pages that a search lists anew before it takes one as it is.
 const MOST_MOVES: usize = 16;
 
-/// What the steps need to know of a page beside its protocol.
+/// What the steps need to know about a page beyond its protocol.
 pub trait Lists {
-    /// The first of the lists of this page's lifetime: 0 or [`BINS`].
+    /// The first of the lists for this page's lifetime: 0 or [`BINS`].
     fn first_list(&self) -> usize;
 }
 
-/// A number of descriptors with their hints.
+/// A group of descriptors with their hints.
 #[derive(Debug)]
 pub struct Block<'b, X> {
     /// The descriptors.
@@ -24,32 +24,32 @@ pub struct Block<'b, X> {
     pub hints: Hints<'b>,
 }
 
-/// What setting bits led to.
+/// The outcome of setting bits.
 #[derive(Debug)]
 pub enum Freed<'p, X> {
-    /// Nothing that concerns others.
+    /// Nothing that concerns other threads.
     Quiet,
-    /// The page is worth a look of a thread that waits for a slot.
+    /// The page is worth a look by a thread that waits for a slot.
     Listed,
-    /// The page and all of its slots are the caller's: to be released or kept.
+    /// The caller has the page and all of its slots, and must release or keep it.
     Emptied(Claim<'p, X>),
 }
 
 impl<'b, X: Lists> Block<'b, X> {
-    /// Looks at a page after bits of it were set, because its word was full before or is empty now, or because its
-    /// fullness was sampled: then it is in this bin.
+    /// Re-examines a page after some of its bits were set. The reason is that their word was full
+    /// before or is empty now, or that the page's fullness was sampled; `sampled` is then its bin.
     #[cold]
     #[inline(never)]
     pub fn look(&self, page: usize, sampled: Option<usize>) -> Freed<'b, X> {
         let descriptor = &self.pages[page];
         if !descriptor.is_open() {
-            // Who has claimed it looks when he puts it back.
+            // The thread that has claimed the page examines it when it puts it back.
             return Freed::Quiet;
         }
         if descriptor.is_all_free() {
             return self.list(page, Fullness::Empty);
         }
-        // One hint is enough: who follows it finds out how full the page is by then.
+        // One hint is enough: the thread that follows it finds out how full the page is by then.
         if descriptor.is_listed() {
             return Freed::Listed;
         }
@@ -79,13 +79,13 @@ impl<'b, X: Lists> Block<'b, X> {
                 }
                 Fullness::Empty => {
                     let Some(claim) = self.pages[page].claim_open() else {
-                        // Another thread has it, has released it or keeps it empty.
+                        // Another thread has claimed it, has released it or keeps it empty.
                         return freed;
                     };
                     if claim.take_all() {
                         return Freed::Emptied(claim);
                     }
-                    // Taken and used by others in between.
+                    // Other threads have taken and used slots in between.
                     freed = Freed::Listed;
                     fullness = claim.put_back();
                 }
@@ -93,13 +93,16 @@ impl<'b, X: Lists> Block<'b, X> {
         }
     }
 
-    /// Claims a page of one list; `true` with it if it was kept empty, and then all of its slots are the
-    /// caller's. Pages that the list names wrongly are
-    /// listed where they belong, or passed over where nothing is to be had.
+    /// Claims a page of one list. Returns `true` with it if the page was kept empty; the caller
+    /// then has all of its slots.
+    ///
+    /// The search moves pages that the list names wrongly to the list where they belong, and skips
+    /// pages that have nothing to offer.
     pub fn find(&self, list: usize, from: usize) -> Option<(usize, Claim<'b, X>, bool)> {
         let mut moves = 0;
         while let Some(page) = self.hints.clear_one(list, from) {
-            // Before the claim: where another thread has it and puts it back, it may take the page for listed else.
+            // Before the claim: if another thread has the claim and puts the page back, a thread
+            // could otherwise take the page for listed although its hint is gone.
             self.pages[page].clear_listed();
             let Some((claim, kept)) = self.pages[page].claim() else { continue };
             if kept {
@@ -108,14 +111,14 @@ impl<'b, X: Lists> Block<'b, X> {
             let lifetime = self.pages[page].beside.first_list();
             let elsewhere = match claim.page().fullness() {
                 Fullness::Full => true,
-                // Emptier than its list: others there may be fuller.
+                // Emptier than its list says: other pages in this list may be fuller.
                 Fullness::Bin(bin) => {
                     moves += 1;
                     list != EMPTY_LIST && bin + 1 < list % BINS && moves <= MOST_MOVES
                 }
                 Fullness::Empty => false,
             };
-            // An old hint, of a page that has served the other lifetime since.
+            // A stale hint, of a page that has served the other lifetime in the meantime.
             let elsewhere = elsewhere || (list != EMPTY_LIST && list / BINS * BINS != lifetime);
             if !elsewhere {
                 return Some((page, claim, false));

@@ -1,4 +1,4 @@
-//! A slab's options.
+//! The options of a slab.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -11,7 +11,7 @@ use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 
-/// What a slab was made with.
+/// The options that a slab is made with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub name: Option<Box<str>>,
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub report_live: Option<bool>,
 }
 
-/// Makes a [`RawSlab`] or a [`Slab`] with options; their `builder` functions begin one.
+/// Builds a [`RawSlab`] or a [`Slab`] with options. Their `builder` functions return one.
 ///
 /// ```
 /// use allotment::{Budget, Release, Slab};
@@ -73,74 +73,95 @@ impl<S> SlabBuilder<S> {
         Self { layout, settings, makes: PhantomData }
     }
 
-    /// Names the slab, for [`report`](crate::report()) and for messages. At most
+    /// Sets the slab's name, which [`report`](crate::report()) and error messages show. At most
     /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.settings.name = Some(name.into());
         self
     }
 
-    /// Where pages come from; anonymous mappings if this is not called. [`Mmap`](crate::Mmap) and
-    /// [`File`](crate::File) lend segments of up to 2 MiB, whose pages are given back one by one; of
-    /// [`Malloc`](crate::Malloc) and other sources each page is a block of its own, and one thread at a time asks
-    /// for one while others wait for it or for a slot that is freed.
+    /// Sets where pages come from. The default is anonymous mappings.
+    ///
+    /// [`Mmap`](crate::Mmap) and [`File`](crate::File) lend segments of up to 2 MiB, and take back
+    /// the pages of a segment one by one. With [`Malloc`](crate::Malloc) and other sources each
+    /// page is a separate block. One thread at a time then requests a page from the source. Other
+    /// threads that need one wait for that page, or for a slot that is freed.
     pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
         self.settings.source = source.into();
         self
     }
 
-    /// What becomes of a page whose last object was freed. [`Release::AtOnce`]: it goes to the system in that
-    /// call. The default, [`Release::Adaptive`]: it goes at once where the thread that emptied it allocates, too; where
-    /// it only frees, releases take an eighth of the slab's time, and the rest is kept until later. Pages that were
-    /// taken anew within a second of a release raise what is kept, and that halves each second. What is kept goes at
-    /// calls that empty pages, or by [`trim`](RawSlab::trim).
+    /// Sets what happens to a page when its last object is freed.
+    ///
+    /// With [`Release::AtOnce`] the page goes to the system in that call.
+    ///
+    /// With the default, [`Release::Adaptive`], the slab keeps empty pages within an allowance of
+    /// at least one page. A page taken from the source within a second of a release raises the
+    /// allowance by its size, and each second halves the allowance. Beyond the allowance it depends
+    /// on the thread that emptied the page. If this thread also allocates, the page is released at
+    /// once. If it only frees, releases take at most an eighth of the slab's time, and the other
+    /// empty pages are kept until later.
+    ///
+    /// Kept pages are released by calls that empty a page, or by [`trim`](RawSlab::trim).
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
         self
     }
 
     /// Caps the bytes held: pages, and the structures beside them. A refused charge is
-    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind); a slab itself takes some hundred bytes.
+    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind). The slab itself takes about 1 KiB.
     pub fn budget(mut self, budget: &Budget) -> Self {
         self.settings.budget = Some(budget.clone());
         self
     }
 
-    /// The largest page, rounded up to hardware pages: 64 KiB if this is not called, at least what one object
-    /// needs, at most 2 MiB (more counts as that). Pages begin with one hardware page and grow with what the slab
-    /// holds. Objects above 8 KiB have pages of eight, objects above 256 KiB one each, whatever is set here.
+    /// Sets the size of the largest page. The default is 64 KiB.
+    ///
+    /// The size is rounded up to whole hardware pages and to what one object needs. Sizes above 2
+    /// MiB count as 2 MiB. The first pages are one hardware page, and later pages grow with what
+    /// the slab holds. Objects above 8 KiB have pages of eight objects, and objects above 256 KiB
+    /// have pages of one object; this option does not change that.
     pub fn max_page_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_page_bytes = if bytes > MAX_PAGE { MAX_PAGE } else { bytes };
         self
     }
 
-    /// The most bytes of slots that a thread keeps at hand: 256 KiB if this is not called, or a 64th part of the budget if
-    /// that is less. At least eight slots and at most 4096, whatever is set here. A cache begins with an eighth of it
-    /// and grows where a thread takes and frees more. Each slot at hand may be the last of its page, so this bounds what
-    /// a thread that sleeps for ever keeps.
+    /// Sets how many bytes of slots each thread's cache holds at most.
+    ///
+    /// The default is 256 KiB, or a 64th of the budget if that is less. The limit is always at
+    /// least eight slots and at most 4096. A cache starts with an eighth of its limit and grows if
+    /// the thread allocates and frees more. Each cached slot may be the last of its page, so this
+    /// option bounds what a thread that sleeps forever keeps.
     pub fn max_cached_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_cached_bytes = Some(bytes);
         self
     }
 
-    /// Switches packing on from the beginning; see [`set_packing`](RawSlab::set_packing).
+    /// Whether packing is on from the start; see [`set_packing`](RawSlab::set_packing). The default
+    /// is off.
     pub fn packing(mut self, packing: bool) -> Self {
         self.settings.packing = packing;
         self
     }
 
-    /// Hardened mode: double frees, stale frees (while the slot is in quarantine), foreign pointers, objects of
-    /// another slab, overruns and writes after free are caught, named on standard error and stopped by an abort:
-    /// misuse of pointers when it is freed, overruns at the free, writes after free when the slot would be used
-    /// again or its page goes. Every call takes a lock and a slow path, an object takes 16 to 31 bytes more, and a
-    /// freed slot rests until 1024 more of this slab were freed.
+    /// Switches hardened mode on or off. The default is off.
+    ///
+    /// Hardened mode detects misuse, names it on standard error and aborts:
+    ///
+    /// - When a slot is freed: double frees, stale frees (while the slot is in quarantine), foreign
+    ///   pointers, objects of another slab, and overruns.
+    /// - When a free slot would be used again, or its page is released: writes after free.
+    ///
+    /// Every call takes a lock and a slow path. An object takes 16 to 31 bytes more. A freed slot
+    /// stays in quarantine until 1024 more slots of this slab are freed.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self
     }
 
-    /// Whether dropping the slab with live objects says so on standard error; in hardened mode it does unless told
-    /// otherwise here. The objects stay valid either way. Slots that other threads have at hand don't count as live.
+    /// Whether dropping the slab with live objects reports them on standard error. The default is
+    /// yes in hardened mode and no otherwise. The objects stay valid either way. Slots in other
+    /// threads' caches don't count as live.
     pub fn report_live(mut self, report: bool) -> Self {
         self.settings.report_live = Some(report);
         self
@@ -152,38 +173,40 @@ impl<S> SlabBuilder<S> {
 }
 
 impl SlabBuilder<RawSlab> {
-    /// The slab.
+    /// Builds the slab.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// Aborts if [`try_build`](Self::try_build) returns an error.
     #[must_use]
     pub fn build(self) -> RawSlab {
         always(self.build_raw::<Abort>())
     }
 
-    /// The slab.
+    /// Builds the slab.
     ///
     /// # Errors
-    /// A name that is too long; a layout beyond the address space; structures that malloc or the budget refuses.
+    /// If the name is too long, the layout exceeds the address space, or malloc or the budget
+    /// refuses memory for the slab's own structures.
     pub fn try_build(self) -> Result<RawSlab, AllocError> {
         self.build_raw::<Report>()
     }
 }
 
 impl<T> SlabBuilder<Slab<T>> {
-    /// The slab.
+    /// Builds the slab.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// Aborts if [`try_build`](Self::try_build) returns an error.
     #[must_use]
     pub fn build(self) -> Slab<T> {
         Slab::from_raw(always(self.build_raw::<Abort>()))
     }
 
-    /// The slab.
+    /// Builds the slab.
     ///
     /// # Errors
-    /// A name that is too long; a type beyond the address space; structures that malloc or the budget refuses.
+    /// If the name is too long, the type exceeds the address space, or malloc or the budget refuses
+    /// memory for the slab's own structures.
     pub fn try_build(self) -> Result<Slab<T>, AllocError> {
         self.build_raw::<Report>().map(Slab::from_raw)
     }

@@ -1,4 +1,4 @@
-//! Slabs that are shared by size: whoever needs objects of about the same size gets the same slab.
+//! Slabs shared by size: all callers that need objects of about the same size get the same slab.
 
 use core::alloc::Layout;
 use std::collections::BTreeMap;
@@ -10,10 +10,12 @@ use crate::memory::layout::checked_align_up;
 
 type Slabs = BTreeMap<(usize, usize), Weak<RawSlab>>;
 
-/// The living ones. The lock is held while a slab is looked up or made, never while one is used.
+/// The shared slabs that are alive. The lock is held while a slab is looked up or made, never while
+/// a slab is used.
 static SLABS: Mutex<(u32, Slabs)> = Mutex::new((0, Slabs::new()));
 
-/// Sizes that are shared: multiples of 16 up to 1 KiB, then eight steps a doubling.
+/// Rounds a layout up to a size that is shared: multiples of 16 up to 1 KiB, then eight steps per
+/// doubling.
 fn shared_layout(layout: Layout) -> Option<Layout> {
     let size = layout.size().max(1);
     let step = if size <= 1024 { 16 } else { 1 << (size - 1).ilog2().saturating_sub(3) };
@@ -21,7 +23,8 @@ fn shared_layout(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(checked_align_up(size, step.max(align))?, align).ok()
 }
 
-/// Nothing where the lock can't be had because its holder was left behind by a fork.
+/// Takes the lock. Returns `None` if a fork left the lock held by a thread that this process does
+/// not have.
 fn lock() -> Option<MutexGuard<'static, (u32, Slabs)>> {
     static OWNER: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
     let process = std::process::id();
@@ -29,8 +32,9 @@ fn lock() -> Option<MutexGuard<'static, (u32, Slabs)>> {
         Ok(guard) => guard,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => {
-            // Whoever holds it is of this process, or was of the one before the fork and is not here.
-            // 0: somebody has just got it, for the first time in the program.
+            // The holder belongs to this process, or to the process before the fork and does not
+            // exist here. An owner of 0 means that a thread has just taken the lock for the first
+            // time in the program.
             let owner = OWNER.load(core::sync::atomic::Ordering::Relaxed);
             if owner != 0 && owner != process {
                 return None;
@@ -43,14 +47,17 @@ fn lock() -> Option<MutexGuard<'static, (u32, Slabs)>> {
 }
 
 impl RawSlab {
-    /// The slab that everyone shares who asks for objects of about this size; it is made for the first and closed
-    /// after the last. Sizes are rounded up to multiples of 16 up to 1 KiB, then to eight steps a doubling;
-    /// alignments to 16 at least.
+    /// Returns the slab that all callers share for objects of about this size.
     ///
-    /// Names nothing, has no budget and the default options. Costs a lock and a look-up; keep what it returns.
+    /// The first call for a size makes its slab. The slab is closed when the last `Arc` to it is
+    /// dropped. Sizes are rounded up to multiples of 16 up to 1 KiB, and above that to eight steps
+    /// per doubling. Alignments are rounded up to at least 16.
+    ///
+    /// The slab has no name, no budget and the default options. The call takes a lock and looks the
+    /// size up, so keep what it returns.
     ///
     /// # Panics
-    /// Aborts where [`try_by_size`](Self::try_by_size) returns an error.
+    /// Aborts if [`try_by_size`](Self::try_by_size) returns an error.
     ///
     /// ```
     /// use allotment::RawSlab;
@@ -66,12 +73,12 @@ impl RawSlab {
         always(Self::try_by_size(layout).map_err(Abort::fail))
     }
 
-    /// The fallible twin of [`by_size`](Self::by_size).
+    /// Fallible version of [`by_size`](Self::by_size).
     ///
     /// # Errors
-    /// As [`try_new`](Self::try_new).
+    /// Same as [`try_new`](Self::try_new).
     pub fn try_by_size(layout: Layout) -> Result<Arc<Self>, AllocError> {
-        // A layout that can't be rounded up has no slab: `try_new` says so.
+        // A layout that can't be rounded up has no slab; `try_new` returns the error.
         let layout = shared_layout(layout).unwrap_or(layout);
         let Some(mut slabs) = lock() else { return Self::try_new(layout).map(Arc::new) };
         let key = (layout.size(), layout.align());

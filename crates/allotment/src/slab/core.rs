@@ -1,13 +1,14 @@
-//! What all threads share of one slab. `supply.rs` says where its pages come from and go.
+//! What all threads share of one slab. `supply.rs` has how pages are taken and released.
 //!
 //! # Invariants
 //!
-//! 1. A page's memory is `place.bytes` bytes at `place.start`, taken from the spans when the descriptor was taken up
-//!    and given back after it was released. Between the two its granules are registered in the segment map with
-//!    this descriptor, this slab's record and this slab's number; so the address of a slot leads here.
-//! 2. The core lives while its number has references (registry.rs): one for the [`RawSlab`](super::RawSlab), one for
-//!    each front in use, one for each page.
-//! 3. `held` is what the budget was charged: the bytes of pages, and those of structures.
+//! 1. A page's memory is `place.bytes` bytes at `place.start`. It was taken from the spans when the
+//!    descriptor was taken up, and is given back after the descriptor was released. In between, its
+//!    granules are registered in the segment map with this descriptor, this slab's record and this
+//!    slab's number. So the address of a slot leads here.
+//! 2. The core lives while its number has references (registry.rs): one for the
+//!    [`RawSlab`](super::RawSlab), one for each thread cache in use, one for each page.
+//! 3. `held` is what the budget was charged: the bytes of pages and of structures.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -34,29 +35,32 @@ use crate::memory::{os, segments};
 use crate::misuse::{Misuse, stop};
 use crate::statistics::{Kind, Record, Statistics, printable};
 
-/// A tag is a slab's number times this, so that two different ones differ by more than a front has places.
+/// A tag is a slab's number times this step. So two different tags differ by more than the number
+/// of entries of a thread cache.
 const TAG_STEP: u32 = 8192;
-/// The bit of a tag that keeps frees out of the caches: the page is sparse, or of long-lived objects, or its slots
-/// are waited for.
+/// The bit of a tag that keeps frees out of the caches. It is set if the page is sparse or of
+/// long-lived objects, if threads wait for slots, or if the slab is closed.
 pub(super) const MARK: u32 = 1 << 31;
 const _: () = assert!(TAG_STEP as usize > super::geometry::MOST_CACHED);
 
-/// The number in a tag; above any number that is in use if the tag has a mark.
+/// The slab number in a tag. For a marked tag, the result is above any number in use.
 #[inline(always)]
 pub(super) const fn number_in(tag: u32) -> u32 {
     tag / TAG_STEP
 }
 
-/// The most numbers that there can be.
+/// The numbers that exist are below this.
 pub(super) const NUMBERS: u32 = MARK / TAG_STEP;
-/// The bit of `attention` of a slab that was dropped.
+/// The bit of `attention` that says that the slab was dropped.
 pub(super) const CLOSED: u32 = 1 << 31;
-/// The bit of `attention` in a child made by fork that does not have the slab's memory.
+/// The bit of `attention` that says that this is a child made by fork, which does not have the
+/// slab's memory.
 const ORPHANED: u32 = 1 << 30;
 pub(super) const WAITERS: u32 = ORPHANED - 1;
-/// The shared part of a slab.
+/// The part of a slab that all threads share.
 ///
-/// What every slow path reads lies apart from what the coming and going of pages writes.
+/// The fields that every slow path reads lie apart from those that are written when pages are taken
+/// and released.
 #[repr(C)]
 pub(crate) struct Core {
     pub geometry: Geometry,
@@ -69,37 +73,38 @@ pub(crate) struct Core {
     pub(super) budget: Option<Budget>,
     pub(super) fronts: AtomicPtr<Front>,
     pub(super) packing: AtomicBool,
-    /// Why no free may be cached: the number of threads that wait for a slot, [`CLOSED`] and [`ORPHANED`].
+    /// Why no free may be cached: the number of threads that wait for a slot, [`CLOSED`] and
+    /// [`ORPHANED`].
     pub(super) attention: AtomicU32,
-    /// Changes whenever something happens that a waiter should look at.
+    /// Changes whenever something happens that a waiting thread should look at.
     pub(super) event: AtomicU32,
-    /// Changes whenever fronts shall give back what they only cache.
+    /// Changes whenever threads should give back the slots that they only cache.
     pub(super) recalls: AtomicU32,
-    /// The process of the thread that is asking the source for a page, or 0.
+    /// The process id of the thread that is taking a page from the source, or 0.
     pub(super) growing: AtomicU32,
     pub(super) keep: Apart<Keep>,
     pub(super) yard: Apart<Yard>,
     pub(super) spans: Apart<Spans>,
     pub(super) pages: AtomicUsize,
     pub(super) page_bytes: AtomicUsize,
-    /// The bytes of all pages that ever went.
+    /// The bytes of all pages released so far.
     pub(super) given_back: AtomicUsize,
     pub(super) held: AtomicUsize,
     pub(super) peak: AtomicUsize,
 }
 
-/// Where a slot is.
+/// Where a slot lies.
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'c> {
     pub page: &'c SlabPage,
-    /// The word of its bit.
+    /// The bitmap word that holds the slot's bit.
     pub bits: &'c AtomicU64,
-    /// Its number in the page.
+    /// The slot's number in its page.
     pub index: usize,
 }
 
 impl Core {
-    /// Makes a core, with one reference for the caller.
+    /// Makes a core with one reference, which belongs to the caller.
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<NonNull<Self>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let watch = Watch::wanted(settings.hardened);
@@ -157,7 +162,7 @@ impl Core {
                 Ok(start)
             }
             Err(error) => {
-                // Dropped here, which gives the record and the budget's bytes back.
+                // This drop releases the record and credits the budget.
                 drop(core);
                 registry::give_number(number);
                 Err(error)
@@ -185,12 +190,12 @@ impl Core {
         self.attention.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// The tag of its pages, without a mark.
+    /// The tag of the slab's pages, without a mark.
     pub(super) fn tag(&self) -> u32 {
         self.number * TAG_STEP
     }
 
-    /// Whether this is a child made by fork that does not have the slab's memory.
+    /// Returns an error if this is a child made by fork that does not have the slab's memory.
     pub(super) fn check_parentage(&self) -> Result<(), AllocError> {
         if self.attention.load(Ordering::Relaxed) & ORPHANED == 0 {
             return Ok(());
@@ -198,17 +203,18 @@ impl Core {
         Err(AllocError::new(ErrorKind::ForkedChild, self.layout.size()))
     }
 
-    /// The pages that there are; a snapshot.
+    /// The number of pages; a snapshot.
     pub(super) fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
     }
 
-    /// A number that changes when fronts shall give back what they only cache.
+    /// A counter that changes when threads should give back the slots that they only cache.
     pub(super) fn recalls(&self) -> u32 {
         self.recalls.load(Ordering::Relaxed)
     }
 
-    /// In a child made by fork, before anything else: the threads that waited are not here.
+    /// In a child made by fork, before anything else: the child does not have the threads that
+    /// waited.
     pub(super) fn now_a_child(&self) {
         self.attention.fetch_and(!WAITERS, Ordering::SeqCst);
         self.yard.now_a_child();
@@ -219,7 +225,8 @@ impl Core {
         }
     }
 
-    /// The pages are registered and not mapped: another slab's would be registered over them.
+    /// Reserves the addresses of the pages, which the child has registered but not mapped.
+    /// Otherwise another slab's page could be mapped there, and registered over them.
     fn hold_addresses(&self) {
         for page in self.yard.all().filter(|page| page.has_page()) {
             if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
@@ -255,32 +262,33 @@ impl Core {
 
     // ---- from a slot to its page ----
 
-    /// Where a slot is.
+    /// Finds a slot's page, word and number.
     ///
     /// # Safety
-    /// The caller has this slot of this slab.
+    /// The caller holds this slot of this slab.
     #[inline(always)]
     pub(super) unsafe fn spot_of(&self, slot: NonNull<u8>) -> Spot<'_> {
         let address = slot.addr().get();
-        // SAFETY: the slot keeps its page registered, with its descriptor, which lives as long as the core (1).
+        // SAFETY: the slot keeps its page registered with its descriptor, which lives as long as
+        // the core (1).
         let (page, bits) = unsafe {
             let (page, bits) = segments::page_of_live(address);
             (&*page.cast::<SlabPage>(), bits)
         };
         let offset = if self.geometry.fits_a_granule() {
-            // The descriptor is not touched: it is often not in the cache.
+            // The descriptor is not read here, because it is often not in the cache.
             address & (SEGMENT_GRANULE - 1)
         } else {
             address - page.beside.start.load(Ordering::Relaxed).addr()
         };
         let index = self.geometry.index(offset);
-        // SAFETY: the bits are the page's words, of which the slot has one.
+        // SAFETY: `bits` are the page's words, and one of them holds the slot's bit.
         let bits = unsafe { &*bits.add(index / WORD) };
         Spot { page, bits, index }
     }
 
-    /// The bytes from `start`, the first slot of a spot's word, to the end of that word's slots. Where those would go on
-    /// beyond the page they end with it: what lies there is another page's.
+    /// The bytes from `start`, the first slot of a spot's word, to the end of that word's slots, or
+    /// to the end of the page if that comes first. What lies beyond belongs to another page.
     #[inline(always)]
     pub(super) fn reach_of(&self, spot: Spot<'_>, start: usize) -> usize {
         let end = if self.geometry.fits_a_granule() {
@@ -292,20 +300,23 @@ impl Core {
         self.geometry.slot.saturating_mul(WORD).min(end - start)
     }
 
-    /// The address of a page's slot.
+    /// The address of a slot of a page.
     #[inline(always)]
     pub(super) fn slot_of(&self, page: &SlabPage, index: usize) -> NonNull<u8> {
         let start = page.beside.start.load(Ordering::Relaxed);
-        // SAFETY: the caller took slots of this word of the page, so that the page is there, and the address in it (1).
+        // SAFETY: the caller took slots of this word of the page. So the page exists, and the
+        // address lies in it (1).
         unsafe { NonNull::new_unchecked(start.add(index * self.geometry.slot)) }
     }
 
     // ---- free ----
 
-    /// Frees slots of one word of a page: that of the spot. `allocates` says whether the thread takes slots, too.
+    /// Frees slots of one word of a page, the word of `spot`. `allocates` says whether the thread
+    /// also allocates.
     ///
     /// # Safety
-    /// The caller has these slots, and uses them no more. He holds a reference to the core.
+    /// The caller holds these slots and does not use them afterwards. The caller has a reference to
+    /// the core.
     #[inline(always)]
     pub(super) unsafe fn free(&self, spot: Spot<'_>, mask: u64, allocates: bool) {
         let page = spot.page;
@@ -325,8 +336,8 @@ impl Core {
         self.settle(block.look(index, sampled), allocates);
     }
 
-    /// Tells the fast path whether the page is sparse; its bin. The caller has a slot of the page, so that its granules
-    /// are this page's.
+    /// Updates the page's mark by how full the page is, and returns its bin; `None` if it is
+    /// claimed. The caller holds a slot of the page, so the granules still belong to this page.
     #[cold]
     #[inline(never)]
     fn sample(&self, page: &SlabPage) -> Option<usize> {
@@ -334,7 +345,7 @@ impl Core {
             return None;
         }
         let bin = match page.fullness() {
-            // The slots about to be freed are the first.
+            // The slots about to be freed are the first free ones.
             Fullness::Full => BINS - 1,
             Fullness::Bin(bin) => bin,
             Fullness::Empty => 0,
@@ -343,7 +354,7 @@ impl Core {
         Some(bin)
     }
 
-    /// Sets the mark of a page that the caller has a slot or the claim of.
+    /// Sets or clears the mark of a page. The caller holds a slot of the page, or its claim.
     pub(super) fn set_mark(&self, page: &SlabPage, sparse: bool) {
         let place = &page.beside;
         let marked = sparse || place.lifetime.load(Ordering::Relaxed) != 0 || !self.is_calm();
@@ -354,29 +365,31 @@ impl Core {
         }
         let addresses = addresses_of(place.bytes());
         segments::set_tag(start, addresses, tag);
-        // Looked at after the store: whoever waits since then is seen here, or has marked the page again.
+        // Read after the store: a thread that has begun to wait after the first check is seen here,
+        // or has marked the page again itself.
         if !marked && !self.is_calm() {
             segments::mark_tag(start, addresses, MARK);
         }
     }
 
-    /// Marks all pages, so that no free is cached until they are claimed or freed from again. Callers have noted
-    /// before why.
+    /// Marks all pages, so that no free is cached until the pages are claimed or freed to again.
+    /// The caller has first stored the reason.
     pub(super) fn mark_all(&self) {
         for page in self.yard.all().filter(|page| page.has_page()) {
             if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
-                // A page that goes meanwhile: its granules may become another slab's, whose fast path is then slow
-                // until it sets its mark anew.
+                // If the page is released in between, its granules may already belong to another
+                // slab. That slab's fast path is then slow until it sets the mark anew.
                 segments::mark_tag(start, addresses_of(page.beside.bytes()), MARK);
             }
         }
     }
 
-    /// Does what setting bits or putting a page back has led to.
+    /// Completes what setting bits or putting a page back has led to.
     #[cold]
     pub(super) fn settle(&self, freed: Freed<'_, super::yard::Place>, allocates: bool) {
         match freed {
-            // Quiet for the lists: the slots may be of a page that is claimed, and can be taken all the same.
+            // Nothing changed for the lists, but waiting threads can also take slots of a claimed
+            // page.
             Freed::Quiet => self.tell_waiters(),
             Freed::Listed => self.tell_waiters(),
             Freed::Emptied(claim) => self.emptied(claim, allocates),
@@ -394,7 +407,7 @@ impl Core {
         stop(misuse, "slab", self.name(), address, self.layout.size())
     }
 
-    /// Opens a claimed page to all.
+    /// Opens a claimed page to all threads.
     pub(super) fn put_back(&self, claim: SlabClaim<'_>) {
         let page = claim.page();
         if let Fullness::Bin(bin) = page.fullness() {
@@ -404,12 +417,13 @@ impl Core {
         self.settle(block.put_back(index, claim), true);
     }
 
-    /// The bytes of all pages that ever went.
+    /// The bytes of all pages released so far.
     pub(super) fn given_back(&self) -> usize {
         self.given_back.load(Ordering::Relaxed)
     }
 
-    /// Whether an address, any at all, lies in one of the pages; a snapshot, unless something keeps its page.
+    /// Whether an arbitrary address lies in one of the pages. The result is a snapshot, unless
+    /// something keeps the page.
     pub(crate) fn holds(&self, address: usize) -> bool {
         self.yard.all().filter(|page| page.has_page()).any(|page| {
             let start = page.beside.start.load(Ordering::Relaxed).addr();
@@ -419,11 +433,12 @@ impl Core {
 
     // ---- fronts ----
 
-    /// A front for the calling thread: one that another thread has left, or a new one. It counts as a reference.
+    /// Takes a cache for the calling thread: one that another thread has left, or a new one. It
+    /// holds a reference to the core.
     pub(super) fn take_front(&self, lifetime: usize) -> Result<NonNull<Front>, AllocError> {
         let mut next = self.fronts.load(Ordering::Acquire);
         while let Some(front) = NonNull::new(next) {
-            // SAFETY: fronts stay until the core is dropped.
+            // SAFETY: caches stay until the core is dropped.
             let left = unsafe { front.as_ref() };
             if left.lifetime() == lifetime && left.enter() {
                 registry::refer_more(self.number);
@@ -436,7 +451,7 @@ impl Core {
         let fresh = Front::make(self, lifetime).inspect_err(|_| self.credit(bytes))?;
         let mut head = self.fronts.load(Ordering::Relaxed);
         loop {
-            // SAFETY: made just now; nobody else knows it before the exchange.
+            // SAFETY: made above, and no other thread has its address before the exchange.
             unsafe { fresh.as_ref() }.set_next(head);
             // Release pairs with the Acquire above.
             match self.fronts.compare_exchange_weak(
@@ -453,14 +468,14 @@ impl Core {
         Ok(fresh)
     }
 
-    /// Whether only one front was ever made.
+    /// Whether only one thread cache was ever made.
     pub(super) fn has_one_front(&self) -> bool {
-        // SAFETY: fronts stay until the core is dropped.
+        // SAFETY: caches stay until the core is dropped.
         let first = unsafe { self.fronts.load(Ordering::Acquire).as_ref() };
         first.is_some_and(|front| front.next().is_null())
     }
 
-    /// The slab is dropped: frees bypass the caches from now on, and empty pages go.
+    /// Closes the dropped slab: from here on frees bypass the caches, and empty pages are released.
     pub(super) fn close(&self) {
         if self.reports_live {
             self.report_live();
@@ -470,7 +485,8 @@ impl Core {
         self.release_all_kept();
     }
 
-    /// Says on standard error what is left, if anything is. The slots that threads have at hand are not.
+    /// Reports live objects on standard error, if there are any. Slots in thread caches don't
+    /// count.
     #[cold]
     fn report_live(&self) {
         let live = self.statistics();
@@ -489,7 +505,8 @@ impl Core {
 
     // ---- what there is ----
 
-    /// Slots in nobody's use: free in their pages, kept empty, or in a front's cache. A snapshot.
+    /// The number of all slots, and of those not in use: free in their pages, in pages kept empty,
+    /// or in a thread cache. A snapshot.
     fn free_slots(&self) -> (usize, usize) {
         let (mut all, mut free) = (0, 0);
         for page in self.yard.all().filter(|page| page.has_page()) {
@@ -497,7 +514,7 @@ impl Core {
             free += if page.is_kept_empty() { page.slots() } else { page.free_slots() };
         }
         let mut front = self.fronts.load(Ordering::Acquire);
-        // SAFETY: fronts stay until the core is dropped; only their atomics are read.
+        // SAFETY: caches stay until the core is dropped. Only their atomics are read.
         while let Some(shared) = unsafe { front.as_ref() } {
             free += shared.cached();
             front = shared.next();
@@ -512,7 +529,8 @@ impl Core {
         }
     }
 
-    /// What the pages and the structures say. So many slots are freed and not back in their pages.
+    /// Statistics of the pages and structures. `set_aside` is the number of slots that were freed
+    /// and are not back in their pages.
     pub(super) fn page_statistics(&self, set_aside: usize) -> Statistics {
         let (all, free) = self.free_slots();
         let live = (all - free).saturating_sub(set_aside);
@@ -539,8 +557,8 @@ impl Drop for Core {
     fn drop(&mut self) {
         let mut front = *self.fronts.get_mut();
         while let Some(left) = NonNull::new(front) {
-            // SAFETY: the last reference is gone, so no thread has a front; each was made by `Front::make` and is
-            // destroyed once.
+            // SAFETY: the last reference is gone, so no thread has a cache. `Front::make` made each
+            // one, and it is destroyed once.
             unsafe {
                 front = left.as_ref().next();
                 Front::destroy(left, &self.geometry);

@@ -1,4 +1,5 @@
-//! How slots flow between a thread's front and the pages: the slow paths of [`Front`].
+//! Refill and flush: how slots move between a thread's cache and the pages. These are the slow
+//! paths of [`Front`].
 //!
 //! The invariants are those of `front.rs`.
 
@@ -16,22 +17,24 @@ use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::segments;
 use crate::misuse::Misuse;
 
-/// So many slots ahead of the one that goes back, the line of its bit is fetched.
+/// How many slots ahead of the current one the cache line of a slot's bit is prefetched.
 const AHEAD: usize = 6;
-/// A cache that is full so many times without a refill is of a thread that only frees.
+/// A cache that is full this many times without a refill belongs to a thread that only frees.
 const ONLY_FREES: u32 = 8;
-/// Slots of so many pages wait to go back together: enough to overtake each other's misses.
+/// The most pages whose slots wait to be sent back together. This is enough for their cache misses
+/// to overlap.
 const MOST_OUTGOING_PAGES: usize = 16;
-/// And no more than this part of the slab's pages, which they keep from going.
+/// The outgoing slots also keep at most this part of the slab's pages from being released.
 const OUTGOING_PART: usize = 32;
-/// A refill looks for at least as many slots, or half a cache.
+/// A refill looks for at least this many slots, or for half of the cache's capacity if that is
+/// less.
 const WANTED: usize = 32;
 
-/// Brings a word's line into the cache. What it is, it remains.
+/// Prefetches a word's cache line, without any other effect.
 #[inline(always)]
 fn prefetch(bits: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing and can't fault.
+    // SAFETY: a prefetch has no effect on memory and can't fault.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(ptr::from_ref(bits).cast());
@@ -41,7 +44,7 @@ fn prefetch(bits: &AtomicU64) {
 }
 
 impl Front {
-    /// A slot, when none is at hand.
+    /// Allocates a slot when the cache is empty.
     #[cold]
     #[inline(never)]
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
@@ -50,7 +53,7 @@ impl Front {
         let core = self.core();
         core.keep.refilled();
         if core.packing() {
-            // Once: what is claimed below is to be used.
+            // Once per refill: what is claimed below is to be used.
             self.put_current_back();
         }
         loop {
@@ -61,7 +64,7 @@ impl Front {
                 self.take_from_current();
                 continue;
             }
-            // What waits to go back may be what is needed.
+            // The slots that wait to be sent back may be the ones needed.
             self.send();
             if let Some(claim) = self.claim_recent() {
                 self.set_current(claim.keep());
@@ -91,7 +94,8 @@ impl Front {
 
     fn put_current_back(&self) {
         if let Some(page) = self.current.take() {
-            // SAFETY: descriptors stay as long as the core; the claim is the front's (invariant 3), and no longer.
+            // SAFETY: descriptors stay as long as the core. The claim is the cache's (invariant 3),
+            // which gives it up here.
             let claim = super::page::Claim::resume(unsafe { page.as_ref() });
             self.core().put_back(claim);
             if !self.recent.iter().any(|recent| recent.get() == Some(page)) {
@@ -102,8 +106,8 @@ impl Front {
         }
     }
 
-    /// Claims a page that this thread put back not long ago. Threads that come back to their own pages don't meet at
-    /// the hints, and find the objects' lines in their own cache.
+    /// Claims a page that this thread put back recently. Threads that return to their own pages
+    /// don't contend for the same hints, and find the objects' lines in their own CPU's cache.
     fn claim_recent(&self) -> Option<SlabClaim<'_>> {
         let core = self.core();
         if core.packing() {
@@ -115,8 +119,8 @@ impl Front {
         })
     }
 
-    /// Takes slots of the current page: those of the next words. With the last word the page is put back, so that
-    /// a thread that sleeps holds no page whose slots it has all taken.
+    /// Takes the free slots of the current page's next words. After the last word the page is put
+    /// back, so that a sleeping thread does not hold a page whose slots it has all taken.
     fn take_from_current(&self) {
         let page = self.current.get().expect("asked by who has one");
         // SAFETY: descriptors stay as long as the core.
@@ -137,18 +141,19 @@ impl Front {
         }
     }
 
-    /// Puts taken slots at hand, so that the lowest is the next.
+    /// Caches slots that were taken, so that the lowest one is allocated next.
     fn add(&self, page: &SlabPage, word: usize, mut taken: u64) {
         let core = self.core();
         debug_assert!(self.room() >= taken.count_ones() as usize);
         let before = self.room();
         let size = core.geometry.slot;
         let first = core.slot_of(page, word * WORD);
-        // SAFETY: the places before `room` are free (invariant 2).
+        // SAFETY: the entries before `room` are free (invariant 2).
         let mut place = unsafe { self.places.add(before) };
         if taken == !0 {
-            // A whole word, from the highest down: no bit to look for.
-            // SAFETY: there is room for what was taken (the callers ask for no more), and the slots are ours.
+            // A whole word, from the highest slot down: no bits to search.
+            // SAFETY: there is room for what was taken (the callers take no more), and the slots
+            // are ours.
             unsafe {
                 let mut slot = first.byte_add(WORD * size);
                 while slot != first {
@@ -168,23 +173,25 @@ impl Front {
                 place.write(first.byte_add(bit * size));
             }
         }
-        // SAFETY: both are places of the front's, the second the first of them.
+        // SAFETY: both are entries of this cache, and the second is the first of them.
         let room = unsafe { place.offset_from(self.places) } as usize;
         self.drawn.set(self.drawn.get().wrapping_add(before - room));
         self.room.store(room, Ordering::Relaxed);
     }
 
-    /// Frees a slot that the fast path did not take: its page is marked, there is no room, or the front is
-    /// [`NOBODY`]; then it is not freed, and `false`.
+    /// Frees a slot that the fast path did not cache. The reason is that its page is marked, that
+    /// there is no room, or that the cache is [`NOBODY`]. In the last case the slot is not freed,
+    /// and the function returns `false`.
     ///
     /// # Safety
     /// As for [`push`](Self::push).
     #[inline(always)]
     pub(super) unsafe fn free_slowly(front: *const Self, slot: NonNull<u8>) -> bool {
-        // SAFETY: passed on to the caller. The places are reached by the front's own pointer to them from here on.
+        // SAFETY: the caller upholds the contract. From here on the entries are reached by the
+        // cache's own pointer to them.
         let front = unsafe { &*front };
-        // Most such frees follow each other on one page, of which a slot is among the outgoing ones: so it is marked, and of
-        // this slab.
+        // Most such frees follow each other on one page, which already has a slot among the
+        // outgoing ones. So the page is marked, and belongs to this slab.
         if slot.addr().get().wrapping_sub(front.near_start.get()) < front.near_bytes.get() {
             let core = front.core();
             if core.is_calm() && front.recalls.get() == core.recalls() {
@@ -199,12 +206,12 @@ impl Front {
         true
     }
 
-    /// Lets a slot of a sparse page wait for others, to go back with them: each costs a locked instruction, which
-    /// nothing that follows it can overtake.
+    /// Adds a slot of a marked page to the outgoing ones, to be sent back together. Each send costs
+    /// a locked instruction, and no later instruction can overtake it.
     #[inline(always)]
     fn put_outgoing(&self, slot: NonNull<u8>, most: usize) {
         let outgoing = self.outgoing.load(Ordering::Relaxed);
-        // SAFETY: there is a free place after each call (invariant 4).
+        // SAFETY: there is a free entry after each call (invariant 4).
         unsafe { self.outgoing_places.add(outgoing).write(slot) };
         self.outgoing.store(outgoing + 1, Ordering::Relaxed);
         if outgoing + 1 == most {
@@ -212,11 +219,11 @@ impl Front {
         }
     }
 
-    /// Frees a slot of another page than the last.
+    /// Frees a slot of another page than the last one.
     #[inline(never)]
     fn free_slowest(&self, slot: NonNull<u8>) {
         let core = self.core();
-        // SAFETY: the caller has the slot.
+        // SAFETY: the caller holds the slot.
         let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
         if tag != self.tag | MARK || !core.is_calm() {
             return self.free_otherwise(slot, tag);
@@ -225,7 +232,7 @@ impl Front {
         self.heed_recalls();
     }
 
-    /// Gives everything back if somebody was refused a slot since that was last done.
+    /// Flushes the cache if a thread was refused a slot after this was last done.
     pub(super) fn heed_recalls(&self) {
         let recalls = self.core().recalls();
         if self.recalls.replace(recalls) != recalls {
@@ -246,23 +253,24 @@ impl Front {
         self.put_outgoing(slot, self.core().geometry.most_outgoing);
     }
 
-    /// Gives back the slots that wait for it.
+    /// Sends the outgoing slots back to their pages.
     #[inline(never)]
     fn send(&self) {
         let outgoing = self.outgoing.load(Ordering::Relaxed);
         if outgoing == 0 {
             return;
         }
-        // A refill since the last time, or more room: slots were taken in between.
+        // A refill after the last send, or more room, means that slots were allocated in between.
         let more_room = self.room() > self.room_then.replace(self.room());
         let allocates = more_room || self.sent.get() == 0;
         self.outgoing.store(0, Ordering::Relaxed);
         self.outgoing_pages.set(0);
         self.near_bytes.set(0);
-        // SAFETY: the first places held slots (invariant 4), which are this call's now.
+        // SAFETY: the first entries hold slots (invariant 4), which belong to this call from here
+        // on.
         let slots = unsafe { core::slice::from_raw_parts(self.outgoing_places, outgoing) };
         self.give_back_as(slots, allocates);
-        // A cache that nobody draws on keeps its pages from becoming empty.
+        // A cache that its thread does not allocate from keeps its pages from becoming empty.
         let sent = self.sent.get() + 1;
         self.sent.set(sent);
         if sent >= ONLY_FREES {
@@ -279,12 +287,12 @@ impl Front {
             core.stop_at(Misuse::ForeignPointer, slot.addr().get());
         }
         if !core.is_calm() {
-            // Somebody waits for slots, or the slab is closed: nothing is kept.
+            // A thread waits for slots, or the slab is closed: nothing is kept.
             self.give_back(&[slot]);
             return self.flush();
         }
         if tag & MARK != 0 {
-            // Somebody was waited for when it was asked before, and is no more.
+            // The slab was not calm at the first check, and is calm at the second.
             self.put_outgoing_of_another(slot);
         } else {
             if self.room() == 0 {
@@ -295,9 +303,13 @@ impl Front {
         self.heed_recalls();
     }
 
-    /// Makes room in a full cache. A thread that has taken as many slots as the cache holds gets a larger one, up to the
-    /// most; beyond that the slots freed first go back. If none was taken for a while, all do, and the cache is as
-    /// large as at first.
+    /// Makes room in a full cache.
+    ///
+    /// - If the cache was full [`ONLY_FREES`] times without a refill, all slots are sent back, and
+    ///   the capacity is reset.
+    /// - If the thread has taken as many slots as the cache holds, the capacity doubles, up to the
+    ///   maximum.
+    /// - In all other cases, the half of the slots that was freed first is sent back.
     fn spill(&self) {
         debug_assert_eq!(self.room(), 0);
         let spills = self.spills.get() + 1;
@@ -308,7 +320,8 @@ impl Front {
         let full = self.full();
         let more = full.min(self.core().geometry.most_cached - full);
         if more > 0 && self.drawn.get() >= full {
-            // SAFETY: there are as many places more (invariant 2); the slots move up, and the null behind them too.
+            // SAFETY: there are that many more entries (invariant 2). The slots move up, and the
+            // null entry behind them, too.
             unsafe { ptr::copy(self.places, self.places.add(more), full + 1) };
             self.full.store(full + more, Ordering::Relaxed);
             self.room.store(more, Ordering::Relaxed);
@@ -318,7 +331,7 @@ impl Front {
         let half = full / 2;
         let stay = full - half;
         self.give_back(&self.at_hand()[stay..]);
-        // SAFETY: the slots that stay move to the place of those that have gone.
+        // SAFETY: the slots that stay move to the entries of those that were sent back.
         unsafe { ptr::copy(self.places, self.places.add(half), stay) };
         self.room.store(half, Ordering::Relaxed);
         self.room_then.set(half);
@@ -329,10 +342,11 @@ impl Front {
         self.empty();
     }
 
-    /// Makes the cache an empty one, as large as at first. What was in it is no longer the front's.
+    /// Resets the cache: it is empty and has its first capacity. It gives up the slots that it
+    /// held.
     pub(super) fn empty(&self) {
         let full = self.core().geometry.first_cached;
-        // SAFETY: a place of the front's (invariant 2).
+        // SAFETY: an entry of this cache (invariant 2).
         unsafe { self.places.add(full).cast::<*mut u8>().write(ptr::null_mut()) };
         self.full.store(full, Ordering::Relaxed);
         self.room.store(full, Ordering::Relaxed);
@@ -340,7 +354,8 @@ impl Front {
         self.drawn.set(0);
     }
 
-    /// Gives everything that the front holds back to the pages: slots at hand, slots on their way, its page.
+    /// Returns everything that the cache holds to the pages: cached slots, outgoing slots, the
+    /// current page.
     pub(super) fn flush(&self) {
         self.spill_all();
         self.send();
@@ -348,10 +363,10 @@ impl Front {
         self.core().tell_waiters();
     }
 
-    /// Frees slots that are the front's or its caller's. Neighbours in one word of a bitmap that follow each other
-    /// go back by one instruction.
+    /// Frees slots that belong to the cache or to its caller. Slots that follow each other and
+    /// share a bitmap word go back by one instruction.
     pub(super) fn give_back(&self, slots: &[NonNull<u8>]) {
-        // A cache that is full again without a refill is one of a thread that only frees.
+        // A cache that is full again without a refill belongs to a thread that only frees.
         self.give_back_as(slots, self.spills.get() < 2);
     }
 
@@ -360,7 +375,7 @@ impl Front {
         let size = core.geometry.slot;
         let mut rest = slots;
         while let [first, more @ ..] = rest {
-            // SAFETY: the slot is ours, of this slab.
+            // SAFETY: the slot is ours, and of this slab.
             let spot = unsafe { core.spot_of(*first) };
             let within = spot.index % WORD;
             let start = first.addr().get() - within * size;
@@ -382,18 +397,20 @@ impl Front {
                     self.stop_at_second(first, more);
                 }
             } else {
-                // A lone one: its successors will be, too, and each in a line of its own.
+                // A slot without neighbours. The next ones will likely have none either, and each
+                // have their bit in a different cache line.
                 if let Some(later) = rest.get(AHEAD) {
                     // SAFETY: as above.
                     prefetch(unsafe { core.spot_of(*later) }.bits);
                 }
             }
-            // SAFETY: the slots are ours, and no longer; the front is a reference to the core.
+            // SAFETY: the slots are ours, and are given up here. The cache holds a reference to the
+            // core.
             unsafe { core.free(spot, mask, allocates) };
         }
     }
 
-    /// Names the first slot that is there twice.
+    /// Reports the first slot that occurs twice.
     #[cold]
     fn stop_at_second(&self, first: &Slot, rest: &[Slot]) -> ! {
         let is_second =
@@ -402,7 +419,7 @@ impl Front {
         self.core().stop_at(Misuse::DoubleFree, second.addr().get())
     }
 
-    /// Takes slots in one go: what is at hand, then whole words of pages.
+    /// Allocates many slots: first the cached ones, then whole words of pages.
     pub(super) fn take_many(
         &self,
         slots: &mut [core::mem::MaybeUninit<NonNull<u8>>],

@@ -1,5 +1,6 @@
-//! What the C interface needs of slabs beside what Rust callers have: fast paths that leave the slow ones to it, and what its
-//! inline code reads. Hidden, and no promise to anybody else.
+//! What the C interface needs of slabs beyond the Rust interface: fast paths that leave the slow
+//! path to the caller, and the data that its inline code reads. All of it is hidden and carries no
+//! stability promise for other users.
 //!
 //! The invariants are those of raw.rs and front.rs.
 
@@ -12,23 +13,26 @@ use super::{registry, threads, watch};
 use crate::memory::segments;
 
 impl RawSlab {
-    /// A slot at hand, if there is one; else there is more to do. The slow path is the caller's.
+    /// Allocates a slot from the calling thread's cache. Returns `None` if the cache holds none;
+    /// the slow path is the caller's.
     #[doc(hidden)]
     #[inline(always)]
     pub fn take_at_hand(&self) -> Option<NonNull<u8>> {
-        // SAFETY: this thread's front, used before the table changes.
+        // SAFETY: this thread's cache, used before the thread's table changes.
         threads::found(self.number).and_then(|front| unsafe { Front::pop(front) })
     }
 
-    /// Frees a slot of whichever slab by its address alone, if this thread has used the slab: else the other way is taken.
+    /// Frees a slot of any slab by its address alone if this thread has a cache of that slab with
+    /// room. Calls `otherwise` if not.
     ///
     /// # Safety
     /// As for [`free_if_slot`](Self::free_if_slot).
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn free_at_hand_or(slot: NonNull<u8>, otherwise: impl FnOnce()) {
-        // What has no tag is no slab's, and nobody has a front for the number 0.
-        // SAFETY: a front of this thread's, used before the table changes; passed on to the caller.
+        // An address without a tag belongs to no slab, and no thread has a cache for number 0.
+        // SAFETY: a cache of this thread, used before the thread's table changes. The caller
+        // upholds the rest.
         unsafe {
             match threads::found(number_in(segments::tag_of(slot.addr().get()))) {
                 Some(front) if Front::push_known(front, slot) => {}
@@ -37,22 +41,24 @@ impl RawSlab {
         }
     }
 
-    /// Frees a slot of whichever slab by its address alone. Whether it was one of a slab's: for any other address nothing
-    /// happens.
+    /// Frees a slot of any slab by its address alone. Returns whether the address was a slab's
+    /// slot; for any other address nothing happens.
     ///
     /// # Safety
-    /// If the address lies in a slab's memory: the slot came from a slab, was not freed since, and is not used any more.
+    /// If the address lies in a slab's memory: the slot came from a slab, is freed once, and is not
+    /// used afterwards.
     #[doc(hidden)]
     pub unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { free_if_slot(slot) }
     }
 }
 
 #[inline(never)]
 pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
-    // SAFETY: where the address has a tag, the slot keeps its page, and that is a reference to the core; once it is freed
-    // the page may go, so where no front is a reference, one is taken before. The rest is passed on to the caller.
+    // SAFETY: if the address has a tag, the slot keeps its page, and the page holds a reference to
+    // the core. Freeing the slot may release the page, so if no thread cache holds a reference, one
+    // is taken before the free. The caller upholds the rest.
     unsafe {
         let mut number = number_in(segments::tag_of(slot.addr().get()) & !MARK);
         if let Some(front) = threads::found(number) {
@@ -73,22 +79,22 @@ pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
 
 #[doc(hidden)]
 impl RawSlabHandle<'_> {
-    /// The bytes of a front; its places lie behind it.
+    /// The bytes of a `Front` (thread cache); its entries lie behind it.
     pub const FRONT_BYTES: usize = FRONT_BYTES;
 
-    /// A front that has no slot at hand and no room for one, so that every call takes the slow path.
+    /// A cache that holds no slot and has no room, so that every call takes the slow path.
     #[must_use]
     pub fn nobody() -> *const () {
         NOBODY.cast()
     }
 
-    /// The front; it stays while the handle does.
+    /// The cache that this handle keeps in use. It stays valid as long as the handle.
     #[must_use]
     pub fn front(&self) -> *const () {
         self.front.cast()
     }
 
-    /// The root of the map from granules to tags, which stays.
+    /// The root of the map from granules to tags. It stays where it is.
     #[must_use]
     pub fn tags() -> *const () {
         segments::root()

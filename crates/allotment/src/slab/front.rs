@@ -1,21 +1,24 @@
-//! A thread's own part of a slab: slots at hand, and the page that it takes more from. The fast paths; `flow.rs` has
-//! the slow ones.
+//! A thread's cache of a slab (`Front`): cached slots, and the page that it is refilled from. This
+//! file has the fast paths; `flow.rs` has the slow paths.
 //!
 //! # Invariants
 //!
-//! 1. A front that is in use belongs to one thread, its owner, and only that one calls what is not said to be
-//!    for others. Others read `room`, `full` and `outgoing`, which are atomics. A front stays where it is until its core is
-//!    dropped.
-//! 2. Behind the front lie `most_cached` places and one more, of which the first `full` are in use, and the one behind
-//!    these is null. `room <= full <= most_cached`, and the slots in the places from `room` to `full` are the front's:
-//!    taken from their pages, in nobody's use.
-//! 3. `current` is a claim of the front's.
-//! 4. Behind those lie `most_outgoing` places, of which the first `outgoing` hold slots of the front's that were freed and
-//!    are on their way back to their pages: those of sparse pages, which are not cached. Of each granule that
-//!    `near_start` and `near_bytes` say there is one among them, so that its page is there, and is this slab's.
+//! 1. A cache in use belongs to one thread, its owner. Only the owner calls its functions, except
+//!    those under "for others". Other threads read `room`, `full` and `outgoing`, which are
+//!    atomics. A cache stays at its address until its core is dropped.
+//! 2. Behind the `Front` lie `most_cached` entries and one more. The first `full` of them are in
+//!    use, and the entry behind these is null. `room <= full <= most_cached`. The slots in the
+//!    entries from `room` to `full` belong to the cache: they were taken from their pages and no
+//!    caller uses them.
+//! 3. `current` is a page that the cache has claimed.
+//! 4. Behind those lie `most_outgoing` entries. The first `outgoing` of them hold slots that belong
+//!    to the cache, were freed, and are on their way back to their pages. These are the slots of
+//!    marked pages, which are not cached. If `near_start` and `near_bytes` name a granule, one of
+//!    these slots lies in it. So the granule's page exists, and belongs to this slab.
 //!
-//! The static [`NOBODY`] is every thread's front for slabs that it has not used: it has no place, so its cache is
-//! always empty and always full, and both fast paths go on to the slow ones, which find out.
+//! The static [`NOBODY`] is every thread's cache for the slabs that the thread has not used. It has
+//! no entries, so it is always both empty and full. Both fast paths then fall through to the slow
+//! paths, which detect it.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -28,63 +31,65 @@ use super::geometry::{Geometry, Reciprocal};
 use super::yard::SlabPage;
 use crate::error::{AllocError, ErrorKind};
 
-/// Pages that a thread comes back to before it looks for others.
+/// The number of its recent pages that a thread tries before it looks for others.
 pub(super) const RECENT: usize = 16;
 
-/// One slot at hand.
+/// One cached slot.
 pub(super) type Slot = NonNull<u8>;
 
-/// A thread's part of a slab.
+/// A thread's cache of a slab.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Front {
-    /// The free places; the slots lie from there on, the one freed last first.
+    /// The number of free entries. The slots are in the entries from there on, the one freed last
+    /// first.
     pub(super) room: AtomicUsize,
-    /// The places in use. It grows where a thread takes and frees more than there is room for, and shrinks when a thread
-    /// only frees.
+    /// The number of entries in use: the capacity. It grows if a thread takes and frees more than
+    /// the cache has room for, and shrinks if a thread only frees.
     pub(super) full: AtomicUsize,
     /// The tag of the slab's pages.
     pub(super) tag: u32,
     pub(super) lifetime: u32,
-    /// The places behind the front, for the slow paths; the fast ones know where they are.
+    /// The entries behind the `Front`, for the slow paths. The fast paths compute their address.
     pub(super) places: *mut Slot,
-    /// The slots on their way back, and where they lie.
+    /// The number of slots on their way back, and their entries.
     pub(super) outgoing: AtomicUsize,
     pub(super) outgoing_places: *mut Slot,
-    /// The granule of one of them, and its bytes; none if there is none.
+    /// The granule of one of these slots: its start and its bytes, which are 0 if there is none.
     pub(super) near_start: Cell<usize>,
     pub(super) near_bytes: Cell<usize>,
-    /// Of so many more pages there may be some.
+    /// Upper bound on the number of further pages with slots in `outgoing`.
     pub(super) outgoing_pages: Cell<usize>,
-    /// The room when they were last sent.
+    /// The value of `room` when the outgoing slots were last sent back.
     pub(super) room_then: Cell<usize>,
     pub(super) reciprocal: Reciprocal,
     pub(super) core: *const Core,
     pub(super) current: Cell<Option<NonNull<SlabPage>>>,
     pub(super) next_word: Cell<usize>,
-    /// The pages that were current before, and how many there were ever.
+    /// The pages that were current before. `turn` counts all pages ever entered here.
     pub(super) recent: [Cell<Option<NonNull<SlabPage>>>; RECENT],
     pub(super) turn: Cell<usize>,
-    /// The core's recalls when everything was last given back for one.
+    /// The core's `recalls` when the cache was last flushed because of a recall.
     pub(super) recalls: Cell<u32>,
-    /// The page that was current last: its neighbours are looked at first.
+    /// The page that was current last. The search for another page starts near it.
     pub(super) near: Cell<u32>,
-    /// Full caches since the last refill.
+    /// How often the cache was full after the last refill.
     pub(super) spills: Cell<u32>,
-    /// Slots taken from pages since the cache was as large as at first.
+    /// The number of slots taken from pages after the cache was last reset to its first capacity.
     pub(super) drawn: Cell<usize>,
-    /// How often slots were sent back since the last refill.
+    /// How often outgoing slots were sent back after the last refill.
     pub(super) sent: Cell<u32>,
-    /// Handles to this front, which keep it in use when its thread's table ends.
+    /// The number of handles to this cache. They keep it in use when its thread's table ends.
     pub(super) handles: Cell<u32>,
     pub(super) in_use: AtomicBool,
     pub(super) next: AtomicPtr<Front>,
 }
 
-/// The bytes of a front, behind which its places lie.
+/// The bytes of a `Front`. Its entries lie behind it.
 pub(super) const FRONT_BYTES: usize = 384;
 
-// Inline C code pops and pushes, too: these numbers are those of allotment.h, and change only with its ALLOT_ABI.
+// Inline C code pops and pushes, too. These numbers are those of allotment.h, and change only with
+// its ALLOT_ABI.
 const _: () = {
     assert!(size_of::<Front>() == FRONT_BYTES);
     assert!(core::mem::offset_of!(Front, room) == 0);
@@ -92,14 +97,14 @@ const _: () = {
     assert!(core::mem::offset_of!(Front, tag) == 16);
 };
 
-// SAFETY: what others touch are atomics; the rest is the owner's, and passes from owner to owner with `in_use`
-// (invariant 1).
+// SAFETY: what other threads access is atomic. The rest is the owner's, and passes from owner to
+// owner with `in_use` (invariant 1).
 unsafe impl Sync for Front {}
 
-/// The front of a thread that has none.
+/// The cache of a thread that has none.
 pub(super) const NOBODY: *const Front = (&raw const EMPTY).cast();
 
-/// [`NOBODY`], and the place behind its none.
+/// [`NOBODY`], and the null entry behind its zero entries.
 #[repr(C)]
 struct Empty {
     front: Front,
@@ -144,19 +149,19 @@ impl Front {
         Layout::from_size_align(bytes, align_of::<Self>()).expect("a few KiB")
     }
 
-    /// The bytes of one.
+    /// The bytes of a cache with its entries.
     pub(super) fn bytes(geometry: &Geometry) -> usize {
         Self::layout(geometry).size()
     }
 
-    /// A front in use, in a block of its own with the slots' places behind it.
+    /// Makes a cache in use, in its own block, with its entries behind it.
     pub(super) fn make(core: &Core, lifetime: usize) -> Result<NonNull<Self>, AllocError> {
         let layout = Self::layout(&core.geometry);
         // SAFETY: the size is not zero.
         let block = NonNull::new(unsafe { System.alloc(layout) })
             .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?;
         let front = block.cast::<Self>();
-        // SAFETY: the block has room for the front and `cached` places.
+        // SAFETY: the block has room for the `Front` and its entries.
         unsafe {
             let places = front.add(1).cast::<Slot>().as_ptr();
             let full = core.geometry.first_cached;
@@ -195,17 +200,17 @@ impl Front {
     /// Frees the block.
     ///
     /// # Safety
-    /// It was made with this geometry, nobody uses it, and it is destroyed once.
+    /// It was made with this geometry, no thread uses it, and it is destroyed once.
     pub(super) unsafe fn destroy(front: NonNull<Self>, geometry: &Geometry) {
-        // SAFETY: passed on to the caller; nothing in a front needs drop.
+        // SAFETY: the caller upholds the contract. No field of a `Front` needs drop.
         unsafe { System.dealloc(front.as_ptr().cast(), Self::layout(geometry)) }
     }
 
     // ---- for others ----
 
-    /// Makes an unused front the calling thread's.
+    /// Makes a cache that is not in use the calling thread's. Returns whether it succeeded.
     pub(super) fn enter(&self) -> bool {
-        // Acquire pairs with the Release in `leave`: the owner before has done.
+        // Acquire pairs with the Release in `leave`: the previous owner's accesses happen before.
         !self.in_use.load(Ordering::Relaxed)
             && self
                 .in_use
@@ -225,23 +230,24 @@ impl Front {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// The slots at hand; a snapshot for others.
+    /// The number of slots that the cache holds; a snapshot for other threads.
     pub(super) fn cached(&self) -> usize {
         let outgoing = self.outgoing.load(Ordering::Relaxed);
-        // Read one after the other, while both may change.
+        // The two are read one after the other, and both may change in between.
         self.full().saturating_sub(self.room()) + outgoing
     }
 
     // ---- the fast paths ----
 
-    /// A slot at hand.
+    /// Takes a cached slot.
     ///
     /// # Safety
-    /// `front` is [`NOBODY`], or a front of the calling thread's with the address that it was made at (a reference
-    /// does not reach the places behind it).
+    /// `front` is [`NOBODY`], or a cache of the calling thread, at the address that it was made at.
+    /// (A reference would not reach the entries behind it.)
     #[inline(always)]
     pub(super) unsafe fn pop(front: *const Self) -> Option<NonNull<u8>> {
-        // SAFETY: passed on to the caller; the places from `room` on hold slots (invariant 2).
+        // SAFETY: the caller upholds the contract. The entries from `room` on hold slots (invariant
+        // 2).
         unsafe {
             let room = (*front).room.load(Ordering::Relaxed);
             let slot = NonNull::new(*front.add(1).cast::<*mut u8>().add(room))?;
@@ -250,22 +256,23 @@ impl Front {
         }
     }
 
-    /// Puts a slot at hand, if there is room, and its page's tag is that of the front's slab, without a mark. It is
-    /// then the front's.
+    /// Caches a slot if there is room, and if its page's tag is that of the cache's slab, without a
+    /// mark. The slot then belongs to the cache.
     ///
     /// # Safety
-    /// As for [`pop`](Self::pop). The slot is the caller's, and `tag` its page's.
+    /// As for [`pop`](Self::pop). The caller holds the slot, and `tag` returns its page's tag.
     #[inline(always)]
     pub(super) unsafe fn push(front: *const Self, slot: Slot, tag: impl FnOnce() -> u32) -> bool {
-        // SAFETY: passed on to the caller; there are `full` places (2).
+        // SAFETY: the caller upholds the contract. There are `full` entries (2).
         unsafe {
             let room = (*front).room.load(Ordering::Relaxed);
-            // Three questions at once: equal tags give 0, others at least `TAG_STEP`, which is above any room.
+            // One comparison makes three checks: a full cache, another slab, a mark. Equal tags
+            // give 0. Different tags give at least `TAG_STEP`, which is above any `room`.
             if room <= (tag() ^ (*front).tag) as usize {
                 return false;
             }
             front.add(1).cast::<Slot>().cast_mut().add(room - 1).write(slot);
-            // Loaded again: it is one instruction with the store.
+            // Loaded again, because that combines with the store into one instruction.
             (*front)
                 .room
                 .store((*front).room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
@@ -273,8 +280,8 @@ impl Front {
         true
     }
 
-    /// Puts a slot at hand, if there is room; for who found the front by the tag of the slot's page, so that there
-    /// is nothing else to ask.
+    /// Caches a slot if there is room. For a caller that found the cache by the tag of the slot's
+    /// page, so that nothing else needs to be checked.
     ///
     /// # Safety
     /// As for [`push`](Self::push).
@@ -298,7 +305,7 @@ impl Front {
 
     pub(super) fn core(&self) -> &Core {
         debug_assert!(!self.core.is_null());
-        // SAFETY: a front in use is a reference to its core; `NOBODY` never comes here.
+        // SAFETY: a cache in use holds a reference to its core. `NOBODY` never comes here.
         unsafe { &*self.core }
     }
 
@@ -316,34 +323,35 @@ impl Front {
             return None;
         }
         self.room.store(room + 1, Ordering::Relaxed);
-        // SAFETY: the places from `room` on held slots (invariant 2).
+        // SAFETY: the entries from `room` on hold slots (invariant 2).
         Some(unsafe { *self.places.add(room) })
     }
 
-    /// Puts a slot at hand; there is room.
+    /// Caches a slot. The caller has checked that there is room.
     pub(super) fn put_one(&self, slot: Slot) {
         let room = self.room() - 1;
-        // SAFETY: a free place (invariant 2).
+        // SAFETY: a free entry (invariant 2).
         unsafe { self.places.add(room).write(slot) };
         self.room.store(room, Ordering::Relaxed);
     }
 
-    /// The slots at hand, the one freed last first.
+    /// The cached slots, the one freed last first.
     pub(super) fn at_hand(&self) -> &[Slot] {
         let room = self.room();
-        // SAFETY: the places from `room` on hold slots (invariant 2).
+        // SAFETY: the entries from `room` on hold slots (invariant 2).
         unsafe { core::slice::from_raw_parts(self.places.add(room), self.full() - room) }
     }
 
     // ---- coming and going ----
 
     pub(super) fn add_handle(&self) {
-        // As many handles can only have been forgotten; one more would let another thread have the front.
+        // This many handles can only exist if they were forgotten. If the count wrapped to 0,
+        // another thread could take the cache.
         let Some(handles) = self.handles.get().checked_add(1) else { std::process::abort() };
         self.handles.set(handles);
     }
 
-    /// The handles that are left.
+    /// Ends a handle; returns the number of handles left.
     pub(super) fn drop_handle(&self) -> u32 {
         let left = self.handles.get() - 1;
         self.handles.set(left);
@@ -354,7 +362,8 @@ impl Front {
         self.handles.get() > 0
     }
 
-    /// Leaves the front to the next thread that wants one. The caller then gives up its reference to the core.
+    /// Leaves the cache to the next thread that needs one. The caller then gives up its reference
+    /// to the core.
     pub(super) fn leave(&self) {
         self.flush();
         self.near.set(0);
@@ -363,7 +372,7 @@ impl Front {
         self.in_use.store(false, Ordering::Release);
     }
 
-    /// In a child made by fork: nothing of a slab whose memory the child does not have may be at hand.
+    /// In a child made by fork: drops all slots of a slab whose memory the child does not have.
     pub(super) fn now_a_child(&self) {
         if self.core().check_parentage().is_err() {
             self.empty();

@@ -1,34 +1,37 @@
-//! A slab's arithmetic: slots, pages and the words of their bitmaps. No pointer, no memory, no unsafe code.
+//! A slab's arithmetic: slots, pages and the words of their bitmaps. No pointer, no memory, no
+//! unsafe code.
 #![forbid(unsafe_code)]
 
 use core::alloc::Layout;
 
 use crate::memory::layout::{SEGMENT_GRANULE, checked_align_up};
 
-/// The slots of one word of a bitmap.
+/// The number of slots that one word of a bitmap describes.
 pub const WORD: usize = 64;
-/// The smallest slot.
+/// The smallest slot, in bytes.
 pub const MIN_SLOT: usize = 8;
-/// The largest slot: a descriptor counts a page's bytes in units of 4 KiB, in 32 bits.
+/// The largest slot, in bytes: a descriptor stores a page's size in units of 4 KiB, in 32 bits.
 pub const MAX_SLOT: usize = 8 << 40;
-/// A page that holds several slots is at most this large.
+/// The largest page that holds several slots, in bytes.
 pub const MAX_PAGE: usize = 2 << 20;
-/// The largest page of small slots, and the default of a slab's own maximum.
+/// The largest page of small slots, in bytes, and the default of a slab's own maximum.
 pub const USUAL_PAGE: usize = SEGMENT_GRANULE;
-/// Slots above this size have pages larger than [`USUAL_PAGE`], so that the end of a page wastes little.
+/// Slots above this size have pages larger than [`USUAL_PAGE`], so that the end of a page wastes
+/// little.
 const LARGE_SLOT: usize = USUAL_PAGE / SLOTS_WANTED;
 const SLOTS_WANTED: usize = 8;
-/// Slots above this size have a page each.
+/// Slots above this size have one page each.
 const ALONE: usize = MAX_PAGE / SLOTS_WANTED;
-/// The most slots that a thread's cache ever holds, and the bytes that they may have together if that is fewer.
+/// The most slots that a thread's cache ever holds. By default, their bytes are limited to
+/// `MOST_CACHED_BYTES` as well.
 pub const MOST_CACHED: usize = 4096;
 const MOST_CACHED_BYTES: usize = 256 << 10;
-/// A cache begins with this part of the most.
+/// A cache's first capacity is this part of its maximum.
 const FIRST_CACHED: usize = 8;
 const LEAST_CACHED: usize = 8;
 /// A cache holds at most this part of a budget.
 const BUDGET_CACHED: usize = 64;
-/// A reciprocal has this many bits behind the point.
+/// The number of fractional bits of a reciprocal.
 const POINT: u32 = 40;
 
 /// The sizes of one slab, which never change.
@@ -40,20 +43,21 @@ pub struct Geometry {
     pub page_min: usize,
     /// See `page_min`.
     pub page_max: usize,
-    /// The slots that a thread's cache has room for at first.
+    /// The first capacity of a thread's cache, in slots.
     pub first_cached: usize,
-    /// The slots that it has room for at most.
+    /// The maximal capacity of a thread's cache, in slots.
     pub most_cached: usize,
-    /// The freed slots of sparse pages that a thread collects before they go back.
+    /// The number of freed slots of marked pages that a thread collects before it sends them back.
     pub most_outgoing: usize,
-    /// What finds a slot's number.
+    /// Computes a slot's number from its offset.
     pub reciprocal: Reciprocal,
-    /// The frees at which a page's fullness is looked at: those of these bits, of each such word.
+    /// The frees at which a page's fullness is sampled: those of a slot at one of these bits, in a
+    /// word whose number has no bit of `sample_words` set.
     sample_bits: u64,
     sample_words: usize,
 }
 
-/// One slot's size, to divide by.
+/// The reciprocal of one slot's size, for division by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reciprocal(u64);
 
@@ -66,9 +70,9 @@ impl Reciprocal {
 
     /// The number of the slot that begins at `offset` bytes from its page's start.
     ///
-    /// Needs `offset` to be a slot's, in a page of its geometry: `offset = n * slot`, with `offset <= MAX_PAGE`
-    /// or `n = 0`. The reciprocal is `(2^40 + r) / slot` with `0 < r <= slot`, so the product is
-    /// `n + n * r / 2^40`, and `n * r <= offset < 2^40`.
+    /// Needs `offset` to be a slot's, in a page of its geometry: `offset = n * slot`, with `offset
+    /// <= MAX_PAGE` or `n = 0`. The reciprocal is `(2^40 + r) / slot` with `0 < r <= slot`. So the
+    /// product, divided by `2^40`, is `n + n * r / 2^40`, and `n * r <= offset < 2^40`.
     #[inline(always)]
     #[must_use]
     pub const fn index(self, offset: usize) -> usize {
@@ -77,8 +81,8 @@ impl Reciprocal {
 }
 
 impl Geometry {
-    /// The geometry for objects of this layout, with pages of at most `page_max` bytes where the slot allows
-    /// it, or nothing when the size with its alignment does not fit an address.
+    /// The geometry for objects of this layout, with pages of at most `page_max` bytes if the slot
+    /// allows it. Returns `None` if the size with its alignment exceeds the address space.
     ///
     /// Needs `hardware` to be a power of two of at least 4096, and `page_max` at most [`MAX_PAGE`].
     #[must_use]
@@ -122,13 +126,14 @@ impl Geometry {
         )
     }
 
-    /// The same for a slab that may hold so many bytes.
+    /// The same geometry for a slab with a budget of this many bytes.
     #[must_use]
     pub const fn within(self, budget: usize) -> Self {
         self.with_caches_of(at_most(budget / BUDGET_CACHED, MOST_CACHED_BYTES))
     }
 
-    /// The same with at most so many bytes of slots in each thread's cache, as far as that is more than a few slots.
+    /// The same geometry with at most this many bytes of slots in each thread's cache, but with
+    /// room for at least 8 slots and at most 4096.
     #[must_use]
     pub const fn with_caches_of(mut self, bytes: usize) -> Self {
         let most = at_most(bytes / self.slot, MOST_CACHED);
@@ -138,15 +143,15 @@ impl Geometry {
         self
     }
 
-    /// As [`Reciprocal::index`].
+    /// Same as [`Reciprocal::index`].
     #[inline(always)]
     #[must_use]
     pub const fn index(&self, offset: usize) -> usize {
         self.reciprocal.index(offset)
     }
 
-    /// Whether the free of these slots is one of the five to sixteen of a page at which its fullness is
-    /// looked at.
+    /// Whether the free of these slots samples the page's fullness. That holds for five to sixteen
+    /// of the frees of a page.
     #[inline(always)]
     #[must_use]
     pub const fn samples(&self, word: usize, mask: u64) -> bool {
@@ -160,28 +165,29 @@ impl Geometry {
         self.page_max <= SEGMENT_GRANULE
     }
 
-    /// The slots of a page of `bytes`.
+    /// The number of slots of a page of `bytes`.
     #[inline]
     #[must_use]
     pub const fn slots(&self, bytes: usize) -> usize {
         if bytes > MAX_PAGE { 1 } else { bytes / self.slot }
     }
 
-    /// The words of the bitmap of the largest page.
+    /// The number of words of the largest page's bitmap.
     #[must_use]
     pub const fn words(&self) -> usize {
         self.slots(self.page_max).div_ceil(WORD)
     }
 
-    /// The bytes of the next page for a slab that holds `held` bytes of pages: at most as many, in powers of two
-    /// times the smallest page. So a slab's pages grow with what it holds, and shrink with it too.
+    /// The bytes of the next page of a slab that holds `held` bytes of pages. The result is at most
+    /// `held`, but at least the smallest page. It is a power of two times the smallest page, or the
+    /// largest page. So a slab's pages grow and shrink with what it holds.
     #[must_use]
     pub const fn next_page(&self, held: usize) -> usize {
         let mut bytes = self.page_min;
         while bytes * 2 <= self.page_max && bytes * 2 <= held {
             bytes *= 2;
         }
-        // The largest page need not be a power of two times the smallest.
+        // The largest page may not be a power of two times the smallest.
         if bytes * 2 > self.page_max && self.page_max <= held { self.page_max } else { bytes }
     }
 }

@@ -1,44 +1,47 @@
-//! The hints: which pages have free slots, by how full they are.
+//! The hints: which pages have free slots, by how full the pages are.
 //!
 //! # Invariants
 //!
-//! 1. A hint says no more than that its page was worth a look once. What is true is the page's state, so a stale
+//! 1. A hint only says that its page was once worth a look. The page's state decides. So a stale
 //!    hint costs a look and nothing else.
-//! 2. A hint is cleared only by a thread that then looks at the page and claims it, or finds that another thread
-//!    has (which lists it again when it puts it back) or that there is nothing to be had. Cleared *before* the
-//!    look: the other way round, a hint set between the two would be lost, and its page with it.
-//! 3. A hint is set only *after* its page was opened: the other way round, a thread could clear it and find the
-//!    page still claimed.
-//! 4. Where a list has more than one word, the words behind them have a bit for each: it is 1 while its word has a hint,
-//!    or a thread is on its way to set or clear it. Who sets a hint looks at the bit after that, and who clears the bit
-//!    looks at the word after that (store, then load, on both sides).
+//! 2. A thread that clears a hint then examines its page. It either claims the page, or finds that
+//!    another thread has claimed it (and will list it again when it puts it back), or finds that
+//!    the page has nothing to offer. The hint is cleared *before* the page is examined. In the
+//!    other order, a hint set in between would be lost, and its page with it.
+//! 3. A hint is set only *after* its page was opened. In the other order, a thread could clear the
+//!    hint and find the page still claimed.
+//! 4. If a list has more than one word, the summary words behind them have a bit for each word.
+//!    While a word has a hint, its summary bit is 1, or a thread is about to set the bit: the
+//!    thread that set the hint, or one that has just cleared the bit. A thread that sets a hint
+//!    reads the summary bit after that. A thread that clears the summary bit reads the word after
+//!    that (store, then load, on both sides).
 
 use super::page::BINS;
 use crate::sync::{AtomicU64, Ordering, store_before_load};
 
-/// The lists: one for each lifetime and bin, and one of pages kept empty, which serve last.
+/// The lists: one for each lifetime and bin, and one for the pages kept empty, which are used last.
 pub const LISTS: usize = LIFETIMES * BINS + 1;
-/// The list of the pages kept empty.
+/// The list of the pages that are kept empty.
 pub const EMPTY_LIST: usize = LIFETIMES * BINS;
-/// Objects that live long and those that don't lie on different pages.
+/// The number of lifetimes. Long-lived objects lie on other pages than short-lived ones.
 pub const LIFETIMES: usize = 2;
 
-/// The number of words for the hints of `pages` pages.
+/// The number of words that the hints of `pages` pages need.
 #[must_use]
 pub const fn words_for(pages: usize) -> usize {
     let words = pages.div_ceil(64);
     LISTS * if words == 1 { 1 } else { words + words.div_ceil(64) }
 }
 
-/// The hints of one block of pages: for each list `pages.div_ceil(64)` words, and where these are more than one, a bit
-/// for each of them.
+/// The hints of one block of pages. Each list has `pages.div_ceil(64)` words. If these are more
+/// than one, summary words with one bit for each of them follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Hints<'h> {
     /// The words, list after list.
     pub words: &'h [AtomicU64],
 }
 
-/// One list: its words, and the words with a bit for each of them.
+/// One list: its words, and its summary words with one bit for each word.
 #[derive(Clone, Copy)]
 struct List<'h> {
     words: &'h [AtomicU64],
@@ -46,7 +49,7 @@ struct List<'h> {
 }
 
 impl List<'_> {
-    /// Notes that a word has a hint.
+    /// Notes in the summary that a word has a hint.
     fn use_word(&self, word: usize) {
         let Some(used) = self.used.get(word / 64) else { return };
         let bit = 1 << (word % 64);
@@ -56,7 +59,7 @@ impl List<'_> {
         }
     }
 
-    /// Notes that a word has none any more, unless it has one again.
+    /// Notes in the summary that a word has no hint any more, unless it has one again.
     fn disuse_word(&self, word: usize) {
         let Some(used) = self.used.get(word / 64) else { return };
         used.fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
@@ -70,29 +73,31 @@ impl List<'_> {
 impl Hints<'_> {
     fn list(&self, list: usize) -> List<'_> {
         let all = self.words.len() / LISTS;
-        // `all = words + words.div_ceil(64)`, but for a single word.
+        // `all = words + words.div_ceil(64)`, except for a single word.
         let words = if all == 1 { 1 } else { all - all.div_ceil(65) };
         let (words, used) = self.words[list * all..(list + 1) * all].split_at(words);
         List { words, used }
     }
 
-    /// Lists a page. The caller has seen it open, or opened it.
+    /// Lists a page. The caller has opened the page, or has seen it open.
     pub fn set(&self, list: usize, page: usize) {
         let list = self.list(list);
         let word = &list.words[page / 64];
         let bit = 1 << (page % 64);
-        // Seen set: whoever clears it looks at the page after that, and so after what the caller did to it.
+        // If the hint is already set: the thread that clears it examines the page after that, and
+        // so after what the caller did to the page.
         if word.load(Ordering::SeqCst) & bit != 0 {
             return;
         }
-        // Release pairs with the Acquire of `clear_one`. SeqCst: who says that a slab is closed looks for hints after
-        // that, and who sets one looks whether it is.
+        // Release pairs with the Acquire of `clear_one`. SeqCst: a thread that closes the slab
+        // looks for hints after it has set the closed flag, and a thread that sets a hint reads the
+        // flag after that.
         word.fetch_or(bit, Ordering::SeqCst);
         list.use_word(page / 64);
     }
 
-    /// Clears one hint of a list, the first from the page `from` on, and gives its page, which the caller must now
-    /// look at.
+    /// Clears one hint of a list, searching from the page `from` on, and returns its page. The
+    /// caller must then examine the page.
     pub fn clear_one(&self, list: usize, from: usize) -> Option<usize> {
         let list = self.list(list);
         let first = (from / 64).min(list.words.len() - 1);

@@ -1,36 +1,41 @@
-//! How many bytes of empty pages a slab keeps, and when they go.
+//! How many bytes of empty pages a slab keeps, and when they are released.
 //!
-//! | policy | an empty page is kept | what is kept goes |
+//! | policy | an empty page is kept | kept pages are released |
 //! |---|---|---|
 //! | `AtOnce` | never | |
-//! | `Keep(bytes)` | while all kept together are at most `bytes` | never |
-//! | `Decay(time)` | always | when nobody needed it for `time` |
-//! | `Adaptive` | while all kept are at most the allowance, or it is too early for another release | when it is not |
+//! | `Keep(bytes)` | while all kept pages together have at most `bytes` | never |
+//! | `Decay(time)` | always | when no thread needed them for `time` |
+//! | `Adaptive` | within the allowance, or if no release is due | beyond it, when one is due |
 //!
-//! The adaptive allowance rises by a page for each page taken anew within a second of a release, and shrinks by
-//! half each second. Beyond it, a page that is emptied by a thread that also allocates goes at once: where objects
-//! come and go, empty pages are surplus. So does one for each time that any thread has filled its cache. Where
-//! objects only go, giving a page back costs more than
-//! emptying it did, and the memory may be wanted again: releases are then rationed by the time that they take, an
-//! eighth of the whole, so after a release of so many nanoseconds the next comes after seven times as many. A
-//! burst that ends all at once is thus given back over the next milliseconds of the slab's own work instead of by
-//! the thread that ends it. All of this happens at calls that empty a page; a slab that is left alone keeps what
-//! it has until `trim`.
+//! The adaptive allowance is at least one page. It grows by the size of each page taken from the
+//! source within a second of a release, and halves each second. Beyond the allowance, three rules
+//! say when an empty page is released:
 //!
-//! Counts are relaxed: they are numbers, and no memory is handed over by them.
+//! - If the thread that emptied it also allocates, the page is released at once: where objects come
+//!   and go, empty pages are surplus.
+//! - Each time a thread refills its cache, one more page may be released.
+//! - If threads only free, releasing a page costs more than emptying it did, and the memory may be
+//!   needed again. Releases then take at most an eighth of the time: after a release that took t
+//!   nanoseconds, the next one may begin 7 t nanoseconds later.
+//!
+//! So the pages of a burst that ends all at once are released over the following milliseconds of
+//! the slab's own work, and not all by the thread that ends the burst. All of this happens in calls
+//! that empty a page. A slab that is not used keeps what it has until `trim`.
+//!
+//! The counters are relaxed: they are only numbers, and hand over no memory.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::os;
 use crate::memory::release::Release;
 
-/// The part of the time that releases may take.
+/// Releases take at most one part in this many of the time.
 const PART: u64 = 8;
-/// Time of which that part may be saved up, in nanoseconds.
+/// The time, in nanoseconds, for which unused release time can be saved up.
 const SAVED: u64 = 4_000_000;
-/// The refills that may be saved up.
+/// The most refills that can be saved up.
 const MOST_REFILLS: u32 = 16;
-/// Milliseconds after which the allowance halves.
+/// The allowance halves after this many milliseconds.
 const INTERVAL: u64 = 1000;
 
 #[derive(Debug)]
@@ -38,18 +43,18 @@ pub(super) struct Keep {
     policy: Release,
     /// Bytes of pages kept empty.
     kept: AtomicUsize,
-    /// The least that `kept` was since the last tick: bytes that nobody needed.
+    /// The minimum of `kept` after the last tick: bytes that no thread needed.
     idle: AtomicUsize,
-    /// What the adaptive policy allows.
+    /// The bytes that the adaptive policy allows.
     allowance: AtomicUsize,
-    /// Bytes that were reserved ahead and not used yet; kept whatever the policy says.
+    /// Bytes that were reserved ahead and not used yet. They are kept under every policy.
     reserved: AtomicUsize,
-    /// Refills of caches, for each of which an empty page may go.
+    /// The refills of caches saved up. For each, one empty page may be released.
     refills: AtomicU32,
-    /// The nanosecond from which on a page may go besides.
+    /// The time in nanoseconds from which a page may be released without a refill.
     next_release: AtomicU64,
     ticked_at: AtomicU64,
-    /// When a page last went, plus one; 0 is never.
+    /// The time of the last release in milliseconds, plus one. 0 means never.
     released_at: AtomicU64,
 }
 
@@ -73,7 +78,7 @@ impl Keep {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// Whether an empty page of `bytes` shall be kept; it is then counted as kept.
+    /// Whether an empty page of `bytes` is to be kept. If so, it is counted as kept.
     pub(super) fn wants(&self, bytes: usize, allocates: bool) -> bool {
         let kept = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let reserved = self.reserved.load(Ordering::Relaxed);
@@ -93,7 +98,7 @@ impl Keep {
         keep
     }
 
-    /// A page that was kept is no more: it is used, or it goes.
+    /// Counts a page as no longer kept: it is used again or released.
     pub(super) fn unkeep(&self, bytes: usize) {
         let kept = self.kept.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         if kept < self.idle.load(Ordering::Relaxed) {
@@ -101,7 +106,7 @@ impl Keep {
         }
     }
 
-    /// A kept page is used again.
+    /// Counts a kept page as used again.
     pub(super) fn used(&self, bytes: usize) {
         self.unkeep(bytes);
         let less = |reserved: usize| Some(reserved.saturating_sub(bytes));
@@ -110,24 +115,24 @@ impl Keep {
         }
     }
 
-    /// Reserves what is kept already, up to `most` bytes.
+    /// Reserves what is already kept, up to `most` bytes.
     pub(super) fn reserve_kept(&self, most: usize) {
         self.reserved.fetch_max(self.kept().min(most), Ordering::Relaxed);
     }
 
-    /// A page was made ahead, and is counted as kept.
+    /// Counts a page that was taken ahead as reserved and kept.
     pub(super) fn reserve(&self, bytes: usize) {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
         self.kept.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Nothing is allowed or reserved any more; what is kept is the caller's to give back.
+    /// Clears the allowance and the reservations. The caller releases what is kept.
     pub(super) fn forget(&self) {
         self.allowance.store(0, Ordering::Relaxed);
         self.reserved.store(0, Ordering::Relaxed);
     }
 
-    /// Gives a page back by `release`, and notes what it took.
+    /// Releases a page by calling `release`, and notes how long that took.
     pub(super) fn releasing(&self, release: impl FnOnce()) {
         if self.policy != Release::Adaptive {
             return release();
@@ -136,12 +141,13 @@ impl Keep {
         release();
         let after = os::nanos();
         let from = self.next_release.load(Ordering::Relaxed).max(before.saturating_sub(SAVED));
-        // Two threads that release at once may forget one of the two times; the page went all the same.
+        // Two threads that release at once may lose one of the two times; both pages are released
+        // all the same.
         self.next_release.store(from + PART * after.saturating_sub(before), Ordering::Relaxed);
         self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
     }
 
-    /// A thread has filled its cache. Writes nothing where nothing was released meanwhile.
+    /// Notes that a thread has refilled its cache. Writes nothing once `MOST_REFILLS` are saved up.
     pub(super) fn refilled(&self) {
         let refills = self.refills.load(Ordering::Relaxed);
         if refills < MOST_REFILLS {
@@ -158,7 +164,8 @@ impl Keep {
         os::nanos() >= self.next_release.load(Ordering::Relaxed)
     }
 
-    /// A page came from the source. Soon after one went, it would have been better kept.
+    /// Notes that a page came from the source. If a page was released shortly before, keeping it
+    /// would have been better, so the allowance grows.
     pub(super) fn taken(&self, bytes: usize) {
         if self.policy != Release::Adaptive {
             return;
@@ -169,8 +176,8 @@ impl Keep {
         }
     }
 
-    /// The bytes of kept pages that should go now, besides one that is not wanted. Asked where a page is emptied;
-    /// most times it is 0.
+    /// The bytes of kept pages that should be released now, in addition to a page that is not kept.
+    /// Called where a page is emptied; mostly 0.
     pub(super) fn due(&self, page: usize, allocates: bool) -> usize {
         match self.policy {
             Release::AtOnce | Release::Keep(_) => 0,
@@ -179,7 +186,7 @@ impl Keep {
                 if !self.tick(half) {
                     return 0;
                 }
-                // What lay idle through half the time before this one too.
+                // The bytes that were also idle throughout the previous half of the time.
                 let idle = self.idle.swap(self.kept(), Ordering::Relaxed);
                 idle.saturating_sub(self.reserved.load(Ordering::Relaxed))
             }

@@ -1,13 +1,16 @@
 //! How long an object is expected to live.
 
-/// A hint of how long an object will live: objects of different hints lie on different pages, so that a few that
-/// stay don't keep the pages of the many that go.
+/// A hint of how long an object will live.
+///
+/// Objects with different hints lie on different pages, so that a few long-lived objects don't keep
+/// the pages of many short-lived ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lifetime {
     /// As long as most objects of this slab, or unknown.
     #[default]
     Short,
-    /// Much longer than those. Freeing such an object takes the slow path: its slot is not kept at hand.
+    /// Much longer than most objects of this slab. Freeing such an object takes the slow path: its
+    /// slot is not cached.
     Long,
 }
 

@@ -1,23 +1,24 @@
-//! The slab: objects of one size, made by any thread and freed by any thread.
+//! The slab: objects of one size that any thread allocates and any thread frees.
 //!
-//! **When**: objects of one type come and go one by one, and a thread frees what another one made. **Why**: a
-//! thread's own calls touch nothing shared; pages stay full and go back when they are empty. **When not**: objects
-//! that die together (an arena is faster), or that one thread alone makes and frees.
+//! **When**: objects of one type come and go one by one, and a thread frees what another thread
+//! made. **Why**: a thread's own calls touch nothing shared; pages stay full, and are released when
+//! they are empty. **When not**: objects that die together (an arena is faster), or objects that a
+//! single thread makes and frees.
 //!
-//! After the *Array Allocator* of netdata.
+//! The idea comes from netdata's *Array Allocator*.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `geometry` | sizes of slots and pages, without unsafe code |
-//! | `page`, `hints`, `block` | the protocol between threads: a page's slots, where to look for pages, the two together |
-//! | `yard` | all descriptors of a slab |
-//! | `core`, `supply` | what threads share; pages: where they come from, who waits, where they go |
-//! | `keep` | how many empty pages are kept, and when they go |
-//! | `front`, `flow`, `threads` | a thread's own part: its fast paths, its slow ones, its table of them |
-//! | `registry` | numbers of slabs, and how long one lives |
-//! | `raw`, `typed`, `by_size` | what a user calls |
-//! | `for_c` | what the C interface calls and its inline code reads |
-//! | `watch` | the slow path of hardened mode and memory tools |
+//! | `geometry` | arithmetic of slots and pages, without unsafe code |
+//! | `page`, `hints`, `block` | the protocol between threads: slots, hints, both together |
+//! | `yard` | the table of all page descriptors of a slab |
+//! | `core`, `supply` | what all threads share; how pages are taken and released |
+//! | `keep` | how many empty pages are kept, and for how long |
+//! | `front`, `flow`, `threads` | the thread cache: fast paths, slow paths, table of caches |
+//! | `registry` | slab numbers, and how long a slab lives |
+//! | `raw`, `typed`, `by_size` | the public interface |
+//! | `for_c` | what the C interface calls, and what its inline code reads |
+//! | `watch` | the slow path of hardened mode, memory tools and pass-through mode |
 //! | `builder`, `lifetime` | options |
 
 pub mod block;

@@ -1,11 +1,12 @@
-//! A page's descriptor: which of its slots are free, and who may take them.
+//! A page's descriptor: which of its slots are free, and which thread may take them.
 //!
-//! Descriptors lie beside the pages, are never unmapped while their slab lives, and serve one page after another.
-//! So a thread that is late may read the descriptor of a page that is gone; what it does then is decided anew.
+//! Descriptors lie beside the pages. They are never unmapped while their slab lives, and one
+//! descriptor serves one page after another. So a late thread may read the descriptor of a page
+//! that no longer exists. Each step therefore decides anew on what the descriptor says then.
 //!
 //! # Invariants
 //!
-//! 1. `state` is one of four, and moves only along these arrows:
+//! 1. `state` has one of four values, and moves only along these arrows:
 //!
 //!    ```text
 //!                 take up             put back                keep
@@ -15,18 +16,22 @@
 //!                 release                                     claim
 //!    ```
 //!
-//!    Only the one thread that moved it to `CLAIMED` moves it from there. `CLAIMED` is thus a thread's own.
-//! 2. A bit is 1 while its slot is free and in nobody's hands. Whoever has a slot may set its bit, once, whatever
-//!    the state; whoever clears a bit has its slot. The claim keeps threads off each other's pages, no more: one
-//!    that would otherwise have to wait takes slots of a claimed page too.
-//! 3. A page becomes `RELEASED` or `EMPTY` by a thread that has its claim *and* all of its slots. While it is one
-//!    of the two its bits are 0: nobody can take a slot of it.
-//! 4. An `OPEN` page with a free slot is listed in the hints, or a thread is on its way to list or claim it:
-//!    who puts a page back looks at the bits after it has opened it, and who sets the first bit of a word looks
-//!    at the state after it has set it, so one of the two sees the other (store, then load, on both sides).
+//!    Only the thread that moved it to `CLAIMED` moves it from there. So `CLAIMED` belongs to one
+//!    thread.
+//! 2. A bit is 1 while its slot is free and no thread holds the slot. A thread that holds a slot
+//!    may set its bit, once, in any state. A thread that clears a bit holds its slot. The claim
+//!    only keeps threads off each other's pages: a thread that would otherwise have to wait also
+//!    takes slots of a claimed page.
+//! 3. A thread moves a page to `RELEASED` or `EMPTY` only if it has the page's claim *and* all of
+//!    its slots. In these two states all bits are 0, so no thread can take a slot of the page.
+//! 4. An `OPEN` page with a free slot is listed in the hints, or a thread is about to list or claim
+//!    it. A thread that puts a page back reads the bits after it has opened the page. A thread that
+//!    sets the first bit of a word reads the state after it has set the bit. So one of the two sees
+//!    the other's write (store, then load, on both sides).
 //!
-//! Because every decision is taken on what the page is now, under a claim, it doesn't matter what it was when a
-//! thread began: there is no count to keep in step, and nothing that could come round again unnoticed (ABA).
+//! Each decision depends only on what the page is at that moment, under a claim. What it was when a
+//! thread began does not matter. So there is no count to keep consistent, and no ABA problem: no
+//! value whose unnoticed return could mislead a thread.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, store_before_load};
 
@@ -37,19 +42,20 @@ const EMPTY: u32 = 3;
 
 pub use super::geometry::WORD;
 
-/// How full a page is, in eighths; a full page is in none of them.
+/// The number of bins that say how full a page is, in eighths. A full page is in no bin.
 pub const BINS: usize = 8;
-/// A page below this bin is *sparse*: its slots should not be used again before it is empty.
+/// A page below this bin is *sparse*: its slots should not be used again before the page is empty.
 pub const SPARSE_BELOW: usize = 6;
 
-/// What a thread that has set bits should do next.
+/// What a thread that has set bits must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// Nothing.
     Nothing,
-    /// The word was full before or is empty now: the page may have to be listed or released.
+    /// The word was full before or is empty now: re-examine the page, which may have to be listed
+    /// or released.
     Look,
-    /// A bit was set already: its slot was freed twice.
+    /// A bit was already set: its slot was freed twice.
     DoubleFree,
 }
 
@@ -58,33 +64,34 @@ pub enum After {
 pub enum Fullness {
     /// No slot is free.
     Full,
-    /// Some are; the bin, 0 (nearly empty) to 7 (nearly full).
+    /// Some slots are free. The bin is 0 (nearly empty) to 7 (nearly full).
     Bin(usize),
-    /// All are.
+    /// All slots are free.
     Empty,
 }
 
-/// A descriptor, with whatever else is known of its page in the same cache line.
+/// A page's descriptor, with other data on the page (`beside`) in the same cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Page<X> {
     state: AtomicU32,
-    /// The slots of the page that it describes.
+    /// The number of slots of the page that it describes.
     slots: AtomicU32,
-    /// 1 while an open page has a hint, or a thread is about to set one, or has cleared it and is about to claim.
+    /// 1 while an open page has a hint, and while a thread is about to set one, or has cleared one
+    /// and is about to claim the page.
     listed: AtomicU32,
     bits: &'static [AtomicU64],
-    /// No part of the protocol.
+    /// Not part of the protocol.
     pub beside: X,
 }
 
-/// The right to take slots of a page, to put it back, keep it or release it.
+/// The right to take slots of a page, and to put it back, keep it or release it.
 #[derive(Debug)]
 #[must_use = "a claim that is lost keeps its page from everyone"]
 pub struct Claim<'p, X>(&'p Page<X>);
 
 impl<X> Page<X> {
-    /// A descriptor without a page, over the words of its bitmap, which are zero.
+    /// Makes a descriptor without a page. `bits` are the words of its bitmap, which are zero.
     pub fn new(bits: &'static [AtomicU64], beside: X) -> Self {
         Self {
             state: AtomicU32::new(RELEASED),
@@ -95,42 +102,43 @@ impl<X> Page<X> {
         }
     }
 
-    /// Takes a descriptor up for a page with this many free slots. The caller has the descriptor to itself: it
-    /// is in state `RELEASED` and in no list.
+    /// Takes up a descriptor for a page with this many slots, all of them free. The caller has
+    /// exclusive access to the descriptor: it is `RELEASED`, and in no list.
     pub fn take_up(&self, slots: usize) -> Claim<'_, X> {
         debug_assert!(slots >= 1 && slots <= self.bits.len() * WORD);
         debug_assert_eq!(self.state.load(Ordering::Relaxed), RELEASED);
         self.slots.store(slots as u32, Ordering::Relaxed);
-        // Release pairs with the Acquire of `claim` and `has_page`: who sees the new state sees the above.
+        // Release pairs with the Acquire of `claim` and `has_page`: a thread that sees the new
+        // state sees the store to `slots`.
         self.state.store(CLAIMED, Ordering::Release);
         let claim = Claim(self);
         claim.free_all();
         claim
     }
 
-    /// The slots of the page, 0 if there never was one.
+    /// The number of slots of the page; 0 if the descriptor never had one.
     #[inline]
     pub fn slots(&self) -> usize {
         self.slots.load(Ordering::Relaxed) as usize
     }
 
-    /// The words of the page's bitmap.
+    /// The number of words of the page's bitmap.
     pub fn words(&self) -> usize {
         self.slots().div_ceil(WORD)
     }
 
-    /// As the function [`publish`], for the models.
+    /// Same as the function [`publish`], for the models.
     #[cfg(loom)]
     pub fn publish(&self, word: usize, mask: u64) -> After {
         publish(&self.bits[word], mask)
     }
 
-    /// The words of its bitmap.
+    /// The words of the bitmap.
     pub fn bits(&self) -> &'static [AtomicU64] {
         self.bits
     }
 
-    /// Whether it is nobody's claim, has a page, and that is not kept empty.
+    /// Whether there is a page that is neither claimed nor kept empty.
     pub fn is_open(&self) -> bool {
         self.state.load(Ordering::SeqCst) == OPEN
     }
@@ -140,7 +148,7 @@ impl<X> Page<X> {
         self.state.load(Ordering::Acquire) != RELEASED
     }
 
-    /// Whether it is kept without an object.
+    /// Whether there is a page, and it is kept empty.
     pub fn is_kept_empty(&self) -> bool {
         self.state.load(Ordering::Relaxed) == EMPTY
     }
@@ -150,10 +158,12 @@ impl<X> Page<X> {
         self.state.load(Ordering::Relaxed) == CLAIMED
     }
 
-    /// Claims the page if it is open, or kept empty; `true` with the claim if it was kept empty, and then all of
-    /// its slots are the caller's.
+    /// Claims the page if it is open or kept empty. Returns `true` with the claim if it was kept
+    /// empty; the caller then has all of its slots.
     pub fn claim(&self) -> Option<(Claim<'_, X>, bool)> {
-        // SeqCst: after the hint was cleared, which who set it looks at before (invariant 4).
+        // SeqCst: this load comes after the hint was cleared. A thread that puts the page back
+        // opens it before it reads the hint, so one of the two sees the other's write (invariant
+        // 4).
         let mut state = self.state.load(Ordering::SeqCst);
         while state == OPEN || state == EMPTY {
             // Acquire pairs with the Release of `take_up` and `put_back`.
@@ -170,7 +180,8 @@ impl<X> Page<X> {
         None
     }
 
-    /// Takes at most `most` free slots of a word, with or without the page's claim.
+    /// Takes at most `most` free slots of a word, with or without the page's claim. Returns their
+    /// bits.
     #[inline]
     pub fn take(&self, word: usize, most: usize) -> u64 {
         let bits = &self.bits[word];
@@ -179,16 +190,16 @@ impl<X> Page<X> {
             return 0;
         }
         if most >= WORD {
-            // All that are there by now. Acquire: as below.
+            // Takes all that are free by this time. Acquire: as below.
             return bits.swap(0, Ordering::Acquire);
         }
         let mut over = (wanted.count_ones() as usize).saturating_sub(most);
         while over > 0 {
-            // The highest stay: slots are handed out from the lowest on.
+            // Leave the highest bits: slots are handed out from the lowest up.
             wanted &= !(1 << (63 - wanted.leading_zeros()));
             over -= 1;
         }
-        // Acquire pairs with the Release of `publish`: the slot's last use comes before its next.
+        // Acquire pairs with the Release of `publish`: the slot's last use happens before its next.
         bits.fetch_and(!wanted, Ordering::Acquire) & wanted
     }
 
@@ -200,27 +211,30 @@ impl<X> Page<X> {
         claimed.ok().map(|_| Claim(self))
     }
 
-    /// Whether a look at an open page may leave it as it is: it has a hint.
+    /// Whether an open page needs no new listing: it has a hint.
     pub fn is_listed(&self) -> bool {
         self.listed.load(Ordering::SeqCst) != 0
     }
 
-    /// Notes that the page is about to have a hint. Before it has: noted after, it could be noted when the hint was
-    /// followed and the page put back without one.
+    /// Notes that the page is about to get a hint.
+    ///
+    /// This store must come before the hint is set. In the other order, another thread could follow
+    /// the hint and put the page back without one, and the store would then mark a page without a
+    /// hint as listed.
     pub fn set_listed(&self) {
         self.listed.store(1, Ordering::SeqCst);
         store_before_load();
     }
 
-    /// Notes that a hint of the page was cleared. SeqCst: the caller looks at the state after that, and who sets a bit
-    /// at this after he has seen the state.
+    /// Notes that a hint of the page was cleared. SeqCst: the caller reads the state after this
+    /// store, and a thread that sets a bit reads `listed` after it has read the state.
     pub fn clear_listed(&self) {
         self.listed.store(0, Ordering::SeqCst);
         store_before_load();
     }
 
-    /// Whether no slot is taken; a snapshot. SeqCst for two threads that set the last bits of two words: one of
-    /// them sees both.
+    /// Whether all slots are free; a snapshot. SeqCst for two threads that set the last bits of two
+    /// words at the same time: one of them sees both.
     pub fn is_all_free(&self) -> bool {
         let slots = self.slots();
         let free =
@@ -228,12 +242,12 @@ impl<X> Page<X> {
         slots > 0 && self.bits.iter().enumerate().take(slots.div_ceil(WORD)).all(free)
     }
 
-    /// How full it is; a snapshot. SeqCst for two threads that set the last bits of two words: one of them sees
-    /// both.
+    /// How full the page is; a snapshot. SeqCst for two threads that set the last bits of two words
+    /// at the same time: one of them sees both.
     pub fn fullness(&self) -> Fullness {
         let slots = self.slots();
         let words = self.bits.iter().take(self.words());
-        // The usual answer where it is asked most: a page that is put back has been used up.
+        // The common case first: most pages that are put back are used up.
         if words.fold(0, |any, bits| any | bits.load(Ordering::SeqCst)) == 0 {
             return Fullness::Full;
         }
@@ -254,30 +268,33 @@ impl<X> Page<X> {
     }
 }
 
-/// Frees slots of one word: sets their bits. The caller has these slots, and has them no more.
+/// Frees slots of one word by setting their bits. The caller holds these slots, and gives them up.
 ///
-/// Afterwards the page may be gone. What [`After::Look`] asks for is decided on what is there then. The word is found
-/// without the page's descriptor, which is often not in the cache.
+/// The page may no longer exist when this function returns. What [`After::Look`] asks for is
+/// decided on the state at that time. The word is found without the page's descriptor, which is
+/// often not in the cache.
 #[inline(always)]
 pub fn publish(bits: &AtomicU64, mask: u64) -> After {
-    // Release pairs with the Acquire of `take` and `take_all`: the next owner of the slot, or whoever gives the page
-    // back, comes after the last use of the slot. SeqCst for invariant 4. An addition, for bits that are 0: it gives
-    // the word before in one instruction. Where one was 1 the word is spoilt for a moment, and the process ends.
+    // Release pairs with the Acquire of `take` and `take_all`: the slot's last use happens before
+    // its next owner takes it, and before its page is released. SeqCst for invariant 4. The
+    // operation is an addition, because it returns the previous word in one instruction. It is
+    // correct if the bits were 0. If one was 1, the word is wrong for a moment, and the process
+    // ends.
     let before = bits.fetch_add(mask, Ordering::SeqCst);
     store_before_load();
     if before & mask != 0 {
-        // What was carried to the neighbours is taken back before anything is said.
+        // Undo the carry into neighbouring bits before the misuse is reported.
         bits.fetch_sub(mask, Ordering::SeqCst);
         return After::DoubleFree;
     }
     let after = before | mask;
-    // A word whose slots are all free has ones up to some place, and no zero below; the last word of a page may
-    // have fewer than 64. A look too many does no harm.
+    // A word whose slots are all free is a run of ones from bit 0 up; the last word of a page may
+    // have fewer than 64. An unnecessary look does no harm.
     if before == 0 || after & after.wrapping_add(1) == 0 { After::Look } else { After::Nothing }
 }
 
-/// The bits of the slots of one word, of a page with so many slots. Needs `word < slots.div_ceil(64)`, or gives
-/// a mask that no caller uses.
+/// The bits of the slots of one word, in a page with this many slots. Needs `word <
+/// slots.div_ceil(64)`; for other words it returns a mask that no caller uses.
 #[inline(always)]
 fn mask_of(slots: usize, word: usize) -> u64 {
     let rest = slots.wrapping_sub(word * WORD);
@@ -290,12 +307,14 @@ impl<'p, X> Claim<'p, X> {
         self.0
     }
 
-    /// Leaves the claim to the caller's own bookkeeping, to be [resumed](Claim::resume) later.
+    /// Turns the claim into a reference that the caller records itself, to be
+    /// [resumed](Claim::resume) later.
     pub fn keep(self) -> &'p Page<X> {
         self.0
     }
 
-    /// A claim that was kept. The caller holds the page's claim, and no other `Claim` value stands for it.
+    /// Restores a claim from [`keep`](Claim::keep). The caller holds the page's claim, and no other
+    /// `Claim` value stands for it.
     pub fn resume(page: &'p Page<X>) -> Self {
         debug_assert!(page.is_claimed());
         Self(page)
@@ -305,9 +324,10 @@ impl<'p, X> Claim<'p, X> {
         self.0.words()
     }
 
-    /// Opens the page to all. Gives how full it is then, for the caller to list it or to see whether it can go.
+    /// Opens the page to all threads. Returns how full it is after that, so that the caller can
+    /// list it or see whether it can be released.
     pub fn put_back(self) -> Fullness {
-        // Before it is opened: who finds it open finds out about its hint, too.
+        // Before the page is opened: a thread that finds it open must not find a stale `listed`.
         self.0.listed.store(0, Ordering::SeqCst);
         // Release pairs with the Acquire of `claim`. SeqCst for invariant 4.
         self.0.state.store(OPEN, Ordering::SeqCst);
@@ -315,13 +335,14 @@ impl<'p, X> Claim<'p, X> {
         self.0.fullness()
     }
 
-    /// Takes all slots of the page, or none if somebody has one.
+    /// Takes all slots of the page, or none if another thread holds one of them.
     #[must_use]
     pub fn take_all(&self) -> bool {
         let slots = self.0.slots();
         for word in 0..self.words() {
             let all = mask_of(slots, word);
-            // As in `Page::take`. The word's slots are ours if they were all there.
+            // Acquire: as in `Page::take`. The exchange succeeds, and the word's slots are ours,
+            // only if all of them were free.
             if self.0.bits[word]
                 .compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed)
                 .is_err()
@@ -335,7 +356,7 @@ impl<'p, X> Claim<'p, X> {
         true
     }
 
-    /// Frees all slots of the page, which are the caller's.
+    /// Frees all slots of the page. The caller holds all of them.
     pub fn free_all(&self) {
         let slots = self.0.slots();
         for word in 0..self.words() {
@@ -344,13 +365,14 @@ impl<'p, X> Claim<'p, X> {
         }
     }
 
-    /// Keeps the page as an empty one. All of its slots are the caller's; the caller lists it.
+    /// Marks the page as kept empty. The caller holds all of its slots, and lists it.
     pub fn keep_empty(self) {
         // Release pairs with the Acquire of `claim`.
         self.0.state.store(EMPTY, Ordering::SeqCst);
     }
 
-    /// Ends the page, all of whose slots are the caller's: the descriptor is his, and so is the page's memory.
+    /// Ends the page. The caller holds all of its slots, and then has the descriptor and the page's
+    /// memory to itself.
     pub fn release(self) {
         self.0.state.store(RELEASED, Ordering::SeqCst);
     }

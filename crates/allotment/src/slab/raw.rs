@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! 1. A `RawSlab` is a reference to its core, and the one that closes it.
-//! 2. A slot that `alloc` returned is the caller's until he frees it: its page is registered, and a reference to
-//!    the core too, so that the address alone leads to both.
+//! 1. A `RawSlab` holds one reference to its core, and closes the core when it is dropped.
+//! 2. A slot that `alloc` returned belongs to the caller until the caller frees it. The slot keeps
+//!    its page registered, and the page holds a reference to the core. So the address alone leads
+//!    to both.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -24,21 +25,26 @@ use crate::memory::segments;
 use crate::misuse::Misuse;
 use crate::statistics::Statistics;
 
-/// Slots of one layout that any thread allocates and any thread frees; whole pages of them go back when empty.
+/// Slots of one layout. Any thread allocates them, and any thread frees them. Empty pages are
+/// released as a whole.
 ///
-/// Each thread that uses the slab has a cache of slots (at most 4096, or 256 KiB of them if that is fewer, and at least 8) and
-/// takes more a word of a page's bitmap at a time. Allocating and freeing at the cache touches nothing shared and
-/// takes no locked instruction; what goes to or comes from a page costs one locked instruction for up to 64
-/// neighbouring slots. The slab itself holds no lock; a [`File`](crate::File) does for its system calls, and hardened
-/// mode and pass-through for their books.
+/// Each thread that uses the slab has a cache of slots. By default a cache holds at most 4096 slots
+/// or 256 KiB of them, whichever is less, and at least 8 slots. The thread refills it one word of a
+/// page's bitmap at a time. An allocation or a free that the cache serves touches nothing shared
+/// and executes no locked instruction. Moving slots between the cache and a page costs one locked
+/// instruction for up to 64 neighbouring slots. The slab itself has no lock. A
+/// [`File`](crate::File) takes a lock for its system calls, and hardened mode and pass-through mode
+/// take one for their records.
 ///
-/// A thread that does nothing more for ever keeps pages from being given back, whatever other threads free: for each
-/// [`Lifetime`] that it used at most one for each slot that its cache has room for, sixteen for the slots on their way
-/// back, and the one that it takes from. [`flush`](Self::flush) lets go of these, and so does the thread's end. See the page
-/// on the protocol in the documentation.
+/// A thread that sleeps forever keeps some pages from being released, even if other threads free
+/// everything. For each [`Lifetime`] that it used, these are at most one page for each slot of its
+/// cache's capacity, sixteen pages for freed slots on their way back, and the page that the cache
+/// is refilled from. The thread lets go of them when it calls [`flush`](Self::flush) or ends. The
+/// documentation's page on the slab's protocol derives the bound.
 ///
-/// After netdata's *Array Allocator*; the slab is Bonwick's (USENIX 1994), the bitmap beside the page and the
-/// free by any thread are common to mimalloc, snmalloc and jemalloc, and put together here in another way.
+/// The idea comes from netdata's *Array Allocator*. The slab is Bonwick's (USENIX 1994). A bitmap
+/// beside the page and frees by any thread are common to mimalloc, snmalloc and jemalloc; here they
+/// are combined in another way.
 ///
 /// ```
 /// use allotment::RawSlab;
@@ -56,82 +62,85 @@ use crate::statistics::Statistics;
 /// ```
 pub struct RawSlab {
     core: NonNull<Core>,
-    /// What the fast paths look up: the slab's number, or [`UNKNOWN`].
+    /// The number that the fast paths look up: the slab's, or [`UNKNOWN`].
     pub(super) number: u32,
 }
 
-/// The number of a watched slab for the fast paths: beyond every table, so that they ask nothing of the address that
-/// they are given, which may be any at all.
+/// What the fast paths of a checked slab use as its number. It lies beyond every thread's table, so
+/// the fast paths never look up the address that they are given, which may be any value.
 const UNKNOWN: u32 = u32::MAX;
 
-// SAFETY: the core is shared by threads by design: what changes there are atomics.
+// SAFETY: threads share the core by design: everything in it that changes is atomic.
 unsafe impl Send for RawSlab {}
 // SAFETY: as above.
 unsafe impl Sync for RawSlab {}
 
 impl RawSlab {
-    /// A slab with defaults.
+    /// Makes a slab with default options.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// Aborts if [`try_new`](Self::try_new) returns an error.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
     }
 
-    /// A slab with defaults. Takes no page yet.
+    /// Makes a slab with default options. It takes no page yet.
     ///
     /// # Errors
-    /// A layout beyond the address space; structures that malloc refuses.
+    /// If the layout exceeds the address space, or malloc refuses memory for the slab's own
+    /// structures.
     pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
         Self::builder(layout).try_build()
     }
 
-    /// Begins a slab with options.
+    /// Starts building a slab with options.
     pub const fn builder(layout: Layout) -> SlabBuilder<Self> {
         SlabBuilder::new(layout)
     }
 
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
         let core = Core::make(layout, settings)?;
-        // SAFETY: made just now; the reference is ours.
+        // SAFETY: made above, and its one reference is ours.
         let made = unsafe { core.as_ref() };
         Ok(Self { core, number: if made.watch.is_none() { made.number } else { UNKNOWN } })
     }
 
     pub(super) fn core(&self) -> &Core {
-        // SAFETY: a reference to the core (invariant 1).
+        // SAFETY: the slab holds a reference to the core (invariant 1).
         unsafe { self.core.as_ref() }
     }
 
-    /// The layout of a slot, as it was asked for.
+    /// The layout of a slot, as the caller requested it.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.core().layout
     }
 
-    /// The name, if it has one.
+    /// The slab's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.core().name()
     }
 
-    /// A slot, uninitialised, aligned to its layout. Some fifteen instructions when one is
-    /// at hand.
+    /// Allocates an uninitialised slot, aligned to the slab's layout.
+    ///
+    /// It takes twelve instructions on x86-64 if the calling thread's cache holds a slot.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
         always(self.alloc_or::<Abort>())
     }
 
-    /// A slot, uninitialised.
+    /// Allocates an uninitialised slot.
     ///
     /// # Errors
-    /// When no slot is free and no page is to be had from the budget or the source. Slots that other threads only
-    /// cache are asked back then, and are there when those threads have next freed something.
+    /// If no slot is free and neither the budget nor the source grants a page. The slab then
+    /// recalls the slots that other threads only cache. Each thread returns its slots the next time
+    /// that it frees one, so a later call may succeed.
     #[inline]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
         self.alloc_or::<Report>()
@@ -139,7 +148,7 @@ impl RawSlab {
 
     #[inline(always)]
     pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
-        // SAFETY: this thread's front, used before the table changes.
+        // SAFETY: this thread's cache, used before the thread's table changes.
         match threads::found(self.number).and_then(|front| unsafe { Front::pop(front) }) {
             Some(slot) => Ok(slot),
             None => self.alloc_slowly::<F>(),
@@ -152,48 +161,53 @@ impl RawSlab {
         alloc_on(self.core(), Lifetime::Short).map_err(F::fail)
     }
 
-    /// A slot for an object of this expected lifetime; [`alloc`](Self::alloc) is for [`Lifetime::Short`].
+    /// Allocates a slot for an object of this expected lifetime. [`alloc`](Self::alloc) is for
+    /// [`Lifetime::Short`].
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
     #[must_use]
     pub fn alloc_for(&self, lifetime: Lifetime) -> NonNull<u8> {
         always(alloc_on(self.core(), lifetime).map_err(Abort::fail))
     }
 
-    /// A slot for an object of this expected lifetime.
+    /// Allocates a slot for an object of this expected lifetime.
     ///
     /// # Errors
-    /// As [`try_alloc`](Self::try_alloc).
+    /// Same as [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_for(&self, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
         alloc_on(self.core(), lifetime)
     }
 
-    /// Frees a slot, on any thread. Twenty instructions when there is room at hand.
+    /// Frees a slot, on any thread.
     ///
-    /// A slot of another slab is found out, named and stopped by an abort in any mode, if it is one of this
-    /// library's; so is a slot that is freed twice and goes back to its page twice.
+    /// It takes nineteen instructions on x86-64 if the calling thread's cache has room.
+    ///
+    /// Every mode detects two kinds of misuse, names them on standard error and aborts: a slot of
+    /// another slab of this library, and a slot that is freed twice and returns to its page twice.
     ///
     /// # Safety
-    /// The slot came from this slab, was not freed since, and is not used any more.
+    /// The slot came from this slab, is freed once, and is not used afterwards.
     #[inline]
     pub unsafe fn free(&self, slot: NonNull<u8>) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.free_or(slot, || self.free_slowest(slot)) }
     }
 
-    /// Frees a slot as [`free`](Self::free) does, unless the thread has not used the slab yet, or the slab is watched: then
-    /// the other way is taken. For the C interface.
+    /// Frees a slot as [`free`](Self::free) does. Calls `otherwise` instead if the thread has no
+    /// cache of this slab yet, or the slab is checked. For the C interface.
     ///
     /// # Safety
     /// As for [`free`](Self::free).
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn free_or(&self, slot: NonNull<u8>, otherwise: impl FnOnce()) {
-        // SAFETY: a thread with a front has it for a slab that is not watched; there, a slot keeps its granule
-        // registered (invariant 2).
+        // SAFETY: only a thread with a cache of this slab asks for the tag, and a checked slab
+        // gives out no caches. A slot of an unchecked slab keeps its granule registered (invariant
+        // 2).
         let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
-        // SAFETY: this thread's front, used before the table changes; the rest is passed on to the caller.
+        // SAFETY: this thread's cache, used before the thread's table changes. The caller upholds
+        // the rest.
         unsafe {
             match threads::found(self.number) {
                 Some(front) if Front::push(front, slot, tag) => {}
@@ -203,7 +217,8 @@ impl RawSlab {
         }
     }
 
-    /// Not inlined, and the last call of `free`, so that this needs no stack.
+    /// The slow path of `free`. It is not inlined and is the last call of `free`, so that `free`
+    /// needs no stack frame.
     #[inline(never)]
     unsafe fn free_slowly(&self, slot: NonNull<u8>, front: *const Front) {
         // SAFETY: as in `free`.
@@ -217,27 +232,29 @@ impl RawSlab {
     #[cold]
     #[inline(never)]
     unsafe fn free_slowest(&self, slot: NonNull<u8>) {
-        // SAFETY: passed on to the caller; this is a reference to the core.
+        // SAFETY: the caller upholds the contract, and `self` holds a reference to the core.
         unsafe { free_on(self.core(), slot) }
     }
 
-    /// Takes as many slots as there are places.
+    /// Fills the slice with newly allocated slots.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_many`](Self::try_alloc_many) returns an error.
+    /// Aborts if [`try_alloc_many`](Self::try_alloc_many) returns an error.
     pub fn alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) {
         always(self.try_alloc_many(slots).map_err(Abort::fail));
     }
 
-    /// Takes as many slots as there are places, in one go: nothing is looked up again for each.
+    /// Fills the slice with newly allocated slots. The thread's cache is looked up once for the
+    /// whole call.
     ///
     /// # Errors
-    /// As [`try_alloc`](Self::try_alloc). Slots that were taken before it failed are freed again: all or none.
+    /// Same as [`try_alloc`](Self::try_alloc). The call allocates all slots or none: on an error it
+    /// frees the slots that it already took.
     pub fn try_alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) -> Result<(), AllocError> {
         let core = self.core();
         let front = if core.watch.is_none() { threads::front_or_new(core, 0) } else { None };
         let taken = match front {
-            // SAFETY: this thread's front, used before the table changes.
+            // SAFETY: this thread's cache, used before the thread's table changes.
             Some(front) => unsafe { &*front }.take_many(slots),
             None => slots.iter_mut().enumerate().try_for_each(|(taken, place)| {
                 place.write(alloc_on(core, Lifetime::Short).map_err(|error| (taken, error))?);
@@ -246,17 +263,19 @@ impl RawSlab {
         };
         taken.map_err(|(taken, error)| {
             for slot in &slots[..taken] {
-                // SAFETY: the first `taken` places were written, with slots of this slab that nobody has seen.
+                // SAFETY: the first `taken` elements are initialised with slots of this slab that
+                // no other code has seen.
                 unsafe { self.free(slot.assume_init()) };
             }
             error
         })
     }
 
-    /// Frees many slots in one go. Neighbours that follow each other go back to their page by one instruction.
+    /// Frees many slots in one call. Slots that follow each other in the slice and share a bitmap
+    /// word return to their page by one instruction.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), for each; none is there twice.
+    /// As for [`free`](Self::free), for each slot. No slot occurs twice.
     pub unsafe fn free_many(&self, slots: &[NonNull<u8>]) {
         let core = self.core();
         let front = if core.watch.is_none() { threads::front_or_new(core, 0) } else { None };
@@ -268,44 +287,48 @@ impl RawSlab {
                         core.stop_at(Misuse::ForeignPointer, slot.addr().get());
                     }
                 }
-                // SAFETY: as above.
+                // SAFETY: this thread's cache, used before the thread's table changes.
                 let front = unsafe { &*front };
                 front.give_back(slots);
                 front.heed_recalls();
                 core.tell_waiters();
             }
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller upholds the contract.
             None => slots.iter().for_each(|slot| unsafe { free_on(core, *slot) }),
         }
     }
 
-    /// The calling thread's way to this slab without a look at its table: seven instructions to allocate, fourteen
-    /// to free.
+    /// Returns a handle to the calling thread's cache. Calls on the handle skip the lookup in the
+    /// thread's table: allocating takes seven instructions, freeing takes fourteen (x86-64).
     #[must_use]
     pub fn handle(&self) -> RawSlabHandle<'_> {
         let core = self.core();
         let front = if core.watch.is_none() { threads::front_or_new(core, 0) } else { None };
         if let Some(front) = front {
-            // SAFETY: this thread's front; counted at once, so that it stays in use.
+            // SAFETY: this thread's cache. The handle is counted at once, so the cache stays in
+            // use.
             unsafe { &*front }.add_handle();
         }
         RawSlabHandle { front: front.unwrap_or(NOBODY), slab: self, not_send: PhantomData }
     }
 
-    /// Takes pages ahead until at least so many slots are free in empty pages, and faults them in, so that a burst
-    /// finds them warm. They are kept until they were used once, or [`trim`](Self::trim) is called.
+    /// Prepares for a burst: takes pages from the source until at least `slots` slots are free in
+    /// empty pages, and faults these pages in.
+    ///
+    /// The slab keeps each of these pages until it has been used once, or until
+    /// [`trim`](Self::trim) is called.
     ///
     /// # Panics
-    /// Aborts where [`try_reserve`](Self::try_reserve) returns an error.
+    /// Aborts if [`try_reserve`](Self::try_reserve) returns an error.
     pub fn reserve(&self, slots: usize) {
         always(self.try_reserve(slots).map_err(Abort::fail));
     }
 
-    /// The fallible twin of [`reserve`](Self::reserve).
+    /// Fallible version of [`reserve`](Self::reserve).
     ///
     /// # Errors
-    /// When a page is not to be had from the budget or the source, or so many slots have no address. Pages that were
-    /// taken before stay.
+    /// If the budget or the source refuses a page, or the bytes of that many slots exceed the
+    /// address space. The slab keeps the pages that it took before the error.
     pub fn try_reserve(&self, slots: usize) -> Result<(), AllocError> {
         match &self.core().watch {
             Some(watch) if watch.has_no_pages() => Ok(()),
@@ -313,9 +336,11 @@ impl RawSlab {
         }
     }
 
-    /// Empties the calling thread's caches, and gives all empty pages back to the source. Returns the bytes given
-    /// back meanwhile, by other threads too. Other threads' caches keep their pages; those threads call
-    /// [`flush`](Self::flush).
+    /// Flushes the calling thread's cache and returns all empty pages to the source.
+    ///
+    /// Returns the number of bytes of pages released during the call, including those that other
+    /// threads released. The caches of other threads keep their pages; those threads call
+    /// [`flush`](Self::flush) themselves.
     pub fn trim(&self) -> usize {
         let before = self.core().given_back();
         self.flush();
@@ -326,12 +351,13 @@ impl RawSlab {
         self.core().given_back().wrapping_sub(before)
     }
 
-    /// Gives what the calling thread has at hand back to the pages: its cache, slots on their way, its page.
+    /// Returns everything that the calling thread holds of this slab to the pages: its cached
+    /// slots, its freed slots on their way back, and the page that its cache is refilled from.
     pub fn flush(&self) {
         for lifetime in 0..2 {
             let front = threads::front(self.core().number + lifetime);
             if !ptr::eq(front, NOBODY) {
-                // SAFETY: this thread's front, used before the table changes.
+                // SAFETY: this thread's cache, used before the thread's table changes.
                 unsafe { &*front }.flush();
             }
         }
@@ -343,15 +369,17 @@ impl RawSlab {
         self.core().packing()
     }
 
-    /// Switches packing on or off, while threads run. With it, each thread looks for the fullest page whenever its
-    /// cache is empty; without, it first uses up the page that it has, then those that it had not long ago, and then takes
-    /// the fullest that is listed. Either way slots of pages that are less than three quarters full are not used
-    /// again before they went back.
+    /// Switches packing on or off, also while threads use the slab.
+    ///
+    /// With packing, a thread looks for the fullest page each time its cache is empty. Without it,
+    /// a thread first uses up its current page, then the pages that it used recently, and then
+    /// takes the fullest listed page. In both cases, slots freed in pages less than three quarters
+    /// full go back to their pages instead of into a cache.
     pub fn set_packing(&self, packing: bool) {
         self.core().set_packing(packing);
     }
 
-    /// What the slab holds. Looks at every page: a few nanoseconds for each 64 slots.
+    /// What the slab holds. The call reads the whole bitmap of every page, one word for 64 slots.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core().statistics()
@@ -369,12 +397,12 @@ impl fmt::Debug for RawSlab {
 }
 
 impl Drop for RawSlab {
-    /// Closes the slab. Objects that live on stay valid, and free their pages when they go; the slab's memory goes
-    /// with the last of them.
+    /// Closes the slab. Its live objects stay valid, and their pages are released as the objects
+    /// are freed. The slab's own memory is freed with the last of them.
     fn drop(&mut self) {
         self.core().close();
         if let Some(watch) = &self.core().watch {
-            // After it is closed: what is freed from then on does not rest.
+            // After `close`: slots freed from then on skip the quarantine.
             watch.end_rest(self.core());
         }
         threads::count_closed();
@@ -384,20 +412,20 @@ impl Drop for RawSlab {
     }
 }
 
-/// A slot for a thread whose fast path found none.
+/// Allocates a slot for a thread whose fast path found none.
 pub(super) fn alloc_on(core: &Core, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
     if let Some(watch) = &core.watch {
         return watch.alloc(core);
     }
     let lifetime = lifetime.number();
     match threads::front_or_new(core, lifetime) {
-        // SAFETY: this thread's front, used before the table changes.
+        // SAFETY: this thread's cache, used before the thread's table changes.
         Some(front) => unsafe { Front::pop(front).map_or_else(|| (*front).refill(), Ok) },
         None => alloc_alone(core, lifetime),
     }
 }
 
-/// A slot for a thread without a front.
+/// Allocates a slot without a thread cache.
 pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, AllocError> {
     loop {
         let got = match core.claim(lifetime, 0) {
@@ -414,7 +442,8 @@ pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, A
                     let bit = page.take(word, 1);
                     (bit != 0).then(|| word * WORD + bit.trailing_zeros() as usize)
                 });
-                // The slot before the page is opened: then it can't go in between.
+                // Takes the slot before the page is opened: the slot keeps the page from being
+                // released in between.
                 let slot = taken.map(|index| core.slot_of(page, index));
                 core.put_back(claim);
                 if let Some(slot) = slot {
@@ -425,7 +454,8 @@ pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, A
                 let first = taken & taken.wrapping_neg();
                 let slot = core.slot_of(page, word * WORD + first.trailing_zeros() as usize);
                 if taken != first {
-                    // SAFETY: taken just now, and not used; the caller has a reference to the core.
+                    // SAFETY: taken just above and not used; the caller has a reference to the
+                    // core.
                     unsafe { core.free(core.spot_of(slot), taken ^ first, true) };
                 }
                 return Ok(slot);
@@ -434,16 +464,17 @@ pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, A
     }
 }
 
-/// Frees a slot for a thread whose fast path did not.
+/// Frees a slot that the fast path did not free.
 ///
 /// # Safety
 /// As for [`RawSlab::free`]; the caller has a reference to the core.
 pub(super) unsafe fn free_on(core: &Core, slot: NonNull<u8>) {
     if let Some(watch) = &core.watch {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         return unsafe { watch.free(core, slot) };
     }
-    // SAFETY: passed on to the caller; the slot, whosever it is, keeps its granule registered.
+    // SAFETY: the caller upholds the contract. The slot keeps its granule registered, whichever
+    // slab it belongs to.
     unsafe {
         if segments::tag_of(slot.addr().get()) & !MARK != core.tag() {
             core.stop_at(Misuse::ForeignPointer, slot.addr().get());
@@ -464,15 +495,17 @@ pub(super) unsafe fn free_on(core: &Core, slot: NonNull<u8>) {
     }
 }
 
-/// Frees a slot by its address alone, whichever slab it is of, whether that is closed or not.
+/// Frees a slot by its address alone, whichever slab it belongs to, open or closed.
 ///
 /// # Safety
-/// The slot came from a slab, was not freed since, and is not used any more.
+/// The slot came from a slab, is freed once, and is not used afterwards.
 #[inline]
 pub(super) unsafe fn free_anywhere(slot: NonNull<u8>) {
-    // The number in a marked tag is beyond every table, and nobody has a front for the number 0.
-    // SAFETY: the slot keeps its granule registered, or is a block of pass-through mode, which saw to it that the
-    // map can be asked. The front is this thread's, used before the table changes.
+    // A marked tag gives a number beyond every thread's table, and no thread has a cache for number
+    // 0.
+    // SAFETY: the slot keeps its granule registered. If it is a block of pass-through mode instead,
+    // that mode has made sure that the map can be read for its address. The cache is this thread's,
+    // and is used before the thread's table changes.
     unsafe {
         match threads::found(number_in(segments::tag_of_live(slot.addr().get()))) {
             Some(front) if Front::push_known(front, slot) => {}
@@ -488,9 +521,10 @@ unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
     assert!(freed, "a slab's box is a slot or a block of pass-through mode");
 }
 
-/// One thread's way to a [`RawSlab`], without a look at its table.
+/// One thread's direct access to a [`RawSlab`], which skips the lookup in the thread's table.
 ///
-/// It stays on its thread. A handle in a thread-local variable may outlive the thread's other parts of the slab.
+/// A handle stays on its thread. A handle in a thread-local variable may outlive the thread's table
+/// of caches.
 #[derive(Debug)]
 pub struct RawSlabHandle<'s> {
     pub(super) front: *const Front,
@@ -499,31 +533,31 @@ pub struct RawSlabHandle<'s> {
 }
 
 impl RawSlabHandle<'_> {
-    /// The slab.
+    /// The slab that this handle belongs to.
     #[must_use]
     pub fn slab(&self) -> &RawSlab {
         self.slab
     }
 
-    /// A slot, uninitialised: [`RawSlab::alloc`] in seven instructions.
+    /// Allocates an uninitialised slot: [`RawSlab::alloc`] in seven instructions on x86-64.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline(always)]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
-        // SAFETY: `NOBODY`, or a front of this thread's that the handle keeps in use, of a core that the borrowed slab
-        // keeps alive.
+        // SAFETY: `NOBODY`, or a cache of this thread that the handle keeps in use. The borrowed
+        // slab keeps the cache's core alive.
         match unsafe { Front::pop(self.front) } {
             Some(slot) => slot,
             None => always(self.slab.alloc_slowly::<Abort>()),
         }
     }
 
-    /// A slot, uninitialised.
+    /// Allocates an uninitialised slot.
     ///
     /// # Errors
-    /// As [`RawSlab::try_alloc`].
+    /// Same as [`RawSlab::try_alloc`].
     #[inline(always)]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: as in `alloc`.
@@ -533,17 +567,19 @@ impl RawSlabHandle<'_> {
         }
     }
 
-    /// Frees a slot: [`RawSlab::free`] in fourteen instructions.
+    /// Frees a slot: [`RawSlab::free`] in fourteen instructions on x86-64.
     ///
-    /// In hardened mode an address that no process can have (2^48 and more) may fault here instead of being named.
+    /// In hardened mode, an address that no process can have (2^48 or more) may fault here instead
+    /// of being reported.
     ///
     /// # Safety
     /// As for [`RawSlab::free`].
     #[inline(always)]
     pub unsafe fn free(&self, slot: NonNull<u8>) {
-        // SAFETY: as in `RawSlab::free`. (`NOBODY` is asked here too, where a watched slab has no other front.)
+        // SAFETY: as in `RawSlab::free`. (The tag is also read for `NOBODY`, the only cache that a
+        // checked slab has.)
         let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
-        // SAFETY: as in `alloc`; the rest is passed on to the caller.
+        // SAFETY: as in `alloc`. The caller upholds the rest.
         unsafe {
             if !Front::push(self.front, slot, tag) {
                 self.slab.free_slowly(slot, self.front);

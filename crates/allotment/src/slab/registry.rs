@@ -1,15 +1,16 @@
-//! The numbers of living slabs, and what they stand for.
+//! The numbers of live slabs, and the core that each number stands for.
 //!
-//! A slab's number is the index of its fronts in each thread's table and the tag of its pages, so that an address
-//! leads to a slab. Numbers are even (the odd one behind a number is that of the thread's front for long-lived
-//! objects), dense, used again, and never 0, which is the tag of what is no slab's.
+//! A slab's number is the index of its caches in each thread's table, and the tag of its pages. So
+//! an address leads to a slab. Numbers are even; the odd number that follows is the index of the
+//! thread's cache for long-lived objects. Numbers are dense and reused. 0 is never a slab's number:
+//! it is the tag of memory that belongs to no slab.
 //!
 //! # Invariants
 //!
 //! 1. Entries are never unmapped.
-//! 2. While `references > 0`, `core` is the address of a living core. Whoever counts a reference up from a value
-//!    above zero may use the core until he counts it down; the one who counts down to zero destroys it, and then
-//!    makes the number vacant.
+//! 2. While `references > 0`, `core` is the address of a live core. A thread that increments the
+//!    count from a value above zero may use the core until it decrements the count. The thread that
+//!    decrements the count to zero destroys the core, and then makes the number vacant.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -22,7 +23,7 @@ use crate::memory::structures::Structures;
 const FIRST: u32 = 64;
 const PARTS: usize = 24;
 
-/// One slab's entry.
+/// The entry of one slab.
 pub(super) struct Entry {
     references: AtomicUsize,
     core: AtomicPtr<Core>,
@@ -46,7 +47,7 @@ fn part_of(index: u32) -> (usize, usize) {
     (part as usize, (index - FIRST * ((1 << part) - 1)) as usize)
 }
 
-/// The entry of a number.
+/// The entry of a number in use.
 fn of_number(number: u32) -> &'static Entry {
     entry(index_of(number)).expect("a number in use was issued")
 }
@@ -67,7 +68,7 @@ fn entry(index: u32) -> Option<&'static Entry> {
     (!part.is_null()).then(|| unsafe { &*part.add(place) })
 }
 
-/// Takes a number for a slab about to be made.
+/// Takes a number for a slab that is about to be made.
 pub(super) fn take_number() -> Result<u32, AllocError> {
     if let Some(index) = VACANT.pop(&Table) {
         return Ok(number_of(index));
@@ -100,12 +101,12 @@ pub(super) fn take_number() -> Result<u32, AllocError> {
     }
 }
 
-/// Gives a number back that never stood for a slab, or does no more.
+/// Returns a number that stands for no slab: it never did, or no longer does.
 pub(super) fn give_number(number: u32) {
     VACANT.push(&Table, index_of(number));
 }
 
-/// Lets a number stand for a core, with one reference, which is the caller's.
+/// Assigns a core to a number, with one reference, which belongs to the caller.
 pub(super) fn enter(number: u32, core: NonNull<Core>) {
     let entry = of_number(number);
     entry.core.store(core.as_ptr(), Ordering::Relaxed);
@@ -113,13 +114,14 @@ pub(super) fn enter(number: u32, core: NonNull<Core>) {
     entry.references.store(1, Ordering::Release);
 }
 
-/// Counts one reference more. The caller has one, or keeps one from being counted down: a slot of the slab.
+/// Adds a reference. The caller has one already, or holds a slot of the slab, which keeps one from
+/// being given up.
 pub(super) fn refer_more(number: u32) {
     let before = of_number(number).references.fetch_add(1, Ordering::Relaxed);
     debug_assert!(before > 0, "a reference to nothing");
 }
 
-/// Counts a reference to the slab of an entry, if it is there.
+/// Takes a reference to the slab of an entry, if there is one.
 fn refer(entry: &Entry) -> Option<NonNull<Core>> {
     let mut references = entry.references.load(Ordering::Relaxed);
     while references > 0 {
@@ -137,34 +139,35 @@ fn refer(entry: &Entry) -> Option<NonNull<Core>> {
     None
 }
 
-/// The core of a number that the caller has a reference to, or a slot of.
+/// The core of a number.
 ///
 /// # Safety
-/// As it says; the reference is used no longer than that lasts.
+/// The caller has a reference to the core, or holds a slot of the slab. The result is used only as
+/// long as that lasts.
 pub(super) unsafe fn core_of<'c>(number: u32) -> &'c Core {
     let core = of_number(number).core.load(Ordering::Relaxed);
-    // SAFETY: a core with a reference lives (invariant 2).
+    // SAFETY: a core with a reference is alive (invariant 2).
     unsafe { &*core }
 }
 
-/// Gives up a reference, and destroys the core with the last one.
+/// Gives up a reference. The last one destroys the core.
 pub(super) fn unrefer(number: u32) {
     let entry = of_number(number);
-    // Release, and Acquire for the last: every use of the core comes before its end.
+    // Release, and Acquire for the last reference: every use of the core happens before its end.
     if entry.references.fetch_sub(1, Ordering::AcqRel) == 1 {
         let core = entry.core.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the last reference was ours, so nobody uses the core (invariant 2); it was made by `Core::make`,
-        // as one value in a block of its own.
+        // SAFETY: this was the last reference, so no thread uses the core (invariant 2).
+        // `Core::make` made it as one value in its own block.
         drop(unsafe { Structures::adopt(NonNull::new(core).expect("a referred core"), 1) });
         give_number(number);
     }
 }
 
-/// Looks at every living slab, one after the other.
+/// Calls `look` on every live slab, one after the other.
 pub(crate) fn each(mut look: impl FnMut(&Core)) {
     for index in 0..ISSUED.load(Ordering::Relaxed) {
         if let Some(core) = entry(index).and_then(refer) {
-            // SAFETY: referred to just now.
+            // SAFETY: the reference was taken just above.
             look(unsafe { core.as_ref() });
             unrefer(number_of(index));
         }

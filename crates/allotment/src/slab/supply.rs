@@ -1,4 +1,5 @@
-//! A slab's pages: how a thread that needs slots gets one, who waits, and where empty ones go.
+//! A slab's pages: how a thread that needs slots gets one, which threads wait, and how empty pages
+//! are kept or released.
 //!
 //! The invariants are those of `core.rs`.
 
@@ -16,28 +17,30 @@ use crate::error::{AllocError, ErrorKind};
 use crate::memory::spans::{Span, addresses_of};
 use crate::memory::{os, segments};
 
-/// A slab that holds as much, and is used by one thread, has new pages of the usual size faulted in as a whole. Threads
-/// that do so at the same time wait for each other in the kernel, which their page faults don't.
+/// A slab that holds at least this many bytes and is used by one thread faults in each new page of
+/// the usual size as a whole. Several threads that did so at the same time would wait for each
+/// other in the kernel, which plain page faults don't.
 const POPULATE_FROM: usize = 512 << 10;
 
-/// The most slots that are taken from a page that another thread has claimed, at once.
+/// The most slots taken at once from a page that another thread has claimed.
 const LEAST_STOLEN: usize = 8;
 
-/// What a thread that needs slots got.
+/// What a thread that needs slots gets.
 pub(super) enum Got<'c> {
     Claim(SlabClaim<'c>),
-    /// Slots of a page that is another thread's claim.
+    /// Slots of a page that another thread has claimed: the page, the word and the slots' bits.
     Slots(&'c SlabPage, usize, u64),
 }
 
 impl Core {
-    /// A page and all of its slots are the caller's: it is kept or goes.
+    /// Keeps or releases a page. The caller has its claim and all of its slots.
     pub(super) fn emptied(&self, claim: SlabClaim<'_>, allocates: bool) {
         let bytes = claim.page().beside.bytes();
         if !self.is_closed() && self.keep.wants(bytes, allocates) {
             self.list_empty(claim);
             self.tell_waiters();
-            // Looked at after it was listed: who closes looks for listed pages after he has said so.
+            // Read after the page was listed: a thread that closes the slab looks for listed pages
+            // after it has set `CLOSED`.
             if self.attention.load(Ordering::SeqCst) & CLOSED != 0 {
                 self.release_all_kept();
             }
@@ -57,7 +60,7 @@ impl Core {
         block.hints.set(EMPTY_LIST, index);
     }
 
-    /// Gives one of the pages that are kept empty back; its bytes.
+    /// Releases one of the pages that are kept empty; returns its bytes.
     fn release_kept(&self, near: u32) -> Option<usize> {
         let (claim, kept) = self.yard.claim(&[EMPTY_LIST], near)?;
         let bytes = claim.page().beside.bytes();
@@ -66,19 +69,19 @@ impl Core {
             self.release(claim);
             Some(bytes)
         } else {
-            // Used again in the meantime: its hint was an old one.
+            // Its hint was stale: the page was used again in the meantime.
             self.put_back(claim);
             Some(0)
         }
     }
 
-    /// Gives all pages that are kept empty back.
+    /// Releases all pages that are kept empty.
     pub(super) fn release_all_kept(&self) {
         self.keep.forget();
         while self.release_kept(0).is_some() {}
     }
 
-    /// The same, and what their structures don't need any more.
+    /// Releases all pages that are kept empty, and the memory that their structures no longer need.
     pub(super) fn trim(&self) {
         self.release_all_kept();
         self.yard.discard_vacant();
@@ -95,10 +98,12 @@ impl Core {
         }
         segments::forget_page(start, addresses_of(bytes));
         segments::unregister(start, addresses_of(bytes));
-        // The order: nobody may find the page, then its memory goes, then its addresses may serve again. The other
-        // way round, another thread's new page would be discarded under it.
+        // The order matters: first no thread can find the page, then its memory is given back, and
+        // then its addresses can be reused. In another order, the release could discard the memory
+        // of another thread's new page.
         claim.release();
-        // SAFETY: taken with these bytes and this alignment; all slots were ours, so nothing refers to it (1).
+        // SAFETY: taken with these bytes and this alignment. The caller held all slots, so nothing
+        // refers to the memory (1).
         self.keep.releasing(|| unsafe { self.spans.give(span, bytes, self.layout.align()) });
         self.yard.give_vacant(page);
         self.pages.fetch_sub(1, Ordering::Relaxed);
@@ -106,13 +111,13 @@ impl Core {
         self.given_back.fetch_add(bytes, Ordering::Relaxed);
         self.credit(bytes);
         self.tell_waiters();
-        // The page's reference. The caller has one of his own.
+        // The page's reference. The caller has its own.
         registry::unrefer(self.number);
     }
 
     // ---- pages for threads that need slots ----
 
-    /// Claims a page of this lifetime with free slots: the fullest listed, or an empty one.
+    /// Claims a page of this lifetime with free slots: the fullest one listed, or one kept empty.
     pub(super) fn claim(&self, lifetime: usize, near: u32) -> Option<SlabClaim<'_>> {
         self.check_parentage().ok()?;
         const LISTS: [[usize; BINS + 1]; 2] =
@@ -122,13 +127,13 @@ impl Core {
             if kept || claim.page().beside.lifetime.load(Ordering::Relaxed) == lifetime as u8 {
                 return Some(self.claimed(claim, kept, lifetime));
             }
-            // An old hint, of a page that was kept empty and serves the other lifetime now.
+            // A stale hint: the page was kept empty in between, and serves the other lifetime now.
             self.put_back(claim);
         }
     }
 
-    /// Claims a page that the thread had before, if it is worth it: it is kept empty, or has slots. Its hint stays and
-    /// leads to nothing, or to the page when that is open again.
+    /// Claims a page that the thread had before, if it is worthwhile: the page is kept empty, or is
+    /// listed. Its hint stays, and leads to nothing, or to the page when it is open again.
     pub(super) fn claim_again<'c>(
         &self,
         page: &'c SlabPage,
@@ -139,7 +144,7 @@ impl Core {
             return None;
         }
         let (claim, kept) = page.claim()?;
-        // The descriptor may serve another page by now.
+        // The descriptor may serve another page by this time.
         if !kept && page.beside.lifetime.load(Ordering::Relaxed) != lifetime as u8 {
             self.put_back(claim);
             return None;
@@ -154,14 +159,15 @@ impl Core {
             page.beside.lifetime.store(lifetime as u8, Ordering::Relaxed);
             claim.free_all();
         }
-        // Its own thread's frees may be cached while it is claimed.
+        // The thread that claims the page may cache its own frees to it.
         self.set_mark(page, false);
         claim
     }
 
-    /// A page with free slots, or slots of a page that another thread has claimed, or the reason why there are none.
+    /// Takes a page with free slots, or slots of a page that another thread has claimed, or returns
+    /// the reason why there are none.
     ///
-    /// The caller has found nothing listed.
+    /// The caller has found no listed page.
     #[cold]
     pub(super) fn grow(&self, lifetime: usize, near: u32) -> Result<Got<'_>, AllocError> {
         self.check_parentage()?;
@@ -171,15 +177,15 @@ impl Core {
             self.fresh(lifetime, false).map(Got::Claim)
         };
         taken.or_else(|error| {
-            // Fronts give what they only cache back when their threads next come by.
+            // Recall cached slots: each thread gives them back at its next free.
             self.recalls.fetch_add(1, Ordering::Relaxed);
             self.mark_all();
             self.claim(lifetime, near).map(Got::Claim).or_else(|| self.steal()).ok_or(error)
         })
     }
 
-    /// For sources whose calls may take long: one thread at a time asks for a page, and the others wait for it or
-    /// for a slot that is freed, whichever comes first.
+    /// For sources whose calls may take long: one thread at a time takes a page. The others wait
+    /// for it, or for a slot that is freed, whichever comes first.
     fn grow_one_by_one(&self, lifetime: usize, near: u32) -> Result<Got<'_>, AllocError> {
         let process = std::process::id();
         if let Some(turn) = self.take_turn(process) {
@@ -187,8 +193,8 @@ impl Core {
             drop(turn);
             return fresh;
         }
-        // Counted before the pages are marked and looked at; a thread that frees looks at the count
-        // after it has freed (store, then load, on both sides).
+        // The waiting thread is counted before it marks the pages and looks at them. A thread that
+        // frees reads the count after it has freed (store, then load, on both sides).
         self.attention.fetch_add(1, Ordering::SeqCst);
         self.mark_all();
         let got = loop {
@@ -215,14 +221,15 @@ impl Core {
         if holder == process {
             return None;
         }
-        // Nobody, or a thread of the process that this one was forked from, which is not here to end its turn.
+        // The holder is 0, or a thread of the process that this one was forked from, which can't
+        // end its turn here.
         self.growing
             .compare_exchange(holder, process, Ordering::Acquire, Ordering::Relaxed)
             .ok()
             .map(|_| Turn(self))
     }
 
-    /// Tells threads that wait that something may be there for them.
+    /// Wakes the waiting threads: there may be something for them.
     pub(super) fn tell_waiters(&self) {
         if self.attention.load(Ordering::SeqCst) & WAITERS != 0 {
             self.event.fetch_add(1, Ordering::SeqCst);
@@ -230,7 +237,8 @@ impl Core {
         }
     }
 
-    /// Takes free slots of a page that another thread has claimed, so as not to wait for that thread.
+    /// Takes free slots of a page that another thread has claimed, instead of waiting for that
+    /// thread.
     fn steal(&self) -> Option<Got<'_>> {
         for page in self.yard.all().filter(|page| page.has_page()) {
             for word in 0..page.words() {
@@ -243,12 +251,12 @@ impl Core {
         None
     }
 
-    /// A new page from the source; faulted in as a whole if it is taken ahead.
+    /// Takes a new page from the source. With `ahead`, it is faulted in as a whole.
     fn fresh(&self, lifetime: usize, ahead: bool) -> Result<SlabClaim<'_>, AllocError> {
         let bytes = self.geometry.next_page(self.page_bytes.load(Ordering::Relaxed));
         let smallest = self.geometry.page_min;
         match self.fresh_of(bytes, lifetime, ahead) {
-            // What a large page could not be had for may do for the smallest.
+            // If there is no large page, there may still be a smallest one.
             Err(_) if bytes > smallest => self.fresh_of(smallest, lifetime, ahead),
             result => result,
         }
@@ -280,7 +288,7 @@ impl Core {
         let record = ptr::from_ref(self.record).expose_provenance();
         let owner = NonZeroUsize::new(record).expect("a reference is not null");
         if let Err(error) = segments::register(span.start, addresses, owner) {
-            // SAFETY: taken above, used by nobody.
+            // SAFETY: taken above, and not used.
             unsafe { self.spans.give(span, bytes, self.layout.align()) };
             self.yard.give_vacant(page);
             return Err(undo(error));
@@ -305,10 +313,10 @@ impl Core {
         Ok(page.take_up(self.geometry.slots(bytes)))
     }
 
-    /// Makes pages ahead until so many slots are free in empty pages, and faults them in.
+    /// Takes pages until this many slots are free in empty pages, and faults them in.
     pub(super) fn reserve(&self, slots: usize) -> Result<(), AllocError> {
         self.check_parentage()?;
-        // A slot's part of the smallest page: no page has more bytes for each of its slots.
+        // One slot's share of the smallest page: no page has more bytes per slot.
         let smallest = self.geometry.page_min;
         let bytes = slots
             .checked_mul(smallest / self.geometry.slots(smallest))
@@ -326,7 +334,7 @@ impl Core {
                 self.keep.reserve(bytes);
                 self.list_empty(claim);
             } else {
-                // Somebody who would have had to wait took some.
+                // A thread that would otherwise have waited took some slots.
                 self.put_back(claim);
             }
             self.tell_waiters();
@@ -335,7 +343,7 @@ impl Core {
     }
 }
 
-/// The turn of the one threadthat asks the source.
+/// The turn of the one thread that takes a page from the source.
 struct Turn<'c>(&'c Core);
 
 impl Drop for Turn<'_> {

@@ -1,14 +1,16 @@
-//! Each thread's array of fronts, by slab number (and the odd number behind it, for long-lived objects).
+//! Each thread's table of thread caches (`Front`), by slab number. The odd number behind a slab's
+//! number is for long-lived objects.
 //!
 //! # Invariants
 //!
-//! 1. `FRONTS` is the address of an array of pointers, each to [`NOBODY`] or to a front that is this thread's and in
-//!    use; in the place before the first stands their number, so that the fast paths look at one thread-local word.
-//!    Only this thread reads or writes them. A thread without an array has [`NONE`], whose number is 0.
-//! 2. A front in the array is a reference to its core; so a number in the array stands for the same slab as when
-//!    the front was taken.
-//! 3. The array has no destructor, so that it may be used to the thread's last instruction; `GUARD` has one, which
-//!    empties the array for good.
+//! 1. `FRONTS` is the address of an array of pointers. Each points to [`NOBODY`], or to a cache
+//!    that is in use by this thread. The number of pointers stands before the first one, so that
+//!    the fast paths read one thread-local word. Only this thread reads or writes the array. A
+//!    thread without an array has [`NONE`], whose number is 0.
+//! 2. A cache in the array holds a reference to its core. So a number in the array stands for the
+//!    same slab as when the cache was taken.
+//! 3. The array has no destructor, so that it can be used until the thread's last instruction.
+//!    `GUARD` has a destructor, which empties the array for good.
 
 use core::cell::Cell;
 use core::ptr;
@@ -22,18 +24,18 @@ use crate::memory::structures::Structures;
 
 struct Guard;
 
-/// The thread's own bookkeeping beside the array.
+/// The thread's bookkeeping beside the array.
 struct Thread {
-    /// The count of closed slabs when the array was last swept.
+    /// The value of `CLOSED` when the array was last swept.
     swept: Cell<usize>,
     ended: Cell<bool>,
 }
 
-/// The number of an array without fronts.
+/// The number that stands before an array without caches.
 static NONE: usize = 0;
 
 const fn no_fronts() -> *mut *const Front {
-    // One past the number.
+    // The address just behind the number.
     (&raw const NONE).wrapping_add(1).cast::<*const Front>().cast_mut()
 }
 
@@ -43,46 +45,48 @@ thread_local! {
     static GUARD: Guard = const { Guard };
 }
 
-/// The number of fronts in an array.
+/// The number of caches in an array.
 ///
 /// # Safety
-/// It is `FRONTS` of this thread.
+/// `fronts` is this thread's `FRONTS`.
 #[inline(always)]
 unsafe fn len_of(fronts: *mut *const Front) -> usize {
-    // SAFETY: the number stands before the first place (invariant 1).
+    // SAFETY: the number stands before the first pointer (invariant 1).
     unsafe { *fronts.cast::<usize>().sub(1) }
 }
 
 fn len() -> u32 {
-    // SAFETY: asked about this thread's array.
+    // SAFETY: this thread's array.
     unsafe { len_of(FRONTS.get()) as u32 }
 }
 
-/// Slabs that were dropped, ever.
+/// The number of slabs dropped in this process.
 static CLOSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a dropped slab: each thread looks through its array when it next takes a front.
+/// Counts a dropped slab. Each thread sweeps its array when it next takes a cache.
 pub(super) fn count_closed() {
-    // Release pairs with the Acquire in `sweep`: who sees the count sees that the slab is closed.
+    // Release pairs with the Acquire in `sweep`: a thread that sees the count sees that the slab is
+    // closed.
     CLOSED.fetch_add(1, Ordering::Release);
 }
 
-/// The calling thread's front for a slab number, or [`NOBODY`]. It is the thread's as long as its array does not
-/// change: until it takes or leaves a front, or ends.
+/// The calling thread's cache for a slab number, or [`NOBODY`]. It stays the thread's until its
+/// array changes: until the thread takes a cache, leaves one, or ends.
 pub(super) fn front(number: u32) -> *const Front {
     found(number).unwrap_or(NOBODY)
 }
 
-/// As [`front`], or nothing where the array is too short: the fast paths then have nothing else to find out.
+/// Same as [`front`], but `None` if the array is too short, so that the fast paths need no further
+/// check.
 #[inline(always)]
 pub(super) fn found(number: u32) -> Option<*const Front> {
     let fronts = FRONTS.get();
-    // SAFETY: this thread's array, and in its bounds (invariant 1).
+    // SAFETY: this thread's array, and the index is in its bounds (invariant 1).
     unsafe { ((number as usize) < len_of(fronts)).then(|| *fronts.add(number as usize)) }
 }
 
-/// The calling thread's front for a slab and a lifetime, taken if it has none yet. Nothing when that can't be had:
-/// no memory, or the thread is at its end.
+/// The calling thread's cache for a slab and a lifetime; takes one if the thread has none yet.
+/// Returns `None` if there is no memory, the slab is closed or the thread is ending.
 #[cold]
 pub(super) fn front_or_new(core: &Core, lifetime: usize) -> Option<*const Front> {
     let number = core.number + lifetime as u32;
@@ -95,7 +99,7 @@ pub(super) fn front_or_new(core: &Core, lifetime: usize) -> Option<*const Front>
     }
     sweep();
     let front = core.take_front(lifetime).ok()?.as_ptr().cast_const();
-    // SAFETY: `make_room` has made the place.
+    // SAFETY: `make_room` has made the array long enough.
     unsafe { *FRONTS.get().add(number as usize) = front };
     Some(front)
 }
@@ -104,15 +108,15 @@ fn has_ended() -> bool {
     THREAD.with(|thread| thread.ended.get())
 }
 
-/// Gives back what the calling thread has at hand of a slab for the other lifetime, before it would be refused a slot
-/// for this one. Whether there was something.
+/// Flushes what the calling thread caches of a slab for the other lifetime, before the thread is
+/// refused a slot for this one. Returns whether there was anything.
 #[cold]
 pub(super) fn flush_other(number: u32, lifetime: usize) -> bool {
     let other = front(number + 1 - lifetime as u32);
     if ptr::eq(other, NOBODY) {
         return false;
     }
-    // SAFETY: a front in the table is in use, and stays as long as its core (1, 2).
+    // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
     let other = unsafe { &*other };
     let any = other.cached() > 0;
     other.flush();
@@ -127,12 +131,12 @@ fn make_room(number: u32) -> bool {
     let longer = (number as usize + 1).next_power_of_two().max(16);
     let place = |index: usize| match index {
         0 => ptr::without_provenance(longer),
-        // SAFETY: in the bounds of the array before (invariant 1).
+        // SAFETY: in the bounds of the previous array (invariant 1).
         _ if index <= len as usize => unsafe { *FRONTS.get().add(index - 1) },
         _ => NOBODY,
     };
     let Ok(fronts) = Structures::new(longer + 1, place) else { return false };
-    // SAFETY: the block has the number and at least one place.
+    // SAFETY: the block has room for the number and at least one pointer.
     let old = FRONTS.replace(unsafe { fronts.as_ptr().as_ptr().add(1) });
     core::mem::forget(fronts);
     free_array(old);
@@ -140,7 +144,8 @@ fn make_room(number: u32) -> bool {
 }
 
 fn free_array(fronts: *mut *const Front) {
-    // SAFETY: a thread's array, no longer in use: made by `make_room` with one place more than it has fronts.
+    // SAFETY: a thread's array that is no longer in use. `make_room` made it with one element more
+    // than it has caches.
     unsafe {
         let len = len_of(fronts);
         if len > 0 {
@@ -150,7 +155,7 @@ fn free_array(fronts: *mut *const Front) {
     }
 }
 
-/// Leaves the fronts of slabs that were dropped.
+/// Leaves the caches of slabs that were dropped.
 fn sweep() {
     let closed = CLOSED.load(Ordering::Acquire);
     if THREAD.with(|thread| thread.swept.replace(closed)) != closed {
@@ -160,7 +165,7 @@ fn sweep() {
     }
 }
 
-/// Leaves the calling thread's fronts for a slab, if it has any without handles.
+/// Leaves the calling thread's caches of a slab, except those with handles.
 pub(super) fn leave(number: u32) {
     leave_if(number, |_| true);
     leave_if(number + 1, |_| true);
@@ -171,31 +176,32 @@ fn leave_if(number: u32, wanted: impl FnOnce(&Front) -> bool) {
     if ptr::eq(front, NOBODY) {
         return;
     }
-    // SAFETY: a front in the array is in use, and stays as long as its core (1, 2).
+    // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
     let front = unsafe { &*front };
     if front.has_handles() || !wanted(front) {
         return;
     }
-    // SAFETY: a front that is not `NOBODY` is in the array's bounds.
+    // SAFETY: a cache other than `NOBODY` came from the array, so the index is in its bounds.
     unsafe { *FRONTS.get().add(number as usize) = NOBODY };
     give_up(front);
 }
 
-/// Gives up a front that is no longer in the array.
+/// Gives up a cache that is no longer in the array.
 fn give_up(front: &Front) {
     let number = front.core().number;
     front.leave();
     registry::unrefer(number);
 }
 
-/// A handle to a front ends. If its thread's array has ended before, the front is left now.
+/// Ends a handle to a cache. If its thread's array has ended before, the last handle leaves the
+/// cache.
 pub(super) fn drop_handle(front: &Front) {
     if front.drop_handle() == 0 && has_ended() {
         give_up(front);
     }
 }
 
-/// Sees to it that children made by fork know.
+/// Registers the handler that adjusts the slabs in children made by fork.
 pub(super) fn watch_forks() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
@@ -203,14 +209,14 @@ pub(super) fn watch_forks() {
     }
 }
 
-/// Atomics alone, and the calling thread's own fronts: what other threads had at hand, or had claimed, is lost to the
-/// child, and nothing else.
+/// Uses only atomics and the calling thread's own caches. The child loses what other threads had
+/// cached or claimed, and nothing else.
 extern "C" fn now_a_child() {
     registry::each(Core::now_a_child);
     for number in 0..len() {
         let front = front(number);
         if !ptr::eq(front, NOBODY) {
-            // SAFETY: a front in the array is in use, and stays as long as its core (1, 2).
+            // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
             unsafe { &*front }.now_a_child();
         }
     }
@@ -220,7 +226,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         THREAD.with(|thread| thread.ended.set(true));
         for number in 0..len() {
-            // A front with handles stays in use until the last of them goes.
+            // A cache with handles stays in use until the last handle ends.
             leave_if(number, |_| true);
         }
         free_array(FRONTS.replace(no_fronts()));

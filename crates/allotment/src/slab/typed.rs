@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A `SlabBox` has a slot of a slab for values of its type, with a value in it, alone.
+//! 1. A `SlabBox` exclusively owns one slot of a slab made for values of its type, and the slot
+//!    holds a value.
 
 use core::alloc::Layout;
 use core::borrow::{Borrow, BorrowMut};
@@ -18,7 +19,8 @@ use super::raw::{self, RawSlab, RawSlabHandle};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::Statistics;
 
-/// Values of one type, made by any thread and dropped by any thread; see [`RawSlab`] for how.
+/// Values of one type. Any thread makes them, and any thread drops them. [`RawSlab`] describes how
+/// it works.
 ///
 /// ```
 /// let slab = allotment::Slab::new();
@@ -33,16 +35,16 @@ pub struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// A slab with defaults.
+    /// Makes a slab with default options.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](SlabBuilder::try_build) returns an error.
+    /// Aborts if [`try_build`](SlabBuilder::try_build) returns an error.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Begins a slab with options.
+    /// Starts building a slab with options.
     pub const fn builder() -> SlabBuilder<Self> {
         SlabBuilder::new(Layout::new::<T>())
     }
@@ -51,26 +53,26 @@ impl<T> Slab<T> {
         Self { raw, values: PhantomData }
     }
 
-    /// The slab of slots under it, for statistics, limits and switches.
+    /// The untyped slab beneath this one, for statistics, limits and switches.
     #[must_use]
     pub fn raw(&self) -> &RawSlab {
         &self.raw
     }
 
-    /// A box with the value.
+    /// Allocates a box that holds `value`.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
     pub fn alloc(&self, value: T) -> SlabBox<T> {
-        // SAFETY: a slot of this slab, for values of this type.
+        // SAFETY: a slot of this slab, which is for values of this type.
         unsafe { SlabBox::fill(always(self.raw.alloc_or::<Abort>()), value) }
     }
 
-    /// A box with the value.
+    /// Allocates a box that holds `value`.
     ///
     /// # Errors
-    /// As [`RawSlab::try_alloc`], with the value given back.
+    /// Same as [`RawSlab::try_alloc`]. The error carries `value` back to the caller.
     #[inline]
     pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
         match self.raw.alloc_or::<Report>() {
@@ -80,20 +82,20 @@ impl<T> Slab<T> {
         }
     }
 
-    /// A box with a value of this expected lifetime.
+    /// Allocates a box for a value of this expected lifetime.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
         let slot = always(self.raw.try_alloc_for(lifetime).map_err(Abort::fail));
         // SAFETY: as above.
         unsafe { SlabBox::fill(slot, value) }
     }
 
-    /// A box with a value of this expected lifetime.
+    /// Allocates a box for a value of this expected lifetime.
     ///
     /// # Errors
-    /// As [`RawSlab::try_alloc`], with the value given back.
+    /// Same as [`RawSlab::try_alloc`]. The error carries `value` back to the caller.
     pub fn try_alloc_for(
         &self,
         lifetime: Lifetime,
@@ -106,31 +108,32 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The calling thread's way to this slab without a look at its table.
+    /// Returns a handle to the calling thread's cache. Calls on the handle skip the lookup in the
+    /// thread's table.
     #[must_use]
     pub fn handle(&self) -> SlabHandle<'_, T> {
         SlabHandle { raw: self.raw.handle(), values: PhantomData }
     }
 
-    /// As [`RawSlab::reserve`].
+    /// Same as [`RawSlab::reserve`].
     ///
     /// # Panics
-    /// Aborts where [`RawSlab::try_reserve`] returns an error.
+    /// Aborts if [`RawSlab::try_reserve`] returns an error.
     pub fn reserve(&self, values: usize) {
         self.raw.reserve(values);
     }
 
-    /// As [`RawSlab::trim`].
+    /// Same as [`RawSlab::trim`].
     pub fn trim(&self) -> usize {
         self.raw.trim()
     }
 
-    /// As [`RawSlab::flush`].
+    /// Same as [`RawSlab::flush`].
     pub fn flush(&self) {
         self.raw.flush();
     }
 
-    /// As [`RawSlab::statistics`].
+    /// Same as [`RawSlab::statistics`].
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.raw.statistics()
@@ -149,7 +152,7 @@ impl<T> fmt::Debug for Slab<T> {
     }
 }
 
-/// One thread's way to a [`Slab`].
+/// One thread's direct access to a [`Slab`].
 #[derive(Debug)]
 pub struct SlabHandle<'s, T> {
     raw: RawSlabHandle<'s>,
@@ -157,20 +160,20 @@ pub struct SlabHandle<'s, T> {
 }
 
 impl<T> SlabHandle<'_, T> {
-    /// A box with the value; [`Slab::alloc`] by the shortest path.
+    /// Allocates a box that holds `value`: [`Slab::alloc`] by the shortest path.
     ///
     /// # Panics
-    /// Aborts where [`Slab::try_alloc`] returns an error.
+    /// Aborts if [`Slab::try_alloc`] returns an error.
     #[inline]
     pub fn alloc(&self, value: T) -> SlabBox<T> {
         // SAFETY: a slot of a slab for values of this type.
         unsafe { SlabBox::fill(self.raw.alloc(), value) }
     }
 
-    /// A box with the value.
+    /// Allocates a box that holds `value`.
     ///
     /// # Errors
-    /// As [`RawSlab::try_alloc`], with the value given back.
+    /// Same as [`RawSlab::try_alloc`]. The error carries `value` back to the caller.
     #[inline]
     pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
         match self.raw.try_alloc() {
@@ -181,37 +184,38 @@ impl<T> SlabHandle<'_, T> {
     }
 }
 
-/// A value in a slab: a box of one word that any thread may drop, even after its [`Slab`].
+/// An owned value in a slab. The box is one word; any thread may drop it, even after its [`Slab`].
 ///
-/// It derefs to the value, is `Send` and `Sync` where the value is, and frees its slot by its address alone.
+/// It dereferences to the value, and is `Send` and `Sync` if the value is. Dropping it frees the
+/// slot by the address alone.
 pub struct SlabBox<T> {
     value: NonNull<T>,
     owns: PhantomData<T>,
 }
 
-// SAFETY: it owns its value as a `Box` does, and a slot may be freed by any thread.
+// SAFETY: the box owns its value as a `Box` does, and any thread may free a slot.
 unsafe impl<T: Send> Send for SlabBox<T> {}
-// SAFETY: sharing it shares the value, no more.
+// SAFETY: sharing the box shares the value and nothing else.
 unsafe impl<T: Sync> Sync for SlabBox<T> {}
 
 impl<T> SlabBox<T> {
-    /// Puts a value into a slot.
+    /// Writes a value into a slot and makes a box of it.
     ///
     /// # Safety
-    /// The slot is the caller's, of a slab for this type's layout.
+    /// The caller owns the slot, and its slab is for this type's layout.
     #[inline(always)]
     unsafe fn fill(slot: NonNull<u8>, value: T) -> Self {
         let place = slot.cast::<T>();
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller owns the slot, and it fits a `T`.
         unsafe { place.write(value) };
         Self { value: place, owns: PhantomData }
     }
 
-    /// Takes the value out and frees its slot.
+    /// Moves the value out of the box and frees its slot.
     #[must_use]
     pub fn into_inner(boxed: Self) -> T {
         let boxed = ManuallyDrop::new(boxed);
-        // SAFETY: the value is read once, and its slot freed once (invariant 1).
+        // SAFETY: the value is read once, and its slot is freed once (invariant 1).
         unsafe {
             let value = boxed.value.read();
             raw::free_anywhere(boxed.value.cast());
@@ -219,16 +223,16 @@ impl<T> SlabBox<T> {
         }
     }
 
-    /// The value's address; the slot is the caller's from now on.
+    /// Returns the value's address. The caller then owns the slot and the value.
     #[must_use]
     pub fn into_raw(boxed: Self) -> NonNull<T> {
         ManuallyDrop::new(boxed).value
     }
 
-    /// The box of an address.
+    /// Makes a box of an address.
     ///
     /// # Safety
-    /// The address came from [`into_raw`](Self::into_raw), and becomes a box once.
+    /// The address came from [`into_raw`](Self::into_raw), and is made into a box once.
     #[must_use]
     pub unsafe fn from_raw(value: NonNull<T>) -> Self {
         Self { value, owns: PhantomData }
@@ -248,7 +252,7 @@ impl<T> Drop for SlabBox<T> {
             }
         }
         let slot = Slot(self.value.cast());
-        // SAFETY: the value is the box's, and dropped once.
+        // SAFETY: the box owns the value, which is dropped once.
         unsafe { self.value.drop_in_place() };
         drop(slot);
     }

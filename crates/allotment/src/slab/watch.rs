@@ -1,19 +1,22 @@
-//! The watched slab: every call on the slow path, each object known.
+//! The checked slab: every call takes the slow path, and each object is recorded.
 //!
-//! | mode | when | memory of an object | what is found |
-//! |---|---|---|---|
-//! | tool | AddressSanitizer or Valgrind is there | a slot, 16 bytes of red zone behind | what the tool finds |
-//! | hardened | the builder's option | the same, the red zone a pattern that is checked | double and stale free, foreign pointer, overrun, write after free |
-//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
+//! | mode | when | memory of an object |
+//! |---|---|---|
+//! | tool | AddressSanitizer or Valgrind runs | a slot with a red zone of at least 16 bytes |
+//! | hardened | the builder's option | the same; the red zone holds a pattern |
+//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | its own malloc block |
 //!
-//! A freed slot rests in a quarantine until [`RESTING`] others were freed after it.
+//! Hardened mode finds double and stale frees, foreign pointers, overruns (it checks the pattern)
+//! and writes after free. In the other modes, malloc or the tool finds what it can.
+//!
+//! A freed slot stays in quarantine until [`RESTING`] more slots are freed.
 //!
 //! # Invariants
 //!
-//! 1. `objects` has an entry for each slot that was handed out and has not gone back to its page; it lies outside
-//!    the slots' memory, so that a stray write can't change the evidence.
-//! 2. Hardened: every byte of a slot without an object is [`FREE`] unless somebody wrote there who should not; behind
-//!    an object, to its slot's end, every byte is [`ZONE`].
+//! 1. `objects` has an entry for each slot that was handed out and has not gone back to its page.
+//!    The table lies outside the slots' memory, so that a stray write can't change the evidence.
+//! 2. Hardened: every byte of a slot without an object is [`FREE`], and every byte behind an object
+//!    to the end of its slot is [`ZONE`]. Any other value is a misuse by the program.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -33,42 +36,43 @@ use crate::watching::{FREE, GUARD, Mode, RESTING, ZONE, holds};
 
 #[derive(Debug, Default)]
 struct State {
-    /// The slots handed out, and whether they were freed since.
+    /// The slots handed out, and whether they were freed after that.
     objects: HashMap<usize, bool>,
     resting: VecDeque<NonNull<u8>>,
 }
 
-// SAFETY: the resting slots are the slab's, not the thread's that freed them.
+// SAFETY: the slots in quarantine belong to the slab, not to the threads that freed them.
 unsafe impl Send for State {}
 
-/// What a watched slab knows beside its pages.
+/// What a checked slab records besides its pages.
 #[derive(Debug)]
 pub(super) struct Watch {
     mode: Mode,
     state: Mutex<State>,
 }
 
-/// In pass-through mode, the slab of each malloc block: its address says nothing.
+/// In pass-through mode, the slab of each malloc block. The address of a block does not lead to its
+/// slab.
 static BLOCKS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
 
-/// The number of the slab that gave out a malloc block, if one did.
+/// The number of the slab that handed out a malloc block, if one did.
 pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
     let blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     blocks.get(&block.addr().get()).copied()
 }
 
 impl Watch {
-    /// The watch that a slab needs, if it needs one.
+    /// Makes the records that a slab needs in its mode; `None` if it is not checked.
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
         let mode = Mode::wanted(hardened)?;
         if mode == Mode::Hardened {
-            // A fast path that is given a foreign pointer asks the map, and comes here with the answer.
+            // A fast path that is given a foreign pointer reads the map, and then comes here.
             segments::make_all_askable();
         }
         Some(Self { mode, state: Mutex::default() })
     }
 
-    /// Whether objects come from malloc one by one.
+    /// Whether each object is a malloc block.
     pub(super) fn has_no_pages(&self) -> bool {
         self.mode == Mode::Passthrough
     }
@@ -102,16 +106,16 @@ impl Watch {
         }
     }
 
-    /// A page is there, and holds nothing.
+    /// Prepares a page that was just taken, and holds no objects.
     pub(super) fn page_taken(&self, _: &Core, start: NonNull<u8>, bytes: usize) {
         if self.mode == Mode::Hardened {
-            // SAFETY: a page that was taken just now, nobody's yet.
+            // SAFETY: a page that was just taken, and is used by no thread yet.
             unsafe { start.write_bytes(FREE, bytes) };
         }
         tools::forbid(start, bytes);
     }
 
-    /// A page goes; all of its slots are the caller's.
+    /// Checks a page that is about to be released. The caller has all of its slots.
     pub(super) fn page_going(
         &self,
         core: &Core,
@@ -131,27 +135,27 @@ impl Watch {
         if self.mode == Mode::Hardened {
             let size = core.geometry.slot;
             tools::allow_defined(slot, size);
-            // SAFETY: a free slot of ours, of which every byte was written when its page came.
+            // SAFETY: a free slot of ours. Every byte of it was written when its page was taken.
             if !unsafe { holds(slot, size, FREE) } {
                 core.stop_at(Misuse::WriteAfterFree, slot.addr().get());
             }
         }
     }
 
-    /// A slot.
+    /// Allocates a slot.
     pub(super) fn alloc(&self, core: &Core) -> Result<NonNull<u8>, AllocError> {
         let size = core.layout.size();
         let slot = self.take(core).or_else(|error| {
-            // Slots that rest are free: better used early than refused.
+            // Slots in quarantine are free: reusing them early is better than an error.
             if self.end_rest(core) { self.take(core) } else { Err(error) }
         })?;
         let mut state = self.state();
-        // The table's own memory may be refused too.
+        // The table's own memory may be refused, too.
         let room = state.objects.try_reserve(1).and_then(|()| state.resting.try_reserve(1));
         if room.is_err() {
             drop(state);
             if self.mode == Mode::Passthrough {
-                // SAFETY: allocated above, used by nobody; the caller has a reference to the core.
+                // SAFETY: allocated above, and not used. The caller has a reference to the core.
                 unsafe { self.free_by_malloc(core, slot) };
             } else {
                 self.give_back(core, slot);
@@ -162,7 +166,7 @@ impl Watch {
         drop(state);
         if self.mode == Mode::Hardened {
             self.check_untouched(core, slot);
-            // SAFETY: the slot is ours, as long as the geometry says, which has room for the zone.
+            // SAFETY: the slot is ours and has the geometry's size, which has room for the zone.
             unsafe { slot.add(size).write_bytes(ZONE, core.geometry.slot - size) };
             tools::forbid(slot, core.geometry.slot);
         }
@@ -172,7 +176,7 @@ impl Watch {
         Ok(slot)
     }
 
-    /// A slot or a block, of which nobody knows yet.
+    /// Takes a slot or a block that is not recorded yet.
     fn take(&self, core: &Core) -> Result<NonNull<u8>, AllocError> {
         match self.mode {
             Mode::Passthrough => self.alloc_by_malloc(core),
@@ -183,8 +187,8 @@ impl Watch {
     /// Frees a slot.
     ///
     /// # Safety
-    /// As for [`RawSlab::free`](super::RawSlab::free), where the mode does not find the misuse out; the caller has a
-    /// reference to the core.
+    /// As for [`RawSlab::free`](super::RawSlab::free), except for the misuse that the mode detects.
+    /// The caller has a reference to the core.
     pub(super) unsafe fn free(&self, core: &Core, slot: NonNull<u8>) {
         let address = slot.addr().get();
         let mut state = self.state();
@@ -199,13 +203,15 @@ impl Watch {
         if self.mode == Mode::Passthrough {
             state.objects.remove(&address);
             drop(state);
-            // SAFETY: in the table, so it came from `alloc_by_malloc`; removed, so it is freed once.
+            // SAFETY: the address is in the table, so it came from `alloc_by_malloc`. It was
+            // removed, so it is freed once.
             return unsafe { self.free_by_malloc(core, slot) };
         }
         let (size, whole) = (core.layout.size(), core.geometry.slot);
         if self.mode == Mode::Hardened {
             tools::allow_defined(slot, whole);
-            // SAFETY: the slot is `whole` bytes long, and the caller's until now.
+            // SAFETY: the slot is `whole` bytes long, and belonged to the caller of `free` until
+            // here.
             unsafe {
                 if !holds(slot.add(size), whole - size, ZONE) {
                     core.stop_at(Misuse::Overrun, address);
@@ -221,8 +227,8 @@ impl Watch {
             drop(state);
             self.give_back(core, oldest);
         } else if !core.is_calm() {
-            // Somebody waits for a slot; or the slab was dropped, so that nothing comes after this one, and it would rest
-            // for ever, and its slab with it.
+            // A thread waits for a slot, or the slab was dropped. In the second case no later free
+            // may follow this one, and the quarantine would keep the slot and its slab forever.
             drop(state);
             self.end_rest(core);
         }
@@ -234,19 +240,20 @@ impl Watch {
         if tag & !MARK != core.tag() {
             return false;
         }
-        // SAFETY: a descriptor of this slab, says the tag; descriptors stay as long as the core. It may describe
-        // another page by now, which makes the answer wrong and nothing else: the process ends either way.
+        // SAFETY: the tag says that it is a descriptor of this slab. Descriptors stay as long as
+        // the core. It may describe another page by this time; then only the answer is wrong, and
+        // the process ends either way.
         let page = unsafe { page.cast::<SlabPage>().as_ref() };
         let start = page.beside.start.load(core::sync::atomic::Ordering::Relaxed).addr();
         let offset = address.wrapping_sub(start);
         offset < page.slots() * core.geometry.slot && offset % core.geometry.slot == 0
     }
 
-    /// A slot has rested.
+    /// Returns a slot from quarantine to its page.
     fn give_back(&self, core: &Core, slot: NonNull<u8>) {
         self.check_untouched(core, slot);
         tools::forbid(slot, core.geometry.slot);
-        // SAFETY: the slot was the quarantine's alone; whoever calls has a reference to the core.
+        // SAFETY: only the quarantine held the slot, and the caller has a reference to the core.
         unsafe {
             let spot = core.spot_of(slot);
             core.free(spot, 1 << (spot.index % WORD), true);
@@ -254,7 +261,7 @@ impl Watch {
         core.tell_waiters();
     }
 
-    /// Nothing rests any more. Whether something did.
+    /// Empties the quarantine. Returns whether it held anything.
     pub(super) fn end_rest(&self, core: &Core) -> bool {
         let mut any = false;
         loop {
@@ -275,9 +282,9 @@ impl Watch {
             core.credit(layout.size());
             return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
         };
-        // The fast paths ask the map about every address that they are given.
+        // The fast paths look up every address that they are given in the map.
         if let Err(error) = segments::make_askable(block.addr().get()) {
-            // SAFETY: allocated above with this layout, and used by nobody.
+            // SAFETY: allocated above with this layout, and not used.
             unsafe { System.dealloc(block.as_ptr(), layout) };
             core.credit(layout.size());
             return Err(error);
@@ -291,11 +298,11 @@ impl Watch {
     /// Frees a block.
     ///
     /// # Safety
-    /// It came from `alloc_by_malloc` and is freed once; the caller has a reference to the core.
+    /// It came from `alloc_by_malloc`, and is freed once. The caller has a reference to the core.
     unsafe fn free_by_malloc(&self, core: &Core, block: NonNull<u8>) {
         let layout = Self::block_layout(core);
         BLOCKS.lock().unwrap_or_else(PoisonError::into_inner).remove(&block.addr().get());
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(block.as_ptr(), layout) };
         core.credit(layout.size());
         registry::unrefer(core.number);

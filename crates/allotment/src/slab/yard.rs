@@ -1,13 +1,17 @@
-//! All descriptors of one slab.
+//! The table of all page descriptors of one slab.
 //!
 //! # Invariants
 //!
-//! 1. `parts[k]` is null, or `FIRST << k` descriptors with their bitmaps and hints, which stay until the yard is
-//!    dropped: references to them are valid as long as a reference to the yard.
-//! 2. A descriptor is issued once, and is then in one place: with its page, or on the stack of vacant ones.
-//! 3. The fields of [`Place`] are written by the thread that has the page's claim or has just taken it up.
-//! 4. A vacant descriptor is taken up, or held while the memory of its bitmap is given back, by the one thread that
-//!    exchanges its `vacancy`. The words of its bitmap are zero.
+//! 1. `parts[k]` is null, or points to `FIRST << k` descriptors with their bitmaps and hints, which
+//!    stay until the yard is dropped. So references to them are valid as long as a reference to the
+//!    yard.
+//! 2. Each descriptor is issued once. After that it is in exactly one place: with its page, or on
+//!    the stack of vacant descriptors.
+//! 3. The fields of [`Place`] are written by the thread that has the page's claim or has just taken
+//!    the descriptor up.
+//! 4. One thread takes up a vacant descriptor, or holds it while the memory of its bitmap is given
+//!    back: the thread that exchanges its `vacancy`. The words of a vacant descriptor's bitmap are
+//!    zero.
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
@@ -25,14 +29,14 @@ use crate::sync::{AtomicU32, AtomicU64};
 const FIRST: u32 = 8;
 const PARTS: usize = 24;
 
-/// What is known of a page beside its slots. Relaxed throughout: a slot's or a claim's own way to a thread orders
-/// these too.
+/// What is known of a page besides its slots. All accesses are relaxed: the handover of a slot or a
+/// claim to a thread also orders these fields.
 #[derive(Debug)]
 pub(super) struct Place {
     pub start: AtomicPtr<u8>,
-    /// Its bytes, in units of the smallest hardware page.
+    /// The page's bytes, in units of the smallest hardware page.
     units: AtomicU32,
-    /// Where it lies in its source (see memory/spans.rs).
+    /// Where the page lies in its source (see memory/spans.rs).
     pub segment: AtomicU32,
     /// A [`Lifetime`](super::Lifetime) as a number.
     pub lifetime: AtomicU8,
@@ -44,17 +48,19 @@ pub(super) struct Place {
 pub(super) type SlabPage = Page<Place>;
 pub(super) type SlabClaim<'y> = Claim<'y, Place>;
 
-/// The words of a bitmap in one cache line: threads that use different pages don't share one.
+/// The words of a bitmap in one cache line. Each bitmap has its own lines, so threads that use
+/// different pages don't share one.
 const LINE: usize = 8;
 
 #[derive(Default)]
 #[repr(align(64))]
 struct Line(
-    // Reached by the pages' bitmaps.
+    // Read and written through the pages' bitmaps.
     #[expect(dead_code)] [AtomicU64; LINE],
 );
 
-/// Whose a descriptor is: a page's, or about to be; nobody's; or a thread's that gives its bitmap's memory back.
+/// Vacancy of a descriptor. `IN_USE`: it has a page, or is about to have one. `VACANT`: free to be
+/// taken up. `HELD`: a thread gives the memory of its bitmap back.
 const IN_USE: u8 = 0;
 const VACANT: u8 = 1;
 const HELD: u8 = 2;
@@ -62,11 +68,11 @@ const HELD: u8 = 2;
 struct Part {
     pages: Structures<SlabPage>,
     hints: Structures<AtomicU64>,
-    /// What the pages' `bits` refer to; freed after them.
+    /// What the pages' `bits` refer to. Freed after the pages.
     bits: Structures<Line>,
 }
 
-/// The descriptors of one slab.
+/// The page descriptors of one slab.
 pub(super) struct Yard {
     parts: [AtomicPtr<Part>; PARTS],
     words: usize,
@@ -74,7 +80,7 @@ pub(super) struct Yard {
     vacant: Lifo,
 }
 
-/// The part of an index, and its place there.
+/// The part that holds an index, and the position in that part.
 const fn part_of(index: u32) -> (usize, usize) {
     let part = (index / FIRST + 1).ilog2();
     let before = FIRST * ((1 << part) - 1);
@@ -88,7 +94,7 @@ impl Links for Yard {
 }
 
 impl Yard {
-    /// A yard for pages with bitmaps of at most so many words.
+    /// Makes an empty table for pages whose bitmaps have at most this many words.
     pub(super) fn new(words: usize) -> Self {
         Self {
             parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS],
@@ -115,13 +121,13 @@ impl Yard {
         self.part(part)?.pages.get(place)
     }
 
-    /// The block of a descriptor, and its number there.
+    /// The block that holds a descriptor, and the descriptor's position in the block.
     pub(super) fn find(&self, page: &SlabPage) -> (Block<'_, Place>, usize) {
         let (part, place) = part_of(page.beside.index);
         (self.block_of(self.part(part).expect("a descriptor's part is there")), place)
     }
 
-    /// The lines of one page's bitmap.
+    /// The number of cache lines of one page's bitmap.
     const fn lines(&self) -> usize {
         self.words.div_ceil(LINE)
     }
@@ -133,7 +139,8 @@ impl Yard {
             + size_of::<Part>()
     }
 
-    /// Takes a descriptor without a page. `charge` is asked first for what new structures cost.
+    /// Takes a descriptor without a page. If that needs new structures, `charge` is called for
+    /// their bytes first.
     pub(super) fn take_vacant(
         &self,
         charge: impl Fn(usize) -> Result<(), AllocError>,
@@ -149,7 +156,7 @@ impl Yard {
                 Some(part) => part,
                 None => self.make_part(part, &charge, &credit)?,
             };
-            // Relaxed: a number; the part was seen by Acquire.
+            // Relaxed: this is only a number. The part was already read by Acquire.
             match self.issued.compare_exchange_weak(
                 index,
                 index + 1,
@@ -162,7 +169,7 @@ impl Yard {
         }
     }
 
-    /// Takes a vacant descriptor. Those whose bitmaps' memory is being given back are passed over.
+    /// Pops a vacant descriptor. Skips those whose bitmap memory is being given back.
     fn pop_vacant(&self) -> Option<&SlabPage> {
         let (mut first, mut last) = (NIL, NIL);
         let page = loop {
@@ -182,14 +189,15 @@ impl Yard {
         page
     }
 
-    /// Gives a descriptor back whose page is released or never was.
+    /// Returns a descriptor whose page is released or never existed.
     pub(super) fn give_vacant(&self, page: &SlabPage) {
         page.beside.set_vacancy(VACANT);
         self.vacant.push(self, page.beside.index);
     }
 
-    /// Gives the memory of bitmaps back that no page has: whole hardware pages of them, whose words are zero, and read
-    /// zero when they are next touched.
+    /// Returns the memory of unused bitmaps to the system. It does so for whole hardware pages in
+    /// which every bitmap belongs to a vacant descriptor. The words of these bitmaps are zero, and
+    /// read zero when they are next touched.
     pub(super) fn discard_vacant(&self) {
         for part in (0..PARTS).map_while(|part| self.part(part)) {
             let unit = os::page_size();
@@ -201,9 +209,10 @@ impl Yard {
                 let over = &part.pages[page / each..(page + unit).div_ceil(each)];
                 let held = over.iter().take_while(|page| page.beside.hold()).count();
                 if held == over.len() {
-                    // SAFETY: a hardware page of the block, in which all words are zero: those of vacant descriptors that
-                    // are held here, so that nobody takes one up (4). Other threads may read them, and read the same
-                    // after. Refused, it changes nothing.
+                    // SAFETY: a hardware page of the block in which all words are zero. They belong
+                    // to vacant descriptors that this thread holds, so no thread takes one up (4).
+                    // Other threads may read the words, and read zeros before and after. If the
+                    // system refuses, nothing changes.
                     let _ = unsafe { os::discard(start.add(page), unit) };
                 }
                 over[..held].iter().for_each(|page| page.beside.set_vacancy(VACANT));
@@ -212,7 +221,8 @@ impl Yard {
         }
     }
 
-    /// In a child made by fork: a thread that held vacant descriptors is not here.
+    /// In a child made by fork: releases descriptors that were held by threads that the child does
+    /// not have.
     pub(super) fn now_a_child(&self) {
         for page in self.all() {
             let vacancy = &page.beside.vacancy;
@@ -236,28 +246,30 @@ impl Yard {
         let made = self.build_part(part, pages).inspect_err(|_| credit(bytes))?;
         let fresh = made.as_ptr().as_ptr();
         let null = ptr::null_mut();
-        // Release pairs with the Acquire in `part`; Acquire on failure, for the other thread's.
+        // Release pairs with the Acquire in `part`. Acquire on failure, to read the other thread's
+        // part.
         match self.parts[part].compare_exchange(null, fresh, Ordering::Release, Ordering::Acquire) {
             Ok(_) => {
-                // Owned by the yard now; its drop ends it.
+                // The yard owns it from here on; the yard's drop frees it.
                 core::mem::forget(made);
                 // SAFETY: stays until the yard is dropped (invariant 1).
                 Ok(unsafe { &*fresh })
             }
             Err(theirs) => {
                 credit(bytes);
-                // SAFETY: not null, so another thread's part (1).
+                // SAFETY: not null, so it is another thread's part (1).
                 Ok(unsafe { &*theirs })
             }
         }
     }
 
-    /// One part in a block of its own.
+    /// Builds one part in its own block.
     fn build_part(&self, part: usize, pages: usize) -> Result<Structures<Part>, AllocError> {
         let lines = Structures::new(pages * self.lines(), |_| Line::default())?;
         let hints = Structures::new(words_for(pages), |_| AtomicU64::new(0))?;
-        // SAFETY: the words stay until the part is dropped, and its pages, which alone get this reference, are
-        // dropped with it; references to those end with the yard (invariant 1).
+        // SAFETY: the words stay until the part is dropped. Only the part's pages get this
+        // reference, and they are dropped with it. References to these pages end with the yard
+        // (invariant 1).
         let words: &'static [AtomicU64] =
             unsafe { slice::from_raw_parts(lines.as_ptr().as_ptr().cast(), lines.len() * LINE) };
         let first = FIRST * ((1 << part) - 1);
@@ -277,8 +289,9 @@ impl Yard {
         Structures::new(1, |_| part.take().expect("one value is made"))
     }
 
-    /// Claims a page with free slots, the fullest there is as far as the hints know; `true` with it if it was kept
-    /// empty. Begins at `near`, a thread's own corner, in each list.
+    /// Claims a page with free slots, the fullest as far as the hints know. Returns `true` with it
+    /// if the page was kept empty. The search in each list starts at `near`, which is different for
+    /// each thread.
     pub(super) fn claim(&self, lists: &[usize], near: u32) -> Option<(SlabClaim<'_>, bool)> {
         let (near_part, near_place) = part_of(near);
         let parts =
@@ -300,7 +313,7 @@ impl Yard {
         None
     }
 
-    /// Every descriptor that was issued.
+    /// All descriptors that were issued.
     pub(super) fn all(&self) -> impl Iterator<Item = &SlabPage> {
         (0..self.issued.load(Ordering::Acquire)).filter_map(|index| self.page(index))
     }
@@ -314,7 +327,8 @@ impl Lists for Place {
 
 impl Place {
     fn change_vacancy(&self, from: u8, to: u8) -> bool {
-        // Acquire and Release: what one holder did to the bitmap's memory comes before what the next does.
+        // Acquire and Release: what one holder did to the bitmap's memory happens before what the
+        // next one does.
         self.vacancy.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -322,7 +336,7 @@ impl Place {
         self.vacancy.store(vacancy, Ordering::Release);
     }
 
-    /// Keeps a vacant descriptor from being taken up; whether it was vacant.
+    /// Keeps a vacant descriptor from being taken up. Returns whether it was vacant.
     fn hold(&self) -> bool {
         self.change_vacancy(VACANT, HELD)
     }
@@ -349,7 +363,8 @@ impl Drop for Yard {
             if let Some(part) =
                 ptr::NonNull::new(core::mem::replace(part.get_mut(), ptr::null_mut()))
             {
-                // SAFETY: made by `build_part` as one value in a block of its own, and owned by the yard since.
+                // SAFETY: `build_part` made it as one value in its own block, and the yard has
+                // owned it alone.
                 drop(unsafe { Structures::adopt(part, 1) });
             }
         }
@@ -415,7 +430,7 @@ mod tests {
         yard.discard_vacant();
         assert!(resident(kept) && !resident(left));
         assert_eq!(kept.bits()[0].load(Ordering::Relaxed), 5);
-        // All but one are vacant again, and none is there twice.
+        // All but one are vacant again, and none occurs twice.
         let again: std::collections::BTreeSet<_> = (0..499)
             .map(|_| yard.take_vacant(|_| Ok(()), |_| ()).unwrap().beside.index())
             .collect();

@@ -1,4 +1,4 @@
-//! One vocabulary of statistics for every allocator, and the table of records behind it.
+//! The statistics that every allocator keeps, and the table of records that holds them.
 
 mod records;
 
@@ -11,35 +11,38 @@ pub(crate) use records::{Kind, Record};
 /// The longest name of an allocator, in bytes.
 pub const MAX_NAME_LEN: usize = 64;
 
-/// What an allocator holds at this moment, in bytes and counts. Exact when no thread is inside it.
+/// What an allocator holds at this moment, in bytes and counts. The figures are exact when no
+/// thread is inside the allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Objects allocated and not given back. An arena's objects of size zero don't count.
+    /// Objects allocated and not freed. An arena does not count objects of size zero.
     pub live_objects: u64,
-    /// The bytes of those objects as they were asked for, without padding.
+    /// The bytes of those objects as they were requested, without padding.
     pub live_bytes: u64,
-    /// The bytes taken from the source and not given back: what a budget is charged.
+    /// The bytes taken from the source and not given back. This is what a budget is charged.
     pub held_bytes: u64,
-    /// The most that `held_bytes` ever was.
+    /// The largest value that `held_bytes` has had.
     pub peak_held_bytes: u64,
-    /// Bytes that no object can have: of an arena the ends of chunks that were left unused because the next object
-    /// didn't fit; of a slab the padding of its slots and the ends of its pages.
+    /// Bytes that no object can use. For an arena: the ends of chunks that were left because the
+    /// next object didn't fit. For a slab: the padding of its slots and the ends of its pages.
     pub wasted_bytes: u64,
-    /// Bytes of slots that hold no object: free in their pages, or cached by a thread. An arena counts none.
+    /// Bytes of slots that hold no object: free in their pages, or in a thread cache. Always zero
+    /// for an arena.
     pub free_bytes: u64,
-    /// Bytes of the allocator's own structures beside its chunks. An arena, whose structures lie in its chunks,
-    /// counts none. For a slab `held = structures + live + free + wasted`, exactly.
+    /// Bytes of the allocator's own structures outside its chunks. Always zero for an arena, whose
+    /// structures lie in its chunks. For a slab, `held = structures + live + free + wasted` holds
+    /// exactly.
     pub structure_bytes: u64,
-    /// The chunks held; of a slab its pages.
+    /// Chunks held; for a slab, its pages.
     pub chunks: u64,
-    /// Chunks that came warm from the recycler, since the allocator was made.
+    /// Chunks that came warm from the recycler, counted from the start of the allocator.
     pub recycled_chunks: u64,
-    /// Calls to the operating system or the source on this allocator's account, since it was made.
+    /// Calls to the operating system or the source for this allocator, counted from its start.
     pub source_calls: u64,
 }
 
-/// The record that the segment of an address was registered under.
+/// The record under which the segment of this address was registered.
 pub(crate) fn record_of(address: usize) -> Option<&'static Record> {
     let owner = segments::owner_of(address)?;
     // The record's provenance was exposed when its address was registered.
@@ -47,7 +50,7 @@ pub(crate) fn record_of(address: usize) -> Option<&'static Record> {
     Some(Record::at(NonNull::new(record).expect("not zero")))
 }
 
-/// A name as one line of text: control characters are escaped.
+/// The name as one line of text, with control characters escaped.
 pub(crate) fn printable(name: &str) -> String {
     let mut line = String::with_capacity(name.len());
     for character in name.chars() {

@@ -1,14 +1,17 @@
-//! The table of statistics records: one for each living allocator, named or not.
+//! The table of statistics records: one record for each allocator that is alive, named or not.
 //!
 //! # Invariants
 //!
-//! 1. `BLOCKS[k]` is null, or a block of `FIRST << k` records that stays mapped for ever: a `&'static Record`
-//!    is always valid, and any thread may read any record at any time, through atomics.
-//! 2. A record is on the free stack, at one thread's hand, or belongs to one allocator, whose owner alone writes it. Owners write
-//!    with a relaxed load and a relaxed store: no lock prefix, and no undefined behaviour when the report
-//!    reads along.
-//! 3. `state` is odd while the record is in use, and even while it is free or changing hands; it only grows.
-//!    A reader that saw the same odd value before and after it read the name has read one allocator's name.
+//! 1. `BLOCKS[k]` is null or a block of `FIRST << k` records that is never unmapped. So a
+//!    `&'static Record` is always valid, and any thread may read any record at any time, through
+//!    atomics.
+//! 2. A record is in exactly one of three places: on the free stack, in one thread's [`AtHand`]
+//!    slot, or with one allocator. Only the allocator's owner writes the record, with relaxed loads
+//!    and relaxed stores. So an update needs no lock prefix, and there is no undefined behaviour
+//!    when the report reads the record at the same time.
+//! 3. `state` is odd while the record is in use, and even while it is free or changes its owner. It
+//!    only grows. A reader that sees the same odd value before and after it reads the name has read
+//!    one allocator's name.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -20,7 +23,7 @@ use crate::memory::layout::checked_align_up;
 use crate::memory::lifo::{Lifo, Links};
 use crate::memory::{os, word};
 
-/// What sort of allocator a record belongs to.
+/// The kind of allocator that a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -50,7 +53,7 @@ impl Kind {
     }
 }
 
-/// A counter with one writer: a plain increment for it, an atomic for whoever reads along.
+/// A counter with one writer: plain arithmetic for the writer, an atomic for concurrent readers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -76,13 +79,14 @@ impl Counter {
     }
 }
 
-/// One allocator's statistics and name. Two cache lines apart from the next, so that owners on different
-/// threads don't write to one line.
+/// One allocator's statistics and name. Aligned to two cache lines, so that owners on different
+/// threads don't write to the same line.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Record {
-    /// What was allocated in the open window of an arena, for the fast path (see memory/word.rs); 0 where
-    /// there is none. Statistics add it to the two counters below, which may be negative by themselves.
+    /// What was allocated in the open window of an arena, for the fast path (see memory/word.rs); 0
+    /// for all other allocators. The statistics add it to the next two counters, each of which may
+    /// be negative by itself.
     pub word: Counter,
     pub live_objects: Counter,
     pub live_bytes: Counter,
@@ -102,7 +106,7 @@ pub(crate) struct Record {
     name: [AtomicU64; MAX_NAME_LEN / 8],
 }
 
-/// The records of the first block; each block has twice as many as the one before.
+/// The number of records in the first block. Each block has twice as many as the one before.
 const FIRST: u32 = 64;
 const BLOCK_COUNT: usize = 26;
 
@@ -111,7 +115,7 @@ static BLOCKS: [AtomicPtr<Record>; BLOCK_COUNT] =
 static FREE: Lifo = Lifo::new();
 static ISSUED: AtomicU32 = AtomicU32::new(0);
 
-/// The block of a record, and its place there.
+/// The block of a record, and its index in the block.
 const fn place(index: u32) -> (usize, usize) {
     let block = (index / FIRST + 1).ilog2();
     let before = FIRST * ((1 << block) - 1);
@@ -122,8 +126,8 @@ fn record(index: u32) -> Option<&'static Record> {
     let (block, offset) = place(index);
     // Acquire pairs with the Release in `block_or_new`: the block is mapped and zero.
     let first = BLOCKS.get(block)?.load(Ordering::Acquire);
-    // SAFETY: null, or a block of `FIRST << block` records mapped for ever (invariant 1); `offset` is less
-    // than that by the arithmetic of `place`.
+    // SAFETY: `first` is not null, so it is a block of `FIRST << block` records that is never
+    // unmapped (invariant 1). `offset` is less than that number by the arithmetic of `place`.
     (!first.is_null()).then(|| unsafe { &*first.add(offset) })
 }
 
@@ -140,14 +144,14 @@ fn block_or_new(block: usize) -> Result<(), AllocError> {
     // Release pairs with the Acquire in `record`.
     if slot.compare_exchange(ptr::null_mut(), first, Ordering::Release, Ordering::Relaxed).is_err()
     {
-        // SAFETY: another thread's block came first; `fresh` was published to nobody.
+        // SAFETY: another thread has installed its block first. No other thread has seen `fresh`.
         let _ = unsafe { os::unmap(fresh, size) };
     }
     Ok(())
 }
 
-/// The record that a thread keeps at hand for the allocator that it makes next. It is free, and belongs to the
-/// slot until it is taken or the thread ends (invariant 2).
+/// The record that a thread keeps for the next allocator it makes. The record is free, and belongs
+/// to this slot until it is taken or the thread ends (invariant 2).
 struct AtHand(Cell<Option<&'static Record>>);
 
 impl Drop for AtHand {
@@ -162,8 +166,8 @@ thread_local! {
     static AT_HAND: AtHand = const { AtHand(Cell::new(None)) };
 }
 
-/// A counter, which may be below zero, and the word's part of it. Below zero together only while the owner is
-/// between the two.
+/// Adds the word's part to a counter, which may be negative by itself. The sum is negative only
+/// while the owner is between its two updates, and counts as zero then.
 fn sum(counter: u64, word: u64) -> u64 {
     let sum = counter.wrapping_add(word);
     if sum > i64::MAX as u64 { 0 } else { sum }
@@ -178,7 +182,8 @@ impl Links for Table {
 }
 
 impl Record {
-    /// Takes a record for an allocator about to be made. Costs one exchange in the usual case.
+    /// Takes a record for an allocator that is about to be made. Usually the thread's own slot has
+    /// one; otherwise this costs one compare-and-exchange, or a new record.
     pub(crate) fn acquire(kind: Kind, name: Option<&str>) -> Result<&'static Self, AllocError> {
         let name = name.unwrap_or("");
         if name.len() > MAX_NAME_LEN {
@@ -191,8 +196,8 @@ impl Record {
                 None => Self::issue()?,
             },
         };
-        // Release, with the readers' Acquire fence: who reads what is written below sees that the record was
-        // taken, and so that its state is no longer that of the former owner.
+        // Release pairs with the Acquire fence in `snapshot`: a reader that sees what is written
+        // below also sees that the record was taken, so its state is no longer the former owner's.
         fence(Ordering::Release);
         record.kind.store(kind as u8, Ordering::Relaxed);
         record.name_len.store(name.len() as u8, Ordering::Relaxed);
@@ -201,7 +206,8 @@ impl Record {
             eight[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `snapshot`: an odd state shows this name.
+        // Release pairs with the Acquire in `snapshot`: a reader that sees the odd state sees this
+        // name.
         record.state.store(record.state.load(Ordering::Relaxed) + 1, Ordering::Release);
         Ok(record)
     }
@@ -210,7 +216,8 @@ impl Record {
     fn issue() -> Result<&'static Self, AllocError> {
         let index = ISSUED.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = block_or_new(place(index).0) {
-            // Give the number back if nobody took the next one; else it is lost, a number and no memory.
+            // Give the number back if no other thread has taken the next one. Otherwise only the
+            // number is lost, no memory.
             let _ = ISSUED.compare_exchange(index + 1, index, Ordering::Relaxed, Ordering::Relaxed);
             return Err(error);
         }
@@ -219,11 +226,13 @@ impl Record {
         Ok(record)
     }
 
-    /// Gives the record back: its allocator is no more.
+    /// Returns the record after its allocator has ended.
     pub(crate) fn release(&'static self) {
-        // Before the counters: a reader that saw the odd state and then zeros sees that it has changed.
+        // Before the counters: a reader that saw the odd state and then zeros sees that it has
+        // changed.
         self.state.store(self.state.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Release, with the readers' Acquire fence: who reads what comes below sees the state above.
+        // Release pairs with the Acquire fence in `snapshot`: a reader that sees the zeros below
+        // sees the state above.
         fence(Ordering::Release);
         for counter in [
             &self.word,
@@ -252,7 +261,7 @@ impl Record {
         FREE.push(&Table, self.index.load(Ordering::Relaxed));
     }
 
-    /// Accounts for `bytes` more held, or fewer.
+    /// Adds `bytes` to the bytes held, and raises the peak.
     pub(crate) fn hold(&self, bytes: usize) {
         let held = self.held_bytes.get() + bytes as u64;
         self.held_bytes.set(held);
@@ -277,7 +286,8 @@ impl Record {
         }
     }
 
-    /// The name, the kind and the statistics, or nothing if the record is free or changed hands meanwhile.
+    /// The name, the kind and the statistics. `None` if the record is free or changed its owner
+    /// meanwhile.
     pub(crate) fn snapshot(&self) -> Option<(String, Kind, Statistics)> {
         let before = self.state.load(Ordering::Acquire);
         if before % 2 == 0 {
@@ -290,7 +300,7 @@ impl Record {
             eight.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         let statistics = self.statistics();
-        // Acquire: the reads above are done before the second look at the state.
+        // Acquire: the reads above happen before the second load of the state.
         fence(Ordering::Acquire);
         if self.state.load(Ordering::Relaxed) != before {
             return None;
@@ -299,12 +309,12 @@ impl Record {
         Some((name.to_owned(), kind, statistics))
     }
 
-    /// Whether its allocator has a name.
+    /// Whether the record's allocator has a name.
     pub(crate) fn is_named(&self) -> bool {
         self.name_len.load(Ordering::Relaxed) > 0
     }
 
-    /// The name as it is now, for messages of the owner.
+    /// The current name, for the owner's messages.
     pub(crate) fn name(&self) -> Option<String> {
         self.snapshot().map(|(name, _, _)| name).filter(|name| !name.is_empty())
     }
@@ -314,9 +324,10 @@ impl Record {
         (0..ISSUED.load(Ordering::Relaxed)).filter_map(record)
     }
 
-    /// The record at an address that a segment was registered under.
+    /// The record at an address under which a segment was registered.
     pub(crate) fn at(address: NonNull<Self>) -> &'static Self {
-        // SAFETY: only addresses of records are registered as owners, and records stay (invariant 1).
+        // SAFETY: only addresses of records are registered as owners, and a record is never
+        // unmapped (invariant 1).
         unsafe { address.as_ref() }
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration.
+//! Errors in a configuration.
 
 use core::fmt;
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::AllocError;
 
-/// What is wrong with a configuration, and where.
+/// An error in a configuration, and its place.
 #[derive(Debug)]
 pub struct ConfigurationError(Box<Details>);
 
@@ -23,36 +23,36 @@ struct Details {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConfigurationProblem {
-    /// The file can't be read.
+    /// The file cannot be read.
     Unreadable(std::io::Error),
-    /// The text is not what its format says.
+    /// The text does not follow its format.
     Syntax(String),
     /// A value where a section should be, or a table where a value should be.
     Misplaced(&'static str),
-    /// A key that must be there is not.
+    /// A required key is missing.
     MissingKey,
-    /// A value of the wrong sort, or out of its range.
+    /// A value has the wrong type, or is out of range.
     WrongValue {
         /// What was wanted.
         wanted: String,
-        /// What is there.
+        /// What was found.
         found: String,
     },
-    /// A key that nobody asked for.
+    /// No maker asked for this key.
     UnknownKey {
-        /// The keys that were asked for.
+        /// The keys that were requested.
         known: Vec<String>,
     },
-    /// A kind of section that nobody makes objects of.
+    /// There is no maker for this kind of section.
     UnknownKind {
-        /// The kinds that there are makers of.
+        /// The kinds that have makers.
         known: Vec<String>,
     },
     /// Two sections have the same kind and name.
     Duplicate,
     /// The maker of the object failed.
     Maker(Box<dyn Error + Send + Sync>),
-    /// There is no memory for the read-only objects.
+    /// Memory for the read-only objects is not available.
     Memory(AllocError),
 }
 
@@ -77,31 +77,31 @@ impl ConfigurationError {
         self
     }
 
-    /// The file, or what else the configuration came from.
+    /// Returns the origin of the configuration: a file name, for example.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.0.origin
     }
 
-    /// The line, from 1, if it came from a text.
+    /// Returns the line, from 1, if the configuration came from a text.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.0.line
     }
 
-    /// The section's kind and name, if it is about one.
+    /// Returns the section's kind and name, if the error is about a section.
     #[must_use]
     pub fn section(&self) -> Option<(&str, &str)> {
         self.0.section.as_ref().map(|(kind, name)| (&**kind, &**name))
     }
 
-    /// The key, if it is about one.
+    /// Returns the key, if the error is about a key.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
     }
 
-    /// What is wrong.
+    /// Returns what is wrong.
     #[must_use]
     pub fn problem(&self) -> &ConfigurationProblem {
         &self.0.problem

@@ -1,4 +1,4 @@
-//! Data that tells which objects to make.
+//! Data that describes which objects to make.
 
 mod error;
 mod section;
@@ -13,9 +13,10 @@ pub use error::{ConfigurationError, ConfigurationProblem};
 pub use section::Section;
 pub use value::{FromValue, Value, WrongValue};
 
-/// What a server is made of, as data: sections in order, each of a kind and a name, with keys and values.
+/// A description of a server's objects: sections in order, each with a kind, a name, keys and
+/// values.
 ///
-/// From code, or with the feature `toml` from a TOML text:
+/// A configuration is made in code or, with the feature `toml`, from a TOML text:
 ///
 /// ```
 /// # #[cfg(feature = "toml")] {
@@ -47,7 +48,8 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// One without sections. The origin is what errors call it: a file's name, or what else it came from.
+    /// Creates a configuration without sections. Errors refer to it by its origin: a file name, for
+    /// example.
     #[must_use]
     pub fn new(origin: &str) -> Self {
         Self { origin: origin.into(), sections: Vec::new() }
@@ -74,35 +76,35 @@ impl Configuration {
         self.sections.push(section);
     }
 
-    /// What it came from.
+    /// Returns the origin.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// All sections, in order.
+    /// Returns all sections, in order.
     #[must_use]
     pub fn sections(&self) -> &[Section] {
         &self.sections
     }
 
-    /// The sections of this kind, in order.
+    /// Returns the sections of this kind, in order.
     pub fn of_kind<'c>(&'c self, kind: &'c str) -> impl Iterator<Item = &'c Section> {
         self.sections.iter().filter(move |section| section.kind() == kind)
     }
 
-    /// The section of this kind and name.
+    /// Returns the section of this kind and name.
     #[must_use]
     pub fn section(&self, kind: &str, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| (section.kind(), section.name()) == (kind, name))
     }
 
-    /// An error about the whole.
+    /// Makes an error about the configuration as a whole.
     pub(super) fn error(&self, problem: ConfigurationProblem) -> ConfigurationError {
         ConfigurationError::new(&self.origin, problem)
     }
 
-    /// That no two sections have the same kind and name.
+    /// Checks that no two sections have the same kind and name.
     pub(super) fn check_names(&self) -> Result<(), ConfigurationError> {
         let mut seen = HashSet::new();
         match self.sections.iter().find(|section| !seen.insert((section.kind(), section.name()))) {

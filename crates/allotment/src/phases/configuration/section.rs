@@ -1,4 +1,4 @@
-//! One section: what one object is made of.
+//! One section of a configuration: the description of one object.
 
 use core::cell::RefCell;
 use core::fmt::Display;
@@ -9,9 +9,10 @@ use std::sync::Arc;
 use super::error::{ConfigurationError, ConfigurationProblem};
 use super::value::{FromValue, Value};
 
-/// One section of a configuration: what one object is made of.
+/// One section of a configuration: the description of one object.
 ///
-/// It remembers which keys were asked for, so that [`check_keys`](Self::check_keys) finds those that nobody knows.
+/// A section remembers which keys were requested, so that [`check_keys`](Self::check_keys) finds
+/// unknown ones.
 #[derive(Clone, Debug)]
 pub struct Section {
     pub(super) origin: Arc<str>,
@@ -30,7 +31,7 @@ struct Entry {
 }
 
 impl Section {
-    /// A section without keys.
+    /// Creates a section without keys.
     #[must_use]
     pub fn new(kind: &str, name: &str) -> Self {
         Self {
@@ -43,7 +44,7 @@ impl Section {
         }
     }
 
-    /// Gives a key a value, in place of what it had.
+    /// Sets a key's value, and replaces an earlier value of that key.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.set(key, value.into(), None);
@@ -55,19 +56,19 @@ impl Section {
         self.entries.push(Entry { key: key.into(), value, line });
     }
 
-    /// The kind, which says who makes the object.
+    /// Returns the kind, which selects the maker of the object.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The name, which tells it from others of its kind; may be empty.
+    /// Returns the name, which distinguishes the section from others of its kind. It may be empty.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The keys, in order.
+    /// Returns the keys, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| &*entry.key)
     }
@@ -77,10 +78,10 @@ impl Section {
         self.entries.iter().find(|entry| *entry.key == *key)
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of a required key.
     ///
     /// # Errors
-    /// It is not there, or is no `V`.
+    /// When the key is missing, or its value is not a `V`.
     pub fn get<'s, V: FromValue<'s>>(&'s self, key: &str) -> Result<V, ConfigurationError> {
         match self.get_optional(key)? {
             Some(value) => Ok(value),
@@ -88,10 +89,10 @@ impl Section {
         }
     }
 
-    /// The value of a key, or this one if it is not there.
+    /// Returns the value of a key, or `default` if the key is missing.
     ///
     /// # Errors
-    /// It is no `V`.
+    /// When the value is not a `V`.
     pub fn get_or<'s, V: FromValue<'s>>(
         &'s self,
         key: &str,
@@ -100,10 +101,10 @@ impl Section {
         Ok(self.get_optional(key)?.unwrap_or(default))
     }
 
-    /// The value of a key, if it is there.
+    /// Returns the value of a key, if the key exists.
     ///
     /// # Errors
-    /// It is no `V`.
+    /// When the value is not a `V`.
     pub fn get_optional<'s, V: FromValue<'s>>(
         &'s self,
         key: &str,
@@ -115,10 +116,11 @@ impl Section {
         }
     }
 
-    /// The value of a key that must be there, read from text as the type's own [`FromStr`] does: an address, for example.
+    /// Returns the value of a required key, parsed from text by the type's [`FromStr`]: an address,
+    /// for example.
     ///
     /// # Errors
-    /// It is not there, is no text, or can't be read so.
+    /// When the key is missing, its value is not text, or the text cannot be parsed.
     pub fn parse<V: FromStr<Err: Display>>(&self, key: &str) -> Result<V, ConfigurationError> {
         let text: &str = self.get(key)?;
         match (text.parse(), self.entry(key)) {
@@ -131,7 +133,8 @@ impl Section {
         }
     }
 
-    /// An error about a key's value, for a maker that wants more of it than its type says.
+    /// Makes an error about a key's value, for a maker whose requirements go beyond the value's
+    /// type.
     #[must_use]
     pub fn wrong_value(&self, key: &str, wanted: &str) -> ConfigurationError {
         match self.entry(key) {
@@ -140,10 +143,10 @@ impl Section {
         }
     }
 
-    /// That each key was asked for by one of the calls above.
+    /// Checks that each key was requested by one of the calls above.
     ///
     /// # Errors
-    /// The first one that was not: nobody knows it.
+    /// For the first key that was not requested: it is unknown.
     pub fn check_keys(&self) -> Result<(), ConfigurationError> {
         let asked = self.asked.borrow();
         match self.entries.iter().find(|entry| !asked.contains(&entry.key)) {
@@ -170,14 +173,14 @@ impl Section {
         self.error(problem).at_line(line).at_key(key)
     }
 
-    /// An error about the section as a whole.
+    /// Makes an error about the section as a whole.
     pub(in crate::phases) fn error(&self, problem: ConfigurationProblem) -> ConfigurationError {
         let error = ConfigurationError::new(&self.origin, problem);
         error.at_line(self.line).in_section(&self.kind, &self.name)
     }
 }
 
-/// A type's name without its modules.
+/// Returns a type's name without its modules.
 fn short_name<T>() -> &'static str {
     let name = core::any::type_name::<T>();
     name.rsplit("::").next().unwrap_or(name)

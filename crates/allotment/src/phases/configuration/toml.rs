@@ -1,7 +1,8 @@
 //! Configurations from TOML.
 //!
-//! `[kind]` with values is a section without a name, `[kind.name]` one with a name, and each of a list `[[kind]]` one that is named by its
-//! key `name`. Dates and times are text.
+//! `[kind]` with values is a section without a name, and `[kind.name]` is a section with a name.
+//! Each entry of a list `[[kind]]` is a section whose name is the value of its key `name`. Dates
+//! and times become text.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ impl Configuration {
     /// Reads a TOML file (feature `toml`).
     ///
     /// # Errors
-    /// The file can't be read, or is as [`from_toml`](Self::from_toml) refuses it.
+    /// When the file cannot be read; otherwise as for [`from_toml`](Self::from_toml).
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigurationError> {
         let path = path.as_ref();
         let origin = path.display().to_string();
@@ -29,11 +30,11 @@ impl Configuration {
         }
     }
 
-    /// Reads a TOML text (feature `toml`); the origin is what errors call it.
+    /// Reads a TOML text (feature `toml`). Errors refer to it by its origin.
     ///
     /// # Errors
-    /// It is no TOML; a value outside of all sections; a table below a section; a number beyond 64 bits; two sections of the same kind and
-    /// name.
+    /// When the text is not TOML, a value lies outside all sections, a section contains a table, a
+    /// number exceeds 64 bits, or two sections have the same kind and name.
     pub fn from_toml(origin: &str, text: &str) -> Result<Self, ConfigurationError> {
         let mut reader = Reader { text, configuration: Self::new(origin) };
         match DeTable::parse(text) {
@@ -86,7 +87,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `[kind]`: its values are one section, each table in it another.
+    /// Reads `[kind]`: its values make one section, and each table in it makes another.
     fn table(
         &mut self,
         kind: &str,
@@ -106,7 +107,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// One of `[[kind]]`.
+    /// Reads one entry of `[[kind]]`.
     fn listed(
         &mut self,
         kind: &str,

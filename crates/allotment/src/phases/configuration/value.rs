@@ -20,7 +20,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What it is, in a word.
+    /// Returns the value's type in words.
     #[must_use]
     pub fn sort(&self) -> &'static str {
         match self {
@@ -51,19 +51,19 @@ impl fmt::Display for Value {
     }
 }
 
-/// Why a value is not what was wanted.
+/// Why a value was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongValue {
     /// What was wanted, as in "wanted a whole number from 1 to 64".
     pub wanted: String,
 }
 
-/// A type that a configuration's value can be read as.
+/// A type that can be read from a configuration's value.
 pub trait FromValue<'v>: Sized {
-    /// Reads it.
+    /// Reads the value.
     ///
     /// # Errors
-    /// What was wanted instead.
+    /// With a description of what was wanted instead.
     fn from_value(value: &'v Value) -> Result<Self, WrongValue>;
 }
 
@@ -123,7 +123,7 @@ macro_rules! integers {
                 match number {
                     Some(number) => Ok(number),
                     None => {
-                        // A configuration's numbers have 64 bits and a sign.
+                        // A configuration's integers are signed and have 64 bits.
                         let most = i64::try_from(Self::MAX).unwrap_or(i64::MAX);
                         wrong(format!("a whole number from {} to {most}", Self::MIN))
                     }
@@ -136,7 +136,7 @@ macro_rules! integers {
 integers!(i64, i32, u64, u32, u16, u8, usize);
 
 impl FromValue<'_> for Duration {
-    /// A number is seconds; a text has a unit: `250ms`, `1.5s`, `10min`, `2h`, `1d`.
+    /// Reads a number as seconds, or text with a unit: `250ms`, `1.5s`, `10min`, `2h`, `1d`.
     fn from_value(value: &Value) -> Result<Self, WrongValue> {
         let seconds = match value {
             Value::Integer(_) | Value::Float(_) => f64::from_value(value).ok(),
