@@ -1,21 +1,22 @@
-//! Builds the library that `allot record` loads into programs, to be part of the executable.
+//! Builds the library that `allot record` loads into programs. `allot` embeds it.
 //!
-//! It is another kind of library than what the workspace builds of it, with its own `cfg`, and must not depend on how `allot` itself is
-//! built: no sanitizer, no coverage, no debug build in somebody's `malloc`.
+//! The recorder is compiled a second time, as a `cdylib` with a `cfg` of its own. It must not depend on how `allot` is built: a sanitizer,
+//! coverage or a debug build has no place in another program's `malloc`. The manifest for that build is written here, so that it also works
+//! where `allot` is installed from its package and no workspace is around it.
 
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for path in [
-        "allot-recorder/src",
-        "allot-recorder/Cargo.toml",
-        "allot-trace/src",
-        "allot-trace/Cargo.toml",
-    ] {
-        println!("cargo::rerun-if-changed=../{path}");
+    // The build scripts of both crates tell where they are.
+    let recorder = PathBuf::from(variable("DEP_ALLOTMENT_RECORDER_ROOT"));
+    let trace = PathBuf::from(variable("DEP_ALLOTMENT_TRACE_ROOT"));
+    for root in [&recorder, &trace] {
+        println!("cargo::rerun-if-changed={}", root.join("src").display());
+        println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
     }
     let out = PathBuf::from(variable("OUT_DIR"));
     let library = out.join("recorder.so");
@@ -24,19 +25,23 @@ fn main() {
         || !["x86_64", "aarch64"].contains(&&*architecture)
     {
         // `allot record` says so.
-        std::fs::write(&library, []).expect("the build directory can be written to");
+        write(&library, "");
         return;
+    }
+    let package = out.join("recorder-package");
+    fs::create_dir_all(&package).expect("the build directory can be written to");
+    write(&package.join("Cargo.toml"), &manifest(&recorder, &trace));
+    if let Some(lock) = lock_file() {
+        fs::copy(lock, package.join("Cargo.lock")).expect("the lock file can be copied");
     }
     let target = variable("TARGET");
     let build = out.join("recorder");
     let status = Command::new(variable("CARGO"))
-        .args(["rustc", "--package", "allot-recorder", "--lib", "--crate-type", "cdylib"])
-        .args(["--release", "--locked", "--quiet", "--target", &target, "--target-dir"])
+        .args(["rustc", "--lib", "--release", "--offline", "--quiet", "--target", &target])
+        .arg("--target-dir")
         .arg(&build)
         .args(["--", "--cfg", "allot_preload"])
-        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-        .env("CARGO_PROFILE_RELEASE_LTO", "fat")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
+        .current_dir(&package)
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WRAPPER")
@@ -47,7 +52,48 @@ fn main() {
         .expect("cargo can be started");
     assert!(status.success(), "the recorder's library was not built: {status}");
     let built = build.join(target).join("release/liballot_recorder.so");
-    std::fs::copy(built, library).expect("the recorder's library can be copied");
+    fs::copy(built, library).expect("the recorder's library can be copied");
+}
+
+/// The recorder's sources as a package of their own. Its one dependency from a registry is the one that the recorder's manifest names.
+fn manifest(recorder: &Path, trace: &Path) -> String {
+    format!(
+        r#"[package]
+name = "allotment-recorder-preload"
+version = "0.0.0"
+edition = "2024"
+
+[lib]
+name = "allot_recorder"
+path = "{}/src/lib.rs"
+crate-type = ["cdylib"]
+
+[dependencies]
+allot-trace = {{ package = "allotment-trace", path = "{}", default-features = false }}
+gimli = {{ version = "{}", default-features = false, features = ["read-core"] }}
+
+[profile.release]
+panic = "abort"
+lto = "fat"
+codegen-units = 1
+strip = "debuginfo"
+
+[workspace]
+"#,
+        recorder.display(),
+        trace.display(),
+        variable("DEP_ALLOTMENT_RECORDER_GIMLI"),
+    )
+}
+
+/// The lock file of the workspace, or of the package.
+fn lock_file() -> Option<PathBuf> {
+    let root = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    root.ancestors().map(|folder| folder.join("Cargo.lock")).find(|file| file.exists())
+}
+
+fn write(file: &Path, text: &str) {
+    fs::write(file, text).expect("the build directory can be written to");
 }
 
 fn variable(name: &str) -> String {

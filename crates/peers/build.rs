@@ -5,11 +5,11 @@
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(cxx_assertions)");
     println!("cargo::rustc-check-cfg=cfg(boost_pool)");
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     c_peers::build();
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 mod c_peers {
     pub fn build() {
         compile("src/arena/pmr.cpp", "peers_pmr");

@@ -6,11 +6,11 @@ fn main() {
     for library in ["sqlite", "lua", "expat"] {
         println!("cargo::rustc-check-cfg=cfg(client_{library})");
     }
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     c::build();
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 mod c {
     use std::env;
     use std::path::{Path, PathBuf};

@@ -1,20 +1,21 @@
-//! What can be wrong with a recording.
+//! Errors of reading and writing recordings.
 
 use std::fmt;
 use std::io;
 
-/// Why a recording can't be read, or not further.
+/// Why a recording can't be read or written.
 #[derive(Debug)]
 pub enum TraceError {
     /// The file could not be read or written.
     Io(io::Error),
-    /// What was named is a pipe, a directory or a device: a recording is read in many places at once.
+    /// The path is a pipe, a directory or a device. A recording must be a file, because it is read at
+    /// many positions at once.
     NotAFile,
-    /// The file is no recording.
+    /// The file is not a recording.
     NotARecording,
-    /// The recording was made by another version of the format.
+    /// The recording has another version of the format.
     Version(u32),
-    /// What is there is not what was written.
+    /// The content is not what a recorder writes.
     Damaged {
         /// The offset in the file.
         at: u64,
@@ -35,16 +36,16 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::NotAFile => f.write_str("this is no file, and a recording has to be one"),
+            Self::NotAFile => f.write_str("it is no file; a recording can't be a pipe, a directory or a device"),
             Self::NotARecording => {
-                f.write_str("not a recording: `allot record -o FILE -- PROGRAM` makes one")
+                f.write_str("it is not a recording; make one with `allot record -o FILE -- PROGRAM`")
             }
             Self::Version(version) => write!(
                 f,
-                "a recording of version {version}, this is for version {}: record again, or use the allot that made it",
+                "the recording has version {version}, and this allot reads version {}; record again, or use the allot that made it",
                 crate::container::VERSION
             ),
-            Self::Damaged { at, what } => write!(f, "damaged at byte {at}: {what}"),
+            Self::Damaged { at, what } => write!(f, "damaged at byte {at}: {what}; record again"),
             Self::NoSuchProcess(number) => write!(f, "the recording has no process {number}"),
         }
     }

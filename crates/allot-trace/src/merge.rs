@@ -203,7 +203,7 @@ impl<'r> Events<'r> {
                     let threads = self.threads.len();
                     stream.thread = *self.threads.entry(thread).or_insert(threads as u32);
                     if threads > MOST_THREADS {
-                        return Err(stream.wrong("more threads than are told apart"));
+                        return Err(stream.wrong("more threads than a recording can have"));
                     }
                     What::ThreadStart { system_id }
                 }

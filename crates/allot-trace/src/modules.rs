@@ -60,7 +60,7 @@ impl Modules {
         }
         self.bytes += size_of::<Module>() + raw.path.len() + raw.build_id.len();
         if self.bytes > MOST_MODULE_BYTES {
-            return Err("more modules than are kept");
+            return Err("more modules than a recording can have");
         }
         let id = ModuleId(self.all.len() as u32);
         self.all.push(Module {

@@ -167,12 +167,12 @@ impl Reader {
         let mut text = vec![0; header.length as usize];
         self.file.read_exact_at(&mut text, at)?;
         if checksum(&text) != header.checksum {
-            return Err(TraceError::damaged(at, "a header has another checksum"));
+            return Err(TraceError::damaged(at, "a header with a wrong checksum"));
         }
         let damaged = |error: serde_json::Error| TraceError::damaged(at, error.to_string());
         let value: Value = serde_json::from_slice(&text).map_err(damaged)?;
         if !can_be_counted(&value) {
-            return Err(TraceError::damaged(at, "a number that nothing can have been counted to"));
+            return Err(TraceError::damaged(at, "a counted number that is impossibly large"));
         }
         serde_json::from_value(value).map_err(damaged)
     }

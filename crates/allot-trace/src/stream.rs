@@ -237,7 +237,7 @@ impl<'r> Stream<'r> {
         let mut compressed = vec![0; chunk.length as usize];
         self.file.read_exact_at(&mut compressed, chunk.offset)?;
         if crate::container::checksum(&compressed) != chunk.checksum {
-            return Err(TraceError::damaged(chunk.offset, "a chunk has another checksum"));
+            return Err(TraceError::damaged(chunk.offset, "a chunk with a wrong checksum"));
         }
         decompress(&compressed, raw_length, &mut self.events)
             .map_err(|what| TraceError::damaged(chunk.offset, what))?;
@@ -261,7 +261,7 @@ impl<'r> Stream<'r> {
                     // The call lies before the address that it returns to, which may be behind its module's end.
                     let module = modules.find(return_address.wrapping_sub(1));
                     let node = stacks.add(parent, return_address, module);
-                    let deep = || TraceError::damaged(self.offset, "a stack deeper than any is");
+                    let deep = || TraceError::damaged(self.offset, "a stack deeper than the limit");
                     self.nodes.push(node.ok_or_else(deep)?);
                 }
                 Announced::Kind { node, size, flags } => {
@@ -274,7 +274,7 @@ impl<'r> Stream<'r> {
                 }
                 Announced::Numbers { nodes, kinds } => {
                     if (nodes as usize, kinds as usize) != (self.nodes.len(), self.kinds.len()) {
-                        let what = "a chunk that goes on with other stacks than those before";
+                        let what = "a chunk that continues with other stacks than the one before";
                         return Err(TraceError::damaged(self.offset, what));
                     }
                 }
@@ -307,7 +307,7 @@ impl<'r> Stream<'r> {
     pub fn module(&self, at: &Decoder) -> Result<RawModule<'_>, TraceError> {
         match at.clone().next(&self.events) {
             Ok(Some(RawEvent::Module(module))) => Ok(module),
-            _ => Err(TraceError::damaged(self.offset, "a module that is no longer there")),
+            _ => Err(TraceError::damaged(self.offset, "a module that is no longer loaded")),
         }
     }
 }

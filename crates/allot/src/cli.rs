@@ -12,92 +12,116 @@ use crate::stress::{self, StressArguments};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Memory allocators chosen by how long an object lives and who may touch it.
+/// Finds out which memory allocator a program should use, and measures allocators.
 ///
-/// Without a command: the tour. It reads this machine's counters from /proc, answers queries over
-/// them with malloc and with an arena, repeats that at full size beside other allocators, and says
-/// what the difference was. It takes under 90 seconds.
+/// `allot advise -- PROGRAM` runs a program once, unchanged, and says what it would gain from which
+/// allocator. `allot bench` measures allocators side by side on this machine.
+///
+/// Without a command, `allot` runs the tour: it reads this machine's counters from /proc, answers
+/// queries over them with malloc and with an arena, repeats that at full size beside other
+/// allocators, and prints a table of the times. The tour takes under 90 seconds.
 #[derive(Debug, Parser)]
 #[command(name = "allot", version, args_conflicts_with_subcommands = true)]
 pub struct CommandLine {
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The tour's figures as one JSON object a line
+    /// Print the tour's figures as JSON, one object per line
     #[arg(long)]
     pub json: bool,
-    /// A tour for tests, which can't wait
+    /// Run a short tour, for tests
     #[arg(long, hide = true)]
     pub small: bool,
 }
 
-/// What `allot` can do besides the tour.
+/// The commands of `allot`; without one, it runs the tour.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure allocators side by side
     ///
-    /// Every workload runs with every allocator in a child process of its own; the rounds are
-    /// interleaved, so that drift hits all alike. Medians are quoted, with minimum and maximum.
-    Bench(BenchArguments),
-    /// Stress one allocator, with a line each second
+    /// Runs workloads with several allocators and prints one table per workload: time per
+    /// operation, its ratio to this project's allocator, memory, page faults and system calls.
+    /// For example, `allot bench query-alloc --quick` takes less than a minute.
     ///
-    /// The array allocator's own stress test: each thread has so many elements of 64 bytes. In a cycle it
-    /// allocates them all, then frees a fifth, a quarter, a third and a half of them and allocates those again,
-    /// then every 50th, 40th, 30th, 20th and 10th, and at last frees all. `bench stress` runs the same for one
-    /// second beside other allocators.
+    /// Every run has a child process of its own. Rounds are interleaved, so that drift of the
+    /// machine affects all allocators alike. The tables show medians, with minimum and maximum.
+    Bench(BenchArguments),
+    /// Stress one allocator, and print a line every second
+    ///
+    /// Runs the stress test of Netdata's array allocator. Each thread has --elements elements of
+    /// 64 bytes. In each cycle it allocates them all; frees a fifth, a quarter, a third and a half
+    /// of them and allocates those again; does the same with every 50th, 40th, 30th, 20th and 10th;
+    /// and frees all. Each line tells how many elements all threads allocated and freed in that
+    /// second; the last line sums up. For example: `allot stress --threads 16`.
+    ///
+    /// `allot bench stress` runs the same for one second beside other allocators.
     #[command(after_help = stress::EXAMPLES)]
     Stress(StressArguments),
-    /// Run a program, and say what it would gain from which allocator
+    /// Run a program, and say which allocator would make it faster
     ///
-    /// Records every call that the program makes for memory, finds what its objects have in common, replays them on
-    /// other allocators, and says on one screen what is worth a change and what is not. The program itself is
-    /// unchanged. `record`, `analyse` and `replay` are its parts.
+    /// Runs the program once, unchanged, and prints one screen. Its first lines are the answer, for
+    /// example "Use an arena for `parse`: saves about 27 % of CPU time (replay-confirmed)."; the
+    /// evidence follows. A page for a browser, allot-PROGRAM.html, has all details.
+    ///
+    /// It records every allocation and free, looks for groups of blocks that an arena, a pool or
+    /// another allocator would serve better than malloc, and replays the recording with each such
+    /// allocator. Only a change that proves faster in the replay is advised. The steps are also
+    /// commands of their own: `record`, `analyse`, `replay` and `report`.
     #[command(after_help = advise::EXAMPLES)]
     Advise(AdviseArguments),
-    /// Record every call that a program makes for memory
+    /// Record every allocation and free of a program in a file
     ///
-    /// Runs the program with a library that is loaded before all others, and writes each allocation and each free
-    /// with its time, its thread and its stack into one compressed file. The program itself is unchanged.
+    /// Runs the program, unchanged, and writes a compressed file with each allocation and free: its
+    /// time, its thread, its size and its stack. `allot analyse` and `allot replay` read that file.
+    /// For example: `allot record -o jq.rec -- jq . large.json`.
+    ///
+    /// The recorder is a library that the dynamic loader puts before all others (LD_PRELOAD).
     #[command(after_help = record::EXAMPLES)]
     Record(RecordArguments),
-    /// Say what a recorded program would gain
+    /// Say which allocators would fit a recorded program
     ///
-    /// Reads a recording twice: where the program allocates, how long blocks live, who frees them, which of them die
-    /// together; and says for each group of places which allocator would fit and what it may save. `allot replay` tests it.
+    /// Prints one screen: a table of the groups of allocations, each with the allocator that would
+    /// fit and an estimate of the CPU time that it would save, then the reasons.
+    /// For example: `allot analyse jq.rec`.
+    ///
+    /// It finds where the program allocates, how long blocks live, which thread frees them, and
+    /// which blocks are freed together. The gains are estimates; `allot replay` tests them.
     #[command(after_help = analyse::EXAMPLES)]
     Analyse(AnalyseArguments),
-    /// Replay a recording on other allocators, and test the advice
+    /// Replay a recording with other allocators, to test the advice
     ///
-    /// Runs the recorded allocations and frees on glibc's malloc, on others, and on each plan that `allot analyse`
-    /// proposes, and says which advice holds.
+    /// Repeats the recorded allocations and frees with glibc's malloc, with other mallocs, and with
+    /// each change that `allot analyse` proposes. Prints a table with the CPU time, peak memory and
+    /// page faults of each, and says which advice is confirmed. For example: `allot replay jq.rec`.
     #[command(after_help = replay::EXAMPLES)]
     Replay(ReplayArguments),
-    /// Make the page of findings that were kept as JSON
+    /// Make an HTML report from findings in JSON
     ///
-    /// One HTML file with everything in it: live memory over time, a flame graph, every verdict and every site, the
-    /// replay, system calls and locks.
+    /// Writes one HTML file: live memory over time, a flame graph, every verdict and every place
+    /// that allocates, the replay, system calls and locks.
+    /// For example: `allot report findings.json jq.html`.
     #[command(after_help = report::EXAMPLES)]
     Report(ReportArguments),
-    /// One round of a replay; `replay` starts it.
+    /// One round of a replay, started by `replay`
     #[command(hide = true)]
     ReplayRound,
-    /// One measured run; `bench` starts it.
+    /// One measured run, started by `bench`
     #[command(hide = true)]
     Child(ChildArguments),
-    /// Context queries of one allocator; the tour starts it.
+    /// Context queries with one allocator, started by the tour
     #[command(hide = true)]
-    Queries(crate::tour::QueriesArguments),
-    /// Runs `allot ARGUMENTS` and counts its memory calls; `bench` starts it.
+    Queries(tour::QueriesArguments),
+    /// Run `allot ARGUMENTS` and count its system calls for memory; started by `bench`
     #[command(hide = true)]
     Trace {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Known numbers of calls, for the test of `trace`.
+    /// Make known numbers of system calls, for the test of `trace`
     #[command(hide = true)]
     KnownCalls { threads: usize },
 }
 
-/// Reads the command line. `Ok(None)`: help or the version was asked for and is printed.
+/// Reads the command line. `Ok(None)`: the caller asked for help or the version, which is printed.
 pub fn read() -> Result<Option<CommandLine>, Failure> {
     let command =
         CommandLine::command().mut_subcommand("bench", |bench| bench.after_help(bench::lists()));
@@ -117,8 +141,8 @@ pub fn read() -> Result<Option<CommandLine>, Failure> {
     }
 }
 
-/// Clap's errors have several lines: the error, then tips and the usage. The first paragraph, and a
-/// tip if there is one, say enough.
+/// Clap's errors have several lines: the error, then tips and the usage. This keeps the first
+/// paragraph and the first line of each tip.
 fn in_one_line(error: &str) -> String {
     let mut paragraphs = error.split("\n\n");
     let first = paragraphs.next().unwrap_or_default();

@@ -5,18 +5,16 @@ mod analyse;
 mod bench;
 mod child;
 mod cli;
-mod failure;
-mod output;
-mod progress;
 mod record;
 mod replay;
-mod statistics;
 mod stress;
-mod table;
-mod tour;
 mod trace;
 
+// The terminal, for every module: `crate::output` and so on.
+use console::{failure, output, progress, statistics, table};
+
 use cli::Command;
+use console::end_quietly_when_interrupted;
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -64,7 +62,7 @@ fn run() -> Result<(), Failure> {
         Some(Command::Child(arguments)) => child::run(&arguments),
         Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),
         Some(Command::Trace { arguments }) => {
-            child::spawn::end_with_parent();
+            console::spawn::end_with_parent();
             let answer = trace::trace(&arguments)
                 .and_then(|answer| serde_json::to_string(&answer).map_err(Into::into))
                 .map_err(|error| Failure::Failed(error.to_string()))?;
@@ -85,13 +83,4 @@ fn hear_of_long_files() -> nix::Result<()> {
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler does nothing.
     unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop)
-}
-
-/// At Ctrl-C, and when asked to end: the bar leaves the terminal. The children end with us.
-fn end_quietly_when_interrupted() {
-    // Without a handler an interrupt ends us too, only less tidily.
-    let _ = ctrlc::set_handler(|| {
-        progress::clear();
-        std::process::exit(130);
-    });
 }

@@ -66,7 +66,7 @@ fn an_arena_that_is_never_reset_is_refused_where_blocks_come_and_go() {
     assert_eq!(outcome["confirmed"], false, "{outcome}");
     // 40,000 blocks of 1000 bytes stay, of which 101 were live at once.
     assert!(outcome["memory_ratio"].as_f64().unwrap() > 50.0, "{outcome}");
-    assert!(outcome["reason"].as_str().unwrap().starts_with("withdrawn"), "{outcome}");
+    assert!(outcome["reason"].as_str().unwrap().starts_with("not confirmed"), "{outcome}");
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn what_held_more_than_there_is_memory_is_not_replayed() {
 }
 
 #[test]
-fn a_plan_that_would_need_more_memory_than_there_is_is_withdrawn_unseen() {
+fn a_plan_that_would_need_more_memory_than_there_is_is_not_confirmed_and_not_run() {
     // Each block takes a MiB, and one is live at a time; an arena that is never reset would hold all of them.
     let file = written("forever", vec![pairs(0, 3_000, 1 << 20)]);
     let script = "ulimit -v 2000000; exec \"$0\" replay \"$@\"";
@@ -158,7 +158,7 @@ fn a_plan_that_would_need_more_memory_than_there_is_is_withdrawn_unseen() {
     assert_eq!(outcome["confirmed"], false, "{outcome}");
     let reason = outcome["reason"].as_str().unwrap();
     assert!(
-        reason.contains("it would hold 3001.0 MiB") && reason.contains("can be had"),
+        reason.contains("it would hold 3001.0 MiB") && reason.contains("are available"),
         "{reason}"
     );
 }

@@ -182,7 +182,7 @@ fn a_program_that_did_nothing_has_a_page_too() {
     let nothing = told["nothing"].to_string();
     for words in [
         "Nothing was ever live",
-        "Nobody did",
+        "No allocation was recorded.",
         "no group",
         "No place",
         "Nothing was replayed",
@@ -348,11 +348,11 @@ fn verdicts_sort_filter_and_open_to_the_lines_to_change() {
         "##,
     );
     let is = |key: &str, value: Value| assert_eq!(told[key], value, "{key}: {told:#}");
-    is("headline", "10 changes are worth it.".into());
+    is("headline", "Make 10 changes (replay-confirmed).".into());
     is("first", shown(&hostile()[0]).into());
     is("least", "group 39".into());
     is("withdrawn", "10 of 40 verdicts".into());
-    is("badges", serde_json::json!(["✕ withdrawn"]));
+    is("badges", serde_json::json!(["✕ not confirmed"]));
     // Those of the sites 777 and 7770 to 7779, the least gain first.
     is("found", serde_json::json!(["group 16", "group 12"]));
     is("rust", "let arena_36 = \"</script>\";".into());
@@ -360,7 +360,7 @@ fn verdicts_sort_filter_and_open_to_the_lines_to_change() {
     let detail = told["detail"].as_str().unwrap();
     for words in [
         "Reason 36",
-        "Confirmed: 0.50 of glibc's time",
+        "Confirmed: 0.50 × glibc's time",
         "Not an arena: it would hold <b>too</b> much",
         "250 sites",
     ] {
@@ -373,7 +373,7 @@ fn verdicts_sort_filter_and_open_to_the_lines_to_change() {
     assert_eq!(told["cards"][0], shown(&hostile()[0]));
     // The fastest first.
     assert_eq!(told["replay"].as_array().unwrap().len(), 5, "{told:#}");
-    assert_eq!(told["replay"][1], "all that was confirmed, togetherfastest");
+    assert_eq!(told["replay"][1], "all confirmed changes togetherfastest");
     is("slowest", "glibc".into());
     assert!(
         told["failed"].as_str().unwrap().contains(&format!("snmalloc: {}", hostile()[0])),

@@ -278,7 +278,7 @@ fn without_rights_calls_are_told_by_proc_and_getrusage_which_is_said_in_a_line()
     assert_eq!(std::fs::metadata(&recording).unwrap().uid(), 65_534);
     assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(errors.starts_with("allot: system calls were not counted: "), "{errors}");
-    assert!(errors.contains("; reads and writes are as /proc tells, page faults and "), "{errors}");
+    assert!(errors.contains("; reads and writes are from /proc, page faults and "), "{errors}");
     let summary = String::from_utf8(output.stdout).unwrap();
     let summary: Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
     let why = summary["not_counted"].as_str().unwrap();

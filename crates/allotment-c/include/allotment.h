@@ -1,26 +1,29 @@
-/* Allotment: memory allocators chosen by how long an object lives and who may touch it.
+/* Allotment: memory allocators chosen by object lifetime and by the threads that use an object.
  *
- *   what the program knows                                               allocator
- *   one thread makes many objects, all die together                      allot_arena
- *   one thread makes and frees objects of one size                       allot_free_list
- *   many threads make and free objects of one size                       allot_slab
- *   one thread makes and frees objects of any size, for a piece of work  allot_reap
- *   the same, for whatever code the thread runs                          allot_pool
- *   many threads read objects that never change once they are built      allot_sealed
+ *   use                                                                        allocator
+ *   one thread allocates many objects and frees them together                  allot_arena
+ *   one thread allocates and frees objects of one size                         allot_free_list
+ *   many threads allocate and free objects of one size                         allot_slab
+ *   one thread allocates and frees objects of any size, for one piece of work  allot_reap
+ *   the same, for all code that the thread runs                                allot_pool
+ *   many threads read objects that never change after they are built           allot_sealed
  *
- * Rules that hold for every call:
+ * Rules for every function:
  *
- * - A call named try_ returns NULL (or false) when it can't do its work, leaves the allocator as it was, and says why in
- *   allot_last_error(). Its twin without try_ never fails to its caller: it calls the failure handler, which by
- *   default prints one line and aborts.
- * - A handle that is NULL is an error like any other (ALLOT_BAD_HANDLE), except for _destroy, where it is none.
- *   Freeing NULL does nothing.
- * - A size of zero counts as one byte. An alignment is a power of two; where none is said it is 16.
- * - Arenas, free lists, reaps, pools and slab handles belong to one thread at a time; slabs, sealed objects, sources and
- *   budgets to all.
+ * - A function with try_ in its name returns NULL (or false) on failure, leaves the allocator as it
+ *   was, and stores the reason for allot_last_error(). The function of the same name without try_
+ *   never returns on failure: it calls the failure handler, which by default prints one line and
+ *   aborts.
+ * - A NULL handle is an error (ALLOT_BAD_HANDLE). The exception is _destroy, which accepts NULL and
+ *   does nothing. Freeing NULL does nothing.
+ * - Sizes are in bytes. A size of zero counts as one byte. An alignment is a power of two, in
+ *   bytes; a function without an alignment parameter aligns to 16.
+ * - Arenas, free lists, reaps, pools and slab handles belong to one thread at a time. Any thread
+ *   may use slabs, sealed objects, sources and budgets.
  *
- * The functions defined here work on the first fields of an allocator, which are frozen for one ALLOT_ABI. Under
- * AddressSanitizer, or if ALLOT_OUT_OF_LINE is defined, they call the library instead.
+ * The functions that this header defines use the first fields of an allocator, which are frozen for
+ * one value of ALLOT_ABI. Under AddressSanitizer, or if ALLOT_OUT_OF_LINE is defined, they call the
+ * library instead.
  *
  * C11 or C++17, GCC or Clang, Linux on x86-64 or aarch64.
  */
@@ -36,119 +39,137 @@
 extern "C" {
 #endif
 
-/* ---- version ------------------------------------------------------------------------------------------------------ */
+/* ---- version --------------------------------------------------------------------------------- */
 
-/* The version of this header's structures and inline functions. Each _create call passes it on; a library of another
- * one refuses (ALLOT_WRONG_ABI). */
+/* The version of this header's structures and inline functions. Each _create call passes it to the
+ * library. A library with another version refuses (ALLOT_WRONG_ABI). */
 #define ALLOT_ABI 1u
 #define ALLOT_VERSION "0.1.0"
 
 uint32_t allot_abi(void);
 const char *allot_version(void);
 
-/* ---- errors ------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 typedef enum allot_error_kind {
     ALLOT_NO_ERROR = 0,
-    ALLOT_SIZE_OVERFLOW = 1,   /* the size, with alignment or count, is more than an address can express */
-    ALLOT_BAD_ALIGNMENT = 2,   /* zero or no power of two */
-    ALLOT_BUDGET_EXCEEDED = 3, /* a budget has less left than was asked */
-    ALLOT_SYSTEM = 4,          /* the operating system refused; system_error is its errno */
+    ALLOT_SIZE_OVERFLOW = 1,   /* the size, with alignment or count, exceeds the address space */
+    ALLOT_BAD_ALIGNMENT = 2,   /* zero, or not a power of two */
+    ALLOT_BUDGET_EXCEEDED = 3, /* a budget has fewer bytes left than requested */
+    ALLOT_SYSTEM = 4,          /* the operating system refused; system_error holds its errno */
     ALLOT_SOURCE_REFUSED = 5,  /* the source refused without an errno */
-    ALLOT_FORKED_CHILD = 6,    /* the source belongs to the process that this one was forked from */
-    ALLOT_SEALED_ERROR = 7,    /* sealed memory takes nothing more */
-    ALLOT_NAME_TOO_LONG = 8,   /* more than ALLOT_MAX_NAME bytes, or no UTF-8 */
-    ALLOT_BAD_OPTION = 9,      /* an option that this allocator does not have, or a value that it can't take */
-    ALLOT_BAD_HANDLE = 10,     /* NULL, destroyed, or no such allocator */
-    ALLOT_WRONG_THREAD = 11,   /* an allocator of one thread, used by another one */
-    ALLOT_WRONG_ABI = 12,      /* the header and the library are of different versions */
-    ALLOT_IN_USE = 13          /* destroyed or left while something still uses it */
+    ALLOT_FORKED_CHILD = 6,    /* the source belongs to the parent of this forked process */
+    ALLOT_SEALED_ERROR = 7,    /* sealed memory accepts no further object */
+    ALLOT_NAME_TOO_LONG = 8,   /* longer than ALLOT_MAX_NAME bytes, or not UTF-8 */
+    ALLOT_BAD_OPTION = 9,      /* an unsupported option, or an invalid value of one */
+    ALLOT_BAD_HANDLE = 10,     /* NULL, destroyed, or not a handle of this kind */
+    ALLOT_WRONG_THREAD = 11,   /* an allocator of one thread was used by another thread */
+    ALLOT_WRONG_ABI = 12,      /* the header and the library have different ALLOT_ABI */
+    ALLOT_IN_USE = 13          /* destroyed or left while it is still in use */
 } allot_error_kind;
 
 #define ALLOT_MAX_NAME 64
 
 typedef struct allot_error {
     allot_error_kind kind;
-    int system_error;             /* errno for ALLOT_SYSTEM, else 0 */
-    size_t requested;             /* the bytes that could not be had, or the alignment that is none */
-    const char *allocator;        /* "arena", "free list", "slab", "reap", "pool", "sealed", "source", "budget", ... */
+    int system_error;             /* errno for ALLOT_SYSTEM, otherwise 0 */
+    size_t requested;             /* bytes requested; for ALLOT_BAD_ALIGNMENT, the alignment */
+    const char *allocator;        /* its kind: "arena", "free list", "slab", "pool", ... */
     char name[ALLOT_MAX_NAME + 1]; /* the allocator's name, or empty */
-    char message[256];            /* all of it as one line: cause and remedy */
+    char message[256];            /* kind, name, cause and remedy, as one line */
 } allot_error;
 
-/* The calling thread's last error, ALLOT_NO_ERROR at first; never NULL; valid until the thread's next failing call, and
- * no longer than the thread. Successful calls leave it as it is. */
+/* Returns the calling thread's last error, never NULL. Before the first error its kind is
+ * ALLOT_NO_ERROR. The pointer stays valid until the thread ends; the thread's next failing call
+ * overwrites the error. Successful calls leave it unchanged. */
 const allot_error *allot_last_error(void);
 void allot_clear_error(void);
 
-/* What the calls without try_ do when they can't do their work. If it returns, the process is aborted. It must not jump
- * or throw out of the call. NULL sets the default again: one line on standard error and an abort. Returns the one that was
- * set before, NULL for the default. Of the whole process; any thread may call it. */
+/* The function that a failing call without try_ calls. If it returns, the process is aborted. It
+ * must not longjmp or throw out of the call. allot_set_failure_handler() sets it for the whole
+ * process; any thread may call it. NULL restores the default handler, which prints one line on
+ * standard error and aborts. Returns the previous handler, or NULL for the default. */
 typedef void allot_failure_handler(const allot_error *error);
 allot_failure_handler *allot_set_failure_handler(allot_failure_handler *handler);
 
-/* The hardened mode, of one allocator (allot_options) or, by this call or ALLOTMENT_HARDENED=1 in the environment, of every
- * one that is created from now on. It is for tests and for services that would rather stop than go on wrongly: no call is
- * inline, objects take some bytes more.
+/* Turns hardened mode on or off for every allocator that is created afterwards. Setting
+ * ALLOTMENT_HARDENED=1 in the environment does the same; `hardened` in allot_options hardens one
+ * allocator. Hardened mode is for tests, and for services that should stop at the first sign of
+ * memory corruption. No fast path is inline, and objects take some bytes more.
  *
- * - Double frees, foreign pointers, wrong sizes, overruns and writes after free are caught, named on standard error and
- *   stopped by an abort.
- * - Use by a thread that is not the owner (ALLOT_WRONG_THREAD), of a destroyed allocator (ALLOT_BAD_HANDLE), destroying one
- *   that is in use (ALLOT_IN_USE): errors like any other, so a call without try_ ends in the failure handler. The handles
- *   of the 4096 allocators that were destroyed last are known.
- * - Where every allocator is hardened, pointers that lead to none, or to one of another kind, are reported and not followed
- *   (ALLOT_BAD_HANDLE). Those that were created before can't be known: call it first. The inline functions follow what
- *   they get; define ALLOT_OUT_OF_LINE if that may be anything.
- * - Hardened slabs, and those by size then, take locks. A child that is made by fork while another thread is in one finds it locked:
- *   fork before there are threads. */
+ * - Double frees, foreign pointers, wrong sizes, overruns and writes after free are named on
+ *   standard error, and the process is aborted.
+ * - Use by a thread that is not the owner (ALLOT_WRONG_THREAD), use of a destroyed allocator
+ *   (ALLOT_BAD_HANDLE) and destruction of an allocator in use (ALLOT_IN_USE) are ordinary errors: a
+ *   call without try_ calls the failure handler. The library recognises the handles of the last
+ *   4096 hardened allocators that were destroyed.
+ * - If every allocator is hardened, a pointer that is not a handle, or a handle of another kind, is
+ *   reported and not followed (ALLOT_BAD_HANDLE). Allocators that were created before this call are
+ *   not recorded, so call it first. The inline functions follow the handle before it is checked;
+ *   define ALLOT_OUT_OF_LINE if a program may pass arbitrary pointers.
+ * - Hardened slabs take locks, and so do slabs by size while every allocator is hardened. If a
+ *   process forks while another thread holds such a lock, it stays locked in the child: fork before
+ *   threads are created. */
 void allot_set_hardened(bool hardened);
 
-/* ---- sources and budgets ------------------------------------------------------------------------------------------ */
+/* ---- sources and budgets --------------------------------------------------------------------- */
 
-/* Where an allocator gets its memory from, in pieces of a page and more, never for single objects. Counted: an allocator
- * keeps its source, so destroying one only gives up the caller's reference. Any thread may use one. */
+/* Where an allocator gets its memory: in chunks of one page and more, never for single objects.
+ * Sources are reference-counted: an allocator keeps its source, and destroying a source gives up
+ * the caller's reference only. Any thread may use a source. */
 typedef struct allot_source allot_source;
 
-/* A user's own.
+/* A custom source.
  *
- * acquire returns a block of `size` bytes at `align`, a power of two, which is nobody else's until it is released with the
- * same size and alignment; NULL if it has none (ALLOT_SOURCE_REFUSED). Both are called from whichever threads use the
- * allocators on it, and use no allocator that is on it; they don't throw and don't jump out. */
+ * `acquire` returns a block of `size` bytes aligned to `align`, a power of two, or NULL if it has
+ * none (ALLOT_SOURCE_REFUSED). The block belongs to the caller until `release` is called with the
+ * same size and alignment. A block that is not aligned to `align` is released and refused. Any
+ * thread that uses an allocator on this source may call the functions. They must not use an
+ * allocator that is on this source, must not throw and must not longjmp. */
 typedef struct allot_source_calls {
-    const char *name; /* a word for reports, copied; NULL: "callbacks" */
+    const char *name; /* a word for reports, copied; NULL means "callbacks" */
     void *(*acquire)(void *context, size_t size, size_t align);
     void (*release)(void *context, void *block, size_t size, size_t align);
-    void (*end)(void *context); /* when nothing uses the source any more; may be NULL */
-    bool zeroed;                /* every acquired block reads zeros */
-    bool not_inherited;         /* a child made by fork does not have the memory */
+    void (*end)(void *context); /* called when nothing uses the source any more; may be NULL */
+    bool zeroed;                /* every acquired block is zero-filled */
+    bool not_inherited;         /* a child created by fork does not inherit the memory */
 } allot_source_calls;
 
-/* Inline, below: allot_source_create, allot_source_try_create (calls, context). */
+/* Creates a custom source. `calls` is copied; `context` is passed to each function.
+ * Inline, below: allot_source_create, allot_source_try_create (calls, context). */
 allot_source *allot_source_create_abi(uint32_t abi, const allot_source_calls *calls, void *context);
 allot_source *allot_source_try_create_abi(uint32_t abi, const allot_source_calls *calls, void *context);
-/* Anonymous mappings, the only ones that the process-wide recycler keeps warm. The default: ordinary pages, and huge ones for
- * what an allocator takes beyond its first 2 MiB. Then ordinary pages alone, and huge ones (advice) from the first. */
+/* Anonymous mappings. The process-wide recycler keeps only their chunks warm. Huge pages are advice
+ * to the kernel.
+ *
+ *   function                    pages
+ *   allot_source_mmap           the default: ordinary pages; huge pages for what an arena, reap or
+ *                               free list takes beyond its first 2 MiB
+ *   allot_source_small_pages    ordinary pages only
+ *   allot_source_huge_pages     huge pages from the first chunk */
 allot_source *allot_source_mmap(void);
 allot_source *allot_source_small_pages(void);
 allot_source *allot_source_huge_pages(void);
 /* The program's malloc. */
 allot_source *allot_source_malloc(void);
-/* A file, whose blocks are reserved before they are handed out, so that a full disk is an error and no signal. One that is
- * unlinked at once, in a directory; a new one that keeps its name (ALLOT_SYSTEM with EEXIST if there is one), for another
- * process to read. */
+/* A file. Its blocks are reserved before they are handed out, so a full disk is an error, not a
+ * signal. allot_source_file_in() creates a file in a directory and unlinks it at once.
+ * allot_source_file() creates a new file that keeps its name, for another process to read; if the
+ * file exists, it fails with ALLOT_SYSTEM and EEXIST. */
 allot_source *allot_source_file_in(const char *directory);
 allot_source *allot_source_try_file_in(const char *directory);
 allot_source *allot_source_file(const char *path);
 allot_source *allot_source_try_file(const char *path);
-/* Where in the file the byte at this address is. False if it is in none of its chunks, or the source is no file; `offset` may
- * be NULL. */
+/* Stores the file offset of the byte at this address. Returns false if the address is in none of
+ * the file's chunks, or the source is not a file. `offset` may be NULL. */
 bool allot_source_file_offset(const allot_source *source, const void *address, uint64_t *offset);
-/* Gives up this reference. Memory that allocators have of it stays. */
+/* Gives up this reference. Memory that allocators took from the source stays valid. */
 void allot_source_destroy(allot_source *source);
 
-/* A hard limit of the bytes that allocators hold, exact and shared by threads; never passed, not for a moment. Budgets nest: what
- * is charged to a child is charged to its parent too. Memory that the recycler keeps warm belongs to none. Counted, as
- * sources. */
+/* A hard limit on the bytes that allocators hold. It is exact, shared by threads and never
+ * exceeded. Budgets nest: a charge to a child is also charged to its parent. Memory that the
+ * recycler keeps warm is charged to no budget. Budgets are reference-counted, like sources. `cap`
+ * and the result of allot_budget_used() are in bytes. */
 typedef struct allot_budget allot_budget;
 allot_budget *allot_budget_create(size_t cap);
 allot_budget *allot_budget_try_create(size_t cap);
@@ -159,14 +180,14 @@ size_t allot_budget_used(const allot_budget *budget);
 /* Gives up this reference: allocators and children keep the budget. */
 void allot_budget_destroy(allot_budget *budget);
 
-/* ---- options ------------------------------------------------------------------------------------------------------ */
+/* ---- options --------------------------------------------------------------------------------- */
 
-/* When empty memory goes back to the system. */
+/* When empty memory is released to the system. */
 typedef enum allot_release_kind {
-    ALLOT_ADAPTIVE = 0, /* what is soon taken again is kept */
-    ALLOT_AT_ONCE = 1,
-    ALLOT_KEEP = 2,  /* `amount` bytes */
-    ALLOT_DECAY = 3  /* what nobody used for `amount` milliseconds goes back */
+    ALLOT_ADAPTIVE = 0, /* keep what the allocator takes again soon after a release */
+    ALLOT_AT_ONCE = 1,  /* keep nothing; `amount` is 0, as with ALLOT_ADAPTIVE */
+    ALLOT_KEEP = 2,  /* keep up to `amount` bytes */
+    ALLOT_DECAY = 3  /* release what was not used for `amount` milliseconds */
 } allot_release_kind;
 
 typedef struct allot_release {
@@ -174,11 +195,11 @@ typedef struct allot_release {
     uint64_t amount;
 } allot_release;
 
-/* What an arena's reset keeps. */
+/* Which chunks an arena keeps at a reset. */
 typedef enum allot_retain_kind {
-    ALLOT_RETAIN_NEWEST = 0,
-    ALLOT_RETAIN_NOTHING = 1,
-    ALLOT_RETAIN_UP_TO = 2 /* `bytes` */
+    ALLOT_RETAIN_NEWEST = 0,  /* one: the newest of at most 1 MiB, or the hint */
+    ALLOT_RETAIN_NOTHING = 1, /* none; `bytes` is 0, as with ALLOT_RETAIN_NEWEST */
+    ALLOT_RETAIN_UP_TO = 2 /* chunks of up to `bytes` bytes in all */
 } allot_retain_kind;
 
 typedef struct allot_retain {
@@ -186,227 +207,268 @@ typedef struct allot_retain {
     size_t bytes;
 } allot_retain;
 
-/* Zero means the default everywhere; NULL instead of options: all defaults. An option that the allocator doesn't have is
- * an error (ALLOT_BAD_OPTION).
+/* Zero in a field means the default. NULL instead of a pointer to options means all defaults. An
+ * option that the allocator does not support is an error (ALLOT_BAD_OPTION). The comments name the
+ * allocators that support a field; `name` and `budget` are for all. The name is copied, and
+ * the allocator keeps the budget and the source.
  *
  *     allot_arena *arena = allot_arena_create(&(allot_options){ .name = "query", .hint = 1 << 20 });
  */
 typedef struct allot_options {
-    const char *name;      /* for statistics and reports; at most ALLOT_MAX_NAME bytes of UTF-8; copied */
-    allot_budget *budget;  /* all */
-    allot_source *source;  /* all but pools and sealed objects */
-    allot_release release; /* all but sealed objects */
-    bool hardened;         /* all but sealed objects: misuse is named and stopped */
-    bool report_live;      /* free list, slab, pool: destroying says how many objects live on */
-    bool packing;          /* slab: fullest pages first */
-    size_t hint;           /* arena: bytes of the first chunk, taken at once */
-    allot_retain retain;   /* arena */
-    size_t objects_per_slab; /* free list: of the first slab */
-    size_t max_page_bytes;   /* slab */
-    size_t max_cached_bytes; /* slab: for each thread */
-    size_t reserved;         /* reap, pool: taken and faulted in at once */
-    size_t initial;          /* reap, pool: bytes of the first chunk */
-    size_t increment;        /* reap, pool: bytes of further ones */
-    size_t maximum;          /* reap, pool: a budget of its own */
+    const char *name;      /* for reports and errors; at most ALLOT_MAX_NAME bytes of UTF-8 */
+    allot_budget *budget;  /* limits the bytes held */
+    allot_source *source;  /* all but pools and sealed objects: where memory comes from */
+    allot_release release; /* all but sealed objects: when empty memory is released */
+    bool hardened;         /* all but sealed objects: misuse is named and the process aborted */
+    bool report_live;      /* free list, slab, pool: _destroy reports live objects (stderr) */
+    bool packing;          /* slab: allocate from the fullest pages first */
+    size_t hint;           /* arena: bytes of objects in the first chunk, which is taken at once */
+    allot_retain retain;   /* arena: chunks kept at a reset */
+    size_t objects_per_slab; /* free list: objects in the first slab */
+    size_t max_page_bytes;   /* slab: bytes of the largest page; 0 means 64 KiB, at most 2 MiB */
+    size_t max_cached_bytes; /* slab: bytes of slots that each thread caches; 0 means 256 KiB */
+    size_t reserved;         /* reap, pool: bytes of blocks taken and faulted in at creation */
+    size_t initial;          /* reap, pool: minimum bytes of the first chunk; 0 means 64 KiB */
+    size_t increment;        /* reap, pool: minimum bytes of each further chunk */
+    size_t maximum;          /* reap, pool: limit on the bytes held, as a budget of its own */
 } allot_options;
 
-/* ---- statistics and report ---------------------------------------------------------------------------------------- */
+/* ---- statistics and report ------------------------------------------------------------------- */
 
-/* What an allocator holds at this moment, in bytes and counts. */
+/* What an allocator holds at the time of the call. */
 typedef struct allot_statistics {
-    uint64_t live_objects;    /* allocated and not freed */
-    uint64_t live_bytes;      /* their bytes as they were asked for, without padding */
-    uint64_t held_bytes;      /* taken from the source and not given back: what a budget is charged */
-    uint64_t peak_held_bytes; /* the most that this ever was */
-    uint64_t wasted_bytes;    /* that no object can have: padding, ends of chunks that were left */
-    uint64_t free_bytes;      /* of slots that hold no object; 0 for an arena */
-    uint64_t structure_bytes; /* of the allocator's own, beside its chunks */
-    uint64_t chunks;          /* held; of a slab its pages */
-    uint64_t recycled_chunks; /* that came warm from the recycler, since it was made */
-    uint64_t source_calls;    /* to the system or the source on its account, since it was made */
+    uint64_t live_objects;    /* objects allocated and not freed */
+    uint64_t live_bytes;      /* their bytes as requested, without padding */
+    uint64_t held_bytes;      /* bytes taken from the source and not given back */
+    uint64_t peak_held_bytes; /* the largest value that held_bytes has had */
+    uint64_t wasted_bytes;    /* bytes that no object can use: padding, abandoned ends of chunks */
+    uint64_t free_bytes;      /* bytes of slots that hold no object; 0 for an arena */
+    uint64_t structure_bytes; /* bytes of the allocator's own structures outside its chunks */
+    uint64_t chunks;          /* chunks held; for a slab, pages */
+    uint64_t recycled_chunks; /* chunks that came warm from the recycler, from creation on */
+    uint64_t source_calls;    /* calls to the system or the source, from creation on */
 } allot_statistics;
 
-/* Every named living allocator, as text or one JSON object. As snprintf: writes at most `size` bytes with a NUL behind
- * them, returns the length that the whole has. */
+/* Writes the statistics of every living allocator that has a name, as text or as one JSON object.
+ * Like snprintf: writes at most `size` bytes including the NUL, and returns the length of the whole
+ * text without the NUL. `buffer` may be NULL if `size` is 0. Any thread may call them. */
 size_t allot_report_text(char *buffer, size_t size);
 size_t allot_report_json(char *buffer, size_t size);
 
-/* Which allocator an address belongs to: its kind ("arena", ...), its name and its statistics. False for none, or one that
- * can't be told by address. Either pointer may be NULL; `name` has room for ALLOT_MAX_NAME + 1 bytes. */
+/* Finds the allocator that an address belongs to, and stores its kind ("arena", ...), its name and
+ * its statistics. Returns false if there is none, or if it cannot be found by address. Each pointer
+ * may be NULL; `name` must have room for ALLOT_MAX_NAME + 1 bytes. */
 bool allot_owner_of(const void *address, const char **kind, char *name, allot_statistics *statistics);
 
-/* The process-wide cache of warm chunks: what it keeps, the most that it may (1 GiB at first), how long, and giving all of it
- * back to the system. Any thread may call them. */
-size_t allot_recycler_cached_bytes(void);
-size_t allot_recycler_limit(void);
+/* The recycler: the process-wide cache of warm chunks. Its limit is 1 GiB by default. Any thread
+ * may call these functions. */
+size_t allot_recycler_cached_bytes(void);               /* bytes cached */
+size_t allot_recycler_limit(void);                      /* bytes that it may cache */
 void allot_recycler_set_limit(size_t bytes);
-void allot_recycler_set_release(allot_release release);
-size_t allot_recycler_trim(void); /* the chunks given back */
+void allot_recycler_set_release(allot_release release); /* when cached chunks are released */
+size_t allot_recycler_trim(void); /* releases all to the system; returns the number of chunks */
 
-/* ---- arena -------------------------------------------------------------------------------------------------------- */
+/* ---- arena ----------------------------------------------------------------------------------- */
 
-/* Many objects of one thread that die together: a position that moves up through chunks.
+/* Many objects of one thread that are freed together. Allocation advances a position through a
+ * chunk.
  *
- * Costs some instructions an object, inline, and a chunk every so often: 4 KiB at first, doubling up to 1 MiB, then of
- * 2 MiB. Chunks come warm from the process-wide recycler and go back there. One thread at a time uses an arena; it may
- * be another one later (allot_arena_adopt). */
+ * The fast path is inline. Chunks begin with 4 KiB, double up to 1 MiB, and have 2 MiB from there
+ * on. They come warm from the process-wide recycler and return to it. One thread at a time may use
+ * an arena; allot_arena_adopt() transfers it. */
 typedef struct allot_arena allot_arena;
 
-/* A place in an arena to go back to. A value: copied, kept anywhere, given up without a call. */
+/* A position in an arena, for allot_arena_rewind(). It is a plain value: it may be copied and
+ * stored anywhere, and needs no call to destroy it. */
 typedef struct allot_arena_position {
     uint64_t opaque[20];
 } allot_arena_position;
 
-/* Options: name, budget, source, release, hardened, hint, retain. Takes no memory for objects yet, unless there is a hint.
- * Inline, below: allot_arena_create, allot_arena_try_create (options). */
+/* Options: name, budget, source, release, hardened, hint, retain. Takes no memory for objects until
+ * the first allocation, unless there is a hint. Inline, below: allot_arena_create,
+ * allot_arena_try_create (options). */
 allot_arena *allot_arena_create_abi(uint32_t abi, const allot_options *options);
 allot_arena *allot_arena_try_create_abi(uint32_t abi, const allot_options *options);
-/* Frees everything: a step for each chunk, none for an object. */
+/* Frees everything. The cost depends on the number of chunks, not of objects. */
 void allot_arena_destroy(allot_arena *arena);
 
-/* Inline, below, uninitialised memory:
- * allot_arena_alloc, allot_arena_try_alloc (arena, size): aligned to 16;
- * allot_arena_alloc_aligned, allot_arena_try_alloc_aligned (arena, size, align): to any power of two; objects of an
- * alignment of 8 or less lie closest;
- * ALLOT_ARENA_NEW, ALLOT_ARENA_TRY_NEW (arena, type), ALLOT_ARENA_ARRAY, ALLOT_ARENA_TRY_ARRAY (arena, type, count). */
+/* Inline, below; they return uninitialised memory:
+ * - allot_arena_alloc, allot_arena_try_alloc (arena, size): aligned to 16;
+ * - allot_arena_alloc_aligned, allot_arena_try_alloc_aligned (arena, size, align): aligned to any
+ *   power of two; alignments of 8 and less need no padding between objects beyond multiples of 8
+ *   bytes;
+ * - ALLOT_ARENA_NEW, ALLOT_ARENA_TRY_NEW (arena, type): one object, aligned for its type;
+ * - ALLOT_ARENA_ARRAY, ALLOT_ARENA_TRY_ARRAY (arena, type, count): an array. */
 void *allot_arena_alloc_slowly(allot_arena *arena, size_t size, size_t align);
 void *allot_arena_try_alloc_slowly(allot_arena *arena, size_t size, size_t align);
 
-/* `count` times `size` bytes of zeros, aligned to 16. */
+/* `count` times `size` zero bytes, aligned to 16. */
 void *allot_arena_calloc(allot_arena *arena, size_t count, size_t size);
 void *allot_arena_try_calloc(allot_arena *arena, size_t count, size_t size);
 /* A copy of `size` bytes, aligned to 16. */
 void *allot_arena_memdup(allot_arena *arena, const void *bytes, size_t size);
 void *allot_arena_try_memdup(allot_arena *arena, const void *bytes, size_t size);
-/* A copy of a text with its NUL; of at most `most` bytes of it, and a NUL. Not aligned. */
+/* A copy of a string with its NUL. strndup copies at most `most` bytes and adds a NUL. The copy has
+ * an alignment of 1. */
 char *allot_arena_strdup(allot_arena *arena, const char *text);
 char *allot_arena_try_strdup(allot_arena *arena, const char *text);
 char *allot_arena_strndup(allot_arena *arena, const char *text, size_t most);
 char *allot_arena_try_strndup(allot_arena *arena, const char *text, size_t most);
 
-/* Another size for an object: in place where it is the last one and its chunk has room, or where it shrinks; else it moves, and
- * the old one is freed. `old_size` and `align` are those that it has. An object that is NULL is allocated. If it fails, the
- * object is as it was. */
+/* Resizes an object. The bytes up to the smaller of the two sizes are kept. The object stays in
+ * place if it shrinks, or if it is the newest object and its chunk has room. Otherwise it moves,
+ * and the old object is freed. `old_size` and `align` must be the object's own. If `object` is
+ * NULL, a new object is allocated. On failure the object is unchanged. */
 void *allot_arena_resize(allot_arena *arena, void *object, size_t old_size, size_t new_size, size_t align);
 void *allot_arena_try_resize(allot_arena *arena, void *object, size_t old_size, size_t new_size, size_t align);
-/* The last object gives its bytes back, an earlier one only counts as gone. Size and alignment are those that it has. */
+/* Frees an object. The arena reuses the bytes of the newest object. An older object is only
+ * subtracted from the statistics. `size` and `align` must be the object's own. */
 void allot_arena_free(allot_arena *arena, void *object, size_t size, size_t align);
-/* Frees everything, and keeps the chunks that `retain` says. */
+/* Frees every object and keeps the chunks that the option `retain` selects. */
 void allot_arena_reset(allot_arena *arena);
 
-/* Marks where the arena stands, and frees everything that was allocated since. Marks nest. A mark is over when there was a
- * reset, or a rewind to an older one, which is reported as ALLOT_BAD_HANDLE (after a rewind: by a hardened arena); else
- * it may be rewound to again. Until the rewind, freeing an object from before the mark does nothing, and one that grows moves:
- * so it is gone with the rewind. Between one rewind to a mark and the next to the same, don't resize older objects. */
+/* allot_arena_mark() returns the arena's position; allot_arena_rewind() frees everything that was
+ * allocated after it. Marks nest.
+ *
+ * - A position may be rewound to several times. It becomes invalid at a reset and at a rewind to an
+ *   older position. Rewinding to an invalid position is ALLOT_BAD_HANDLE; after a rewind to an
+ *   older position, only a hardened arena detects this.
+ * - Between a mark and the rewind to it, freeing an object that is older than the mark does
+ *   nothing. If such an object grows, it moves, and the rewind frees it.
+ * - Between two rewinds to the same position, do not free or resize objects that are older than
+ * it. */
 allot_arena_position allot_arena_mark(allot_arena *arena);
 void allot_arena_rewind(allot_arena *arena, const allot_arena_position *position);
 
-/* Makes the calling thread its owner: a hardened arena refuses any other. The one that owned it must be done with it. */
+/* Makes the calling thread the owner. A hardened arena refuses calls of any other thread. The
+ * previous owner must have finished its last call; the caller synchronises the two threads. */
 void allot_arena_adopt(allot_arena *arena);
-/* Exact; of the thread that uses it. */
+/* Exact. Only the owning thread may call it. */
 allot_statistics allot_arena_statistics(const allot_arena *arena);
 
-/* ---- free list ---------------------------------------------------------------------------------------------------- */
+/* ---- free list ------------------------------------------------------------------------------- */
 
-/* Objects of one size for one thread, handed out last freed first.
+/* Objects of one size for one thread. The object that was freed last is allocated first.
  *
- * They lie in slabs, chunks that double up to 1 MiB and are of 2 MiB from there on; a slab all of whose objects were freed
- * goes back, as `release` says. A free object holds the address of the next: the first 8 bytes of an object don't
- * outlive its free. Costs some instructions an object, inline, for both ways. */
+ * Objects lie in slabs: chunks that double up to 1 MiB and have 2 MiB from there on. A slab without
+ * live objects is released as the option `release` says. A free object holds the address of the
+ * next free object, so a free overwrites the first 8 bytes of the object. The fast paths of
+ * allocating and freeing are inline. */
 typedef struct allot_free_list allot_free_list;
 
-/* Objects of `size` bytes, 8 at least, aligned to `align`. Options: name, budget, source, release, hardened, report_live,
- * objects_per_slab. Takes no memory for objects yet.
- * Inline, below: allot_free_list_create, allot_free_list_try_create (size, align, options). */
+/* Objects of `size` bytes, aligned to `align`. Smaller sizes than 8 bytes take 8 bytes. Options:
+ * name, budget, source, release, hardened, report_live, objects_per_slab. Takes no memory for
+ * objects until the first allocation. Inline, below: allot_free_list_create,
+ * allot_free_list_try_create (size, align, options). */
 allot_free_list *allot_free_list_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
 allot_free_list *allot_free_list_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
-/* Frees everything, whatever lives. */
+/* Frees everything, live objects included. */
 void allot_free_list_destroy(allot_free_list *list);
 
-/* Inline, below: allot_free_list_alloc, allot_free_list_try_alloc (list): an object, uninitialised;
- * allot_free_list_free (list, object): an object of this list. */
+/* Inline, below:
+ * - allot_free_list_alloc, allot_free_list_try_alloc (list): return an uninitialised object;
+ * - allot_free_list_free (list, object): frees an object of this list. */
 void *allot_free_list_alloc_slowly(allot_free_list *list);
 void *allot_free_list_try_alloc_slowly(allot_free_list *list);
 void allot_free_list_free_slowly(allot_free_list *list, void *object);
 
-/* So many objects behind each other, allot_free_list_stride() bytes apart, each of them freed by itself. For none: an address
- * that must not be used, and is not freed. */
+/* Allocates `objects` adjacent objects, allot_free_list_stride() bytes apart. Each is freed
+ * separately. For 0 objects, returns an address that must neither be used nor freed. */
 void *allot_free_list_alloc_run(allot_free_list *list, size_t objects);
 void *allot_free_list_try_alloc_run(allot_free_list *list, size_t objects);
-/* The size with its padding. */
+/* The size of an object with its padding, in bytes. */
 size_t allot_free_list_stride(const allot_free_list *list);
-/* The objects that were allocated and not freed. */
+/* The number of objects allocated and not freed. */
 size_t allot_free_list_live(const allot_free_list *list);
-/* Gives the empty slabs back, whatever `release` keeps. Costs a look at each free object. Returns the bytes given back. */
+/* Releases the empty slabs, including those that the option `release` keeps. Visits each free
+ * object. Returns the number of bytes released. */
 size_t allot_free_list_trim(allot_free_list *list);
-/* As allot_arena_adopt. */
+/* Same as allot_arena_adopt(). */
 void allot_free_list_adopt(allot_free_list *list);
 allot_statistics allot_free_list_statistics(const allot_free_list *list);
 
-/* ---- slab --------------------------------------------------------------------------------------------------------- */
+/* ---- slab ------------------------------------------------------------------------------------ */
 
 /* Slots of one size that any thread allocates and any thread frees.
  *
- * Each thread has a cache of slots for each slab that it uses (256 KiB at most, or as max_cached_bytes says), and costs some
- * twenty instructions a call there, none of them locked; what goes to or comes from a page costs a locked instruction for up to
- * 64 neighbouring slots. Pages begin with 4 KiB, grow to 64 KiB and go back when they are empty. Nothing is
- * appended to a slot. A thread's end empties its caches. */
+ * Each thread has a cache of slots for each slab that it uses. A cache holds at most 256 KiB by
+ * default (see max_cached_bytes), and at most 4096 slots. Allocating from the cache and freeing
+ * into it take no locked instruction. A refill from a page and a flush to a page take one locked
+ * instruction for up to 64 neighbouring slots. When a thread ends, it flushes its caches. Pages
+ * begin with one hardware page, grow to 64 KiB and are released when they are empty, as the option
+ * `release` says. A slot has no header. */
 typedef struct allot_slab allot_slab;
 
 typedef enum allot_lifetime {
     ALLOT_SHORT_LIVED = 0,
-    ALLOT_LONG_LIVED = 1 /* on pages of their own, so that they don't keep the others'; freed by the slow path */
+    ALLOT_LONG_LIVED = 1 /* on separate pages; freed by the slow path */
 } allot_lifetime;
 
-/* Slots of `size` bytes, aligned to `align`. Options: name, budget, source, release, hardened, report_live, packing,
- * max_page_bytes, max_cached_bytes. Takes no page yet.
+/* Slots of `size` bytes, aligned to `align`. Options: name, budget, source, release, hardened,
+ * report_live, packing, max_page_bytes, max_cached_bytes. Takes no page until the first allocation.
  * Inline, below: allot_slab_create, allot_slab_try_create (size, align, options). */
 allot_slab *allot_slab_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
 allot_slab *allot_slab_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
-/* The process's own slab for about this size, shared with everybody who asks for it: sizes are rounded up to multiples of 16 up
- * to 1 KiB, then to eight steps a doubling, alignments to 16. Costs a lock and a look-up. Each handle is destroyed as any
- * other; the slab goes with the last. */
+/* Returns a handle to the slab that the whole process shares for about this size. Sizes up to 1 KiB
+ * are rounded up to multiples of 16, larger sizes to eight steps per doubling. Alignments are
+ * rounded up to at least 16. The call takes a lock and looks the size up, so keep the handle.
+ * Destroy each handle with allot_slab_destroy(); the slab is closed when its last handle is
+ * destroyed. */
 allot_slab *allot_slab_by_size(size_t size, size_t align);
 allot_slab *allot_slab_try_by_size(size_t size, size_t align);
-/* Closes it. Slots in use stay valid, and are freed by allot_slab_free_anywhere(); their pages go with the last of them. No
- * other thread is inside any more; its slab handles were destroyed (else ALLOT_IN_USE). */
+/* Closes the slab. Live slots stay valid; free them with allot_slab_free_anywhere(). A page is
+ * released when its last slot is freed. No other thread may be inside a call on this slab. Its slab
+ * handles must have been destroyed (otherwise ALLOT_IN_USE). */
 void allot_slab_destroy(allot_slab *slab);
 
-/* A slot, uninitialised. It fails when none is free and no page is to be had from budget or source; slots that
- * other threads only cache are asked back then. */
+/* Allocates an uninitialised slot. Fails if no slot is free and neither the budget nor the source
+ * grants a page. The slab then recalls the slots that other threads only cache: each thread returns
+ * them the next time that it frees one, so a later call may succeed. */
 void *allot_slab_alloc(allot_slab *slab);
 void *allot_slab_try_alloc(allot_slab *slab);
-/* The same for an expected lifetime; allot_slab_alloc() is for ALLOT_SHORT_LIVED. */
+/* Allocates for an expected lifetime. allot_slab_alloc() allocates for ALLOT_SHORT_LIVED. */
 void *allot_slab_alloc_for(allot_slab *slab, allot_lifetime lifetime);
 void *allot_slab_try_alloc_for(allot_slab *slab, allot_lifetime lifetime);
-/* Frees a slot of this slab, on any thread. One of another slab is named and stopped, also where it is not hardened; what is no
- * slab's at all must not be passed, unless it is. */
+/* Frees a slot of this slab, on any thread. A slot of another slab is named on standard error and
+ * the process is aborted, in every mode. A pointer that is no slab's slot is undefined behaviour
+ * unless the slab is hardened. */
 void allot_slab_free(allot_slab *slab, void *slot);
-/* The same for a slot of whichever slab, destroyed or not. What is no slab's is named and stopped. */
+/* Frees a slot of any slab, destroyed or not, on any thread. For a pointer that is no slab's slot,
+ * the failure handler is called (ALLOT_BAD_HANDLE). */
 void allot_slab_free_anywhere(void *slot);
 
-/* Several in one go, cheaper than one by one: all or none. Of those that are freed none is there twice; NULLs are passed over. */
+/* Allocates or frees `count` slots in one call, which is cheaper than `count` calls. An allocation
+ * provides all slots or none. The slots that are freed must be distinct; NULLs are skipped. */
 void allot_slab_alloc_many(allot_slab *slab, void **slots, size_t count);
 bool allot_slab_try_alloc_many(allot_slab *slab, void **slots, size_t count);
 void allot_slab_free_many(allot_slab *slab, void *const *slots, size_t count);
 
-/* Takes pages ahead until so many slots are free in empty pages, and faults them in. */
+/* Takes pages from the source until `slots` slots are free in empty pages, and faults these pages
+ * in. The slab keeps the pages that it took before an error. */
 void allot_slab_reserve(allot_slab *slab, size_t slots);
 bool allot_slab_try_reserve(allot_slab *slab, size_t slots);
-/* Empties the calling thread's caches, and gives all empty pages back, whatever `release` keeps. Returns the bytes given back. */
+/* Flushes the calling thread's cache and releases all empty pages, including those that the option
+ * `release` keeps. Returns the number of bytes released. The caches of other threads keep their
+ * pages. */
 size_t allot_slab_trim(allot_slab *slab);
-/* Empties the calling thread's caches alone: for a thread that will sleep. */
+/* Flushes the calling thread's cache. For a thread that is about to sleep. */
 void allot_slab_flush(allot_slab *slab);
-/* Fullest pages first, so that the others become empty; costs a search at each refill. Any time, any thread. */
+/* Turns packing on or off: the slab allocates from the fullest pages first, so that the others
+ * become empty. Each refill then searches for the fullest page. Any thread may call it at any
+ * time. */
 void allot_slab_set_packing(allot_slab *slab, bool packing);
-/* A slot's size, as it was asked for; of a slab by size, as it was rounded up. */
+/* The size of a slot in bytes, as requested. For a slab by size, the rounded-up size. */
 size_t allot_slab_slot_size(const allot_slab *slab);
-/* Exact when no thread is inside. Looks at every page. */
+/* Exact if no thread is inside a call on the slab. Visits every page. */
 allot_statistics allot_slab_statistics(const allot_slab *slab);
 
-/* One thread's way to a slab without a look at its table of slabs: inline, some ten instructions to allocate and sixteen to free.
- * Used and destroyed by the thread that made it (else ALLOT_WRONG_THREAD, for the use if the slab is hardened), before the slab.
- * Several of one thread and slab are the same way. Slots are the slab's: any of its calls frees them, on any thread. */
+/* A handle to one thread's cache of a slab. Its calls are inline and skip the lookup in the
+ * thread's table of slabs.
+ *
+ * Only the thread that created the handle may use or destroy it (otherwise ALLOT_WRONG_THREAD; use
+ * is checked only if the slab is hardened). Destroy it before the slab. Several handles of one
+ * thread to one slab share the same cache. The slots belong to the slab: any of the slab's
+ * functions frees them, on any thread. */
 typedef struct allot_slab_handle allot_slab_handle;
 
 /* Inline, below: allot_slab_handle_create, allot_slab_handle_try_create (slab). */
@@ -414,97 +476,117 @@ allot_slab_handle *allot_slab_handle_create_abi(uint32_t abi, allot_slab *slab);
 allot_slab_handle *allot_slab_handle_try_create_abi(uint32_t abi, allot_slab *slab);
 void allot_slab_handle_destroy(allot_slab_handle *handle);
 
-/* Inline, below: allot_slab_handle_alloc, allot_slab_handle_try_alloc (handle); allot_slab_handle_free (handle, slot). A
- * hardened one's may fault at addresses that no process can have (2^48 and more) instead of naming them. */
+/* Inline, below: allot_slab_handle_alloc, allot_slab_handle_try_alloc (handle);
+ * allot_slab_handle_free (handle, slot). In hardened mode, freeing an address that no process can
+ * have (2^48 and above) may fault instead of being reported. */
 void *allot_slab_handle_alloc_slowly(allot_slab_handle *handle);
 void *allot_slab_handle_try_alloc_slowly(allot_slab_handle *handle);
 void allot_slab_handle_free_slowly(allot_slab_handle *handle, void *slot);
 
-/* ---- reap --------------------------------------------------------------------------------------------------------- */
+/* ---- reap ------------------------------------------------------------------------------------ */
 
-/* Blocks of any size of one thread, freed one by one or all at once: an arena whose objects may also be freed before its end.
+/* Blocks of any size for one thread, freed one by one or all at once: an arena whose objects may
+ * also be freed early.
  *
- *   blocks of                                      size classes               unused at most
- *   up to 256 bytes                                multiples of 16            15 bytes
- *   up to 32 KiB                                   eight a doubling           an eighth
- *   an alignment of more than 16, up to 32 KiB     powers of two              half
- *   more                                           memory of its own          what that is rounded up to
+ *   blocks                                    size classes          unused at most
+ *   up to 256 bytes                           multiples of 16       15 bytes
+ *   up to 32 KiB                              eight per doubling    an eighth
+ *   aligned to more than 16, up to 32 KiB     powers of two         half
+ *   larger                                    a chunk each          what the chunk is rounded up to
  *
- * Costs some thirty instructions a call. Chunks begin with 64 KiB, double up to 1 MiB and come warm from the recycler. One thread
- * at a time uses a reap; it may be another one later (allot_reap_adopt). */
+ * Chunks begin with 64 KiB, double up to 1 MiB and come warm from the recycler. One thread at a
+ * time may use a reap; allot_reap_adopt() transfers it. */
 typedef struct allot_reap allot_reap;
 
-/* Options: name, budget, source, release, hardened, reserved, initial, increment, maximum. Takes no memory for blocks yet,
- * unless some is reserved.
+/* Options: name, budget, source, release, hardened, reserved, initial, increment, maximum. Takes no
+ * memory for blocks until the first allocation, unless `reserved` is set.
  * Inline, below: allot_reap_create, allot_reap_try_create (options). */
 allot_reap *allot_reap_create_abi(uint32_t abi, const allot_options *options);
 allot_reap *allot_reap_try_create_abi(uint32_t abi, const allot_options *options);
-/* Frees everything: a step for each chunk, none for a block. */
+/* Frees everything. The cost depends on the number of chunks, not of blocks. */
 void allot_reap_destroy(allot_reap *reap);
 
-/* A block, uninitialised. */
+/* Allocates an uninitialised block. */
 void *allot_reap_alloc(allot_reap *reap, size_t size, size_t align);
 void *allot_reap_try_alloc(allot_reap *reap, size_t size, size_t align);
-/* Size and alignment are those that it has. */
+/* Frees a block of this reap. `size` and `align` must be the block's own. */
 void allot_reap_free(allot_reap *reap, void *block, size_t size, size_t align);
-/* Another size for a block; its first bytes stay. In place within its size class, where it is the newest of its chunk, and where
- * a large one has room; else it moves. `old_size` and `align` are those that it has; a block that is NULL is allocated. If it
- * fails, the block is as it was. */
+/* Resizes a block. The bytes up to the smaller of the two sizes are kept. The block stays in place
+ * if both sizes are of the same class, if it is the newest block of its chunk and there is room
+ * behind it, or if it is large and its chunk has room. Otherwise it moves. `old_size` and `align`
+ * must be the block's own. If `block` is NULL, a new block is allocated. On failure the block is
+ * unchanged. */
 void *allot_reap_resize(allot_reap *reap, void *block, size_t old_size, size_t new_size, size_t align);
 void *allot_reap_try_resize(allot_reap *reap, void *block, size_t old_size, size_t new_size, size_t align);
-/* Frees everything at the cost of the chunks; keeps what was reserved and what `release` says, 1 MiB by default. */
+/* Frees every block, at a cost that depends on the number of chunks. Keeps the reserved chunk, and
+ * as much of the others as the option `release` says: up to 1 MiB by default. */
 void allot_reap_reset(allot_reap *reap);
-/* Gives chunks back that hold nothing, while others do. Costs a look at each free block. Returns the bytes given back. */
+/* Gives back the chunks that hold no live block; a reserved chunk stays. Visits each free block.
+ * Returns the number of bytes given back. */
 size_t allot_reap_trim(allot_reap *reap);
-/* As allot_arena_adopt. */
+/* Same as allot_arena_adopt(). */
 void allot_reap_adopt(allot_reap *reap);
-/* Live bytes are those of the blocks' classes. */
+/* Exact. `live_bytes` counts a block with the size of its class, a larger one with its own size. */
 allot_statistics allot_reap_statistics(const allot_reap *reap);
 
-/* Blocks that know their size, for whoever frees without it: 16 bytes more each, aligned to 16. A block that was freed before, was
- * there before the last reset, is of another reap or was overwritten from below is told from a live one: it is named and
- * stopped, hardened or not, unless its memory went back to the system: then the program faults. Not to be mixed with the calls above. A block to be resized that is NULL is allocated. */
+/* Blocks that store their size, for callers that free without it. Each block has a header of 16
+ * bytes and is aligned to 16. allot_reap_realloc() of NULL allocates a block.
+ *
+ * In every mode, freeing or resizing one of the following is an error (ALLOT_BAD_HANDLE): a block
+ * that was already freed, that is older than the last reset, that belongs to another reap, or whose
+ * header was overwritten. If its memory was returned to the system, the program faults instead.
+ *
+ * Do not pass these blocks to the functions above, nor blocks from above to these functions. */
 void *allot_reap_malloc(allot_reap *reap, size_t size);
 void *allot_reap_try_malloc(allot_reap *reap, size_t size);
 void *allot_reap_realloc(allot_reap *reap, void *block, size_t size);
 void *allot_reap_try_realloc(allot_reap *reap, void *block, size_t size);
 void allot_reap_free_known(allot_reap *reap, void *block);
 
-/* ---- pool --------------------------------------------------------------------------------------------------------- */
+/* ---- pool ------------------------------------------------------------------------------------ */
 
-/* The memory of a thread for whatever code it runs while it is in the pool. Made, entered, left, used and destroyed by one
- * thread; its blocks are freed by any, and may outlive it. Size classes and cost are a reap's. All pools lie in one range
- * of addresses, 64 GiB, which is reserved when the first one wants memory. */
+/* The memory of one thread, for all code that the thread runs while it is in the pool.
+ *
+ * The thread that creates a pool enters, leaves, uses and destroys it. Any thread may free its
+ * blocks, and blocks may outlive the pool. The size classes are those of a reap. All pools share
+ * one range of addresses: 64 GiB, or less if the process cannot reserve that much. It is reserved
+ * when the first pool needs memory. */
 typedef struct allot_pool allot_pool;
 
-/* Options: name, budget, release, hardened, report_live, reserved, initial, increment, maximum. Takes no memory for blocks
- * yet, unless some is reserved.
+/* Options: name, budget, release, hardened, report_live, reserved, initial, increment, maximum.
+ * Takes no memory for blocks until the first allocation, unless `reserved` is set.
  * Inline, below: allot_pool_create, allot_pool_try_create (options). */
 allot_pool *allot_pool_create_abi(uint32_t abi, const allot_options *options);
 allot_pool *allot_pool_try_create_abi(uint32_t abi, const allot_options *options);
-/* What live blocks lie in stays until the last of them is freed. Another thread is refused (ALLOT_WRONG_THREAD), and so is
- * one that is in the pool (ALLOT_IN_USE). */
+/* Destroys the pool. The memory of live blocks stays until the last of them is freed. Fails if
+ * another thread calls it (ALLOT_WRONG_THREAD), or if the thread has entered the pool and not left
+ * it (ALLOT_IN_USE). */
 void allot_pool_destroy(allot_pool *pool);
 
-/* A block, uninitialised. */
+/* Allocates an uninitialised block. */
 void *allot_pool_alloc(allot_pool *pool, size_t size, size_t align);
 void *allot_pool_try_alloc(allot_pool *pool, size_t size, size_t align);
-/* A block of this pool, on its thread; allot_free_sized() frees one of any pool on any thread. Size and alignment are those that
- * it has. */
+/* Frees a block of this pool, on the pool's thread. allot_free_sized() frees a block of any pool on
+ * any thread. `size` and `align` must be the block's own. */
 void allot_pool_free(allot_pool *pool, void *block, size_t size, size_t align);
-/* As allot_reap_resize, of a block of this pool. */
+/* Same as allot_reap_resize(), for a block of this pool. */
 void *allot_pool_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
 void *allot_pool_try_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
-/* Gives memory back that holds nothing, whatever `release` keeps. Costs a look at each free block. Returns the bytes given back. */
+/* Releases the memory that holds no live block, including what the option `release` keeps. Visits
+ * each free block. Returns the number of bytes released. */
 size_t allot_pool_trim(allot_pool *pool);
-/* Exact, but for blocks that other threads have freed and not sent yet: at most 32 for each that is in a pool of its own. */
+/* Exact, except that blocks which other threads freed but have not sent back yet count as live: at
+ * most 32 for each thread that is inside a pool of its own. */
 allot_statistics allot_pool_statistics(const allot_pool *pool);
-/* Whether it lies in memory of any pool. Any address, any thread; three instructions and a branch. */
+/* Whether an address lies in the memory of any pool. Any address is allowed, on any thread. */
 bool allot_pool_any_holds(const void *address);
 
-/* Between enter and leave the pool is the thread's current one. They nest, of one pool too, and are left in the opposite
- * order (else ALLOT_IN_USE). When the thread is out of the last, the pool gives back what `release` doesn't keep. A jump or an
- * exception over leave leaves the thread in it. */
+/* Between allot_pool_enter() and allot_pool_leave(), the pool is the thread's current pool. Pools
+ * nest, and a pool may be entered again inside itself. They are left in the opposite order
+ * (otherwise ALLOT_IN_USE). When the thread leaves its outermost pool, that pool releases the
+ * memory that the option `release` does not keep. If a longjmp or an exception skips
+ * allot_pool_leave(), the thread stays in the pool. Only the pool's thread may call them (otherwise
+ * ALLOT_WRONG_THREAD). */
 typedef struct allot_entered {
     allot_pool *pool;
     void *before;
@@ -512,32 +594,41 @@ typedef struct allot_entered {
 allot_entered allot_pool_enter(allot_pool *pool);
 void allot_pool_leave(allot_entered entered);
 
-/* What an object keeps of its pool: a number, good on any thread and after the pool's end. Allocating uses the pool on its own
- * thread while it lives, else the program's malloc; freeing and resizing find the owner by the block's address, whatever the
- * reference says, on any thread. */
+/* A reference to a pool, for objects to store: a number that stays valid on any thread and after
+ * the pool is destroyed. Allocation takes from the pool on the pool's own thread while the pool
+ * exists, and otherwise from the program's malloc. Free and resize find the owner by the block's
+ * address, on any thread; the reference plays no part in that. */
 typedef uint64_t allot_pool_ref;
 allot_pool_ref allot_pool_reference(const allot_pool *pool);
-allot_pool_ref allot_current(void);           /* the pool that the thread is in, or allot_global() */
-allot_pool_ref allot_global(void);            /* the program's malloc: 0 */
-bool allot_ref_is_usable(allot_pool_ref ref); /* whether allocating takes from a pool */
+allot_pool_ref allot_current(void);           /* the thread's current pool, or allot_global() */
+allot_pool_ref allot_global(void);            /* the program's malloc: always 0 */
+bool allot_ref_is_usable(allot_pool_ref ref); /* whether allocation takes from a pool */
 
 void *allot_ref_alloc(allot_pool_ref ref, size_t size, size_t align);
 void *allot_ref_try_alloc(allot_pool_ref ref, size_t size, size_t align);
-/* With the owner where that is malloc or a pool of the calling thread; else the block is copied to where `ref` allocates, and
- * freed. `old_size` and `align` are those that it has; a block that is NULL is allocated. If it fails, the block is as it was. */
+/* Resizes a block. It stays with its owner if that is malloc or a pool of the calling thread.
+ * Otherwise its bytes are copied to a block that `ref` allocates, and the old block is freed.
+ * `old_size` and `align` must be the block's own. If `block` is NULL, a new block is allocated. On
+ * failure the block is unchanged. */
 void *allot_ref_resize(allot_pool_ref ref, void *block, size_t old_size, size_t new_size, size_t align);
 void *allot_ref_try_resize(allot_pool_ref ref, void *block, size_t old_size, size_t new_size, size_t align);
-/* A block of allot_pool_alloc, allot_ref_alloc or their kin, of whatever pool, on any thread. */
+/* Frees a block of allot_pool_alloc(), allot_ref_alloc() or their try_ and resize variants, of any
+ * pool, on any thread. `size` and `align` must be the block's own. */
 void allot_free_sized(void *block, size_t size, size_t align);
 
-/* Blocks that know their size: 16 bytes more each, or as much as an alignment of more than 16; of the pool that the thread is in, of
- * a named one, or, outside of pools, of malloc. All are freed by allot_free() and resized by allot_realloc(), on any thread. A
- * block that was freed before, has another origin or was overwritten from below is told from a live one: it is named and
- * stopped. For that the 16 bytes before it are read: where they went back to the system (of a large block), or never were, the
- * program faults instead. Not to be mixed with free() or the calls above. */
+/* Blocks that store their size. Each has a header of 16 bytes, or of its alignment if that is
+ * larger. They come from the thread's current pool, from the pool that the call names, or, outside
+ * of pools, from malloc. allot_free() frees and allot_realloc() resizes all of them, on any thread.
+ *
+ * In every mode, freeing or resizing one of the following is an error (ALLOT_BAD_HANDLE): a block
+ * that was already freed, a block of another origin, or a block whose header was overwritten. The
+ * check reads the 16 bytes before the block. If these were returned to the system (a large block),
+ * or are not mapped, the program faults instead.
+ *
+ * Do not pass these blocks to free() or to the functions above. */
 void *allot_malloc(size_t size);
 void *allot_try_malloc(size_t size);
-void *allot_calloc(size_t count, size_t size); /* zeros */
+void *allot_calloc(size_t count, size_t size); /* `count` times `size` zero bytes */
 void *allot_try_calloc(size_t count, size_t size);
 void *allot_aligned_alloc(size_t align, size_t size);
 void *allot_try_aligned_alloc(size_t align, size_t size);
@@ -545,40 +636,47 @@ void *allot_ref_malloc(allot_pool_ref ref, size_t size);
 void *allot_ref_try_malloc(allot_pool_ref ref, size_t size);
 void *allot_pool_malloc(allot_pool *pool, size_t size);
 void *allot_pool_try_malloc(allot_pool *pool, size_t size);
-/* The alignment stays. A block that is NULL is allocated. If it fails, the block is as it was. */
+/* Resizes a block and keeps its alignment. If `block` is NULL, a new block is allocated. On failure
+ * the block is unchanged. */
 void *allot_realloc(void *block, size_t size);
 void *allot_try_realloc(void *block, size_t size);
 void allot_free(void *block);
-/* The size that was asked for last; 0 of NULL. */
+/* The size in bytes that was requested last, by an allocation or a resize; 0 for NULL. */
 size_t allot_usable_size(const void *block);
 
-/* ---- sealed ------------------------------------------------------------------------------------------------------- */
+/* ---- sealed ---------------------------------------------------------------------------------- */
 
-/* Objects that are built once by an initialiser and are read-only from then on: any thread reads them without a lock, and a
- * stray write faults. They lie on pages of their own, at least one; making them costs a system call for each chunk (64 KiB
- * at first, doubling up to 1 MiB), reading them nothing. Children made by fork share the pages. */
+/* Objects that an initialiser builds once and that are read-only afterwards. Any thread reads them
+ * without a lock; a stray write faults. They lie on separate pages, at least one. Sealing takes one
+ * system call for each chunk (64 KiB at first, doubling up to 1 MiB). Reading has no overhead. A
+ * child created by fork shares the pages. */
 typedef struct allot_sealed allot_sealed;
 typedef struct allot_sealer allot_sealer;
 
-/* Builds in the sealer's memory and returns the object that allot_sealed_get() returns later, or NULL to give up. Nothing that it
- * built may be written to once it has returned. It must not jump or throw out. */
+/* Builds an object in the sealer's memory and returns it, for allot_sealed_get() to return later;
+ * NULL gives up. After the initialiser has returned, nothing that it built may be written to. It
+ * must not longjmp or throw. */
 typedef const void *allot_sealed_init(allot_sealer *sealer, void *context);
 
-/* Runs init at once, on this thread. Options: name, budget. The try_ twin returns NULL also if init gave up: with ALLOT_NO_ERROR
- * then, unless one of its calls failed; all memory is given back.
+/* Runs `init` at once, on the calling thread, and seals what it built. Options: name, budget. The
+ * try_ function also returns NULL if `init` gave up: the last error is then ALLOT_NO_ERROR, unless
+ * a call inside `init` failed. All memory is released in that case.
  * Inline, below: allot_sealed_create, allot_sealed_try_create (options, init, context). */
 allot_sealed *allot_sealed_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);
 allot_sealed *allot_sealed_try_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);
-/* What init returned. */
+/* The object that the initialiser returned. */
 const void *allot_sealed_get(const allot_sealed *sealed);
-/* Makes it last as long as the process, its protection final where the kernel can do that (Linux 6.10). The handle is gone then. */
+/* Keeps the object for the life of the process, destroys the handle, and returns the object. If the
+ * kernel supports it (Linux 6.10 and later), the write protection becomes permanent. */
 const void *allot_sealed_leak(allot_sealed *sealed);
-/* Gives the memory back; nobody reads any more. */
+/* Releases the memory. No thread may read the object any more. */
 void allot_sealed_destroy(allot_sealed *sealed);
 allot_statistics allot_sealed_statistics(const allot_sealed *sealed);
 
-/* Only while init runs (else ALLOT_BAD_HANDLE), on its thread (else ALLOT_WRONG_THREAD), hardened or not. Uninitialised memory;
- * copies aligned to 16; a text's copy with its NUL, not aligned. */
+/* Allocate in the memory that will be sealed. Allowed only while the initialiser runs (otherwise
+ * ALLOT_BAD_HANDLE), on its thread (otherwise ALLOT_WRONG_THREAD); both are checked in every mode.
+ * alloc returns uninitialised memory. memdup aligns its copy to 16. strdup copies the NUL too, with
+ * an alignment of 1. */
 void *allot_sealer_alloc(allot_sealer *sealer, size_t size, size_t align);
 void *allot_sealer_try_alloc(allot_sealer *sealer, size_t size, size_t align);
 void *allot_sealer_memdup(allot_sealer *sealer, const void *bytes, size_t size);
@@ -586,7 +684,7 @@ void *allot_sealer_try_memdup(allot_sealer *sealer, const void *bytes, size_t si
 char *allot_sealer_strdup(allot_sealer *sealer, const char *text);
 char *allot_sealer_try_strdup(allot_sealer *sealer, const char *text);
 
-/* ---- inline functions --------------------------------------------------------------------------------------------- */
+/* ---- inline functions ------------------------------------------------------------------------ */
 
 #if defined(__cplusplus) && defined(__clang__)
 #pragma clang diagnostic push
@@ -683,12 +781,12 @@ static inline allot_sealed *allot_sealed_try_create(const allot_options *options
     return allot_sealed_try_create_abi(ALLOT_ABI, options, init, context);
 }
 
-/* The frozen first fields. Nothing outside of these headers may use them. */
+/* The frozen first fields. Only these headers may use them. */
 
 struct allot_arena {
     char *allot_base;
     uint64_t allot_limit;
-    uint64_t *allot_word; /* offset << 40 | objects << 20 | bytes; other threads read it */
+    uint64_t *allot_word; /* offset << 40 | objects << 20 | bytes; other threads may read it */
 };
 
 struct allot_free_list {
@@ -696,9 +794,10 @@ struct allot_free_list {
     intptr_t allot_count;
 };
 
-/* Other threads read `allot_room`: as a volatile word it is read and written in one piece, like a relaxed atomic, but the compiler
- * need not forget what else it has loaded. Slots are written as numbers, since as pointers they could be the handle's own:
- * with the front's address loaded anew for each call, a pair took 1.4 ns instead of 1.2. */
+/* Other threads read `allot_room`. A volatile access reads and writes it as one word, like a
+ * relaxed atomic, but lets the compiler keep the other values that it has loaded. Slots are stored
+ * as integers: a store of a pointer could alias the handle's own fields, and the compiler would
+ * load the front's address again for each call. */
 struct allot_slab_front {
     size_t allot_room;
     size_t allot_full;
@@ -707,11 +806,11 @@ struct allot_slab_front {
 
 struct allot_slab_handle {
     struct allot_slab_front *allot_front;
-    const uint32_t *const *allot_tags; /* by address: of each 64 KiB, in leaves of 4 GiB */
+    const uint32_t *const *allot_tags; /* a tag for each 64 KiB, in leaves of 4 GiB */
 };
 
 #define ALLOT_MAX_STEP ((size_t)1 << 22)
-#define ALLOT_FRONT_BYTES 384 /* the slots at hand lie behind the front */
+#define ALLOT_FRONT_BYTES 384 /* the cached slots follow the front */
 
 static inline void *allot_arena_alloc_inline(allot_arena *arena, size_t size, size_t align)
 {
@@ -720,7 +819,7 @@ static inline void *allot_arena_alloc_inline(allot_arena *arena, size_t size, si
     (void)size;
     (void)align;
 #else
-    /* A size of zero is beyond the range too: the slow path counts it as one. */
+    /* A size of zero wraps around and takes the slow path, which counts it as one byte. */
     if (arena != NULL && size - 1 < ALLOT_MAX_STEP && align <= 16 && align > 0 && (align & (align - 1)) == 0) {
         uint64_t before = __atomic_load_n(arena->allot_word, __ATOMIC_RELAXED);
         size_t start = (size_t)(before >> 40);
@@ -734,7 +833,7 @@ static inline void *allot_arena_alloc_inline(allot_arena *arena, size_t size, si
             __atomic_store_n(arena->allot_word, after, __ATOMIC_RELAXED);
             char *object = arena->allot_base + start;
             if (object == NULL)
-                __builtin_unreachable(); /* spares the caller the question */
+                __builtin_unreachable(); /* so the caller's NULL check is optimised away */
             return object;
         }
     }
@@ -764,7 +863,7 @@ static inline void *allot_arena_try_alloc(allot_arena *arena, size_t size)
     return allot_arena_try_alloc_aligned(arena, size, 16);
 }
 
-/* The bytes of an array; more than there can be if their number overflows, so that the allocation fails. */
+/* The bytes of an array. SIZE_MAX if the product overflows, so that the allocation fails. */
 static inline size_t allot_array_bytes(size_t count, size_t size)
 {
     size_t bytes;
@@ -785,7 +884,8 @@ static inline size_t allot_array_bytes(size_t count, size_t size)
 #define ALLOT_ARENA_TRY_ARRAY(arena, type, count) \
     ((type *)allot_arena_try_alloc_aligned((arena), allot_array_bytes((count), sizeof(type)), ALLOT_ALIGNOF(type)))
 
-/* A free object begins with the address of the next one, whatever it held before. */
+/* A free object begins with the address of the next free object. may_alias: the memory may have
+ * held any type before. */
 typedef void *allot_link __attribute__((may_alias));
 
 static inline void *allot_free_list_alloc_inline(allot_free_list *list)
@@ -822,7 +922,7 @@ static inline void allot_free_list_free(allot_free_list *list, void *object)
 {
 #ifndef ALLOT_OUT_OF_LINE
     if (list != NULL && object != NULL) {
-        /* Stored before it is tested: one instruction does both, unless the compiler remembers the old value. */
+        /* Stored before it is tested, so that one instruction does both. */
         list->allot_count -= 1;
         if (!ALLOT_UNLIKELY(list->allot_count < 0)) {
             *(allot_link *)object = list->allot_head;
@@ -844,7 +944,7 @@ static inline void *allot_slab_handle_alloc_inline(allot_slab_handle *handle)
     if (handle != NULL) {
         struct allot_slab_front *front = handle->allot_front;
         size_t room = *(volatile size_t *)&front->allot_room;
-        /* Behind the last slot at hand stands a NULL. */
+        /* A NULL follows the last cached slot. */
         void *slot = (void *)((uintptr_t *)((char *)front + ALLOT_FRONT_BYTES))[room];
         if (!ALLOT_UNLIKELY(slot == NULL)) {
             *(volatile size_t *)&front->allot_room = room + 1;
@@ -876,7 +976,8 @@ static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
         uintptr_t address = (uintptr_t)slot;
         const uint32_t *tags = handle->allot_tags[address >> 32];
         uint32_t tag = __atomic_load_n(&tags[(uint32_t)address >> 16], __ATOMIC_RELAXED);
-        /* Tags that differ do so by more than any room; NULL has the tag 0, which is no slab's. */
+        /* Two different tags differ by more than any value of `room`. NULL has the tag 0, which no
+         * slab has. */
         if (!ALLOT_UNLIKELY(room <= (tag ^ front->allot_tag))) {
             ((uintptr_t *)((char *)front + ALLOT_FRONT_BYTES))[room - 1] = address;
             *(volatile size_t *)&front->allot_room = room - 1;

@@ -1,4 +1,5 @@
-/* Allotment for C++17: memory allocators chosen by how long an object lives and who may touch it.
+/* Allotment for C++17: memory allocators chosen by object lifetime and by the threads that use an
+ * object.
  *
  *   what you have                                       what to use
  *   containers of std::pmr                              arena_resource, pool_resource, slab_resource, ... (resource.hpp,
@@ -6,15 +7,16 @@
  *   a std::pmr::monotonic_buffer_resource               monotonic_buffer_resource (monotonic.hpp)
  *   containers that take an allocator as a type         arena_allocator<T>, pool_allocator<T>, ... (allocator.hpp)
  *   a std::unique_ptr                                   arena_ptr<T>, pool_ptr<T>, slab_ptr<T>, ... (refs.hpp)
- *   a class whose objects are made by new               pooled (pooled.hpp)
- *   objects that never change once they are built       sealed<T>, read_only<T> (sealed.hpp)
+ *   a class whose objects are created by new            pooled (pooled.hpp)
+ *   objects that never change after they are built      sealed<T>, read_only<T> (sealed.hpp)
  *   code in the style of the pattern Thread-local       Allocator, Storage, String (pattern.hpp)
  *   Memory Pool
  *   none of these                                       arena, free_list<T>, slab<T>, reap, pool (owners.hpp)
  *
- * Everything is in the namespace allot, inline, over the functions of allotment.h, whose rules hold here too: arenas, free
- * lists, reaps, pools and handles belong to one thread at a time. What can't be done throws allot::error, which is a
- * std::bad_alloc (error.hpp); calls named try_ return null instead. Nothing is thrown through the C functions.
+ * Everything is inline, in the namespace allot, and calls the functions of allotment.h. The rules of
+ * that header apply: arenas, free lists, reaps, pools and slab handles belong to one thread at a time.
+ * A call that fails throws allot::error, which is a std::bad_alloc (error.hpp). Functions whose names
+ * begin with try_ return null instead. No exception crosses the C functions.
  */
 #ifndef ALLOTMENT_HPP
 #define ALLOTMENT_HPP

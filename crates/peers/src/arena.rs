@@ -5,7 +5,7 @@ pub(crate) mod bumpalo;
 pub(crate) mod own;
 pub(crate) mod typed_arena;
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 pub(crate) mod mimalloc_heap;
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 pub(crate) mod pmr;

@@ -81,7 +81,7 @@ pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
 pub use registry::{
     About, AnySizeVisitor, FixedSizeAbout, FixedSizeVisitor, FreedBy, GlobalVisitor, Kind,
-    PlacementVisitor, UnknownAllocator, Visitor, about, global_calls, known, with, with_any_size,
+    PlacementVisitor, UnknownAllocator, Visitor, about, global_calls, known, missing, with, with_any_size,
     with_fixed_size, with_global, with_placement,
 };
 

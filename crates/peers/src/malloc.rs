@@ -24,15 +24,15 @@ use crate::{About, Allocator, AnySize, Global, GlobalCalls, Task};
 
 pub(crate) mod libc;
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "all-peers")]
 pub(crate) mod jemalloc;
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 pub(crate) mod mimalloc;
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 pub(crate) mod rpmalloc;
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 pub(crate) mod snmalloc;
-#[cfg(all(feature = "c-peers", target_env = "gnu"))]
+#[cfg(all(feature = "all-peers", target_env = "gnu"))]
 pub(crate) mod tcmalloc;
 
 /// The calls of one general-purpose allocator. Null means that there is no memory.

@@ -11,16 +11,16 @@ use crate::malloc::libc::Libc;
 use crate::placement::{self, Placement};
 use crate::{Allocator, AnySize, FixedSize, Global, GlobalCalls, malloc};
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 use crate::arena::{mimalloc_heap, pmr};
 #[cfg(boost_pool)]
 use crate::fixed_size::boost_pool;
-#[cfg(all(feature = "c-peers", target_env = "gnu"))]
+#[cfg(feature = "all-peers")]
+use crate::malloc::jemalloc::Jemalloc;
+#[cfg(all(feature = "all-peers", target_env = "gnu"))]
 use crate::malloc::tcmalloc::Tcmalloc;
-#[cfg(feature = "c-peers")]
-use crate::malloc::{
-    jemalloc::Jemalloc, mimalloc::Mimalloc, rpmalloc::Rpmalloc, snmalloc::Snmalloc,
-};
+#[cfg(feature = "fast-peers")]
+use crate::malloc::{mimalloc::Mimalloc, rpmalloc::Rpmalloc, snmalloc::Snmalloc};
 
 /// What one row of the tables is.
 #[derive(Clone, Copy, Debug)]
@@ -273,10 +273,18 @@ impl fmt::Display for UnknownAllocator {
     }
 }
 
-/// Why another build has it and this one has not.
+/// The names of the allocators that another build of this crate has and this build lacks, each with the remedy.
+pub fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LEFT_OUT.iter().map(|name| (*name, why_left_out(name)))
+}
+
+/// How to get an allocator that this build lacks.
 fn why_left_out(name: &str) -> &'static str {
-    if cfg!(not(feature = "c-peers")) {
-        "the feature c-peers (on by default) brings it"
+    let slow = ["jemalloc", "tcmalloc"].contains(&name);
+    if slow && !cfg!(feature = "all-peers") {
+        "build with --features all-peers (takes minutes)"
+    } else if cfg!(not(feature = "fast-peers")) {
+        "build with the default features, or with --features fast-peers"
     } else if name == "boost-pool" {
         "the headers of Boost.Pool were not found when it was compiled; install them (libboost-dev, \
          boost-devel) or name their directory in CPLUS_INCLUDE_PATH, and compile the crate peers again"
@@ -306,7 +314,7 @@ macro_rules! registry {
             $( $(#[cfg($($present)+)])? <$listed as Listed>::ABOUT, )+
         ];
 
-        /// Names that other builds know.
+        /// The names of the allocators that this build lacks.
         static LEFT_OUT: &[&str] = &[
             $( $( #[cfg(not($($present)+))] $name, )? )+
         ];
@@ -431,19 +439,19 @@ fn find(name: &str, work: Work) -> Result<&'static About, UnknownAllocator> {
 registry! {
     row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::Calls>,
         any_size Libc, global HeapAsGlobal<malloc::libc::Calls>;
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "all-peers")]
     row "jemalloc" => Jemalloc, tasks Jemalloc, fixed_size HeapObjects<malloc::jemalloc::Calls>,
         any_size Jemalloc, global HeapAsGlobal<malloc::jemalloc::Calls>;
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     row "mimalloc" => Mimalloc, tasks Mimalloc, fixed_size HeapObjects<malloc::mimalloc::Calls>,
         any_size Mimalloc, global HeapAsGlobal<malloc::mimalloc::Calls>;
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     row "snmalloc" => Snmalloc, tasks Snmalloc, fixed_size HeapObjects<malloc::snmalloc::Calls>,
         any_size Snmalloc, global HeapAsGlobal<malloc::snmalloc::Calls>;
-    #[cfg(all(feature = "c-peers", target_env = "gnu"))]
+    #[cfg(all(feature = "all-peers", target_env = "gnu"))]
     row "tcmalloc" => Tcmalloc, tasks Tcmalloc, fixed_size HeapObjects<malloc::tcmalloc::Calls>,
         any_size Tcmalloc, global HeapAsGlobal<malloc::tcmalloc::Calls>;
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::Calls>,
         any_size Rpmalloc, global HeapAsGlobal<malloc::rpmalloc::Calls>;
     row "allotment-arena" => own::New, tasks own::New;
@@ -453,11 +461,11 @@ registry! {
     row "bumpalo" => bumpalo::New, tasks bumpalo::New;
     row "bumpalo-reset" => bumpalo::Reset, tasks bumpalo::Reset;
     row "bump-scope" => bump_scope::Reset, tasks bump_scope::Reset;
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     row "mimalloc-heap" => mimalloc_heap::MimallocHeap, tasks mimalloc_heap::MimallocHeap;
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     row "pmr-monotonic" => pmr::Monotonic, tasks pmr::Monotonic;
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     row "pmr-pool" => pmr::Pool, tasks pmr::Pool, any_size pmr::ThreadPool;
     row "typed-arena" => typed_arena::TypedArena, tasks typed_arena::TypedArena;
     row "allotment-slab" => our_slab::Slab, fixed_size our_slab::Slab;

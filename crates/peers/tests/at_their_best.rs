@@ -1,6 +1,6 @@
 //! A peer that is not at its best says so.
 
-#![cfg(feature = "c-peers")]
+#![cfg(feature = "fast-peers")]
 
 use std::alloc::Layout;
 use std::fs;

@@ -70,7 +70,7 @@ fn malloc_is_the_c_librarys() {
     }
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 #[test]
 fn operator_new_is_the_cpp_librarys() {
     unsafe extern "C" {

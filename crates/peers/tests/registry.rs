@@ -4,7 +4,7 @@ use std::error::Error;
 
 use peers::{
     About, Allocator, AnySize, AnySizeVisitor, FixedSize, FixedSizeVisitor, FreedBy, Global,
-    GlobalVisitor, Kind, Placement, PlacementVisitor, Visitor, about, global_calls, known, with,
+    GlobalVisitor, Kind, Placement, PlacementVisitor, Visitor, about, global_calls, known, missing, with,
     with_any_size, with_fixed_size, with_global, with_placement,
 };
 
@@ -65,8 +65,10 @@ const STORES_IN_RUST: &[&str] =
     &["allotment-slab-at-once", "allotment-free-list-a-tree", "slab", "sharded-slab"];
 const PLACEMENTS: &[&str] =
     &["malloc-built", "malloc-copy", "free-list-built", "compact-copy", "scrambled-copy"];
-const WRITTEN_IN_C: &[&str] =
-    &["jemalloc", "mimalloc", "snmalloc", "rpmalloc", "mimalloc-heap", "pmr-monotonic", "pmr-pool"];
+const FAST_PEERS: &[&str] =
+    &["mimalloc", "snmalloc", "rpmalloc", "mimalloc-heap", "pmr-monotonic", "pmr-pool"];
+const SLOW_PEERS: &[&str] =
+    if cfg!(target_env = "gnu") { &["jemalloc", "tcmalloc"] } else { &["jemalloc"] };
 
 #[test]
 fn the_names_are_those_of_the_measuring_contract() {
@@ -75,9 +77,11 @@ fn the_names_are_those_of_the_measuring_contract() {
     expected.extend(ARENAS_IN_RUST);
     expected.extend(STORES_IN_RUST);
     expected.extend(PLACEMENTS);
-    if cfg!(feature = "c-peers") {
-        expected.extend(WRITTEN_IN_C);
-        expected.extend(cfg!(target_env = "gnu").then_some("tcmalloc"));
+    if cfg!(feature = "fast-peers") {
+        expected.extend(FAST_PEERS);
+    }
+    if cfg!(feature = "all-peers") {
+        expected.extend(SLOW_PEERS);
     }
     // Where the headers of Boost are installed.
     expected.extend(about("boost-pool").is_ok().then_some("boost-pool"));
@@ -185,19 +189,25 @@ fn names_are_exact() {
     }
 }
 
-#[cfg(not(feature = "c-peers"))]
 #[test]
 fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
-    for name in WRITTEN_IN_C.iter().chain(&["boost-pool"]) {
+    let fast = if cfg!(feature = "fast-peers") { &[] } else { FAST_PEERS };
+    let slow = if cfg!(feature = "all-peers") { &[] } else { SLOW_PEERS };
+    let expected = fast.iter().map(|name| (*name, "fast-peers"));
+    for (name, feature) in expected.chain(slow.iter().map(|name| (*name, "all-peers"))) {
         let unknown = with(name, Name).unwrap_err();
         assert!(unknown.left_out());
         let text = unknown.to_string();
-        assert!(text.contains(name) && text.contains("the feature c-peers"), "{text}");
+        assert!(text.contains(name) && text.contains(&format!("--features {feature}")), "{text}");
         assert!(text.contains("known are ") && text.contains("bumpalo-reset"), "{text}");
+        let (_, remedy) = missing().find(|(missing, _)| *missing == name).unwrap();
+        assert!(remedy.contains(feature), "{remedy}");
     }
+    let boost = usize::from(about("boost-pool").is_err());
+    assert_eq!(missing().count(), fast.len() + slow.len() + boost);
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 #[test]
 fn boost_pool_is_there_or_says_how_it_comes() {
     if let Err(unknown) = about("boost-pool") {
@@ -229,6 +239,6 @@ fn the_origins_name_the_versions_that_are_built() {
     }
     // All but glibc, ours and their variants, the placements, the two of the C++ library and Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
-    let without = 10 + PLACEMENTS.len() + boost + if cfg!(feature = "c-peers") { 2 } else { 0 };
+    let without = 10 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }

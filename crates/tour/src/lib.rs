@@ -1,30 +1,31 @@
-//! `allot` without a command: the tour.
+//! The tour: context queries over this machine's counters and over a synthetic store, with malloc, with an arena, and
+//! with other allocators.
 
 mod machine;
 mod queries;
 mod snapshot;
 mod tables;
 
-pub use queries::{QueriesArguments, answer as answer_queries};
+pub use queries::{QueriesArguments, ResponseReport, answer as answer_queries};
 
-use crate::child::spawn;
-use crate::failure::Failure;
-use crate::output::{BEST, HEADING, NOTE, line, styled, wrapped};
-use crate::progress::Progress;
-use crate::statistics::ratio;
+use console::failure::Failure;
+use console::output::{BEST, HEADING, NOTE, line, styled, wrapped};
+use console::progress::Progress;
+use console::spawn;
+use console::statistics::ratio;
 use peers::About;
 use queries::QueryReport;
 use serde::Serialize;
 use std::num::NonZero;
 use std::time::Duration;
-use workloads::run::{CHARTS, DIMENSIONS};
+use workloads::query::store::{CHARTS, DIMENSIONS};
 
 /// The C library's malloc, that everything is compared with: `libc` where it is not glibc.
 const MALLOC: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 /// The project's own.
 const ARENA: &str = "allotment-arena";
-/// Who takes part at full size; those that this build does not have are left out.
-const FULL_SIZE: [&str; 4] = [MALLOC, "mimalloc", "bumpalo", ARENA];
+/// The allocators at full size. The tour leaves out those that this build lacks, and says so.
+const FULL_SIZE: [&str; 6] = [MALLOC, "mimalloc", "jemalloc", "tcmalloc", "bumpalo", ARENA];
 
 /// How much the tour does.
 #[derive(Debug, Clone, Copy)]
@@ -137,10 +138,13 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
     if let Some(text) = take_home(saved(&sequential), saved(&parallel), size.queries) {
         say(styled(BEST, text))?;
     }
+    if let Some(text) = left_out() {
+        say(styled(NOTE, text))?;
+    }
     say(format!(
         "Next: {}  {}",
         styled(HEADING, next_command()),
-        styled(NOTE, "all peers, all 256 queries")
+        styled(NOTE, "more peers, more queries")
     ))?;
     let runs = [&own, &sequential, &parallel].into_iter().flatten();
     match runs.filter(|entry| entry.rounds.iter().any(Option::is_none)).count() {
@@ -206,13 +210,25 @@ fn take_home(one: Option<f64>, many: Option<f64>, callers: usize) -> Option<Stri
     Some(format!("Here an arena answers one caller {one}, and {callers} callers {many}."))
 }
 
-/// As the reader types it: through cargo, if that is how he came here.
+/// As the reader types it: through cargo, if cargo started this process.
 fn next_command() -> &'static str {
     if std::env::var_os("CARGO").is_some() {
-        "cargo run --release -- bench query"
+        "cargo allot bench query --quick"
     } else {
-        "allot bench query"
+        "allot bench query --quick"
     }
+}
+
+/// The allocators that this build lacks, and the command that has them.
+fn left_out() -> Option<String> {
+    let names: Vec<_> =
+        peers::missing().map(|(name, _)| name).filter(|name| FULL_SIZE.contains(name)).collect();
+    let command = if std::env::var_os("CARGO").is_some() {
+        "cargo run --release --features all-peers"
+    } else {
+        "a build with --features all-peers"
+    };
+    (!names.is_empty()).then(|| format!("Left out: {}. {command} has them.", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -238,6 +254,6 @@ mod tests {
     #[test]
     fn the_line_to_take_home_fits_in_a_line() {
         let line = take_home(Some(0.123), Some(0.0123), 16).unwrap();
-        assert!(line.chars().count() <= crate::output::WIDTH);
+        assert!(line.chars().count() <= console::output::WIDTH);
     }
 }

@@ -1,25 +1,27 @@
 //! `allot queries`: context queries of one allocator in a process of its own.
 
 use super::snapshot;
-use crate::child::ResponseReport;
-use crate::child::spawn::end_with_parent;
-use crate::failure::Failure;
+use console::failure::Failure;
+use console::spawn::end_with_parent;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
+use std::time::Duration;
 use workloads::Unwatched;
-use workloads::query::store::Store;
-use workloads::query::{Callers, Queries, Question};
-use workloads::run::{DIMENSIONS, VALUES};
+use workloads::query::store::{DIMENSIONS, Store, VALUES};
+use workloads::query::{Callers, Queries, Question, Responses};
 
 /// The arguments of `allot queries`, which the tour starts.
 #[derive(Debug, Clone, clap::Args)]
 pub struct QueriesArguments {
+    /// The allocator's name
     pub allocator: String,
     /// Queries on each context.
     #[arg(long)]
     pub count: usize,
+    /// Threads that answer them
     #[arg(long)]
     pub threads: usize,
+    /// Callers that wait for the answers
     #[arg(long)]
     pub callers: usize,
     /// Charts of the synthetic store; without it the store comes on standard input, and each of its
@@ -59,6 +61,27 @@ impl QueriesArguments {
         ];
         line.extend(self.charts.map(|charts| format!("--charts={charts}")));
         line
+    }
+}
+
+/// Response times, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ResponseReport {
+    /// The mean
+    pub average_ms: f64,
+    /// The shortest
+    pub min_ms: f64,
+    /// The longest
+    pub max_ms: f64,
+}
+
+impl From<Responses> for ResponseReport {
+    fn from(responses: Responses) -> Self {
+        Self {
+            average_ms: ms(responses.average),
+            min_ms: ms(responses.min),
+            max_ms: ms(responses.max),
+        }
     }
 }
 
@@ -113,5 +136,9 @@ pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
         }));
     }
     let printed = serde_json::to_string(&reports).map_err(|error| failed(error.to_string()))?;
-    crate::output::line(printed)
+    console::output::line(printed)
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }

@@ -1,10 +1,10 @@
 //! The tour's tables.
 
 use super::{ARENA, Entry, MALLOC};
-use crate::failure::Failure;
-use crate::output::{HEADING, line, styled};
-use crate::statistics::{median, ratio};
-use crate::table::{Line, Stand, grouped, render, time};
+use console::failure::Failure;
+use console::output::{HEADING, line, styled};
+use console::statistics::{median, ratio};
+use console::table::{Line, Stand, grouped, render, time};
 use serde::Serialize;
 use workloads::query::store::Store;
 

@@ -16,49 +16,75 @@
 //! task, by the number of those tasks.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[cfg(feature = "catalogue")]
 mod c;
+#[cfg(feature = "catalogue")]
 pub mod catalogue;
+#[cfg(feature = "catalogue")]
 pub mod categories;
 pub mod clock;
+#[cfg(feature = "catalogue")]
 mod contender;
+#[cfg(feature = "catalogue")]
 mod crew;
+#[cfg(feature = "catalogue")]
 pub mod fixed_size;
+#[cfg(feature = "catalogue")]
 pub mod global;
+#[cfg(feature = "catalogue")]
 pub mod grow;
+#[cfg(feature = "catalogue")]
 mod handler;
+#[cfg(feature = "catalogue")]
 pub mod letters;
 mod memory;
+#[cfg(feature = "catalogue")]
 mod mixed;
+#[cfg(feature = "catalogue")]
 pub mod objects;
+#[cfg(feature = "catalogue")]
 mod published;
 pub mod query;
 pub mod random;
+#[cfg(feature = "catalogue")]
 mod refusal;
+#[cfg(feature = "catalogue")]
 pub mod run;
+#[cfg(feature = "catalogue")]
 mod sampled;
+#[cfg(feature = "catalogue")]
 mod scope;
+#[cfg(feature = "catalogue")]
 mod sizes;
 mod team;
 #[cfg(test)]
 mod testing;
 pub mod timed;
+#[cfg(feature = "catalogue")]
 mod trees;
 mod watch;
+#[cfg(feature = "catalogue")]
 mod ways;
 
 // The rows in C call it by name.
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 use allotment_c as _;
 
 #[cfg(test)]
 #[global_allocator]
 static GLOBAL: Global = Global;
 
+#[cfg(feature = "catalogue")]
 pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
+#[cfg(feature = "catalogue")]
 pub use contender::{Contender, UnknownRow};
+#[cfg(feature = "catalogue")]
 pub use global::Global;
+#[cfg(feature = "catalogue")]
 pub use refusal::{Refusal, Unable, can_run};
+#[cfg(feature = "catalogue")]
 pub use run::{Load, Outcome};
 pub use team::{Run, Steady, WARM_UP};
 pub use watch::{Unwatched, Watch};
+#[cfg(feature = "catalogue")]
 pub use ways::Way;

@@ -61,11 +61,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// This build has no rows in C.
-    #[cfg(not(feature = "c-peers"))]
+    #[cfg(not(feature = "fast-peers"))]
     pub(crate) fn without_c(workload: &Workload) -> Self {
         Self::Missing {
             workload: workload.name,
-            what: "the feature c-peers (on by default) brings it",
+            what: "build with the default features, or with --features fast-peers",
         }
     }
 

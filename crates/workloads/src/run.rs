@@ -4,7 +4,7 @@ use crate::catalogue::{Effort, Kind, Setting, Workload};
 use crate::categories::Locks;
 use crate::contender::Contender;
 use crate::fixed_size::{Figures, Seconds, Shape};
-use crate::query::store::{SYNTHETIC_CONTEXT, Store};
+use crate::query::store::{CHARTS, DIMENSIONS, SYNTHETIC_CONTEXT, Store, VALUES};
 use crate::query::{Callers, Queries, Question, Responses};
 use crate::refusal::{Refusal, can_run};
 use crate::team::{Run, Steady};
@@ -16,13 +16,6 @@ use peers::{
     Visitor,
 };
 use std::time::Duration;
-
-/// Charts of the full-size store.
-pub const CHARTS: usize = 1000;
-/// Dimensions of each of its charts.
-pub const DIMENSIONS: usize = 100;
-/// Values of each of its dimensions.
-pub const VALUES: usize = 60;
 
 /// What to run.
 #[derive(Debug, Clone, Copy)]
@@ -441,7 +434,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "c-peers")]
+    #[cfg(feature = "fast-peers")]
     #[test]
     fn what_only_its_thread_may_free_is_no_row_where_others_free() {
         let refused = load("mixed-remote", 2).measure("pmr-pool", &Unwatched).unwrap_err();

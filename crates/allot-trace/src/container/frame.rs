@@ -62,7 +62,7 @@ impl FrameHeader {
         let word =
             |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap_or_default());
         if checksum(&bytes[..36]) != word(9) {
-            return Err(TraceError::damaged(at, "a frame's header has another checksum"));
+            return Err(TraceError::damaged(at, "a frame's header with a wrong checksum"));
         }
         let kind = match word(0) {
             1 => FrameKind::Chunk,

@@ -69,7 +69,7 @@ impl<W: Write> Writer<W> {
     /// Writes a chunk that [`compress`] has compressed.
     pub fn compressed(&mut self, chunk: Chunk<'_>, compressed: &[u8]) -> Result<(), TraceError> {
         if chunk.events.len() > CHUNK_ROOM || chunk.process >= self.processes {
-            return Err(TraceError::damaged(self.written, "a chunk that no recorder makes"));
+            return Err(TraceError::damaged(self.written, "a chunk that no recorder writes"));
         }
         let header = FrameHeader {
             kind: FrameKind::Chunk,

@@ -141,18 +141,18 @@ impl Decoder {
         let length = 1 + time + address + kind;
         let damaged = |what| Err(Damage { at: self.at, what });
         if self.at + length > chunk.len() {
-            return damaged("an event goes on behind the chunk's end");
+            return damaged("an event that extends beyond its chunk");
         }
         let delta = field(chunk, self.at + 1, time);
         let Some(tick) = self.tick.checked_add(delta) else {
-            return damaged("a time that no clock has");
+            return damaged("an impossible time");
         };
         let difference = unzigzag(field(chunk, self.at + 1 + time, address));
         let turned = self.address.wrapping_add(difference);
         let address_of_block = unturned(turned);
         let event = if newest {
             let Some(kind) = self.kinds.checked_sub(1) else {
-                return damaged("an allocation of the newest kind where there is none");
+                return damaged("an allocation of the latest kind, before any kind");
             };
             RawEvent::Alloc { address: address_of_block, kind }
         } else if alloc {
@@ -182,7 +182,7 @@ impl Decoder {
         if timed {
             tick = tick
                 .checked_add(fields.number()?)
-                .ok_or_else(|| fields.damaged("a time that no clock has"))?;
+                .ok_or_else(|| fields.damaged("an impossible time"))?;
         }
         let event = match first {
             code::NODE => {
@@ -302,7 +302,7 @@ impl<'a> Fields<'a> {
         let byte = *self
             .chunk
             .get(self.at)
-            .ok_or_else(|| self.damaged("an event goes on behind the chunk's end"))?;
+            .ok_or_else(|| self.damaged("an event that extends beyond its chunk"))?;
         self.at += 1;
         Ok(byte)
     }
@@ -315,7 +315,7 @@ impl<'a> Fields<'a> {
         let string = self
             .chunk
             .get(self.at..self.at + length)
-            .ok_or_else(|| self.damaged("a string goes on behind the chunk's end"))?;
+            .ok_or_else(|| self.damaged("a string that extends beyond its chunk"))?;
         self.at += length;
         Ok(string)
     }

@@ -1,4 +1,4 @@
-//! The program once more without the recorder, for its own CPU time.
+//! Runs the program once more without the recorder, to measure its CPU time.
 
 use crate::failure::Failure;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -12,27 +12,28 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Standard input, as it is given to the program twice.
+/// Standard input for both runs of the program.
 #[derive(Debug)]
 pub struct Input {
-    /// A file, and where in it the program begins to read.
+    /// The file, and the position where the program begins to read.
     file: Option<(File, u64)>,
 }
 
 impl Input {
-    /// Remembers where standard input stands. What can be read once only is refused, before anything is run.
+    /// Remembers the position of standard input. Refuses a pipe or a socket, which can be read only
+    /// once, before the program runs.
     pub fn remember() -> Result<Self, Failure> {
         let cannot =
-            |error: io::Error| Failure::Failed(format!("can't look at standard input: {error}"));
+            |error: io::Error| Failure::Failed(format!("can't read standard input's position: {error}"));
         let Ok(owned) = io::stdin().as_fd().try_clone_to_owned() else {
-            // It is closed, and will be closed for both.
+            // It is closed, for both runs.
             return Ok(Self { file: None });
         };
         let mut file = File::from(owned);
         let kind = file.metadata().map_err(cannot)?.file_type();
         if kind.is_fifo() || kind.is_socket() {
             return Err(Failure::Usage(
-                "--against-bare runs the program twice, but a pipe can be read only once; give it a file as standard input".to_owned(),
+                "--against-bare runs the program twice, but standard input is a pipe, and a pipe can be read only once; give it a file".to_owned(),
             ));
         }
         if !kind.is_file() {
@@ -42,7 +43,7 @@ impl Input {
         Ok(Self { file: Some((file, at)) })
     }
 
-    /// What the second run reads.
+    /// Puts standard input back to where the first run began to read.
     fn again(&self) -> io::Result<()> {
         match &self.file {
             Some((file, at)) => file.try_clone()?.seek(SeekFrom::Start(*at)).map(|_| ()),
@@ -51,8 +52,8 @@ impl Input {
     }
 }
 
-/// Runs the program with its output thrown away, and gives its CPU time in nanoseconds, with the children that it waited
-/// for; or says why that is no figure to go by.
+/// Runs the program and discards its output. Returns its CPU time in nanoseconds, with that of the
+/// children it waited for, or why that time can't be used.
 pub fn cpu_time(
     program: &Path,
     command: &[OsString],
@@ -60,7 +61,7 @@ pub fn cpu_time(
     expected: u8,
 ) -> Result<u64, String> {
     let told =
-        |error: io::Error| format!("the program could not be run without the recorder: {error}");
+        |error: io::Error| format!("the program could not be run without the recorder: {error}; its CPU time is estimated");
     input.again().map_err(told)?;
     let before = children().map_err(told)?;
     let status = Command::new(program)
@@ -77,13 +78,13 @@ pub fn cpu_time(
     };
     if code != expected {
         return Err(format!(
-            "without the recorder the program ended with exit code {code} instead of {expected}, so its CPU time there says nothing: it is estimated"
+            "without the recorder the program ended with exit code {code} instead of {expected}, so that run does not count; the CPU time is estimated"
         ));
     }
     Ok(after.saturating_sub(before).max(1))
 }
 
-/// CPU time of all children that were waited for.
+/// CPU time of all children that were waited for, in nanoseconds.
 fn children() -> io::Result<u64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let microseconds =

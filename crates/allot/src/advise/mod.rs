@@ -1,6 +1,7 @@
-//! `allot advise`: what a program would gain, from one run of it to a summary on one screen.
+//! `allot advise`: runs a program once and says which allocator would make it faster.
 //!
-//! The [recording] is made, analysed and replayed; the [summary] says what came out, the report shows all of it.
+//! Makes a [recording], analyses and replays it. The [summary] is one screen; the [report] is a page
+//! with everything that was found.
 
 mod bare;
 mod place;
@@ -31,28 +32,28 @@ use summary::Facts;
 /// The arguments of `allot advise`.
 #[derive(Debug, Args)]
 pub struct AdviseArguments {
-    /// Where the report is written; without it allot-PROGRAM.html in the current directory
+    /// Write the report to this file instead of allot-PROGRAM.html in the current directory
     #[arg(long, value_name = "FILE.html", conflicts_with = "no_report")]
     report: Option<PathBuf>,
     /// Write no report
     #[arg(long)]
     no_report: bool,
-    /// All that was found, as one JSON object; a report only if --report says where
+    /// Print everything that was found as one JSON object; writes a report only with --report
     #[arg(long)]
     json: bool,
-    /// Keep the recording, for --recording, `allot analyse` and `allot replay`
+    /// Keep the recording in this file, for --recording, `allot analyse` and `allot replay`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Advise on what was recorded before, instead of running a program
+    /// Advise on an earlier recording instead of running a program
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "output", "against_bare"])]
     recording: Option<PathBuf>,
-    /// Which process of the recording, counted from 0; without it the busiest
+    /// Advise on this process of the recording, numbered from 0; by default the busiest
     #[arg(long, value_name = "N")]
     process: Option<usize>,
-    /// Run the program once more without the recorder, for its true CPU time
+    /// Run the program once more without the recorder, to measure its CPU time
     #[arg(long)]
     against_bare: bool,
-    /// How many rounds the replay has; without it as many as there is time for
+    /// Number of rounds of the replay; by default as many as fit in about a minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// The program and its arguments
@@ -62,18 +63,22 @@ pub struct AdviseArguments {
 
 /// For `allot advise --help`.
 pub const EXAMPLES: &str = "
-The program runs once, as it always does, only somewhat slower; then its allocations and frees are replayed on other
-allocators, which takes up to a minute or so. Nothing is advised that the replay doesn't confirm. What it did is all that is known:
-give it a typical piece of work of a few seconds. A server that doesn't end by itself is ended by Ctrl-C, or by `timeout 30 allot advise -- ...`.
+Give the program a typical piece of work of a few seconds: the advice covers only what it does in
+this run. It runs somewhat slower than usual. The replay afterwards takes about a minute. End a
+server with Ctrl-C, or run `timeout 30 allot advise -- ...`.
 
-The summary goes to standard error, so that the program's output can be piped as ever; with --recording to standard
-output. With --json, standard output has the one object, and what the program writes there goes to standard error.
+Output: the summary goes to standard error, so the program's own output can be piped. With
+--recording it goes to standard output. With --json, standard output has one JSON object, and the
+program's standard output goes to standard error.
 
-Ctrl-C goes to the program; the advice is on what it did until then. During the replay it ends that, and the advice rests
-on the rounds so far. A second one ends all.
+Ctrl-C goes to the program; the advice then covers what it did until then. During the replay,
+Ctrl-C ends the replay, and the advice uses the rounds done so far. A second Ctrl-C ends
+everything.
 
-The exit code is 0 if advice could be given, whatever the program's own was, which the summary tells; 1 if not, 2 if the
-arguments make no sense. The recording is in TMPDIR, some 3 bytes for each call, and goes at the end; -o keeps it.
+Exit code: 0 if there is advice, whatever the program's own exit code is (the summary tells it);
+1 if there is none; 2 for wrong arguments.
+
+The recording is a temporary file in TMPDIR, about 3 bytes for each call; -o keeps it.
 
 Examples:
   allot advise -- jq length large.json
@@ -82,15 +87,15 @@ Examples:
   allot advise -o build.rec -- gcc -O2 -c file.c
   allot advise --recording build.rec --process 1";
 
-/// The replay's time where nothing is advised.
+/// The time limit of the replay where the analysis advises nothing.
 const LEAST_TIME: Duration = Duration::from_secs(5);
 
-/// An interrupt has come.
+/// Set at the first interrupt.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// The replay runs, which an interrupt only cuts short.
+/// Set while the replay runs: the first interrupt then only ends the replay.
 static REPLAYING: AtomicBool = AtomicBool::new(false);
 
-/// Everything, as JSON.
+/// The output of `--json`.
 #[derive(Debug, serde::Serialize)]
 struct Whole<'f> {
     #[serde(flatten)]
@@ -168,7 +173,7 @@ fn judged(
         let rounds = arguments.rounds.map(|rounds| rounds as usize);
         let options = replay::Options {
             rounds,
-            // Where there is nothing to prove, the figures of other mallocs aren't worth a minute.
+            // Without advice to test, the figures of other mallocs aren't worth a minute.
             time: (rounds.is_none() && !is_advised(&analysis.findings)).then_some(LEAST_TIME),
             progress: true,
             stop: Some(&INTERRUPTED),
@@ -187,7 +192,8 @@ fn judged(
     Ok((analysis, others))
 }
 
-/// What of the program can't be seen. Of a recording that was made before nobody knows in which environment.
+/// What the recorder can't see of the program. `None` for an earlier recording: its environment is
+/// unknown.
 fn partly(analysis: &Analysis, recording: &Recording) -> Option<String> {
     let executable = Path::new(&analysis.findings.program.executable);
     match record::obstacle(executable).filter(|_| recording.was_made_now)? {
@@ -196,20 +202,21 @@ fn partly(analysis: &Analysis, recording: &Recording) -> Option<String> {
     }
 }
 
-/// Whether there is anything that a replay has to confirm.
+/// Whether the analysis advises anything that the replay has to confirm.
 fn is_advised(findings: &Findings) -> bool {
     findings.groups.iter().any(|group| group.verdict.category != Category::LeaveIt)
 }
 
-/// The advice stays a hypothesis.
+/// Adds a warning: the replay failed, so all gains stay estimates.
 fn not_replayed(findings: &mut Findings, why: &str) {
-    let text = format!("nothing was proved by replay: {why}");
+    let text = format!("the replay failed, so all gains are estimates: {why}");
     findings.notes.insert(0, Note { warning: true, text });
 }
 
-/// From now on an interrupt ends us; while the replay runs, the second does, unless the first ended the program.
+/// Makes an interrupt end this process. While the replay runs, the first interrupt ends only the
+/// replay, unless an earlier one ended the program.
 fn end_when_interrupted() {
-    // Without a handler an interrupt ends us too, only less tidily.
+    // If this fails, an interrupt still ends the process, but leaves the progress bar.
     let _ = ctrlc::set_handler(|| {
         let first = !INTERRUPTED.swap(true, Ordering::Relaxed);
         if first && REPLAYING.load(Ordering::Relaxed) {

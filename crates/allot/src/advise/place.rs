@@ -1,27 +1,27 @@
-//! Where the report is written.
+//! The file that the report is written to.
 
 use super::AdviseArguments;
 use crate::failure::Failure;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
-/// Where, as far as it is known before the program has run.
+/// Where the report goes, as far as that is known before the program has run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     Nowhere,
-    /// In a file that was asked for.
+    /// In the file that `--report` names.
     Named(PathBuf),
     /// In the current directory, named after the program.
     AfterProgram,
 }
 
 impl Place {
-    /// What the arguments say. A place that can't be written to is told before the program has run for hours.
+    /// Reads the arguments. Fails here, before the program runs, if the file can't be written.
     pub fn asked(arguments: &AdviseArguments) -> Result<Self, Failure> {
         match &arguments.report {
             Some(path) => {
                 check(path).map_err(|error| {
-                    Failure::Failed(format!("can't write a report to {}: {error}", path.display()))
+                    Failure::Failed(format!("can't write the report to {}: {error}; choose another file with --report", path.display()))
                 })?;
                 Ok(Self::Named(path.clone()))
             }
@@ -30,7 +30,7 @@ impl Place {
         }
     }
 
-    /// The file, for a program.
+    /// The report's file for this program.
     pub fn of(&self, program: &str) -> Option<PathBuf> {
         match self {
             Self::Nowhere => None,
@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-/// Whether a file can be written, without changing one that is there.
+/// Fails if the file can't be written. Changes no existing file.
 fn check(path: &Path) -> std::io::Result<()> {
     if path.exists() {
         return OpenOptions::new().append(true).open(path).map(|_| ());
@@ -49,7 +49,7 @@ fn check(path: &Path) -> std::io::Result<()> {
     tempfile::tempfile_in(directory.unwrap_or(Path::new("."))).map(|_| ())
 }
 
-/// `allot-jq.html`.
+/// The report's name: `allot-jq.html` for `jq`.
 fn file_name(program: &str) -> String {
     let name = program.rsplit('/').next().unwrap_or(program);
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '-' };

@@ -1,25 +1,27 @@
-//! The processes of a recording: which is advised on, which others there are, which went on.
+//! The processes of a recording: the one that the advice is on, the others, and those that still ran
+//! when the program had ended.
 
 use allot_trace::Reader;
 
-/// Others that are named.
+/// The most other processes that are named.
 const NAMED: usize = 4;
-/// A process with so many percent of what was recorded is the program; its helpers are not worth their names.
+/// From this percentage of the recorded bytes on, the process is the program, and its helpers are not
+/// named.
 const MOST: u32 = 90;
-/// Characters of a command that are told.
+/// The most characters of a command that are shown.
 const COMMAND: usize = 24;
 
-/// What a recording has besides the process that is advised on.
+/// The processes of a recording besides the one that the advice is on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Others {
-    /// Its number and its command, with its share of all that was recorded in words; the busiest first.
+    /// The others, the busiest first.
     pub processes: Vec<Other>,
-    /// Of all, those that went on when the program had ended.
+    /// Those of all processes that still ran when the program had ended.
     pub still_running: Vec<Other>,
-    /// The number of the process that is advised on, and its share of what was recorded.
+    /// The number of the process that the advice is on, and its percentage of the recorded bytes.
     pub chosen: usize,
     pub percent_of_chosen: u32,
-    /// Some went on of which nothing was recorded.
+    /// A process of which nothing was recorded still ran when the program had ended.
     pub went_on: bool,
 }
 
@@ -32,7 +34,7 @@ pub struct Other {
 }
 
 impl Others {
-    /// Those beside the one that was chosen.
+    /// The processes besides `chosen`.
     pub fn of(reader: &Reader, chosen: usize) -> Self {
         let all: u64 = reader.processes().iter().map(allot_trace::Process::raw_bytes).sum();
         let other = |(number, process): (usize, &allot_trace::Process)| Other {
@@ -56,7 +58,8 @@ impl Others {
         }
     }
 
-    /// The others in a sentence, and how to be advised on them. `kept`: the recording's file, if it has one.
+    /// A sentence that names the others and says how to get advice on them. `kept`: the recording's
+    /// file, if it is kept.
     pub fn sentence(&self, kept: Option<&str>) -> Option<String> {
         self.processes.first()?;
         let mut names: Vec<String> = self
@@ -74,17 +77,17 @@ impl Others {
         };
         let file = kept.map_or_else(String::new, |file| format!(" with --recording {file}"));
         Some(format!(
-            "That was process {} of those from 0 to {}, with {} % of what was recorded{others}. --process N{file} advises on another.",
+            "The advice is on process {} of those from 0 to {}, with {} % of what was recorded{others}. For another: --process N{file}.",
             self.chosen,
             self.processes.len(),
             self.percent_of_chosen,
         ))
     }
 
-    /// A warning of those that went on.
+    /// A warning about processes that still ran when the program had ended.
     pub fn warning(&self) -> Option<String> {
         let who = match self.still_running.as_slice() {
-            [] if self.went_on => "a process that it had started went on".to_owned(),
+            [] if self.went_on => "a process that the program had started went on".to_owned(),
             [] => return None,
             [one] => format!("{} (process {}) went on", one.command, one.number),
             [first, ..] => {
@@ -96,12 +99,12 @@ impl Others {
             }
         };
         Some(format!(
-            "{who} in the background when the program had ended: what came then wasn't recorded; run it in the foreground, and end it when it has done enough"
+            "{who} in the background after the program had ended, and what it did there was not recorded; run it in the foreground, and stop it with Ctrl-C when it has done enough"
         ))
     }
 }
 
-/// A command in few characters, without its path.
+/// A command, shortened, without the program's path.
 fn short(command: &[String]) -> String {
     let program =
         command.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));

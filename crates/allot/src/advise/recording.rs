@@ -1,4 +1,4 @@
-//! The recording that is advised on: made here, or before.
+//! The recording that the advice is on: made here, or an earlier one.
 
 use super::AdviseArguments;
 use super::bare::{self, Input};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long processes that the program started may take to end after it.
+/// How long the program's child processes may take to end after it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A recording to advise on.
@@ -23,22 +23,22 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub struct Recording {
     /// Where it is read.
     pub path: PathBuf,
-    /// Its name, where it has one that lasts.
+    /// Its file, if it is kept.
     pub kept: Option<PathBuf>,
-    /// The CPU time of all its processes without a recorder, where that was asked for.
+    /// The CPU time of all its processes without the recorder, with `--against-bare`.
     pub bare_cpu_ns: Option<u64>,
-    /// What the reader has to know of how it was made.
+    /// Warnings about how it was made.
     pub warnings: Vec<String>,
-    /// A process that the program had started went on when it had ended.
+    /// A process that the program had started still ran when the program had ended.
     pub went_on: bool,
-    /// It was made in this environment.
+    /// It was made by this call, in this environment.
     pub was_made_now: bool,
-    /// Keeps what has no name.
+    /// Keeps an unnamed temporary file open.
     _file: Option<File>,
 }
 
 impl Recording {
-    /// One that was made before.
+    /// An earlier recording.
     pub fn made_before(file: &Path) -> Self {
         Self {
             path: file.to_owned(),
@@ -51,27 +51,28 @@ impl Recording {
         }
     }
 
-    /// Runs the program and records it. Signals are handled here as the program needs it; afterwards an interrupt ends us.
+    /// Runs the program and records it. Until it ends, signals are left or passed on to it; afterwards
+    /// an interrupt ends this process.
     pub fn of_program(arguments: &AdviseArguments) -> Result<Self, Failure> {
         let Some(name) = arguments.program.first() else {
-            return Err(Failure::Usage("say what to advise on behind --".to_owned()));
+            return Err(Failure::Usage("no program is named; name it after --, as in `allot advise -- PROGRAM`".to_owned()));
         };
         let program = record::found(name)?;
         match record::obstacle(&program) {
             Some(Obstacle::Unseen(why)) => {
-                return Err(Failure::Failed(format!("it was not run: {why}")));
+                return Err(Failure::Failed(format!("the program was not run: {why}")));
             }
-            // The summary says it of the process that is advised on.
+            // The summary repeats this for the process that the advice is on.
             Some(Obstacle::Partly(why)) => tell(&why),
             None => {}
         }
         let input = if arguments.against_bare { Some(Input::remember()?) } else { None };
         let output = if arguments.json { Output::ToErrors } else { Output::Shared };
         tell(&format!(
-            "recording {}; Ctrl-C ends it, and the advice is on what it did until then",
+            "recording {}; Ctrl-C ends it, and the advice covers what it did until then",
             name.display()
         ));
-        // What it leaves behind becomes our child, and so can be told.
+        // Processes that outlive the program become our children, so that they are noticed.
         let _ = prctl::set_child_subreaper(true);
         let recorded = |path: &Path| record::record(path, &program, &arguments.program, output);
         let (path, kept, file, (ended, totals, _)) = match &arguments.output {
@@ -80,7 +81,7 @@ impl Recording {
                 let directory = temporary()?;
                 let path = directory.path().join("recording");
                 let done = recorded(&path)?;
-                // Without a name from here on: whatever ends us, nothing is left behind.
+                // The file has no name from here on, so nothing is left behind if this process is killed.
                 let file = File::open(&path).map_err(|error| lost(&error))?;
                 directory.close().map_err(|error| lost(&error))?;
                 let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -113,7 +114,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// An error about it, with a name that a user knows.
+    /// An error, with `the recording` in place of the name of a temporary file.
     pub fn named(&self, failure: Failure) -> Failure {
         let name = |text: String| match &self.kept {
             Some(_) => text,
@@ -127,7 +128,7 @@ impl Recording {
     }
 }
 
-/// Whether a process is left that the program had started, and that doesn't end at once.
+/// Whether a process that the program started still runs after [`PATIENCE`].
 fn went_on() -> bool {
     let began = Instant::now();
     loop {
@@ -140,7 +141,7 @@ fn went_on() -> bool {
     }
 }
 
-/// Says what begins, to whoever sits at a terminal.
+/// Prints a line to standard error if that is a terminal.
 fn tell(what: &str) {
     if io::stderr().is_terminal() {
         output::to_errors(format!("allot: {what}"));
@@ -151,32 +152,32 @@ fn temporary() -> Result<tempfile::TempDir, Failure> {
     tempfile::Builder::new().prefix("allot-").tempdir().map_err(|error| {
         let place = std::env::temp_dir();
         Failure::Failed(format!(
-            "can't make a directory for the recording in {}: {error}; say where with TMPDIR or -o FILE",
+            "can't make a directory for the recording in {}: {error}; choose another place with TMPDIR or -o FILE",
             place.display()
         ))
     })
 }
 
 fn lost(error: &io::Error) -> Failure {
-    Failure::Failed(format!("lost the recording: {error}"))
+    Failure::Failed(format!("can't keep the temporary recording: {error}; name a file with -o FILE"))
 }
 
-/// Why there is nothing, although nothing stood in the way.
+/// The error where nothing was recorded although the program has no known obstacle.
 fn unseen(ended: &record::Ended) -> String {
     let exit = match ended.exit_code() {
         0 => String::new(),
         code => format!(" (it ended with exit code {code})"),
     };
     format!(
-        "nothing was recorded{exit}: the recorder was not loaded into the program, which may have been started by one that clears its environment; name the program itself behind --"
+        "nothing was recorded{exit}: the recorder was not loaded into the program, perhaps because another program started it with an empty environment; name the program itself after --"
     )
 }
 
-/// What the recording lacks. What the file itself says of that is told by the analysis.
+/// Warnings about damaged parts. The analysis tells what the file itself says of losses.
 fn losses(totals: &Totals) -> Vec<String> {
     totals
         .damaged
         .iter()
-        .map(|what| format!("a part of the recording can't be read: {what}"))
+        .map(|what| format!("a part of the recording can't be read and is left out: {what}"))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! The summary of findings that are made up here, so that every kind of advice is in one.
+//! The summary of invented findings, for every kind of advice.
 
 use super::processes::{Other, Others};
 use super::summary::{Facts, LINES, summary};
@@ -91,7 +91,7 @@ fn group(id: u32, title: &str, category: Category, allocator: Allocator, gain: f
             category,
             allocator,
             without_reset: false,
-            reason: "1,200 blocks gather and are gone together 900 times".to_owned(),
+            reason: "1,200 blocks accumulate and are freed together 900 times".to_owned(),
             refused: Vec::new(),
             gain: Some(Gain {
                 share: gain,
@@ -121,7 +121,7 @@ fn replayed(mut group: Group, confirmed: bool, reason: &str) -> Group {
 
 fn arena(id: u32, title: &str, gain: f64) -> Group {
     let group = group(id, title, Category::Transient, Allocator::Arena, gain);
-    replayed(group, true, "confirmed: replayed, it takes 0.44 of glibc's time")
+    replayed(group, true, "confirmed: in the replay it takes 0.44 × glibc's time")
 }
 
 #[test]
@@ -130,12 +130,12 @@ fn a_confirmed_change_is_told_with_its_gain_its_reason_and_its_code() {
     let rows = vec![row("null", vec![], 0), row("glibc", vec![], 10), row("arena", vec![0], 12)];
     findings.replay.as_mut().unwrap().rows = rows;
     let text = text_of(&findings);
-    assert!(text.contains("One change is worth it, confirmed"), "{text}");
+    let answer = "Use an arena for `parse`: saves about 12 % of CPU time (replay-confirmed).";
+    assert!(text.starts_with(&format!("/usr/bin/server --once {answer} Ran for 2.50 s")), "{text}");
     assert!(text.contains("0.44 +2.0 MiB confirmed"), "{text}");
-    assert!(text.contains("about 12 % of its CPU time"), "{text}");
-    assert!(text.contains("1,200 blocks gather"), "{text}");
+    assert!(text.contains("Why an arena for `parse`: 1,200 blocks accumulate"), "{text}");
     assert!(text.contains("allot_arena_create"), "C for a file in C: {text}");
-    assert!(text.contains("take about 21 % of the CPU time"), "{text}");
+    assert!(text.contains("freeing takes about 21 % of the CPU time"), "{text}");
 }
 
 #[test]
@@ -147,13 +147,14 @@ fn code_is_in_the_language_of_the_place() {
 }
 
 #[test]
-fn what_was_withdrawn_is_no_advice_but_is_told_with_its_figures() {
+fn what_was_not_confirmed_is_no_advice_but_is_told_with_its_figures() {
     let list = group(0, "rows", Category::Transient, Allocator::FreeList, 0.0);
-    let why = "withdrawn, it is slower: replayed, it takes 1.21 of glibc's time";
+    let why = "not confirmed, it is slower: in the replay it takes 1.21 × glibc's time";
     let text = text_of(&findings(vec![replayed(list, false, why)]));
     assert!(text.contains("No allocator would help: what looked promising was replayed"), "{text}");
-    assert!(text.contains("it takes 1.21 of glibc's time."), "{text}");
-    assert!(!text.contains("worth it") && !text.contains("allot_arena_create"), "{text}");
+    assert!(text.contains("A free list for `rows`: not confirmed, it is slower"), "{text}");
+    assert!(text.contains("it takes 1.21 × glibc's time."), "{text}");
+    assert!(!text.contains("(replay-confirmed)") && !text.contains("allot_arena_create"), "{text}");
 }
 
 #[test]
@@ -161,26 +162,26 @@ fn what_was_not_replayed_is_called_an_estimate() {
     let mut findings = findings(vec![group(0, "rows", Category::Transient, Allocator::Pool, 0.1)]);
     findings.replay = None;
     let text = text_of(&findings);
-    assert!(text.contains("Not proved") && text.contains("not replayed"), "{text}");
-    assert!(!text.contains("worth it"), "{text}");
+    assert!(text.contains("Not tested: the advice below is an estimate"), "{text}");
+    assert!(text.contains("not replayed") && !text.contains("(replay-confirmed)"), "{text}");
 }
 
 #[test]
 fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
     let mut sealed = group(0, "load_config", Category::ReadOnlyShared, Allocator::Sealed, 0.0);
     sealed.verdict.candidate = true;
-    let text = text_of(&findings(vec![replayed(sealed, true, "it costs nothing")]));
-    assert!(text.contains("One candidate, which only you can confirm"), "{text}");
-    assert!(text.contains("nobody writes to it can't"), "{text}");
-    assert!(text.contains("sealed?"), "{text}");
-    assert!(!text.contains("worth it"), "{text}");
+    let text = text_of(&findings(vec![replayed(sealed, true, "it costs no more than malloc")]));
+    assert!(text.contains("One candidate for sealing (read-only memory): check that"), "{text}");
+    assert!(text.contains("nothing writes to it; a recording can't"), "{text}");
+    assert!(text.contains("sealed?") && text.contains("no extra cost"), "{text}");
+    assert!(!text.contains("(replay-confirmed)"), "{text}");
     let sealed = |id| {
         let mut sealed = group(id, "load", Category::ReadOnlyShared, Allocator::Sealed, 0.0);
         sealed.verdict.candidate = true;
-        replayed(sealed, true, "it costs nothing")
+        replayed(sealed, true, "it costs no more than malloc")
     };
     let text = text_of(&findings(vec![sealed(0), sealed(1)]));
-    assert!(text.contains("2 candidates") && text.contains("nobody writes to them"), "{text}");
+    assert!(text.contains("2 candidates") && text.contains("nothing writes to them"), "{text}");
 }
 
 #[test]
@@ -197,10 +198,12 @@ fn a_malloc_that_gives_as_much_comes_before_a_change_of_the_code() {
         reason: String::new(),
     });
     let text = text_of(&findings);
-    assert!(text.contains("Change the malloc, not the program: mimalloc"), "{text}");
+    let answer = "Change the malloc, not the program: mimalloc saves about 11 % of CPU time, as much as \
+                  changing the code would (replay-confirmed).";
+    assert!(text.contains(answer), "{text}");
     assert!(text.contains("LD_PRELOAD=libmimalloc.so.2 /usr/bin/server"), "{text}");
     assert!(text.contains("saves 11 % of the program's CPU time"), "{text}");
-    assert!(text.contains("a malloc does it"), "{text}");
+    assert!(text.contains("malloc as good"), "{text}");
 }
 
 #[test]
@@ -235,7 +238,7 @@ fn how_the_program_ended_is_told() {
         findings.program.exit = Some(exit.to_owned());
         text_of(&findings)
     };
-    assert!(ended("0").contains("Ran 2.50 s"));
+    assert!(ended("0").contains("Ran for 2.50 s"));
     assert!(ended("3").contains("Ended with exit code 3 after 2.50 s"));
     assert!(ended("signal 11").contains("Was ended by SIGSEGV (a crash) after"));
     assert!(ended("signal 2").contains("Was ended by Ctrl-C after"));
@@ -245,10 +248,10 @@ fn how_the_program_ended_is_told() {
 #[test]
 fn the_bare_program_s_time_is_called_measured() {
     let mut findings = findings(Vec::new());
-    assert!(text_of(&findings).contains("with about 1.50 s of CPU time of its own"));
+    assert!(text_of(&findings).contains(" with about 1.50 s of CPU time, the recorder's share"));
     findings.program.bare_measured = true;
     assert!(
-        text_of(&findings).contains(", with 1.50 s of CPU time, measured without the recorder")
+        text_of(&findings).contains(" with 1.50 s of CPU time, measured without the recorder")
     );
 }
 
@@ -319,7 +322,7 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
         assert!(!line.contains('\x1b'), "{line}");
     }
     for word in [
-        "40 changes are worth it",
+        "Make 40 changes: together they save about",
         "31 %",
         "mimalloc",
         "35 more",
@@ -343,7 +346,7 @@ fn other_processes_are_named_with_the_way_to_them() {
     assert!(sentence.contains("--process N with --recording gcc.rec"), "{sentence}");
     let most = Others { percent_of_chosen: 95, ..others.clone() };
     assert!(!most.sentence(None).unwrap().contains("cc1"));
-    assert!(others.sentence(None).unwrap().contains("--process N advises"));
+    assert!(others.sentence(None).unwrap().ends_with("For another: --process N."));
     assert_eq!(Others::default().sentence(None), None);
 }
 
@@ -359,14 +362,14 @@ fn a_program_that_went_on_in_the_background_is_told_with_what_to_do() {
     let two = Others { still_running: vec![other(1), other(2)], ..Others::default() };
     assert!(two.warning().unwrap().contains("2 processes"));
     let nameless = Others { went_on: true, ..Others::default() };
-    assert!(nameless.warning().unwrap().contains("a process that it had started went on"));
+    assert!(nameless.warning().unwrap().contains("a process that the program had started went on"));
     assert_eq!(Others::default().warning(), None);
 }
 
 #[test]
 fn advice_on_system_calls_and_locks_is_told_in_whole_sentences() {
     let mut findings = findings(Vec::new());
-    let facts = "408,889 reads of 1 byte on the mean, at least 120 ns each.";
+    let facts = "408,889 reads of 1 byte on average, at least 120 ns each.";
     findings.system.advice = vec![SystemAdvice {
         kind: "reads".to_owned(),
         title: "buffer the reads".to_owned(),
@@ -404,7 +407,7 @@ fn advice_on_system_calls_and_locks_is_told_in_whole_sentences() {
 fn a_recorder_that_took_more_than_the_program_is_told_with_a_way_out() {
     let mut findings = findings(Vec::new());
     findings.program.cpu_ns = Some(9_000_000_000);
-    assert!(text_of(&findings).contains("--against-bare measures them"));
+    assert!(text_of(&findings).contains("Run again with --against-bare"));
     findings.program.bare_measured = true;
     assert!(!text_of(&findings).contains("--against-bare"));
 }
@@ -416,7 +419,7 @@ fn where_nothing_was_planned_the_summary_has_one_figure_of_what_calls_take() {
     // A replay of a few thousand calls is mostly the first touch of their pages.
     findings.replay.as_mut().unwrap().ceiling = Some(0.13);
     let text = text_of(&findings);
-    assert!(text.contains("They take about 1.4 % of the CPU time."), "{text}");
+    assert!(text.contains("freeing takes about 1.4 % of the CPU time."), "{text}");
     assert!(text.contains("takes 1.4 % of its CPU time, too little"), "{text}");
     assert!(!text.contains("13 %"), "{text}");
 }
@@ -424,9 +427,9 @@ fn where_nothing_was_planned_the_summary_has_one_figure_of_what_calls_take() {
 #[test]
 fn what_all_calls_take_is_by_the_replay_where_it_was_measured() {
     let mut findings = findings(Vec::new());
-    assert!(text_of(&findings).contains("They take about 21 % of the CPU time."));
+    assert!(text_of(&findings).contains("freeing takes about 21 % of the CPU time."));
     let replay = findings.replay.as_mut().unwrap();
     replay.ceiling = Some(0.13);
     replay.rows.push(row("arena for group 0", vec![0], 1));
-    assert!(text_of(&findings).contains("They take about 13 % of the CPU time: no allocator"));
+    assert!(text_of(&findings).contains("freeing takes about 13 % of the CPU time; no allocator"));
 }

@@ -1,6 +1,6 @@
-//! What a program says of itself, made fit for a line on a terminal.
+//! Texts of the recorded program, made safe for one line on a terminal.
 
-/// `text` in one line of at most `most` characters, without what a terminal would obey.
+/// `text` in one line of at most `most` characters, without characters that control a terminal.
 pub fn one_line(text: &str, most: usize) -> String {
     let mut line = String::new();
     for word in text.split_whitespace() {
@@ -15,13 +15,13 @@ pub fn one_line(text: &str, most: usize) -> String {
     line
 }
 
-/// Neither a control character nor one that changes the direction of what follows.
+/// Whether `c` is neither a control character nor one that changes the direction of the text.
 fn is_plain(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `one change`, `3 changes`.
+/// `One change`, `3 changes`.
 pub fn counted(count: usize, one: &str, many: &str) -> String {
     match count {
         1 => format!("One {one}"),

@@ -64,7 +64,7 @@ pub fn assemble(
     let cells: Vec<(u32, u32)> = end.cells.iter().map(of_class).collect();
     progress.iter().for_each(Progress::step);
 
-    say("watching sites and groups");
+    say("following sites and groups");
     let mut second = Second::new(&Subject {
         classes: &classes,
         counts: &counts,
@@ -417,19 +417,19 @@ fn notes(
     let mut note = |warning: bool, text: String| notes.push(Note { warning, text });
     let process = &reader.processes()[number];
     if let Some(at) = reader.cut_off_at() {
-        note(true, format!("the recording was cut off at byte {at}: what came later is missing"));
+        note(true, format!("the recording was cut off at byte {at}: later events are missing"));
     }
     if let Some(full) = process.end.as_ref().and_then(|end| end.full_at_ns) {
         note(
             true,
             format!(
-                "its recording ended after {}, for want of room or of the right to go on: what came later is missing",
+                "its recording ended after {}, because the disk was full, a limit was reached or a call was forbidden: later events are missing",
                 words::time(full)
             ),
         );
     }
     if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {
-        note(true, format!("not recorded for want of memory: {}", words::counted(missed, "call")));
+        note(true, format!("not recorded because memory ran out: {}", words::counted(missed, "call")));
     }
     if let Some(library) = process.end.as_ref().and_then(|end| end.new_unseen.as_ref()) {
         note(true, why_unseen(library));
@@ -438,17 +438,17 @@ fn notes(
         note(
             false,
             format!(
-                "process {number} of {}: its CPU time is its part of all by the events; --process chooses another",
+                "process {number} of {}: its CPU time is estimated from its share of the recorded events; --process chooses another process",
                 program.processes
             ),
         );
     }
     if program.allocations == 0 {
-        note(true, "it allocated nothing that could be seen: it is linked statically, brings its own malloc, or has no need of one".to_owned());
+        note(true, "no allocation was recorded: the program is linked statically, has a malloc of its own, or doesn't allocate".to_owned());
     } else if program.cpu_ns.is_none() {
         note(
             true,
-            "its CPU time isn't known, so no gain can be told, and everything is left as it is"
+            "its CPU time isn't known, so no gain can be calculated, and no change is advised"
                 .to_owned(),
         );
     }
@@ -456,7 +456,7 @@ fn notes(
         note(
             true,
             format!(
-                "{} came where one was live: frees are missing, or a recorder that missed them",
+                "{} came at the address of a live one: the recording lacks some frees",
                 words::counted(end.totals.twice, "block")
             ),
         );
@@ -483,7 +483,7 @@ fn notes(
         note(
             true,
             format!(
-                "{} of the allocations have a stack whose outer end wasn't found",
+                "{} of the allocations have a stack whose outermost callers could not be found",
                 words::percent(share)
             ),
         );
@@ -493,7 +493,7 @@ fn notes(
         note(
             true,
             format!(
-                "{module} isn't there any more, or is another one than was recorded: its functions have no names"
+                "{module} is missing, or is not the file that was recorded, so its functions have no names"
             ),
         );
     }
@@ -502,7 +502,7 @@ fn notes(
         note(
             false,
             format!(
-                "functions without a name in {}: their debug symbols are not installed",
+                "some functions have no name, because debug symbols are not installed for {}",
                 nameless.join(", ")
             ),
         );

@@ -1,4 +1,4 @@
-//! The lines to change.
+//! The lines of code that a verdict shows.
 
 use super::findings::{Allocator, Behaviour, Change};
 
@@ -17,23 +17,23 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
         Allocator::Arena => (
             "let mut arena = allotment::Arena::new();\n\
              let node = arena.alloc(Node::default()); // instead of Box::new\n\
-             arena.reset(); // instead of dropping them one by one"
+             arena.reset(); // frees all; instead of dropping them one by one"
                 .to_owned(),
             "allot_arena *arena = allot_arena_create(NULL);\n\
              node = allot_arena_alloc(arena, sizeof *node); /* instead of malloc */\n\
-             allot_arena_reset(arena); /* instead of freeing them one by one */"
+             allot_arena_reset(arena); /* frees all; instead of freeing them one by one */"
                 .to_owned(),
         ),
         Allocator::Reap => (
             "let mut reap = allotment::Reap::new();\n\
              let block = reap.alloc_layout(layout); // instead of the global allocator\n\
-             unsafe { reap.free_layout(block, layout) }; // those that die on the way\n\
-             reap.reset(); // the rest"
+             unsafe { reap.free_layout(block, layout) }; // blocks that are freed one by one\n\
+             reap.reset(); // frees the rest"
                 .to_owned(),
             "allot_reap *reap = allot_reap_create(NULL);\n\
              block = allot_reap_alloc(reap, size, align); /* instead of malloc */\n\
-             allot_reap_free(reap, block, size, align); /* those that die on the way */\n\
-             allot_reap_reset(reap); /* the rest */"
+             allot_reap_free(reap, block, size, align); /* blocks that are freed one by one */\n\
+             allot_reap_reset(reap); /* frees the rest */"
                 .to_owned(),
         ),
         Allocator::FreeList => (
@@ -51,7 +51,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
             "#[global_allocator]\n\
              static GLOBAL: allotment::Routed<std::alloc::System> = allotment::Routed::new(std::alloc::System);\n\
              let pool = allotment::LocalPool::new(); // one for each thread\n\
-             pool.enter(|| work()); // Box, Vec and String inside come from it"
+             pool.enter(|| work()); // Box, Vec and String in work() use the pool"
                 .to_owned(),
             "allot_pool *pool = allot_pool_create(NULL); /* one for each thread */\n\
              block = allot_pool_alloc(pool, size, align); /* instead of malloc */\n\
@@ -71,11 +71,11 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
         ),
         Allocator::Sealed => (
             "let config = allotment::Sealed::<Config>::new(|sealer| build(sealer));\n\
-             let port = config.port; // no lock, and nobody can write"
+             let port = config.port; // no lock; memory is read-only"
                 .to_owned(),
             "/* build_config allocates with allot_sealer_alloc instead of malloc */\n\
              allot_sealed *sealed = allot_sealed_create(NULL, build_config, path);\n\
-             const struct config *config = allot_sealed_get(sealed); /* no lock, and nobody can write */"
+             const struct config *config = allot_sealed_get(sealed); /* no lock; memory is read-only */"
                 .to_owned(),
         ),
         Allocator::None => return Change::default(),
@@ -84,10 +84,10 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
     Change { rust, c }
 }
 
-/// What to do where any better malloc does it.
+/// The change for the verdict "a better malloc".
 pub fn better_malloc() -> Change {
     Change {
         rust: "#[global_allocator]\nstatic GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;".to_owned(),
-        c: "LD_PRELOAD=libmimalloc.so.2 program\n/* or link with -lmimalloc; jemalloc and snmalloc alike */".to_owned(),
+        c: "LD_PRELOAD=libmimalloc.so.2 program\n/* or link with -lmimalloc; the same for jemalloc and snmalloc */".to_owned(),
     }
 }

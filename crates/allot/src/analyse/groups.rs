@@ -359,7 +359,7 @@ impl Material<'_> {
             }
         }
         for (indexes, words) in [
-            (pooled, "blocks of one thread each"),
+            (pooled, "blocks freed by their own thread"),
             (foreign, "blocks passed between threads"),
             (large, "blocks of more than 32 KiB"),
         ] {

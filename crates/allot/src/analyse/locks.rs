@@ -1,4 +1,4 @@
-//! Waits for locks, by the place that waited.
+//! Waits for locks, by the place in the program that waited.
 
 use super::findings::LockSite;
 use super::first::{FirstEnd, Waits};
@@ -8,21 +8,21 @@ use super::words;
 use allot_trace::{NodeId, Stacks};
 use std::cmp::Reverse;
 
-/// Places that are told.
+/// The most places that are reported.
 const MOST_LOCKS: usize = 100;
-/// Frames of a lock's stack that are told.
+/// The most frames of a stack that are reported.
 const LOCK_FRAMES: usize = 16;
-/// The least share of the threads' time that is worth a word.
+/// The least share of the threads' time that is worth advice.
 const LEAST: f64 = 0.01;
 
-/// The places that waited, the longest wait in all first.
+/// The places that waited, the longest total wait first.
 pub fn locks(stacks: &Stacks, symbols: &mut Symbols<'_>, end: &FirstEnd) -> Vec<LockSite> {
     let mut waits: Vec<_> = end.locks.iter().collect();
     waits.sort_by_key(|((node, kind), waits)| (Reverse(waits.waited_ns), *node, *kind));
     waits.truncate(MOST_LOCKS);
     let thread_ns: u64 = end.threads.iter().map(|(first, last)| last - first).sum();
     let site = |((node, kind), waits): (&(NodeId, &str), &Waits)| {
-        // A thread may be seen first when it has waited.
+        // A thread's first event may be the end of a wait, so the share could be more than 1.
         let share = share(waits.waited_ns, thread_ns).map(|share| share.min(1.0));
         LockSite {
             frames: stacks
@@ -53,20 +53,20 @@ fn advice(kind: &str, waits: &Waits, share: f64) -> String {
     };
     let remedy = match kind {
         "read" => {
-            "Readers wait for a writer: give them a sealed value that is published (`Published`), which they read without a lock, and let the writer publish the next one."
+            "Readers wait for a writer: publish a sealed value (`Published`), which they read without a lock, and let the writer publish the next one."
         }
         "write" => {
-            "The writer waits for readers or other writers: publish whole values (`Published`) instead of changing one in place, or divide what is locked so that fewer threads meet."
+            "The writer waits for readers or other writers: publish whole values (`Published`) instead of changing one in place, or split the lock so that fewer threads share one."
         }
         _ if locks == 1 => {
-            "Hold it for a shorter time (nothing under it that allocates, prints or calls the kernel), give each thread a part of its own and put the parts together at the end, or take it once for many things. If it protects memory that is handed out, a pool or an arena for each thread needs no lock; if it protects what all only read, seal it."
+            "Hold it for a shorter time (don't allocate, print or call the kernel under it), give each thread a part of its own and combine the parts at the end, or take it once for many things. If it protects an allocator, a pool or an arena for each thread needs no lock; if it protects data that all threads only read, seal it."
         }
         _ => {
-            "Hold them for a shorter time (nothing under them that allocates, prints or calls the kernel), or let each thread work on a part of its own."
+            "Hold them for a shorter time (don't allocate, print or call the kernel under them), or let each thread work on a part of its own."
         }
     };
     format!(
-        "{} waits for {of}, {} in all, {} the longest: {} of the time of all threads. {remedy}",
+        "{} waits for {of} took {} in all, the longest {}: {} of the time of all threads. {remedy}",
         words::count(waits.waits),
         words::time(waits.waited_ns),
         words::time(waits.longest_ns),

@@ -1,9 +1,15 @@
-//! What a recording says about the program that was recorded.
+//! Analyses a recording: where the program allocates, how its blocks behave, which allocator fits.
 //!
-//! Two passes over the events. The [first] finds for each stack what can be added up; then stacks become
-//! [sites] and possible [pieces of work](contexts); the [second] finds for those what can't be added up, from what the first
-//! has [kept](moves) or else from the recording again;
-//! then sites become [groups], and [rules] say what is advised. All of it is a set of hypotheses that the replay tests.
+//! There are two passes over the events:
+//!
+//! 1. The [first] pass sums up, per stack, the figures that can be added.
+//! 2. Stacks with the same place become [sites]; calls below which much is allocated become possible
+//!    [pieces of work](contexts).
+//! 3. The [second] pass finds the figures of sites and pieces of work that can't be added up. It reads
+//!    the events that the first pass [kept](moves), or the recording again.
+//! 4. Sites become [groups], and the [rules] choose an allocator for each group.
+//!
+//! The results are hypotheses; the replay tests them.
 
 mod ahead;
 mod assemble;
@@ -45,34 +51,34 @@ pub const NO_SITE: u32 = u32::MAX;
 /// `allot analyse`.
 #[derive(Debug, clap::Args)]
 pub struct AnalyseArguments {
-    /// What `allot record` made
+    /// A recording made by `allot record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Everything that was found as one JSON object
+    /// Print everything that was found as one JSON object
     #[arg(long)]
     json: bool,
-    /// Check that no two live blocks overlap; exit code 1 if some do
+    /// Also check the recording: no two live blocks may overlap; exit code 1 if some do
     #[arg(long)]
     check: bool,
-    /// Which process of the recording, counted from 0; without it the one with the most events
+    /// Analyse this process of the recording, numbered from 0; by default the one with the most events
     #[arg(long, value_name = "N")]
     process: Option<usize>,
-    /// How many rows the table has
+    /// Number of rows of the table
     #[arg(long, value_name = "N", default_value_t = 12, conflicts_with = "json")]
     rows: usize,
 }
 
-/// What help says below the options.
+/// For `allot analyse --help`.
 pub const EXAMPLES: &str = "Examples:
   allot record -o jq.rec -- jq length big.json
-  allot analyse jq.rec             what would gain from which allocator, on one screen
-  allot analyse --json jq.rec      sites, groups, verdicts, timeline and flame graph
-  allot analyse --check jq.rec     is the recording sound?";
+  allot analyse jq.rec             one screen: groups, advice, reasons
+  allot analyse --json jq.rec      everything, also each place, the timeline and the flame graph
+  allot analyse --check jq.rec     also check that the recording is sound";
 
-/// How to analyse.
+/// Options of an analysis.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Which process; `None`: the one with the most events.
+    /// The process to analyse; `None`: the one with the most events.
     pub process: Option<usize>,
     /// Check that live blocks don't overlap.
     pub check: bool,
@@ -80,11 +86,11 @@ pub struct Options {
     pub progress: bool,
     /// The CPU time of all processes without a recorder, where it was measured.
     pub bare_cpu_ns: Option<u64>,
-    /// Keep no steps in memory: the recording is read twice, however short it is.
+    /// Keep no events in memory between the passes: the recording is read twice, even if it is short.
     pub frugal: bool,
 }
 
-/// What was found.
+/// The result of an analysis.
 #[derive(Debug)]
 pub struct Analysis {
     pub findings: Findings,
@@ -114,7 +120,7 @@ pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
     }
     match &analysis.findings.overlaps {
         Some(overlaps) if overlaps.found > 0 => Err(Failure::Failed(format!(
-            "{} of {} blocks overlap a live one: the recording is not sound; the first: {}",
+            "{} of {} blocks overlap a live one, so the recording is not sound; record again (the first: {})",
             overlaps.found,
             overlaps.checked,
             overlaps.examples.first().map_or("", |example| example)
@@ -131,19 +137,19 @@ pub fn analyse(path: &Path, options: &Options) -> Result<Analysis, Failure> {
         Some(process) if process < reader.processes().len() => process,
         Some(process) => {
             return Err(Failure::Usage(format!(
-                "{} has no process {process}: it has {}, counted from 0",
+                "{} has no process {process}; give --process a number below {}",
                 path.display(),
                 reader.processes().len()
             )));
         }
         None => busiest(&reader).ok_or_else(|| {
-            Failure::Failed(format!("{}: no process was recorded", path.display()))
+            Failure::Failed(format!("{}: the recording has no process; record the program again", path.display()))
         })?,
     };
     assemble::assemble(&reader, process, options).map_err(failed)
 }
 
-/// The process with the most events; of several the first.
+/// The process with the most events; the first one of several.
 fn busiest(reader: &Reader) -> Option<usize> {
     let bytes = |&process: &usize| reader.processes()[process].raw_bytes();
     (0..reader.processes().len()).rev().max_by_key(bytes)

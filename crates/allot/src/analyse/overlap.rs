@@ -1,12 +1,13 @@
-//! Whether two live blocks overlap: in a true recording they never do.
+//! Checks that no two live blocks overlap. In a sound recording they never do.
 
 use super::findings::Overlaps;
 use std::collections::BTreeMap;
 
-/// Examples that are told.
+/// The most examples that are kept.
 const MOST_EXAMPLES: usize = 8;
 
-/// Watches all live blocks by address. Slower than the rest of the analysis, so it is only done where asked for.
+/// All live blocks by address. This is slower than the rest of the analysis, so it only runs with
+/// `--check`.
 #[derive(Debug, Default)]
 pub struct Check {
     live: BTreeMap<u64, u64>,
@@ -25,7 +26,7 @@ impl Check {
             self.found.found += 1;
             if self.found.examples.len() < MOST_EXAMPLES {
                 self.found.examples.push(format!(
-                    "at {:.6} s a block of {size} bytes at {address:#x} over the live one of {other} bytes at {start:#x}",
+                    "at {:.6} s a block of {size} bytes at {address:#x} overlaps the live one of {other} bytes at {start:#x}",
                     time_ns as f64 / 1e9
                 ));
             }

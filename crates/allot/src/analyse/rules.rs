@@ -1,57 +1,58 @@
 //! From behaviour to verdict.
 //!
-//! Each rule looks at a [`Behaviour`] and says why or why not, in figures. They are hypotheses: the replay confirms them
-//! or withdraws them. `docs/src/advisor.md` explains the thresholds.
+//! Each rule looks at a [`Behaviour`] and gives its reason in figures. Verdicts are hypotheses until the
+//! replay confirms them. `docs/src/advisor.md` explains the thresholds.
 
 use super::costs::{self, Setting};
 use super::findings::{Allocator, Behaviour, Category, Gain, Refusal, Verdict};
 use super::tally::LARGEST;
 use super::{changes, words};
 
-/// Frees by the thread that allocated, from which on a group is one thread's own.
+/// From this share of frees by the allocating thread on, a group belongs to one thread.
 const OWN_THREAD: f64 = 0.99;
-/// A pool takes back what other threads free, if it isn't more than this.
+/// The share of frees by the allocating thread that a pool needs; it takes back the rest.
 const POOL_THREAD: f64 = 0.95;
-/// What an arena may hold over what is live: on average, and at the peak.
+/// The most bytes that an arena may hold, divided by live bytes: on average, and at the peak.
 const ARENA_DRAG: f64 = 2.0;
 const ARENA_PEAK_DRAG: f64 = 2.0;
-/// The same for one that is never reset.
+/// The same for an arena that is never reset.
 const FOREVER_DRAG: f64 = 1.5;
-/// Blocks that have to gather between two resets.
+/// Blocks that must accumulate between two resets.
 const ARENA_OBJECTS: f64 = 16.0;
-/// The same for a reap, whose blocks die on the way.
+/// The same for a reap, some of whose blocks are freed one by one.
 const REAP_OBJECTS: f64 = 64.0;
-/// Share of the frees in bursts that makes a reap worth while.
+/// The share of the frees in bursts that a reap needs.
 const REAP_BURSTS: f64 = 0.5;
-/// Share of the most frequent size that makes it the only one.
+/// From this share of the allocations on, the most frequent size counts as the only one.
 const ONE_SIZE: f64 = 0.9;
-/// Where more of the bytes are in blocks of more than [`LARGEST`], it is those that matter.
+/// From this share of the bytes in blocks of more than [`LARGEST`] on, a group consists of large blocks.
 const MOSTLY: f64 = 0.5;
-/// Below this share of the CPU time no change is worth its lines.
+/// The least gain, as a share of the CPU time, that is worth a change.
 const LEAST_GAIN: f64 = 0.01;
-/// Where all allocating takes less, nothing is worth a change.
+/// If all allocating and freeing takes less than this share of the CPU time, nothing is worth a change.
 pub const LEAST_ALLOCATOR_SHARE: f64 = 0.02;
-/// What is sealed has been built in this part of the run, lasts to the end with all but this share, and is so much.
+/// What is sealed is built in this first part of the run, this share of it lasts to the end, and it has
+/// at least this many blocks and bytes.
 const BUILT: f64 = 0.5;
 const LASTING: f64 = 0.9;
 const SEALED_OBJECTS: u64 = 64;
 const SEALED_BYTES: u64 = 16 << 10;
-/// Reallocation of more than this share while it is built means that it still changes.
+/// From this share of blocks made by `realloc` on, it still changes.
 const SEALED_REALLOCATED: f64 = 0.5;
-/// A mean size from which on few blocks are a pool's own chunks.
+/// From this mean size on, blocks are probably the chunks of the program's own allocator.
 const POOL_CHUNK: u64 = 4 << 10;
 
-/// Whether an arena would do. `Ok(true)`: one that is never reset. `Err`: why not.
+/// Whether an arena fits. `Ok(true)`: one that is never reset. `Err`: why not.
 pub fn arena(b: &Behaviour) -> Result<bool, String> {
     if b.same_thread_share < OWN_THREAD {
         return Err(format!(
-            "{} of its frees are by another thread",
+            "another thread does {} of the frees",
             words::percent(1.0 - b.same_thread_share)
         ));
     }
     if b.phase_objects < ARENA_OBJECTS {
         return Err(format!(
-            "its blocks are gone after every {} of them, so that nothing gathers",
+            "only {} blocks accumulate on average before all of them are freed, too few for a reset to pay",
             words::number(b.phase_objects)
         ));
     }
@@ -61,7 +62,7 @@ pub fn arena(b: &Behaviour) -> Result<bool, String> {
     if b.drag > most || b.peak_drag > most_peak {
         let reset = if lasts { "it could never be reset before the end, and" } else { "it" };
         return Err(format!(
-            "{reset} would hold {} times what is live ({} at most, {} live)",
+            "{reset} would hold {} times the live bytes (its peak {}, live {})",
             words::number(b.drag.max(b.peak_drag)),
             words::bytes(b.peak_held_bytes),
             words::bytes(b.peak_live_bytes),
@@ -70,7 +71,7 @@ pub fn arena(b: &Behaviour) -> Result<bool, String> {
     Ok(lasts)
 }
 
-/// Whether a reap would do.
+/// Whether a reap fits.
 fn reap(b: &Behaviour) -> bool {
     b.same_thread_share >= OWN_THREAD
         && b.returns_to_zero > 1
@@ -80,38 +81,39 @@ fn reap(b: &Behaviour) -> bool {
         && !is_mostly_large(b)
 }
 
-/// Whether a free list would do.
+/// Whether a free list fits.
 fn free_list(b: &Behaviour) -> bool {
     b.same_thread_share >= OWN_THREAD && b.dominant_share >= ONE_SIZE && mean_size(b) <= LARGEST
 }
 
-/// Whether a slab would do.
+/// Whether a slab fits.
 fn slab(b: &Behaviour) -> bool {
     b.same_thread_share < OWN_THREAD && b.dominant_share >= ONE_SIZE && mean_size(b) <= LARGEST
 }
 
-/// Whether a pool would do.
+/// Whether a pool fits.
 fn pool(b: &Behaviour) -> bool {
     b.same_thread_share >= POOL_THREAD && !is_mostly_large(b)
 }
 
-/// Whether it is large blocks that its bytes are in. A pool gives each a chunk of its own, often with fresh
-/// pages; malloc keeps those, and grows the last one where it is.
+/// Whether most of its bytes are in large blocks. A pool gives each large block a chunk of its own,
+/// often with fresh pages; malloc keeps such blocks, and grows the last one in place.
 pub fn is_mostly_large(b: &Behaviour) -> bool {
     b.large_bytes as f64 > MOSTLY * b.bytes as f64
 }
 
-/// Why large blocks stay with malloc.
+/// The reason why large blocks stay with malloc.
 fn large(b: &Behaviour) -> String {
     format!(
-        "{} of its bytes are in blocks of more than {} KiB, up to {}: it gives each a chunk of its own, often mapped anew, where malloc grows and reuses what it has",
+        "{} of the bytes are in blocks of more than {} KiB, up to {}; a pool gives each of them a chunk of its own, often mapped anew, where malloc grows and reuses its blocks",
         words::percent(b.large_bytes as f64 / b.bytes.max(1) as f64),
         LARGEST >> 10,
         words::bytes(b.most_size),
     )
 }
 
-/// Whether it may be read-only once it was built. `Some`: by how many other threads it outlives its building.
+/// Whether it may be read-only once it is built. `Some`: the number of other threads that work
+/// afterwards.
 pub fn sealed(b: &Behaviour, setting: &Setting) -> Option<u32> {
     let lasting = (b.never_freed + b.freed_at_exit) as f64 >= LASTING * b.count as f64;
     let built = (b.last_ns as f64) < BUILT * setting.wall_ns as f64;
@@ -125,7 +127,7 @@ fn mean_size(b: &Behaviour) -> u64 {
     b.bytes / b.count.max(1)
 }
 
-/// What a group's blocks could be served by, whatever it gains.
+/// The allocator that fits a group's blocks, whatever it gains.
 fn fitting(b: &Behaviour, known: Together) -> (Category, Allocator, bool) {
     match arena(b) {
         Ok(without_reset) if known == Together::Watched => {
@@ -139,25 +141,26 @@ fn fitting(b: &Behaviour, known: Together) -> (Category, Allocator, bool) {
     }
 }
 
-/// Whether a group's sites were watched together. Where its figures are sums over sites, nothing is known of what dies
-/// together.
+/// Whether a group's sites were watched together. If its figures are sums over sites, it is unknown
+/// which of their blocks are freed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Together {
     Watched,
     Summed,
 }
 
-/// The allocator that a group's blocks would be served by, whatever it gains.
+/// The allocator that fits a group's blocks, whatever it gains.
 pub fn allocator(b: &Behaviour, known: Together) -> Allocator {
     fitting(b, known).1
 }
 
-/// Whether a change for so much would be worth its lines.
+/// Whether this gain is worth a change.
 pub fn worth(gain: Option<Gain>) -> bool {
     gain.is_some_and(|gain| gain.share >= LEAST_GAIN)
 }
 
-/// The verdict on a group. `wider` is the largest piece of work around it, whose arena is refused if its own isn't a matter.
+/// The verdict on a group. `wider` is the largest piece of work around it; if an arena fits neither, the
+/// reason given is why it doesn't fit `wider`.
 pub fn judge(
     b: &Behaviour,
     title: &str,
@@ -189,7 +192,7 @@ pub fn judge(
             allocator,
             without_reset,
             reason: format!(
-                "{}, of {}: no pattern of ours, but {} of the CPU time goes there",
+                "{}, {}; none of this project's allocators fits, but these blocks cost {} of the CPU time",
                 by_whom(b),
                 words::sizes(b),
                 words::percent(gain.map_or(0.0, |gain| gain.ceiling)),
@@ -214,7 +217,7 @@ pub fn judge(
     }
 }
 
-/// The verdict on what is built once and then stays.
+/// The verdict on what is built once and then stays: a candidate for sealing.
 pub fn seal(b: &Behaviour, title: &str, others: u32, setting: &Setting) -> Verdict {
     let allocator = Allocator::Sealed;
     let gone = match b.count.saturating_sub(b.never_freed + b.freed_at_exit) {
@@ -222,8 +225,8 @@ pub fn seal(b: &Behaviour, title: &str, others: u32, setting: &Setting) -> Verdi
         some => format!("all but {} of them", words::count(some)),
     };
     let reason = format!(
-        "{} ({}) made by one thread in the first {} of the run, {gone} there to the end, while {others} other threads \
-         work; a recording doesn't show who writes: prove that nobody does",
+        "one thread makes {} ({}) in the first {} of the run, and {gone} last to the end, while {others} other threads \
+         work; a recording doesn't show writes, so check that nothing writes to them",
         words::counted(b.count, "block"),
         words::bytes(b.bytes),
         words::percent(b.last_ns as f64 / setting.wall_ns.max(1) as f64),
@@ -255,10 +258,10 @@ fn leave(reason: String, gain: Option<Gain>, refused: Vec<Refusal>) -> Verdict {
     }
 }
 
-/// The verdict on many sites that have nothing in common.
+/// The verdict on sites that have nothing in common.
 pub fn scattered(b: &Behaviour, sites: usize, setting: &Setting) -> Verdict {
     let reason = format!(
-        "{} of {} with nothing in common, none of them worth a change",
+        "{} from {} that have nothing in common; none is worth a change",
         words::counted(b.count, "block"),
         words::counted(sites as u64, "place")
     );
@@ -267,34 +270,34 @@ pub fn scattered(b: &Behaviour, sites: usize, setting: &Setting) -> Verdict {
 
 fn little_in_all(setting: &Setting) -> String {
     format!(
-        "all allocating and freeing together takes {} of the CPU time; no quicker calls can save more",
+        "allocating and freeing takes {} of the CPU time in all, and no allocator can save more",
         words::about(setting.allocator_share.unwrap_or(0.0))
     )
 }
 
 fn too_little(b: &Behaviour, gain: Option<Gain>) -> String {
     let most = gain.map_or_else(
-        || "too little to tell".to_owned(),
-        |gain| format!("{} of the CPU time", words::at_most(gain.ceiling)),
+        || "their cost is unknown".to_owned(),
+        |gain| format!("they cost {} of the CPU time", words::at_most(gain.ceiling)),
     );
     let count = words::counted(b.count, "block");
     if b.never_freed + b.freed_at_exit == b.count {
         let stay = if b.count == 1 { "stays" } else { "stay" };
-        format!("{count} that {stay} to the end: {most}")
+        format!("{count} that {stay} to the end; {most}")
     } else if is_mostly_large(b) && b.reallocated * 2 > b.count {
         let grow = if b.count == 1 { "grows" } else { "grow" };
-        format!("{count} that {grow}, up to {}: {most}", words::bytes(b.most_size))
+        format!("{count} that {grow} by realloc, up to {}; {most}", words::bytes(b.most_size))
     } else if mean_size(b) >= POOL_CHUNK {
         let mean = words::bytes(mean_size(b));
-        format!("{count} of {mean} on average, such as pools of its own are made of: {most}")
+        format!("{count} of {mean} on average, like the chunks of an allocator of its own; {most}")
     } else {
-        format!("{count}: {most}")
+        format!("{count}; {most}")
     }
 }
 
 fn by_whom(b: &Behaviour) -> String {
     if b.same_thread_share >= OWN_THREAD {
-        "freed by the thread that made them".to_owned()
+        "freed by the allocating thread".to_owned()
     } else {
         format!("{} freed by another thread", words::percent(1.0 - b.same_thread_share))
     }
@@ -303,41 +306,41 @@ fn by_whom(b: &Behaviour) -> String {
 fn reason(b: &Behaviour, allocator: Allocator, without_reset: bool) -> String {
     let whom = by_whom(b);
     let lifetime = b.lifetime_allocations.map_or_else(String::new, |ages| {
-        format!(", nine in ten dead after {}", words::counted(ages.p90, "allocation"))
+        format!(", nine in ten freed within {}", words::counted(ages.p90, "allocation"))
     });
     match allocator {
         Allocator::Arena if without_reset => format!(
-            "{} gather and none to speak of goes before the end: an arena would hold {} times what is live, if a longer run frees as little; {whom}",
+            "{} accumulate, and almost none is freed before the end; an arena would hold {} times the live bytes, provided that a longer run frees as little; {whom}",
             words::counted(b.count, "block"),
             words::number(b.drag),
         ),
         Allocator::Arena => format!(
-            "{} blocks die together ({}; {} of the frees in bursts): an arena would hold {} times what is live; {whom}",
+            "{} blocks on average accumulate until all of them are freed ({}; {} of the frees in runs of 16 or more); an arena would hold {} times the live bytes; {whom}",
             words::number(b.phase_objects),
             words::times(b.returns_to_zero),
             words::percent(b.burst_share),
             words::number(b.drag),
         ),
         Allocator::Reap => format!(
-            "{} blocks a piece of work, some of which die on the way, the rest in a burst of {}; {}; {whom}",
+            "{} blocks in each piece of work; some are freed one by one, the rest in bursts of {} on average; {}; {whom}",
             words::number(b.phase_objects),
             words::number(b.mean_burst),
             words::sizes(b),
         ),
         Allocator::FreeList => format!(
-            "{} of the blocks have {} bytes{lifetime}, at most {} live; {whom}",
+            "{} of the blocks have {} bytes{lifetime}, at most {} live at once; {whom}",
             words::percent(b.dominant_share),
             b.dominant_size,
             words::count(b.peak_live_objects),
         ),
         Allocator::Slab => format!(
-            "{} of the blocks have {} bytes; {whom}; at most {} live",
+            "{} of the blocks have {} bytes; {whom}; at most {} live at once",
             words::percent(b.dominant_share),
             b.dominant_size,
             words::count(b.peak_live_objects),
         ),
         Allocator::Pool => format!(
-            "{} of {}{lifetime}, at most {} live; {whom}",
+            "{} of {}{lifetime}, at most {} live at once; {whom}",
             words::counted(b.count, "block"),
             words::sizes(b),
             words::count(b.peak_live_objects),

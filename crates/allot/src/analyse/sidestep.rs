@@ -1,25 +1,25 @@
 //! Which system calls are worth sidestepping, and what that would save.
 //!
-//! Every rule asks how many calls could be done without, takes what each of them cost at least, and is silent below [`LEAST`] of the
-//! program's CPU time. What has to wait is never counted as something to save.
+//! Every rule estimates how many calls are avoidable, multiplies that by a lower bound of their cost, and
+//! is silent below [`LEAST`] of the program's CPU time. A call that has to wait never counts as a saving.
 
 use super::findings::SystemAdvice;
 use super::system::FUTEX_WAIT;
 use super::words;
 use allot_trace::container::{CallCosts, SMALL, SmallTransfers, SystemCall, Usage};
 
-/// The least share of the CPU time that is worth a word.
+/// The least share of the CPU time that is worth advice.
 const LEAST: f64 = 0.01;
-/// Bytes of a buffer: a call for so many is left.
+/// Bytes of a buffer: one call per this many bytes remains.
 const BUFFER: f64 = 8192.0;
-/// Nanoseconds that taking something out of a buffer costs.
+/// Nanoseconds to take something out of a buffer.
 const BUFFERED: f64 = 3.0;
-/// Calls for memory that a process makes to begin with, and a thread.
+/// Calls for memory that every process makes at its start, and every thread.
 const CALLS_OF_PROCESS: u64 = 40;
 const CALLS_OF_THREAD: u64 = 4;
-/// Fewer calls than this for memory are no churn.
+/// Fewer calls for memory than this are not advised on.
 const LEAST_CHURN: u64 = 100;
-/// Page faults of a process beside those for the memory that it held at its peak.
+/// Page faults of a process besides those for its peak memory.
 const FAULTS_OF_PROCESS: u64 = 1000;
 const PAGE: u64 = 4096;
 
@@ -30,10 +30,10 @@ const POLLS: [&str; 7] =
     ["poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"];
 const CLOCKS: [&str; 3] = ["clock_gettime", "gettimeofday", "time"];
 const ANONYMOUS: &str = "mmap (anonymous)";
-/// Calls that get, give back and resize memory, but for `munmap`, which is for files too.
+/// Calls that get, return and resize memory, without `munmap`, which also unmaps files.
 const MEMORY: [&str; 4] = [ANONYMOUS, "brk", "madvise", "mremap"];
 
-/// What the kernel knows of a run, of all processes together.
+/// What the kernel counted in a run, for all processes together.
 #[derive(Debug, Clone)]
 pub struct Kernel<'k> {
     pub calls: &'k [SystemCall],
@@ -67,15 +67,15 @@ impl Kernel<'_> {
         })
     }
 
-    /// Transfers that had to wait, or were waited for: a buffer saves none of these.
+    /// Transfers that had to wait: a buffer saves none of these.
     fn waited(&self) -> u64 {
         let blocked = self.usage.voluntary_switches.saturating_sub(self.sum(&[FUTEX_WAIT]).calls);
         self.sum(&POLLS).calls.max(blocked)
     }
 }
 
-/// What a call cost at least in CPU time, on the mean. The time in the kernel may have been spent waiting; and where
-/// calls of that kind were measured, the cheapest such call bounds what others are known to have cost.
+/// A lower bound of the mean CPU time of a call, in nanoseconds: the cheapest call of its kind, as
+/// measured, or the time in the kernel if that is less. That time may include waiting.
 pub fn cost(costs: &CallCosts, call: &SystemCall) -> f64 {
     let inside = call.ns as f64 / call.calls.max(1) as f64;
     let name = &&*call.name;
@@ -86,7 +86,7 @@ pub fn cost(costs: &CallCosts, call: &SystemCall) -> f64 {
     } else if *name == FUTEX_WAIT {
         costs.wait
     } else if MEMORY.contains(name) || *name == "munmap" {
-        // These wait for nobody.
+        // These never wait.
         return inside + costs.call / 2.0;
     } else {
         costs.call
@@ -94,7 +94,7 @@ pub fn cost(costs: &CallCosts, call: &SystemCall) -> f64 {
     measured.min(inside + costs.call)
 }
 
-/// What is worth it, the most first.
+/// The advice, the largest saving first.
 pub fn advice(kernel: &Kernel<'_>) -> Vec<SystemAdvice> {
     let (Some(costs), Some(cpu)) = (kernel.costs, kernel.cpu_ns) else { return Vec::new() };
     let rules = [reads, writes, memory, waits, clock, seeks, yields];
@@ -135,15 +135,15 @@ struct Saving {
     ns: f64,
 }
 
-/// Small transfers, and what is saved without those that have to be.
+/// Small transfers, and what avoiding the avoidable ones saves.
 struct Transfers {
     small: u64,
     bytes: u64,
     saved: u64,
-    /// What each costs.
+    /// Nanoseconds of each.
     each: f64,
     ns: f64,
-    /// The file that most of them are of.
+    /// The file that most of them read or write.
     file: Option<String>,
 }
 
@@ -156,7 +156,7 @@ fn transfers(
     let names = if writes { &WRITES } else { &READS };
     let mut sum = kernel.sum(names);
     if kernel.calls.is_empty() {
-        // Not counted: by their mean size all of them are small, or none is known to be.
+        // Not counted: if their mean size is small, all of them count as small, otherwise none.
         let (calls, bytes) = (account.0?, account.1?);
         if bytes == 0 || bytes / calls.max(1) >= SMALL {
             return None;
@@ -166,8 +166,8 @@ fn transfers(
         let costs = kernel.costs?;
         each = each.min(sum.ns as f64 / sum.calls.max(1) as f64 + costs.call);
     }
-    // Of files nothing has to be waited for. What comes from somebody may be small because there was no more yet: as many
-    // as there were waits, or messages in the other direction, are taken for that.
+    // Reading a file never waits. A transfer from a pipe or a connection may be small because there was
+    // no more data yet: as many as there were waits, or messages in the other direction, count as such.
     let of = |writes: bool| kernel.small.iter().filter(move |small| small.writes == writes);
     let of_files: u64 = of(writes).filter(|small| !small.waits).map(|small| small.calls).sum();
     let answers: u64 = of(!writes).filter(|small| small.waits).map(|small| small.calls).sum();
@@ -191,13 +191,13 @@ fn transfers(
 }
 
 impl Transfers {
-    /// How many, of how many bytes, where, and which can't be saved.
+    /// A sentence with their number, size, cost and file, and how many of them can't be avoided.
     fn told(&self, verb: &str, preposition: &str) -> String {
         let mean = self.bytes as f64 / self.small.max(1) as f64;
         let size = if mean < 1.05 {
             "1 byte".to_owned()
         } else {
-            format!("{} bytes on the mean", words::number(mean))
+            format!("{} bytes on average", words::number(mean))
         };
         let mut text = format!(
             "{} {verb} of {size}, at least {} each",
@@ -211,7 +211,7 @@ impl Transfers {
         let waiting = self.small - self.saved;
         if waiting * 20 > self.small {
             text += &format!(
-                " {} of them may be small because there was no more yet, and are not counted as savings.",
+                " {} of them may be small because there was no more data yet, and are not counted as savings.",
                 words::count(waiting)
             );
         }
@@ -226,7 +226,7 @@ fn reads(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
         kind: "reads",
         title: "buffer the reads",
         facts: found.told("reads", "of"),
-        remedy: "Read blocks of 8 KiB or more and take from them: in Rust `BufReader::new(file)`, in C `fopen` with `getc_unlocked` or `fread`; a file that is read whole: `fs::read`, or `mmap`.",
+        remedy: "Read blocks of 8 KiB or more: in Rust `BufReader::new(file)`, in C `fopen` with `getc_unlocked` or `fread`; for a whole file, `fs::read` or `mmap`.",
         calls: found.saved,
         ns: found.ns,
     })
@@ -239,7 +239,7 @@ fn writes(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
         kind: "writes",
         title: "buffer the writes",
         facts: found.told("writes", "to"),
-        remedy: "Collect them: in Rust `BufWriter::new(file)` (around `stdout().lock()` too), in C `setvbuf(file, NULL, _IOFBF, 65536)`; `flush` where somebody waits for it, and mind that a crash loses what is in the buffer. Parts of one message go out together with `writev`.",
+        remedy: "Collect them: in Rust `BufWriter::new(file)` (also around `stdout().lock()`), in C `setvbuf(file, NULL, _IOFBF, 65536)`. Call `flush` where a reader waits for the data; a crash loses what is in the buffer. `writev` sends the parts of one message together.",
         calls: found.saved,
         ns: found.ns,
     })
@@ -261,13 +261,13 @@ fn memory(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     let in_faults = again as f64 * costs.fault;
     let ns = calls as f64 * (mean + costs.call / 2.0) + in_faults;
     let mut facts = format!(
-        "{} calls that get memory from the kernel, give it back or resize it, {} in them",
+        "{} calls that get memory from the kernel, return it or resize it, which take {}",
         words::count(calls),
         words::time((ns - in_faults) as u64)
     );
     if again > 0 {
         facts += &format!(
-            "; {} page faults beyond what it ever held at once, since pages that were given back are touched anew, about {}",
+            "; {} page faults beyond its peak memory, because it touches pages again that it had returned, which take about {}",
             words::count(again),
             words::time(in_faults as u64)
         );
@@ -275,9 +275,9 @@ fn memory(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     facts.push('.');
     Some(Saving {
         kind: "memory",
-        title: "keep memory instead of giving it back",
+        title: "keep memory instead of returning it",
         facts,
-        remedy: "To try it without a change: `GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456`, or another malloc. In the program: an arena or a reap, whose chunks go from one to the next without the kernel; buffers that are used again; thread pools instead of threads.",
+        remedy: "To try it without changing the code: `GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456`, or another malloc. In the code: an arena or a reap, whose chunks are reused without the kernel; buffers that are used again; a thread pool instead of new threads.",
         calls,
         ns,
     })
@@ -291,18 +291,18 @@ fn waits(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
         kind: "waits",
         title: "wait less often",
         facts: format!(
-            "{} waits for other threads in the kernel (futex), {} of CPU time each with the waking, {} of waiting in all threads.",
+            "{} waits for other threads in the kernel (futex); each costs {} of CPU time, the waking included; all threads waited for {} in all.",
             words::count(waits.calls),
             words::time(each as u64),
             words::time(waits.ns)
         ),
-        remedy: "Hand over many things at once instead of one, let each thread have its own part, or hold locks for a shorter time; the chapter on locks says which ones were waited for. Waits that are in no chapter are for conditions, for threads' ends, or for locks that aren't pthread's.",
+        remedy: "Hand over many things at once, give each thread its own part, or hold locks for a shorter time; the section on locks names those that threads waited for. Other waits are for conditions, for the end of threads, or for locks that aren't pthread's.",
         calls: waits.calls,
         ns,
     })
 }
 
-/// Calls that cost the same whatever they are asked.
+/// Calls that always cost about the same: their number, their cost in all, and a sentence.
 fn plain(
     kernel: &Kernel<'_>,
     costs: &CallCosts,
@@ -318,12 +318,12 @@ fn plain(
 
 fn clock(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     let (calls, ns, facts) =
-        plain(kernel, costs, &CLOCKS, "questions for the time that enter the kernel")?;
+        plain(kernel, costs, &CLOCKS, "calls for the time that enter the kernel")?;
     Some(Saving {
         kind: "clock",
-        title: "ask for the time without the kernel",
+        title: "read the time without the kernel",
         facts,
-        remedy: "The monotonic and the wall clock need no call where `/sys/devices/system/clocksource/clocksource0/current_clocksource` is `tsc` or `kvm-clock`; clocks of CPU time always do. Ask less often, or pass the time along.",
+        remedy: "The monotonic and the wall clock need no system call where `/sys/devices/system/clocksource/clocksource0/current_clocksource` is `tsc` or `kvm-clock`; clocks of CPU time always need one. Read the time less often, or pass it along.",
         calls,
         ns,
     })
@@ -333,9 +333,9 @@ fn seeks(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     let (calls, ns, facts) = plain(kernel, costs, &["lseek"], "calls that set a file's position")?;
     Some(Saving {
         kind: "seeks",
-        title: "tell the position with the read",
+        title: "give the position with the read",
         facts,
-        remedy: "`pread` and `pwrite` (in Rust `FileExt::read_at`, `write_at`) take the position along; a buffered reader that seeks throws its buffer away (in Rust `seek_relative` doesn't).",
+        remedy: "`pread` and `pwrite` (in Rust `FileExt::read_at`, `write_at`) take the position as an argument. A buffered reader discards its buffer when it seeks (in Rust, `seek_relative` doesn't).",
         calls,
         ns,
     })
@@ -345,9 +345,9 @@ fn yields(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     let (calls, ns, facts) = plain(kernel, costs, &["sched_yield"], "calls of `sched_yield`")?;
     Some(Saving {
         kind: "yields",
-        title: "wait instead of giving way again and again",
+        title: "block instead of yielding",
         facts,
-        remedy: "A loop that yields burns a processor while it waits: spin for a microsecond at most, then block (a futex, a condition variable, `thread::park`).",
+        remedy: "A loop that yields uses a processor while it waits: spin for a microsecond at most, then block (a futex, a condition variable, `thread::park`).",
         calls,
         ns,
     })

@@ -1,4 +1,4 @@
-//! What the kernel counted, as findings.
+//! Makes findings of what the kernel counted.
 
 use super::findings::{Program, System, SystemCalls};
 use super::sidestep::{self, Kernel};
@@ -9,7 +9,7 @@ use allot_trace::container::{RecordingEnd, SystemCall};
 /// Waits for a futex among the [`SystemCall`]s.
 pub const FUTEX_WAIT: &str = "futex (wait)";
 
-/// CPU time that counting its calls took of the recorded program, in the kernel.
+/// Nanoseconds of CPU time that counting the program's system calls took in the kernel.
 pub fn counting_ns(reader: &Reader) -> u64 {
     reader.end().map_or(0, |end| {
         let each = end.costs.map_or(0.0, |costs| costs.counting);
@@ -21,7 +21,7 @@ fn calls(end: &RecordingEnd) -> u64 {
     end.system_calls.iter().map(|call| call.calls).sum()
 }
 
-/// Everything that is known of the program and the kernel.
+/// The findings on system calls, page faults and context switches.
 pub fn system(reader: &Reader, program: &Program) -> System {
     let Some(end) = reader.end() else { return System::default() };
     let usage = &end.usage;
@@ -43,7 +43,7 @@ pub fn system(reader: &Reader, program: &Program) -> System {
     let waits = end.system_calls.iter().find(|call| call.name == FUTEX_WAIT);
     let counted = end.not_counted.is_none() && !rows.is_empty();
     let all_cpu = usage.user_ns + usage.system_ns;
-    // The program's own part of the CPU time is the same in all processes, as far as is known.
+    // Assumes that the program's own share of the CPU time is the same in all processes.
     let own = program.cpu_ns.zip(program.bare_cpu_ns).and_then(|(cpu, bare)| share(bare, cpu));
     let kernel = Kernel {
         calls: &end.system_calls,

@@ -1,4 +1,4 @@
-//! What was found, on one screen.
+//! The findings on one screen.
 
 use super::findings::{Allocator, Category, Findings, Group};
 use super::rules::LEAST_ALLOCATOR_SHARE;
@@ -6,14 +6,14 @@ use super::words;
 use crate::output::{HEADING, NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, render};
 
-/// Characters that a name has in the table.
+/// The most characters of a name in the table.
 const NAME: usize = 25;
-/// Groups whose reasons are told.
+/// The most groups whose reasons are printed.
 const REASONS: usize = 3;
-/// Notes that are told.
+/// The most notes that are printed.
 const NOTES: usize = 4;
 
-/// What a verdict is called.
+/// The advice in a few words; a question mark follows a candidate, which needs a proof.
 pub fn advice(group: &Group) -> String {
     let verdict = &group.verdict;
     let allocator = match verdict.allocator {
@@ -46,7 +46,7 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         text += "\n";
         if findings.groups.len() > rows {
             let more = findings.groups.len() - rows;
-            text += &format!("{}\n", styled(NOTE, format!("   and {more} more: --rows, --json")));
+            text += &format!("{}\n", styled(NOTE, format!("   and {more} more (see --rows and --json)")));
         }
     }
     for group in advised.take(REASONS) {
@@ -64,7 +64,7 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         let little =
             findings.program.allocator_share.is_some_and(|share| share < LEAST_ALLOCATOR_SHARE);
         let whose = if little { String::new() } else { format!("{}: ", first.title) };
-        text += &paragraph("Leave it", &format!("{whose}{}", first.verdict.reason));
+        text += &paragraph("Leave it as it is", &format!("{whose}{}", first.verdict.reason));
     }
     text += &beside_memory(findings);
     text += "\n";
@@ -75,19 +75,19 @@ pub fn table(findings: &Findings, rows: usize) -> String {
     let program = &findings.program;
     let costs = match (program.allocation_ns, program.free_ns) {
         (Some(allocation), Some(free)) if program.allocator_measured => format!(
-            "what malloc and free took in this run ({allocation:.0} and {free:.0} ns on average)"
+            "the time of malloc and free in this run ({allocation:.0} and {free:.0} ns on average)"
         ),
-        _ if program.allocator_measured => "what malloc took in this run".to_owned(),
-        _ => "what malloc and free usually take".to_owned(),
+        _ if program.allocator_measured => "the time of malloc in this run".to_owned(),
+        _ => "the usual time of malloc and free".to_owned(),
     };
     let hint = format!(
-        "Gains are estimates from {costs}; nothing here was replayed. own: freed by the thread that allocated; drag: bytes an arena would hold over bytes live."
+        "gain: share of the program's CPU time, estimated from {costs}; `allot replay` tests it. own: share of the frees by the allocating thread. drag: bytes that an arena would hold, divided by live bytes (1.0 wastes nothing)."
     );
     text += &styled(NOTE, wrapped(&hint));
     text
 }
 
-/// System calls and locks, where there is something to gain.
+/// The advice on system calls and locks, if there is any.
 fn beside_memory(findings: &Findings) -> String {
     let mut text = String::new();
     for advice in &findings.system.advice {
@@ -107,7 +107,7 @@ fn beside_memory(findings: &Findings) -> String {
 
 fn paragraph(head: &str, text: &str) -> String {
     let line = wrapped(&format!("{head}: {text}"));
-    // Styles must not be counted when breaking lines.
+    // The style is put in after the lines were broken, so that its characters are not counted.
     format!("{}\n", line.replacen(head, &styled(HEADING, head), 1))
 }
 
@@ -119,13 +119,13 @@ fn head(findings: &Findings) -> String {
     }
     let cpu = program.bare_cpu_ns.map_or_else(String::new, |ns| {
         let about = if program.bare_measured { "" } else { "about " };
-        format!("{about}{} CPU, ", words::time(ns))
+        format!("{about}{} of CPU time, ", words::time(ns))
     });
     let share = program.allocator_share.map_or_else(String::new, |share| {
-        format!(", {} of the CPU time spent on them", words::about(share))
+        format!(", which take {} of the CPU time", words::about(share))
     });
     let facts = format!(
-        "{cpu}{}, {} of {}{share}; at most {} live in {}; {} by realloc; {} left at the end.",
+        "{cpu}{}, {} of {}{share}; peak of live memory: {} in {}; {} by realloc; {} never freed.",
         words::counted(program.threads.into(), "thread"),
         words::counted(program.allocations, "allocation"),
         words::bytes(program.bytes),
@@ -137,7 +137,7 @@ fn head(findings: &Findings) -> String {
     let mut text = format!("{}\n{}\n", styled(HEADING, command), wrapped(&facts));
     if let Some(overlaps) = &findings.overlaps {
         text += &format!(
-            "{} checked, {} {} a live one.\n",
+            "{} checked: {} {} a live one.\n",
             words::counted(overlaps.checked, "block"),
             words::count(overlaps.found),
             if overlaps.found == 1 { "overlaps" } else { "overlap" },
@@ -187,7 +187,8 @@ fn shortened(title: &str) -> String {
     }
 }
 
-fn name(allocator: Allocator) -> &'static str {
+/// An allocator with its article.
+pub fn name(allocator: Allocator) -> &'static str {
     match allocator {
         Allocator::Arena => "an arena",
         Allocator::Reap => "a reap",

@@ -1,7 +1,7 @@
 //! The rounds of a plan: every case once, then every case again, so that drift hits all alike.
 
 use super::plan::{Case, Plan};
-use crate::child::spawn::{self, ChildFailure};
+use console::spawn::{self, ChildFailure};
 use crate::child::{Pass, Report};
 use crate::progress::Progress;
 use crate::trace::{Answer, Counts};

@@ -173,7 +173,7 @@ fn row(case: &Case, found: &Found) -> Row {
     let first = reports.first();
     let each = |of: fn(&Report) -> f64| median(reports.iter().map(|report| of(report)));
     let whole = |of: fn(&Report) -> Option<u64>| median_whole(&reports, |report| of(report));
-    let response = |of: fn(&crate::child::ResponseReport) -> f64| {
+    let response = |of: fn(&tour::ResponseReport) -> f64| {
         median(reports.iter().filter_map(|report| report.responses.as_ref().map(of)))
     };
     let times = || reports.iter().map(|report| report.ns_per_op);

@@ -1,16 +1,17 @@
 //! A measured run, in a process of its own, which prints one line of JSON.
 
 pub mod memory;
-pub mod spawn;
 
 use crate::failure::Failure;
 use crate::trace::{self, Traced, marks::Mark};
 use clap::{Args, ValueEnum};
+use console::spawn;
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::time::Duration;
 use workloads::fixed_size::Seconds;
-use workloads::{Effort, Load, Outcome, Setting, Watch, Workload, query};
+use tour::ResponseReport;
+use workloads::{Effort, Load, Outcome, Setting, Watch, Workload};
 
 /// What a run is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
@@ -111,24 +112,6 @@ impl From<Seconds> for SecondsReport {
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-/// Response times, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ResponseReport {
-    pub average_ms: f64,
-    pub min_ms: f64,
-    pub max_ms: f64,
-}
-
-impl From<query::Responses> for ResponseReport {
-    fn from(responses: query::Responses) -> Self {
-        Self {
-            average_ms: ms(responses.average),
-            min_ms: ms(responses.min),
-            max_ms: ms(responses.max),
-        }
-    }
 }
 
 impl Report {

@@ -39,7 +39,7 @@ pub struct Totals {
     pub damaged: Vec<String>,
 }
 
-/// There was no more room.
+/// A process's recording ended early.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Full {
     /// The process.
@@ -64,7 +64,7 @@ pub struct NewUnseen {
 }
 
 impl NewUnseen {
-    /// With where it is so.
+    /// The reason, with the processes that it applies to.
     pub fn in_one_line(&self) -> String {
         let others = match self.processes {
             0 | 1 => String::new(),
@@ -154,7 +154,7 @@ impl Collector {
             self.end_process(i)?;
         }
         let Some(writer) = self.writer.take() else {
-            return Err(TraceError::Io(io::Error::other("the recording was ended before")));
+            return Err(TraceError::Io(io::Error::other("the recording has ended already")));
         };
         let file = writer.finish(end)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -180,7 +180,7 @@ impl Collector {
     fn writer(&mut self) -> Result<&mut Writer<BufWriter<File>>, TraceError> {
         self.writer
             .as_mut()
-            .ok_or_else(|| io::Error::other("the recording was ended before").into())
+            .ok_or_else(|| io::Error::other("the recording has ended already").into())
     }
 
     fn look_for_new(&mut self, all: bool) -> Result<(), TraceError> {
@@ -256,7 +256,7 @@ impl Collector {
         let writer = self
             .writer
             .as_mut()
-            .ok_or_else(|| TraceError::Io(io::Error::other("the recording was ended before")))?;
+            .ok_or_else(|| TraceError::Io(io::Error::other("the recording has ended already")))?;
         let mut page = [0; HEADER_SIZE];
         raw.file.read_exact_at(&mut page, 0)?;
         if let Ok(header) = FileHeader::read(&page) {
@@ -291,7 +291,7 @@ impl Collector {
             let Counted { whole, told, count } = count(events, header.tick, raw.until);
             let next = raw.streams.entry(header.stream).or_default();
             if *next != header.sequence || header.full.is_some() && whole != length {
-                let what = format!("process {}: a chunk that is not what was written", raw.pid);
+                let what = format!("process {}: a chunk differs from what was written", raw.pid);
                 self.totals.damaged.push(what);
                 continue;
             }
@@ -393,13 +393,13 @@ fn costs(raw: &RawCosts, ns_of_tick: u64) -> Option<Costs> {
     })
 }
 
-/// Why there was no more room, and what to do about it.
+/// Why a process's recording ended early, and what to do about it.
 fn why_full(error: i32) -> String {
     let remedy = match error {
-        libc::EFBIG => "allow longer files: ulimit -f",
-        libc::ENOSPC | libc::EDQUOT => "give FILE a place with more room",
+        libc::EFBIG => "allow longer files with ulimit -f",
+        libc::ENOSPC | libc::EDQUOT => "record to a place with more room",
         libc::EPERM => {
-            "the program forbids itself calls of the kernel that recording needs (seccomp); record it without that, if it can be told to"
+            "the program forbids itself calls of the kernel that recording needs (seccomp); switch that off to record it, if it has an option"
         }
         // The recorder keeps its file open, but a program may close it.
         _ => "the program closed the recording's file and left no way to open it again",
@@ -407,10 +407,10 @@ fn why_full(error: i32) -> String {
     format!("{}; {remedy}", io::Error::from_raw_os_error(error))
 }
 
-/// What it means that `operator new` is a library's own, and what to do about it.
+/// A line that says that a library's own `operator new` isn't recorded, and what to do about it.
 pub fn why_unseen(library: &str) -> String {
     format!(
-        "operator new is {library}'s own, which doesn't go by way of malloc, so what it gives isn't seen, only what malloc itself does; record it with the C library's malloc, that is without that library in LD_PRELOAD or among those linked"
+        "operator new is {library}'s own and doesn't call malloc, so its blocks are not recorded, only those of malloc itself; record it with the C library's malloc, that is without that library in LD_PRELOAD or among those linked"
     )
 }
 

@@ -1,4 +1,5 @@
-//! Whether a program can be recorded, before it runs: what isn't loaded with it can't stand before its `malloc`.
+//! Finds out before a program runs whether it can be recorded: the recorder must be loaded with it, before
+//! its `malloc`.
 
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, Sym};
@@ -9,12 +10,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why a program can't be recorded, or not well, in one line that says what to do.
+/// Why a program can't be recorded, or only partly, and what to do about it, in one line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Nothing of it will be seen.
+    /// Nothing would be recorded.
     Unseen(String),
-    /// Some of it won't be.
+    /// Some of its memory would not be recorded.
     Partly(String),
 }
 
@@ -31,7 +32,7 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| runs(path))
 }
 
-/// What stands in the way of recording the program in a file.
+/// The obstacle to recording the program in a file, if there is one.
 pub fn obstacle(path: &Path) -> Option<Obstacle> {
     obstacle_behind(path, 4)
 }
@@ -52,7 +53,7 @@ fn obstacle_behind(path: &Path, scripts: usize) -> Option<Obstacle> {
         FileKind::Elf64 => {}
         FileKind::Elf32 => {
             return unseen(format!(
-                "{name} is a 32-bit program, and the recorder has 64; record a 64-bit build"
+                "{name} is a 32-bit program, and the recorder is a 64-bit library; record a 64-bit build"
             ));
         }
         _ => return None,
@@ -61,20 +62,20 @@ fn obstacle_behind(path: &Path, scripts: usize) -> Option<Obstacle> {
     let endian = header.endian().ok()?;
     let machine = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
     if header.e_machine(endian) != machine {
-        return unseen(format!("{name} is a program for another processor; record it there"));
+        return unseen(format!("{name} is a program for another processor; record it on a machine of that kind"));
     }
     let sections = header.sections(endian, &*bytes).ok()?;
     if sections.iter().any(|section| {
         matches!(sections.section_name(endian, section), Ok(b".gopclntab" | b".go.buildinfo"))
     }) {
         return unseen(format!(
-            "{name} is written in Go, whose runtime has its own allocator that no preloaded library sees; use pprof's heap profile"
+            "{name} is written in Go, whose runtime has an allocator of its own that a preloaded library can't record; use pprof's heap profile"
         ));
     }
     let programs = header.program_headers(endian, &*bytes).ok()?;
     if !programs.iter().any(|program| program.p_type(endian) == elf::PT_INTERP) {
         return unseen(format!(
-            "{name} is linked statically, so nothing can be loaded before its malloc; link it dynamically to record it"
+            "{name} is linked statically, so the recorder can't be loaded before its malloc; link it dynamically to record it"
         ));
     }
     let metadata = file.metadata().ok()?;
@@ -84,7 +85,7 @@ fn obstacle_behind(path: &Path, scripts: usize) -> Option<Obstacle> {
         || mode & 0o2000 != 0 && metadata.gid() != group.as_raw();
     if others {
         return unseen(format!(
-            "{name} runs with another user's or group's rights, so the loader ignores what is preloaded; record it as that user, from a copy without the setuid bit"
+            "{name} runs with another user's or group's rights, so the loader ignores the recorder; record it as that user, from a copy without the setuid bit"
         ));
     }
     let symbols = sections.symbols(endian, &*bytes, elf::SHT_DYNSYM).ok()?;
@@ -93,7 +94,7 @@ fn obstacle_behind(path: &Path, scripts: usize) -> Option<Obstacle> {
     });
     if own {
         return unseen(format!(
-            "{name} has a malloc of its own in its executable, which comes before any library's; build it with the system's malloc to record it"
+            "{name} has a malloc of its own in its executable, which takes precedence over the recorder's; build it with the system's malloc to record it"
         ));
     }
     let is_python = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
@@ -101,7 +102,7 @@ fn obstacle_behind(path: &Path, scripts: usize) -> Option<Obstacle> {
         && std::env::var_os("PYTHONMALLOC").is_none_or(|way| !way.as_bytes().starts_with(b"malloc"))
     {
         return Some(Obstacle::Partly(format!(
-            "{name} keeps its objects in pools of its own, which are not seen; run it with PYTHONMALLOC=malloc to see them"
+            "{name} keeps its objects in pools of its own, which are not recorded; set PYTHONMALLOC=malloc to record them"
         )));
     }
     None

@@ -75,8 +75,8 @@ impl Drop for Directory {
     }
 }
 
-/// The loader's list of libraries has no way to tell its own characters from those of a path.
-const UNLOADABLE: &str = "the path has a space, a colon or a dollar sign, which the loader can't read, and so have TMPDIR, /tmp and /var/tmp, or they can't be written to";
+/// `LD_PRELOAD` has no way to escape its separators in a path.
+const UNLOADABLE: &str = "the path has a space, a colon or a dollar sign, which the dynamic loader can't read, and TMPDIR, /tmp and /var/tmp have one too or can't be written to; record to another path";
 
 /// A directory whose path the loader can read.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Output {
             Self::ToErrors => {
                 let errors = io::stderr().as_fd().try_clone_to_owned();
                 errors.map(Stdio::from).map_err(|error| {
-                    Failure::Failed(format!("can't pass standard error on: {error}"))
+                    Failure::Failed(format!("can't give standard error to the program: {error}"))
                 })
             }
         }
@@ -174,7 +174,7 @@ pub fn record(
     };
     if LIBRARY.is_empty() {
         return Err(Failure::Failed(
-            "programs can be recorded on Linux on x86-64 and aarch64 only".to_owned(),
+            "this allot has no recorder: programs can be recorded only on Linux on x86-64 and aarch64".to_owned(),
         ));
     }
     let file = File::create(output).map_err(|error| cannot("write", &error))?;
@@ -233,7 +233,7 @@ pub fn record(
     let io = File::open(format!("/proc/{pid}/io")).ok();
     collector.expect(child.id());
     let (ended, collector) = beside(collector, counter.as_mut().ok(), || wait(pid, begun, io));
-    let mut ended = ended.map_err(|error| Failure::Failed(format!("lost the program: {error}")))?;
+    let mut ended = ended.map_err(|error| Failure::Failed(format!("can't wait for the program: {error}")))?;
     let counted =
         counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
     let why = counted.as_ref().err();
@@ -254,16 +254,16 @@ pub fn record(
     Ok((ended, totals, bytes))
 }
 
-/// What tells of the kernel's work where calls aren't counted.
+/// Where the figures come from if system calls aren't counted.
 fn other_sources(usage: &Usage) -> &'static str {
     if usage.read_calls.is_some() {
-        "reads and writes are as /proc tells, page faults and switches as getrusage does"
+        "reads and writes are from /proc, page faults and context switches from getrusage"
     } else {
-        "page faults and switches are as getrusage tells"
+        "page faults and context switches are from getrusage"
     }
 }
 
-/// Packs with a low priority while something else goes on, and looks what files are counted.
+/// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted files.
 fn beside<T>(
     mut collector: Collector,
     mut counter: Option<&mut Counter>,
@@ -286,7 +286,7 @@ fn beside<T>(
         done.store(true, Ordering::Release);
         packer.thread().unpark();
         let packed =
-            packer.join().unwrap_or_else(|_| Err(io::Error::other("the packer has failed").into()));
+            packer.join().unwrap_or_else(|_| Err(io::Error::other("the thread that packs events panicked").into()));
         (result, packed)
     })
 }

@@ -1,4 +1,4 @@
-//! `allot record --show`: what is in a recording.
+//! `allot record --show`: prints the events of a recording.
 
 use crate::failure::Failure;
 use crate::output;
@@ -30,7 +30,7 @@ pub fn show(file: &Path, json: bool) -> Result<(), Failure> {
     }
     if let Some(at) = reader.cut_off_at() {
         let file = file.display();
-        output::to_errors(format!("allot: {file}: cut off at byte {at}; what is before was shown"));
+        output::to_errors(format!("allot: {file}: cut off at byte {at}; the events before were shown"));
     }
     Ok(())
 }
@@ -109,13 +109,13 @@ fn as_text(event: &Event, events: &Events<'_>) -> String {
             lock_name(lock),
             stack(site, events).join(" ")
         ),
-        What::ThreadStart { system_id } => format!("begins, as thread {system_id} of the system"),
+        What::ThreadStart { system_id } => format!("begins; its thread id is {system_id}"),
         What::ThreadEnd => "ends".to_owned(),
         What::ModuleLoaded(id) => {
             let module = events.modules().get(id);
-            format!("module {} at {:#x}", module.path, module.start)
+            format!("module {} is loaded at {:#x}", module.path, module.start)
         }
-        What::ModuleUnloaded(id) => format!("module {} has gone", events.modules().get(id).path),
+        What::ModuleUnloaded(id) => format!("module {} is unloaded", events.modules().get(id).path),
     };
     format!("{:.9} thread {}: {what}", event.time_ns as f64 / 1e9, event.thread)
 }

@@ -48,10 +48,10 @@ impl fmt::Display for CompileError {
             Self::Trace(error) => error.fmt(f),
             Self::Write(error) => write!(
                 f,
-                "can't write the steps to {}: {error}; 8 bytes an event are needed there, and TMPDIR names another place",
+                "can't write the steps to {}: {error}; they need 8 bytes per event, so set TMPDIR to a place with more room",
                 std::env::temp_dir().display()
             ),
-            Self::TooMany(what, most) => write!(f, "it has more than {most} {what}"),
+            Self::TooMany(what, most) => write!(f, "it has more than {most} {what}, which can't be replayed"),
         }
     }
 }

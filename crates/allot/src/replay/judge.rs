@@ -1,19 +1,20 @@
-//! What the rounds say of the advice.
+//! Judges the advice by the rounds of the replay.
 
 use super::rounds::Standing;
 use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
 use crate::analyse::words;
 
-/// A malloc whose time is longer than all plans' by less than this share of glibc's gives as much, where the program's CPU time isn't known.
+/// Where the program's CPU time is unknown: a malloc saves as much as all plans if it takes longer than
+/// they do by at most this share of glibc's time.
 const AS_MUCH: f64 = 0.01;
-/// It may take so many times glibc's memory ...
+/// The most peak memory, over glibc's ...
 pub const MOST_MEMORY: f64 = 1.5;
-/// ... or this much more, for less than that is an allocator's first chunk.
+/// ... or this many bytes more: an allocator's first chunk is no reason to refuse it.
 const FREE_MEMORY: u64 = 1 << 20;
-/// What it saves has to be more than this share of the program's CPU time.
+/// The least saving, as a share of the program's CPU time.
 const LEAST_GAIN: f64 = 0.01;
 
-/// A malloc that takes everything.
+/// A malloc that serves everything.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rival {
     pub name: String,
@@ -26,7 +27,8 @@ fn is_small(standing: &Standing) -> bool {
     })
 }
 
-/// What a row saves of the program's CPU time against glibc, if that is known; never more than all of it.
+/// What a row saves against glibc, as a share of the program's CPU time, at most 1. `None` if that time
+/// is unknown.
 pub fn gain(standing: &Standing, program: &Program) -> Option<f64> {
     let cpu = program.bare_cpu_ns.or(program.cpu_ns).filter(|cpu| *cpu > 0)?;
     Some((standing.saved_ns / cpu as f64).min(1.0))
@@ -34,10 +36,10 @@ pub fn gain(standing: &Standing, program: &Program) -> Option<f64> {
 
 fn figures(standing: &Standing) -> String {
     let memory = match standing.memory {
-        Some(memory) => format!("{memory:.2} of its peak memory"),
-        None => "an unknown part of its memory".to_owned(),
+        Some(memory) => format!("{memory:.2} × its peak memory"),
+        None => "an unknown amount of memory".to_owned(),
     };
-    format!("{:.2} of glibc's time ({}) and {memory}", standing.time, rounds(standing))
+    format!("{:.2} × glibc's time ({}) and {memory}", standing.time, rounds(standing))
 }
 
 fn rounds(standing: &Standing) -> String {
@@ -47,15 +49,15 @@ fn rounds(standing: &Standing) -> String {
     }
     let apart = standing.apart * 100.0;
     let (count, word) = if standing.time > 1.0 {
-        (standing.slower, "longer")
+        (standing.slower, "slower")
     } else {
-        (standing.quicker, "shorter")
+        (standing.quicker, "faster")
     };
     let number = if count == all { format!("all {all}") } else { format!("{count} of {all}") };
     format!("{word} in {number} rounds, ±{apart:.1} %")
 }
 
-/// Judges a group's plan by itself.
+/// Judges the plan of one group.
 pub fn plan(standing: &Standing, program: &Program) -> Outcome {
     let gain = gain(standing, program);
     let figures = figures(standing);
@@ -67,41 +69,42 @@ pub fn plan(standing: &Standing, program: &Program) -> Outcome {
         } else {
             "it is no faster"
         };
-        (false, format!("withdrawn, {slower}: replayed, it takes {figures}"))
+        (false, format!("not confirmed, {slower}: in the replay it takes {figures}"))
     } else if !is_small(standing) {
-        (false, format!("withdrawn, it takes too much memory: replayed, {figures}"))
+        (false, format!("not confirmed, it needs too much memory: in the replay it takes {figures}"))
     } else if gain.is_some_and(|gain| gain < LEAST_GAIN) {
         let gain = percent(gain.unwrap_or_default());
         (
             false,
             format!(
-                "withdrawn, it saves {gain} of the program's CPU time, too little: replayed, {figures}"
+                "not confirmed, it saves {gain} of the program's CPU time, too little: in the replay it takes {figures}"
             ),
         )
     } else {
         let saves = gain.map_or_else(String::new, |gain| {
             format!(", which saves {} of the program's CPU time", percent(gain))
         });
-        (true, format!("confirmed: replayed, it takes {figures}{saves}"))
+        (true, format!("confirmed: in the replay it takes {figures}{saves}"))
     };
     Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
 }
 
-/// Judges a plan that isn't for the sake of time: what is sealed only must not cost any.
+/// Judges the plan of a candidate for sealing, which need not be faster, but must not be slower.
 pub fn candidate(standing: &Standing) -> Outcome {
     let figures = figures(standing);
     let is_slower = standing.is_slower() || standing.time > 1.0 + standing.noise();
     let (confirmed, reason) = if is_slower {
-        (false, format!("withdrawn, it is slower: replayed, it takes {figures}"))
+        (false, format!("not confirmed, it is slower: in the replay it takes {figures}"))
     } else if !is_small(standing) {
-        (false, format!("withdrawn, it takes too much memory: replayed, {figures}"))
+        (false, format!("not confirmed, it needs too much memory: in the replay it takes {figures}"))
     } else {
-        (true, format!("it costs nothing: replayed, it takes {figures}"))
+        (true, format!("it costs no more than malloc: in the replay it takes {figures}"))
     };
     Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
 }
 
-/// Writes down what became of a group's advice. `ceiling` is what glibc's calls cost in all.
+/// Stores the outcome in a group's verdict, and the measured gain. `ceiling` is what glibc's calls cost
+/// in all.
 pub fn settle(
     group: &mut Group,
     outcome: Outcome,
@@ -115,13 +118,13 @@ pub fn settle(
         gain.share = share.max(0.0);
         gain.measured = true;
         let most = ceiling.map_or(gain.ceiling, |ceiling| gain.ceiling.min(ceiling));
-        // The rest of the sequence may run better for it too.
+        // The other blocks may get cheaper too.
         gain.ceiling = most.max(gain.share);
     }
     group.verdict.replayed = Some(outcome);
 }
 
-/// Writes down the most that can be saved in a group: what was saved with its blocks from nowhere.
+/// Stores the most that a group can save: what was saved with its blocks at no cost.
 pub fn bound(group: &mut Group, ceiling: f64) {
     if let Some(gain) = &mut group.verdict.gain {
         gain.ceiling = ceiling.max(gain.share);
@@ -129,8 +132,8 @@ pub fn bound(group: &mut Group, ceiling: f64) {
     }
 }
 
-/// Makes the estimated ceilings small enough for all of them and the measured ones not to be more than there is. Nothing is taken from
-/// what was measured.
+/// Scales the estimated ceilings down so that they and the measured ones sum to at most `all`. Measured
+/// figures stay.
 pub fn balance(groups: &mut [Group], all: f64) {
     let gains = |measured: bool| {
         let gains = groups.iter().filter_map(|group| group.verdict.gain);
@@ -155,7 +158,8 @@ pub fn balance(groups: &mut [Group], all: f64) {
     }
 }
 
-/// What all confirmed advice gives together. `sum` is what each gives by itself, `ceiling` what all of it can save at most.
+/// The result of all confirmed plans together. `sum` adds up the gains of the single plans; `ceiling` is
+/// the most that all of them can save.
 pub fn together(
     standing: &Standing,
     groups: &[u32],
@@ -165,11 +169,11 @@ pub fn together(
 ) -> Together {
     let gain = gain(standing, program);
     let ceiling = ceiling.map(|ceiling| ceiling.max(gain.unwrap_or_default()));
-    let mut reason = format!("replayed, it takes {}", figures(standing));
+    let mut reason = format!("together they take {} in the replay", figures(standing));
     if let Some(gain) = gain {
         reason += &format!(", which saves {} of the program's CPU time", percent(gain));
         if let Some(ceiling) = ceiling {
-            reason += &format!(", of {}", words::at_most(ceiling));
+            reason += &format!(", of {} that these blocks cost", words::percent(ceiling));
         }
     }
     Together {
@@ -183,12 +187,12 @@ pub fn together(
     }
 }
 
-/// As the summary has it. A plan that costs more saves nothing.
+/// A share in the summary's format. A plan that costs more saves nothing.
 fn percent(share: f64) -> String {
     words::percent(share.max(0.0))
 }
 
-/// The malloc that is the fastest of those that do not take too much memory, are faster than glibc, and save enough.
+/// The fastest malloc that is faster than glibc, doesn't need too much memory, and saves enough.
 pub fn best(rivals: Vec<Rival>, program: &Program) -> Option<Rival> {
     rivals
         .into_iter()
@@ -197,8 +201,8 @@ pub fn best(rivals: Vec<Rival>, program: &Program) -> Option<Rival> {
         .min_by(|a, b| a.standing.time.total_cmp(&b.standing.time))
 }
 
-/// Whether a malloc gives as much as all confirmed plans together, as far as a change of the code would be worth it: the change has to
-/// save that much of the program's CPU time beyond what comes for nothing.
+/// Whether a malloc saves as much as all confirmed plans together, or so nearly that changing the code
+/// is not worth it: the plans would have to save [`LEAST_GAIN`] more.
 pub fn gives_as_much(rival: &Rival, together: &Together, program: &Program) -> bool {
     match (gain(&rival.standing, program), together.gain) {
         (Some(malloc), Some(plans)) => plans - malloc < LEAST_GAIN,
@@ -206,11 +210,11 @@ pub fn gives_as_much(rival: &Rival, together: &Together, program: &Program) -> b
     }
 }
 
-/// The best malloc, in words and figures.
+/// The best malloc, with its reason.
 pub fn better_malloc(best: &Rival, gives_as_much: bool, program: &Program) -> BetterMalloc {
     let Rival { name, standing } = best;
     let gain = gain(standing, program);
-    let mut reason = format!("replayed, {name} takes {}", figures(standing));
+    let mut reason = format!("{name} takes {} in the replay", figures(standing));
     if let Some(gain) = gain {
         reason += &format!(", which saves {} of the program's CPU time", percent(gain));
     }
@@ -224,18 +228,18 @@ pub fn better_malloc(best: &Rival, gives_as_much: bool, program: &Program) -> Be
     }
 }
 
-/// A malloc gives as much as the confirmed plans: their groups need no change.
+/// Marks a group of the confirmed plans as not needing a change, because a malloc saves as much.
 pub fn prefer_malloc(group: &mut Group, better: &BetterMalloc) {
     group.verdict.category = Category::BetterMalloc;
     let Some(outcome) = &mut group.verdict.replayed else { return };
     outcome.reason += &format!(
-        "; but a malloc gives as much as all confirmed advice together, without any change: {}",
+        "; but without changing the code, another malloc saves as much as all confirmed changes together: {}",
         better.reason
     );
 }
 
-/// Judges the advice to take a better malloc. `ceilings` is what all groups can save at most, added up: the group has its part of
-/// what the malloc saves.
+/// Judges the advice to use a better malloc. `ceilings` is the sum of the groups' ceilings; the group
+/// gets its part of what the malloc saves.
 pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
     let saved = better.map_or(Some(0.0), |better| better.gain);
     if let (Some(saved), Some(gain)) = (saved, &mut group.verdict.gain) {
@@ -245,13 +249,13 @@ pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
     group.verdict.replayed = Some(match better {
         Some(better) => Outcome {
             confirmed: true,
-            reason: format!("confirmed: {} for all groups", better.reason),
+            reason: format!("confirmed: for all groups together, {}", better.reason),
             time_ratio: better.time_ratio,
             memory_ratio: better.memory_ratio,
         },
         None => Outcome {
             confirmed: false,
-            reason: "withdrawn: replayed, no other malloc saves 1 % of the program's CPU time in as little memory as glibc"
+            reason: "not confirmed: in the replay no other malloc saves 1 % of the program's CPU time with at most 1.5 times glibc's memory"
                 .to_owned(),
             time_ratio: None,
             memory_ratio: None,
@@ -259,9 +263,9 @@ pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
     });
 }
 
-/// An advice that was not replayed.
+/// Stores that a group's advice was not replayed.
 pub fn unproved(group: &mut Group, why: &str) {
-    let reason = format!("withdrawn, not replayed: {why}");
+    let reason = format!("not confirmed, because it was not replayed: {why}");
     group.verdict.replayed =
         Some(Outcome { confirmed: false, reason, time_ratio: None, memory_ratio: None });
 }
@@ -309,14 +313,14 @@ mod tests {
         let slower = plan(&standing(6.0, 0.06, even), &program);
         assert!(!slower.confirmed && slower.reason.contains("slower"), "{}", slower.reason);
         assert!(
-            slower.reason.contains("6.00 of glibc's time (longer in all 5 rounds"),
+            slower.reason.contains("6.00 × glibc's time (slower in all 5 rounds"),
             "{}",
             slower.reason
         );
         // Noise doesn't matter where every round says the same.
         let clear = plan(&standing(0.5, 0.24, even), &program);
         assert!(
-            clear.confirmed && clear.reason.contains("shorter in all 5 rounds, ±24.0 %"),
+            clear.confirmed && clear.reason.contains("faster in all 5 rounds, ±24.0 %"),
             "{}",
             clear.reason
         );
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_saves_next_to_nothing_of_the_program_is_withdrawn() {
+    fn a_plan_that_saves_next_to_nothing_of_the_program_is_not_confirmed() {
         let little = plan(&standing(0.5, 0.01, (MIB, MIB)), &program(500_000_000_000));
         assert!(!little.confirmed && little.reason.contains("it saves 0.1 %"), "{}", little.reason);
         // The replay took longer than the program did, perhaps because the machine was busy.

@@ -1,8 +1,9 @@
-//! Replays a recording on other allocators, and says which advice holds.
+//! Replays a recording with other allocators, and judges the advice by the result.
 //!
-//! The events are read twice more: [survey] finds which blocks cross from thread to thread, [compile] makes
-//! [steps](sequence) in a file without a name. A [worker] in a process of its own does them by one allocator or [plan],
-//! in [rounds]; [judge] says what that means for the advice. [check] shows that the steps are what was recorded.
+//! Two more passes over the events prepare this: [survey] finds the blocks that one thread allocates and
+//! another frees, and [compile] writes [steps](sequence) to an unnamed file. A [worker] in a process of
+//! its own performs them with one allocator or [plan], in [rounds]; [judge] gives the verdicts. [check]
+//! verifies that the steps do what was recorded.
 
 mod blocks;
 mod check;
@@ -43,95 +44,110 @@ use worker::{REST, Who};
 
 pub use worker::run as run_round;
 
-/// Plans of one group each that are replayed: those with the largest gain.
+/// The most plans that are replayed: those of the groups with the largest gain.
 const MOST_PLANS: usize = 12;
-/// Rounds that are run where nobody says how many: as many as there is time for, at most so many; so many within three times that
-/// time; and in any case so many.
+/// Rounds without `--rounds`: as many as fit in [`TIME`], up to `MOST_ROUNDS`; `WANTED_ROUNDS` if they fit
+/// in three times [`TIME`]; always at least `LEAST_ROUNDS`.
 const MOST_ROUNDS: usize = 15;
 const WANTED_ROUNDS: usize = 5;
 const LEAST_ROUNDS: usize = 3;
-/// The time for them where nobody says another.
+/// The time for all rounds without `--time`.
 const TIME: Duration = Duration::from_secs(60);
-/// Part of it for the rounds that judge each plan; the rest is for all together, and for the ceilings.
+/// The part of the time for the rounds that judge each plan; the rest is for all confirmed plans
+/// together, and for the ceilings.
 const FIRST_PART: f64 = 2.0 / 3.0;
-/// What glibc's calls take of a program's CPU time in its replay, from which on one of the two figures is wrong.
+/// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two figures
+/// is wrong.
 const MOST_OF_PROGRAM: f64 = 0.9;
-/// The mallocs that a program is replayed on where nobody says which.
+/// The mallocs without `--allocators`.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 const NULL: &str = "null";
 
 /// `allot replay`.
 #[derive(Debug, clap::Args)]
 pub struct ReplayArguments {
-    /// What `allot record` made
+    /// A recording made by `allot record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Allocators that take everything, beside null and glibc; without it jemalloc, mimalloc and snmalloc
+    /// Replay everything also with these mallocs; by default jemalloc, mimalloc and snmalloc
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     allocators: Option<Vec<String>>,
-    /// How many rounds; without it 3 to 15, as many as there is time for
+    /// Number of rounds; by default 3 to 15, as many as fit in --time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Time for all rounds, in seconds; there is one round in any case. Without it a minute, and up to three for five rounds
+    /// Time limit for all rounds together; at least one round runs. By default 60, and up to 180 if five rounds need it
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     time: Option<u32>,
-    /// Figures and verdicts as one JSON object
+    /// Print figures and verdicts as one JSON object
     #[arg(long)]
     json: bool,
-    /// Compare live bytes with the recording's after every step, and check that no two live blocks overlap; exit code 1 if
-    /// that fails
+    /// Also check the replay: live bytes must equal the recording's after every step, and no two
+    /// live blocks may overlap; exit code 1 if that fails
     #[arg(long)]
     check: bool,
-    /// Which process of the recording, counted from 0; without it the one with the most events
+    /// Replay this process of the recording, numbered from 0; by default the one with the most events
     #[arg(long, value_name = "N")]
     process: Option<usize>,
-    /// Try an allocator for a group instead of what is advised: arena, arena-without-reset, reap, free-list, pool, slab; a group by
-    /// its number in `allot analyse --json`, or `all`
+    /// Replay a group with this allocator instead of the advised one. GROUP is a number in
+    /// `allot analyse --json`, or all; ALLOCATOR is arena, arena-without-reset, reap, free-list,
+    /// pool or slab
     #[arg(long = "try", value_name = "GROUP=ALLOCATOR")]
     tries: Vec<Try>,
 }
 
-/// What help says below the options.
+/// For `allot replay --help`.
 pub const EXAMPLES: &str = "
-Every allocator, and every plan, runs the recorded allocations and frees in a fresh process, in the recorded order of each
-thread; blocks that another thread frees wait for their allocation. Each byte of a new block is written once. A plan follows
-one advice of `allot analyse`, and leaves the rest to glibc. Time is CPU time with the harness, whose own is the row null;
-memory is the peak beyond what the harness holds. What is replayed is the allocating, not the program: its own
-loads from memory may gain or lose by another layout.
+The table has these rows:
+  null                  no allocator: the cost of the replay itself, contained in every other row
+  glibc                 glibc's malloc for everything; the other rows are compared with it
+  jemalloc, ...         another malloc for everything
+  arena for group 0     a plan: the advised allocator for one group, glibc for the rest
 
-An advice is confirmed if its plan is quicker than glibc by more than 1 %, as far as chance would make it look so less than once
-in twenty (a signed-rank test of the ratios within each round), takes at most 1.5 times its memory, and saves at least 1 % of the
-program's CPU time; else it is withdrawn. Of three or four rounds all have to be quicker by 5 %, and by twice what a round typically
-lies from the median; of fewer by 20 %. What was confirmed is then run together, and once more with
-its blocks from nowhere, which is the most that can be saved. Plans of the twelve groups with the largest gain are tried.
+Each row of each round runs in a fresh process, in the recorded order of each thread. A block that
+another thread frees is freed after its allocation. Every byte of a new block is written once.
+CPU time is that of all threads; memory is the peak beyond what the replay itself holds. The
+replay covers allocating and freeing, not the program's own work, which may gain or lose by
+another layout of its memory.
 
-Rounds take a minute in all, up to three if five rounds need them, and longer only for the first three; --time says otherwise.
-The steps wait in a file without a name in TMPDIR, 8 bytes an event. A child holds the program's blocks, written to up to 64 MiB
-each, and some 10 bytes for each block that is live; what would need more memory than there is isn't run. At most 4,096 threads are
-started. Ctrl-C ends it and its children.
+An advice is confirmed if its plan
+  - is faster than glibc by more than 1 %; the probability that chance alone looks like that has to
+    be below 1 in 20 (signed-rank test of the ratios within each round; with 3 or 4 rounds, each
+    must be faster by 5 % and by twice the typical distance of a round from the median; with 1 or
+    2 rounds, by 20 %),
+  - takes at most 1.5 times glibc's peak memory, or 1 MiB more,
+  - saves at least 1 % of the program's CPU time.
+Otherwise it is not confirmed, and the reason is printed. The confirmed plans are then run together,
+and once more without any cost for their blocks: no allocator can save more than that. Only the
+twelve groups with the largest gain are tried.
+
+All rounds take a minute, up to three minutes if five rounds need them, and longer only for the
+first three; --time changes that. The steps are in an unnamed file in TMPDIR, 8 bytes per event. A
+child process holds the program's blocks, of which up to 64 MiB each is written, 8 bytes for each
+live block, 64 KiB per thread and 32 bytes per different size. A row that needs more memory than
+there is isn't run. At most 4,096 threads are started. Ctrl-C ends the replay and its children.
 
 Examples:
   allot record -o jq.rec -- jq length big.json
   allot replay jq.rec
   allot replay jq.rec --allocators mimalloc,tcmalloc --rounds 9 --json
-  allot replay jq.rec --try 0=reap       another allocator than the one that is advised
-  allot replay jq.rec --check            does the replay do what the program did?";
+  allot replay jq.rec --try 0=reap       try another allocator for group 0
+  allot replay jq.rec --check            check that the replay does what the program did";
 
-/// How to replay.
+/// Options of a replay.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Mallocs beside glibc; `None`: those that are there of the usual ones.
+    /// Mallocs besides glibc; `None`: jemalloc, mimalloc and snmalloc, as far as they are built in.
     pub allocators: Option<Vec<String>>,
-    /// `None`: as many as there is time for.
+    /// `None`: as many as fit in the time.
     pub rounds: Option<usize>,
     /// Compare live bytes with the recording's.
     pub check: bool,
-    /// How long all rounds may take; `None`: a minute or so, and enough rounds in any case.
+    /// Time limit for all rounds; `None`: about a minute, longer for the least number of rounds.
     pub time: Option<Duration>,
     /// Show the progress on a terminal.
     pub progress: bool,
-    /// Once it is set, no further round begins, and the one that runs is ended: there is a verdict of those that were done, and
-    /// [`Failure::Interrupted`] where that are too few for one.
+    /// Once it is set, the running round is ended and no further one begins. The verdicts use the rounds
+    /// done so far; if these are too few, the replay fails with [`Failure::Interrupted`].
     pub stop: Option<&'static AtomicBool>,
 }
 
@@ -140,7 +156,7 @@ impl Options {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// The rounds of a part of the time.
+    /// The limits of rounds that may take this part of the time.
     fn limits(&self, part: f64) -> Limits {
         let (least, wanted) = match self.time {
             Some(_) => (1, 1),
@@ -154,7 +170,7 @@ impl Options {
     }
 }
 
-/// An error where somebody has stopped it.
+/// Fails if the replay was stopped.
 fn interrupted(options: &Options) -> Result<(), Failure> {
     if options.is_stopped() { Err(Failure::Interrupted) } else { Ok(()) }
 }
@@ -173,7 +189,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     let analysing = analyse::Options {
         process: arguments.process,
         progress: true,
-        // Of what a replay takes, the analysis is the smallest part of the time, and must not be the largest of the memory.
+        // The analysis takes the smallest part of a replay's time; it must not need most of the memory.
         frugal: true,
         ..analyse::Options::default()
     };
@@ -190,14 +206,14 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     }
     match findings.replay.as_ref().and_then(|replay| replay.faithful) {
         Some(false) => Err(Failure::Failed(
-            "the replay doesn't do what was recorded; what differs is said above".to_owned(),
+            "the replay differs from the recording, as said above; don't rely on its figures".to_owned(),
         )),
         _ => Ok(()),
     }
 }
 
-/// Replays the process that was analysed; fills in [`Findings::replay`](analyse::findings::Findings::replay), what it says of
-/// each advice, and what each gains. Where it fails, or is stopped too early, the analysis stays as it was.
+/// Replays the analysed process. Fills in [`Findings::replay`](analyse::findings::Findings::replay), and
+/// the outcome and gain of each advice. If it fails or is stopped too early, the analysis stays as it was.
 pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result<(), Failure> {
     let mallocs = mallocs(options)?;
     let routes: Vec<Route> = analysis
@@ -212,14 +228,14 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
 
     let (room, peak) = (room::available(), stage.sequence.peak_touched);
     if let Some(why) = room::refuse(peak, room) {
-        return Err(Failure::Failed(format!("{}: it can't be replayed: {why}", path.display())));
+        return Err(Failure::Failed(format!("{} can't be replayed: {why}", path.display())));
     }
     let refused = |route: &Route| {
         room::refuse(peak.saturating_add(room::held(route, &analysis.findings)), room)
     };
     let mut unproved: Vec<(u32, String)> = left
         .iter()
-        .map(|route| (route.group, format!("only the {MOST_PLANS} with the largest gain are")))
+        .map(|route| (route.group, format!("only the {MOST_PLANS} groups with the largest gain are")))
         .collect();
     unproved.extend(planned.iter().filter_map(|route| Some((route.group, refused(route)?))));
     let planned: Vec<Route> =
@@ -253,7 +269,7 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
     Ok(())
 }
 
-/// What is run to judge each plan.
+/// The rows that judge each plan.
 fn entries(mallocs: &[String], planned: &[Route]) -> Vec<Entry> {
     let mut entries =
         vec![Entry { name: NULL.to_owned(), groups: Vec::new(), who: Who::Null }, malloc(REST)];
@@ -266,7 +282,7 @@ fn entries(mallocs: &[String], planned: &[Route]) -> Vec<Entry> {
     entries
 }
 
-/// What is run of the plans that were confirmed: all of them together, and what each, and all, can save at most.
+/// The rows for the confirmed plans: all of them together, and the ceilings of each and of all.
 fn entries_together(confirmed: &[u32], planned: &[Route]) -> Vec<Entry> {
     let without = |groups: &[u32]| Entry {
         name: match groups {
@@ -298,34 +314,34 @@ fn rounds_of(stage: &Stage, entries: Vec<Entry>, limits: Limits, options: &Optio
     Rows::new(entries, found)
 }
 
-/// What puts the figures in doubt.
+/// Warnings about the figures.
 fn doubts(program: &Program, replay: &Replay) -> Vec<Note> {
     let mut notes = Vec::new();
     if cfg!(debug_assertions) {
         notes.push(
-            "This allot was built without optimisation: the times of its replay, and the gains, mean nothing. Build it with --release."
+            "This allot was built without optimisation, so the times of the replay and the gains mean nothing. Build it with --release."
                 .to_owned(),
         );
     }
     if replay.ceiling.is_some_and(|ceiling| ceiling > MOST_OF_PROGRAM) {
         notes.push(
-            "glibc's calls take nearly as long in the replay as the whole program did: the machine was busier than then, or the program's CPU time is estimated too low. Gains are too high."
+            "In the replay, glibc's calls take nearly as long as the whole program did: the machine was busier than during the recording, or the program's CPU time is estimated too low. The gains are too high. Run it again on an idle machine, or with --against-bare."
                 .to_owned(),
         );
     }
     if replay.interrupted {
-        notes.push("The replay was interrupted: it has fewer rounds than were wanted.".to_owned());
+        notes.push("The replay was interrupted, so it has fewer rounds than planned.".to_owned());
     }
     if program.truncated {
         notes.push(
-            "The recording ends before the program did; gains are set against the CPU time of the whole program where that is known."
+            "The recording ends before the program did; gains are shares of the CPU time of the whole program, if that is known."
                 .to_owned(),
         );
     }
     notes.into_iter().map(|text| Note { warning: true, text }).collect()
 }
 
-/// Whether there is an advice whose allocator has to be tried.
+/// Whether the verdict advises an allocator that the replay has to try.
 fn wants_plan(verdict: &Verdict) -> bool {
     matches!(verdict.category, Category::Transient | Category::Shared | Category::ReadOnlyShared)
 }
@@ -334,7 +350,7 @@ fn malloc(name: &str) -> Entry {
     Entry { name: name.to_owned(), groups: Vec::new(), who: Who::Malloc(name.to_owned()) }
 }
 
-/// The mallocs beside glibc that are asked for.
+/// The wanted mallocs besides glibc.
 fn mallocs(options: &Options) -> Result<Vec<String>, Failure> {
     let known = || peers::known().iter().filter(|about| about.global).map(|about| about.name);
     let Some(asked) = &options.allocators else {
@@ -346,7 +362,7 @@ fn mallocs(options: &Options) -> Result<Vec<String>, Failure> {
         if name != NULL && !known().any(|known| known == name) {
             let known: Vec<&str> = known().collect();
             return Err(Failure::Usage(format!(
-                "'{name}' isn't a malloc that everything can be replayed on; there are {NULL}, {}",
+                "'{name}' is not a malloc that can replay everything; choose from {NULL}, {}",
                 known.join(", ")
             )));
         }

@@ -1,4 +1,4 @@
-//! Whether there is enough memory to replay something.
+//! Whether there is enough memory for a replay.
 
 use super::plan::Route;
 use super::sequence::MOST_TOUCHED;
@@ -8,15 +8,16 @@ use nix::sys::resource::{Resource, getrlimit};
 use procfs::Current;
 use std::fs;
 
-/// Bytes that may still be had, by the kernel's own estimate, the limit of our control group, and `ulimit -v`; `None` where nobody
-/// says.
+/// The bytes that are still available: the least of the kernel's estimate, the limit of our control group,
+/// and `ulimit -v`. `None` if all of these are unknown.
 pub fn available() -> Option<u64> {
     let system = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available);
     let own = getrlimit(Resource::RLIMIT_AS).ok().map(|(limit, _)| limit);
     system.into_iter().chain(left_of_group()).chain(own).min()
 }
 
-/// The same of our control group, if that has a limit. What is cached doesn't count: it makes room.
+/// What the limit of our control group leaves, if there is one. Cached files don't count as used,
+/// because the kernel drops them when memory is needed.
 fn left_of_group() -> Option<u64> {
     let most = fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse::<u64>().ok()?;
     let stat = fs::read_to_string("/sys/fs/cgroup/memory.stat").ok()?;
@@ -24,11 +25,12 @@ fn left_of_group() -> Option<u64> {
     Some(most.saturating_sub(held))
 }
 
-/// What a plan holds beside what glibc holds for the rest: an arena holds all that came since its last reset.
+/// The bytes that a plan's allocator holds besides glibc's: an arena holds all blocks since its last
+/// reset.
 pub fn held(route: &Route, findings: &Findings) -> u64 {
     let behaviour = &findings.groups[route.group as usize].behaviour;
     match route.allocator {
-        // Of each block no more is written to.
+        // No more than this is written of each block.
         Allocator::Arena if route.without_reset => {
             behaviour.bytes.min(behaviour.count.saturating_mul(MOST_TOUCHED as u64))
         }
@@ -37,11 +39,11 @@ pub fn held(route: &Route, findings: &Findings) -> u64 {
     }
 }
 
-/// Why so much can't be held, if that is so.
+/// Why this many bytes can't be held; `None` if they can.
 pub fn refuse(wanted: u64, available: Option<u64>) -> Option<String> {
     let available = available.filter(|available| wanted > *available)?;
     Some(format!(
-        "it would hold {} MiB at once, and {} MiB of memory can be had",
+        "it would hold {} MiB at once, and only {} MiB of memory are available",
         mebibytes(Some(wanted)),
         mebibytes(Some(available))
     ))

@@ -1,7 +1,7 @@
 //! The rounds: every row once, each in a fresh process, then every row again, so that drift hits all alike.
 
 use super::worker::{Job, REST, Round, Who};
-use crate::child::spawn::{self, ChildFailure};
+use console::spawn::{self, ChildFailure};
 use crate::progress::Progress;
 use crate::statistics::{median, ratio};
 use std::time::{Duration, Instant};
@@ -39,15 +39,16 @@ impl Limits {
     }
 }
 
-/// What became of a row: its rounds, or why it has none.
+/// The result of a row: its rounds, or why it failed.
 pub type Found = Result<Vec<Round>, String>;
 
-/// No round takes as long; one that does hangs.
+/// The time limit of a round; one that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(1800);
-/// A plan that took so many times glibc's time in a round has no chance, and isn't run again: it would take most of the time.
+/// A plan that took more than this multiple of glibc's time in a round has no chance. It isn't run again,
+/// because it would take most of the time.
 const HOPELESS: u64 = 3;
 
-/// Runs all rounds, until somebody stops them. A row that fails once is not run again, and has no figures.
+/// Runs all rounds, or until `stopped`. A row that fails once is not run again, and has no figures.
 pub fn run(
     entries: &[Entry],
     limits: Limits,
@@ -92,7 +93,7 @@ pub fn run(
     found
 }
 
-/// Whether a plan's last round says that no further one can save it.
+/// Whether a plan's last round was so slow that it isn't run again.
 fn is_hopeless(entries: &[Entry], found: &[Found], at: usize) -> bool {
     let base = entries.iter().zip(found).find(|(entry, _)| entry.name == REST);
     let (Who::Plan(_), Ok(own), Some((_, Ok(base)))) = (&entries[at].who, &found[at], base) else {
@@ -102,7 +103,7 @@ fn is_hopeless(entries: &[Entry], found: &[Found], at: usize) -> bool {
     both.is_some_and(|(own, base)| own.time_ns > HOPELESS * base.time_ns.max(1))
 }
 
-/// Runs a job in a child; ends it when somebody stops that.
+/// Runs a job in a child process, and ends it once `stopped`.
 pub fn in_child(job: &Job, stopped: &dyn Fn() -> bool) -> Result<Round, String> {
     let input = serde_json::to_vec(job).map_err(|error| error.to_string())?;
     let environment = match &job.who {
@@ -113,7 +114,7 @@ pub fn in_child(job: &Job, stopped: &dyn Fn() -> bool) -> Result<Round, String> 
     spawn::ask_unless(stopped, &arguments, environment, Some(&input), LONGEST_ROUND).map_err(
         |why| match why {
             ChildFailure::Signal(KILLED, _) => {
-                format!("{why}: as a rule because memory ran out")
+                format!("{why}, usually because memory ran out")
             }
             why => why.to_string(),
         },

@@ -1,7 +1,8 @@
-//! What the rounds came to: a verdict on each plan, on all that hold together, and on the mallocs; and the rows that are shown.
+//! Turns rounds into verdicts on each plan, on all confirmed plans together and on the mallocs, and into
+//! the rows that are shown.
 //!
-//! The first rounds judge each plan by itself. Those that hold are run together in rounds of their own, beside what their
-//! groups can save at most.
+//! The first rounds judge each plan by itself. The confirmed plans then run together in rounds of their
+//! own, beside the rows that measure the ceilings of their groups.
 
 use super::NULL;
 use super::judge::{self, Rival};
@@ -22,7 +23,8 @@ impl Rows {
         Self(entries.into_iter().zip(found).collect())
     }
 
-    /// The same as if it had been measured in the rounds of others: the machine may have been slower meanwhile. Ratios stay what they are.
+    /// Scales the times to the pace of other rounds, because the machine's speed may have changed. Ratios
+    /// stay the same.
     pub fn at_the_pace_of(mut self, others: &Rows) -> Self {
         let time = |rows: &Rows| median(rows.glibc().iter().map(|round| round.time_ns as f64));
         if let Some((theirs, own)) = time(others).zip(time(&self).filter(|own| *own > 0.0)) {
@@ -34,7 +36,7 @@ impl Rows {
         self
     }
 
-    /// The rounds of glibc, beside which all others are.
+    /// The rounds of glibc, with which all others are compared.
     pub fn glibc(&self) -> &[Round] {
         let base = self.0.iter().find(|(entry, _)| entry.name == REST);
         base.and_then(|(_, found)| found.as_deref().ok()).unwrap_or_default()
@@ -49,8 +51,8 @@ impl Rows {
         self.standing(found)
     }
 
-    /// What glibc's calls take in all, of the program's CPU time: what was saved without an allocator, or with the best one, if noise
-    /// makes that more.
+    /// What glibc's calls take in all, as a share of the program's CPU time: the saving of the row `null`,
+    /// or of the best row if noise makes that more.
     fn ceiling(&self, program: &Program) -> Option<f64> {
         self.standing_of(|entry| entry.name == NULL)?;
         let gains =
@@ -58,13 +60,13 @@ impl Rows {
         gains.reduce(f64::max).map(|most| most.max(0.0))
     }
 
-    /// Judges each plan by itself. Returns the groups whose advice holds.
+    /// Judges each plan by itself. Returns the groups whose advice is confirmed.
     pub fn judge_plans(&self, findings: &mut Findings) -> Result<Vec<u32>, Failure> {
         match self.0.iter().find(|(entry, _)| entry.name == REST) {
             Some((_, Ok(rounds))) if rounds.is_empty() => return Err(Failure::Interrupted),
             Some((_, Err(why))) => {
                 return Err(Failure::Failed(format!(
-                    "{REST}'s row failed, so nothing can be compared: {why}"
+                    "{REST}'s row failed, so there is nothing to compare with: {why}"
                 )));
             }
             _ => {}
@@ -87,13 +89,13 @@ impl Rows {
                     judge::settle(group, outcome, &standing, &findings.program, ceiling);
                 }
                 (None, Err(why)) => judge::unproved(group, why),
-                (None, Ok(_)) => judge::unproved(group, "it was interrupted before"),
+                (None, Ok(_)) => judge::unproved(group, "the replay was interrupted before its first round"),
             }
         }
         Ok(confirmed)
     }
 
-    /// All confirmed advice together, and the ceilings. `second` are the rounds that were run for that.
+    /// Judges all confirmed plans together, and sets the ceilings. `second` has the rounds for that.
     pub fn together(
         &self,
         second: &Rows,
@@ -105,7 +107,7 @@ impl Rows {
         let without = |groups: &[u32]| {
             let is = |entry: &Entry| matches!(&entry.who, Who::Without(own) if own == groups);
             let ceiling = judge::gain(&second.standing_of(is)?, &program)?;
-            // Other rounds, in which the machine may have been slower.
+            // The machine may have been slower in the second rounds.
             Some(all.map_or(ceiling, |all| ceiling.min(all)))
         };
         for &group in confirmed {
@@ -115,7 +117,7 @@ impl Rows {
         }
         let is_plan =
             |entry: &Entry| matches!(entry.who, Who::Plan(_)) && entry.groups == confirmed;
-        // Of one alone, its own rounds say it.
+        // A single plan has its own rounds.
         let standing = if confirmed.len() > 1 {
             second.standing_of(is_plan)?
         } else {
@@ -139,7 +141,7 @@ impl Rows {
             .collect()
     }
 
-    /// Looks for a malloc that is better than glibc, and for the advice that is not needed with it.
+    /// Looks for a malloc that is better than glibc, and for advice that it makes unnecessary.
     pub fn judge_mallocs(
         &self,
         together: Option<&Together>,
@@ -169,7 +171,7 @@ impl Rows {
         better
     }
 
-    /// The figures, those of all advice together last.
+    /// The rows of figures; those of all confirmed plans together come last.
     pub fn summary(&self, second: Option<&Rows>, program: &Program) -> Replay {
         let spreads = self.0.iter().filter_map(|(_, found)| rounds::spread(found.as_deref().ok()?));
         let mut replay = Replay {
@@ -204,7 +206,7 @@ impl Rows {
     fn show_one(&self, entry: &Entry, found: &Found, replay: &mut Replay, program: &Program) {
         let name = entry.name.clone();
         let rounds = match found {
-            // It was interrupted before.
+            // Interrupted before its first round.
             Ok(rounds) if rounds.is_empty() => return,
             Ok(rounds) => rounds,
             Err(reason) => {
@@ -379,7 +381,7 @@ mod tests {
             assert!(better.gain.unwrap() > 0.17, "{better:?}");
             let category = findings.groups[0].verdict.category;
             assert_eq!(category == Category::BetterMalloc, as_much);
-            // What was withdrawn stays withdrawn.
+            // What was not confirmed stays so.
             assert_eq!(findings.groups[2].verdict.category, Category::Transient);
         }
         let mut findings = findings();

@@ -1,4 +1,4 @@
-//! What is replayed: a compiled recording, and the file of its steps.
+//! Prepares a replay: compiles a recording into a file of steps.
 
 use super::check::{self, Curve};
 use super::compile::{self, Purpose};
@@ -19,21 +19,21 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Steps of progress in a pass over the events.
+/// Steps of the progress bar for a pass over the events.
 const STEPS: usize = 50;
 
 /// A compiled recording, and the file of its steps.
 pub struct Stage {
     pub sequence: Sequence,
     steps: File,
-    /// The curve of the recording, where it is to be compared.
+    /// The curve of the recording's live bytes, with `--check`.
     curve: Option<Curve>,
     doubts: Vec<String>,
     options: Options,
 }
 
 impl Stage {
-    /// Reads the recording twice, or three times if the curve is wanted.
+    /// Reads the recording twice, or three times with `--check`.
     pub fn new(
         path: &Path,
         analysis: &Analysis,
@@ -51,16 +51,16 @@ impl Stage {
         };
         let expected = analysis.findings.program.events;
         let watched = |events| Watched::new(events, expected, &progress, STEPS, options.stop);
-        progress.say("reading which blocks go from thread to thread");
+        progress.say("finding blocks that pass between threads");
         let survey = watch::ahead(events()?, |events| survey::survey(watched(events)))
             .map_err(|error| told(&error))?;
         interrupted(options)?;
         if survey.events == 0 {
             return Err(told(
-                &"the process neither allocated nor freed, so there is nothing to replay",
+                &"the process has no allocation or free, so there is nothing to replay; choose another with --process",
             ));
         }
-        progress.say("making the steps to replay");
+        progress.say("writing the steps to replay");
         let groups = analysis.findings.groups.len();
         let mut purpose =
             Purpose { group_of: Vec::new(), scoped: vec![false; groups], turns: check };
@@ -97,7 +97,7 @@ impl Stage {
 
     fn job(&self, who: &Who, check: bool) -> Job {
         Job {
-            // Ours is the only name that it has.
+            // The file has no other name.
             file: PathBuf::from(format!(
                 "/proc/{}/fd/{}",
                 std::process::id(),
@@ -114,7 +114,8 @@ impl Stage {
         rounds::in_child(&self.job(&entry.who, false), &|| self.options.is_stopped())
     }
 
-    /// Whether glibc and all plans hold what the program held, with no blocks overlapping.
+    /// Whether glibc and all plans have the recording's live bytes after every step, and no two blocks
+    /// overlap. `None` without `--check`.
     pub fn check(&mut self, entries: &[Entry]) -> Result<Option<bool>, Failure> {
         let Some(recorded) = &self.curve else { return Ok(None) };
         let progress = Progress::shown_if(self.options.progress, entries.len());
@@ -139,7 +140,7 @@ impl Stage {
             }
             if (Curve { overlaps: 0, ..curve.clone() }) != *recorded {
                 doubts.push(format!(
-                    "{}: its live bytes are not the recording's: {} points up to {} bytes, recorded {} up to {}",
+                    "{}: its live bytes differ from the recording's: {} points up to {} bytes, but {} points up to {} bytes were recorded",
                     entry.name,
                     grouped(curve.points),
                     grouped(curve.most),
@@ -156,7 +157,7 @@ impl Stage {
         Ok(Some(self.doubts.is_empty()))
     }
 
-    /// What has to be said of it.
+    /// Notes on the replay.
     pub fn notes(&self) -> Vec<Note> {
         let mut notes: Vec<Note> =
             self.doubts.iter().map(|text| Note { warning: true, text: text.clone() }).collect();
@@ -164,20 +165,20 @@ impl Stage {
         let mut note = |text: String| notes.push(Note { warning: false, text });
         if skipped.unknown_frees > 0 {
             note(format!(
-                "The replay leaves out {} frees of blocks from before the recording.",
+                "The replay leaves out {} frees of blocks that were allocated before the recording.",
                 grouped(skipped.unknown_frees)
             ));
         }
         if skipped.lost_frees > 0 {
             note(format!(
-                "{} blocks were given out again although nobody was seen to free them; the replay frees them there.",
+                "The address of {} blocks was allocated again although no free was recorded; the replay frees them there.",
                 grouped(skipped.lost_frees)
             ));
         }
         let threads: usize = self.sequence.lanes.iter().map(Vec::len).sum();
         if threads > worker::MOST_THREADS {
             note(format!(
-                "Of {} threads, those that ran after each other share one in the replay: more than {} are not started.",
+                "Of {} threads, those that ran after each other share one in the replay, which starts no more than {}.",
                 grouped(threads as u64),
                 grouped(worker::MOST_THREADS as u64)
             ));

@@ -1,4 +1,4 @@
-//! What was replayed, for people and as JSON.
+//! The results of a replay, as text and as JSON.
 
 use crate::analyse::findings::{Findings, Group, ReplayRow, Verdict};
 use crate::failure::Failure;
@@ -6,7 +6,7 @@ use crate::output::{NOTE, styled, wrapped};
 use crate::table::{self, Line, Stand, figure, grouped, mebibytes, time};
 use serde::Serialize;
 
-/// The whole as one JSON object.
+/// The results as one JSON object.
 pub fn json(findings: &Findings) -> Result<String, Failure> {
     #[derive(Serialize)]
     struct Advice<'f> {
@@ -28,7 +28,7 @@ pub fn json(findings: &Findings) -> Result<String, Failure> {
     serde_json::to_string(&whole).map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// A table, and what it says of each advice.
+/// The table, and a sentence on each advice.
 pub fn table(findings: &Findings) -> String {
     let Some(replay) = &findings.replay else { return String::new() };
     let head = ["", "CPU time", "of glibc's", "saves", "peak MiB", "of glibc's", "faults"];
@@ -53,7 +53,7 @@ pub fn table(findings: &Findings) -> String {
     };
     let lines: Vec<Line> = replay.rows.iter().map(line).collect();
     let mut text = format!(
-        "{}: {} allocations and frees of {}, {}, ±{:.1} %\n\n{}\n{}\n",
+        "{}: {} allocations and frees of {}, {} (±{:.1} %)\n\n{}\n{}\n",
         findings.program.command.join(" "),
         grouped(replay.steps),
         match replay.threads {
@@ -77,23 +77,23 @@ pub fn table(findings: &Findings) -> String {
         text += &wrapped(&sentence(group));
         text += "\n";
     }
-    // Of one alone all was said.
+    // A single plan has its sentence above.
     if let Some(together) = replay.together.as_ref().filter(|together| together.groups.len() > 1) {
-        let what = format!("All {} that were confirmed, together", together.groups.len());
+        let what = format!("All {} confirmed changes", together.groups.len());
         text += "\n";
         text += &wrapped(&format!("{what}: {}.", together.reason));
         text += "\n";
     }
     if let Some(better) = &replay.better_malloc {
         text += "\n";
-        text += &wrapped(&format!("Without any change: {}.", better.reason));
+        text += &wrapped(&format!("Without changing the code: {}.", better.reason));
         text += "\n";
     }
     match replay.faithful {
         Some(true) => {
-            text += "\nLive bytes are the recording's after every step, under glibc and every plan; no blocks overlap.\n";
+            text += "\nCheck passed: with glibc and every plan, live bytes equal the recording's after every step, and no blocks overlap.\n";
         }
-        Some(false) => text += "\nThe replay does not do what was recorded.\n",
+        Some(false) => text += "\nCheck failed: the replay does not do what was recorded.\n",
         None => {}
     }
     for note in &findings.notes {
@@ -104,17 +104,17 @@ pub fn table(findings: &Findings) -> String {
     text
 }
 
-/// What stands below the table.
-const SAVES: &str = "Saves: of the program's own CPU time, against glibc. null is the harness alone: no allocator can save more.";
+/// The legend of the table.
+const SAVES: &str = "saves: share of the program's CPU time, compared with glibc. null: no allocator, only the replay itself; no allocator can save more.";
 
-/// Groups whose advice is told; JSON has all.
+/// The most groups whose advice is printed; JSON has all.
 const MOST_GROUPS: usize = 16;
 
 fn sentence(group: &Group) -> String {
     let reason = group.verdict.replayed.as_ref().map_or("", |outcome| &*outcome.reason);
     let most = match group.verdict.gain {
         Some(gain) if gain.ceiling_measured => {
-            format!(" (of at most {:.1} %)", gain.ceiling * 100.0)
+            format!(" (these blocks cost {:.1} % in all)", gain.ceiling * 100.0)
         }
         _ => String::new(),
     };

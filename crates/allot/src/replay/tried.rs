@@ -1,11 +1,11 @@
-//! What a user wants to try for a group, whatever is advised.
+//! `--try`: another allocator for a group than the advised one.
 
 use super::plan::Route;
 use crate::analyse::findings::{Allocator, Category, Findings};
 use crate::failure::Failure;
 use std::str::FromStr;
 
-/// The names, and what they stand for.
+/// The names on the command line: the allocator, and whether it is an arena without reset.
 const NAMES: [(&str, Allocator, bool); 6] = [
     ("arena", Allocator::Arena, false),
     ("arena-without-reset", Allocator::Arena, true),
@@ -15,7 +15,7 @@ const NAMES: [(&str, Allocator, bool); 6] = [
     ("slab", Allocator::Slab, false),
 ];
 
-/// An allocator for a group, or for all.
+/// An allocator for one group, or for all groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Try {
     group: Option<u32>,
@@ -23,7 +23,7 @@ pub struct Try {
     without_reset: bool,
 }
 
-/// A route's allocator in a word.
+/// The name of a route's allocator.
 pub fn word(route: &Route) -> &'static str {
     let is = |(_, allocator, without_reset): &&(&str, Allocator, bool)| {
         *allocator == route.allocator && *without_reset == route.without_reset
@@ -35,33 +35,33 @@ impl FromStr for Try {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (group, name) = text.split_once('=').ok_or("it has the form GROUP=ALLOCATOR")?;
+        let (group, name) = text.split_once('=').ok_or("the form is GROUP=ALLOCATOR, as in 0=reap")?;
         let group = match group {
             "all" => None,
             number => Some(
                 number
                     .parse()
-                    .map_err(|_| format!("'{number}' is neither a group's number nor 'all'"))?,
+                    .map_err(|_| format!("'{number}' is not a group's number, and not 'all'"))?,
             ),
         };
         let known = NAMES.map(|(name, ..)| name).join(", ");
         let (_, allocator, without_reset) = NAMES
             .into_iter()
             .find(|(known, ..)| *known == name)
-            .ok_or_else(|| format!("'{name}' can't be tried; there are {known}"))?;
+            .ok_or_else(|| format!("'{name}' is not an allocator; choose from {known}"))?;
         Ok(Self { group, allocator, without_reset })
     }
 }
 
 impl Try {
-    /// Puts it in the place of what is advised.
+    /// Replaces the advice by this allocator.
     pub fn apply(&self, findings: &mut Findings) -> Result<(), Failure> {
         let groups = findings.groups.len();
         if let Some(group) = self.group
             && group as usize >= groups
         {
             return Err(Failure::Usage(format!(
-                "there is no group {group} to try something for: the recording has {groups}, counted from 0"
+                "the recording has no group {group}; give --try a number below {groups}"
             )));
         }
         for group in &mut findings.groups {

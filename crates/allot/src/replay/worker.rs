@@ -6,7 +6,8 @@ use super::nowhere::Without;
 use super::perform::{Common, perform, thread_time};
 use super::plan::{self, Plan, Route};
 use super::sequence::{Piece, STEP_BYTES, Sequence, Window, read_shapes, read_words};
-use crate::child::{memory, spawn};
+use crate::child::memory;
+use console::spawn;
 use crate::failure::Failure;
 use crate::output;
 use peers::{About, Global, GlobalVisitor};
@@ -151,7 +152,7 @@ impl Prepared {
             }
         };
         let forms =
-            forms.ok_or_else(|| io::Error::other("it has a block that is larger than memory"))?;
+            forms.ok_or_else(|| io::Error::other("the recording has a block that is larger than the address space"))?;
         std::mem::forget(shapes);
         let turns = read_words(&file, &job.sequence.turns)?;
         let Job { sequence, who, check, .. } = job;
@@ -161,7 +162,7 @@ impl Prepared {
     /// The steps of a piece. Ends the process if they can't be read: other threads may wait for them.
     pub fn read<'w>(&self, window: &'w mut Window, piece: &Piece) -> &'w [[u8; STEP_BYTES]] {
         window.read(&self.file, piece).unwrap_or_else(|error| {
-            eprintln!("allot: can't read the steps: {error}");
+            eprintln!("allot: can't read the steps of the replay: {error}");
             std::process::exit(1);
         })
     }
@@ -228,8 +229,8 @@ impl Prepared {
                 match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
                     Ok(thread) => running.push(thread),
                     Err(error) => {
-                        // The others wait for it, for ever.
-                        eprintln!("allot: can't start thread {}: {error}", running.len() + 2);
+                        // The other threads would wait for it and never return.
+                        eprintln!("allot: can't start thread {} of the replay: {error}; raise `ulimit -u` or the memory limit", running.len() + 2);
                         std::process::exit(1);
                     }
                 }

@@ -13,7 +13,7 @@ const STEADY: u64 = 2;
 /// Lets the tracer in; then, on each of `threads` threads, makes each counted call five times, two of
 /// them in the steady state. Before and after the measured part it makes some more.
 pub fn make(threads: usize) {
-    crate::child::spawn::end_with_parent();
+    console::spawn::end_with_parent();
     super::let_tracer_in(super::Traced::Memory);
     let barrier = Barrier::new(threads + 1);
     thread::scope(|scope| {

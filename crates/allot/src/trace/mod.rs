@@ -10,7 +10,7 @@ pub mod known;
 pub mod marks;
 
 use crate::child::Report;
-use crate::child::spawn::child_command;
+use console::spawn::child_command;
 use filter::{CALLS, FIRST_MARK, OTHER};
 
 pub use filter::Traced;

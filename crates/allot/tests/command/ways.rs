@@ -3,7 +3,7 @@
 use crate::{json_lines, run, text};
 use serde_json::Value;
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 #[test]
 fn the_programs_of_others_tell_their_user_time_or_what_is_missing() {
     let output = run(&["bench", "client", "--quick", "--rounds", "1", "--json"]);
@@ -32,7 +32,7 @@ fn the_programs_of_others_tell_their_user_time_or_what_is_missing() {
     assert!(!text(&others.stdout).contains("user ns/"));
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 #[test]
 fn a_resource_of_the_standard_library_is_set_beside_the_one_of_ours_that_does_its_work() {
     let output = run(&["bench", "pmr-map", "--quick", "--rounds", "1", "--threads", "2", "--json"]);
@@ -56,7 +56,7 @@ fn a_resource_of_the_standard_library_is_set_beside_the_one_of_ours_that_does_it
     assert_eq!(rows.len(), 7);
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 #[test]
 fn loops_in_c_stand_beside_those_in_rust() {
     let output = run(&["bench", "c-slab-handle", "--quick", "--rounds", "1", "--json"]);

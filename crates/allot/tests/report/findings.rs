@@ -80,10 +80,10 @@ fn site(i: u64, names: &[String]) -> Value {
 fn verdict(i: u64, names: &[String]) -> Value {
     let replayed = match i % 4 {
         0 => {
-            json!({ "confirmed": true, "reason": "confirmed: 0.50 of glibc's time", "time_ratio": 0.5, "memory_ratio": 1.0 })
+            json!({ "confirmed": true, "reason": "confirmed: 0.50 × glibc's time", "time_ratio": 0.5, "memory_ratio": 1.0 })
         }
         1 => {
-            json!({ "confirmed": false, "reason": "withdrawn, it is slower", "time_ratio": 6.0, "memory_ratio": 11.0 })
+            json!({ "confirmed": false, "reason": "not confirmed, it is slower", "time_ratio": 6.0, "memory_ratio": 11.0 })
         }
         _ => Value::Null,
     };

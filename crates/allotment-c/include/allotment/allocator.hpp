@@ -9,7 +9,7 @@
 
 namespace allot {
 
-/* The memory of a ref for containers that take their allocator as a type: no virtual call. */
+/* A standard allocator that allocates through a ref, without a virtual call. */
 template <class T, class Ref>
 class basic_allocator {
 public:
@@ -59,18 +59,19 @@ template <class T>
 using arena_allocator = basic_allocator<T, arena_ref>;
 template <class T>
 using reap_allocator = basic_allocator<T, reap_ref>;
-/* For the pool's own thread. */
+/* Only the pool's own thread may use it. */
 template <class T>
 using local_pool_allocator = basic_allocator<T, local_pool_ref>;
-/* Keeps the pool that was current when it was made; good on any thread and after the pool's end. */
+/* Refers to the pool that was current when it was created. Valid on any thread, also after the pool is
+ * destroyed. */
 template <class T>
 using pool_allocator = basic_allocator<T, pool_ref>;
-/* Keeps nothing: allocates from the pool that is current at that moment. */
+/* Stores nothing: allocates from the pool that is current at the time of the call. */
 template <class T>
 using current_allocator = basic_allocator<T, current_ref>;
 
-/* Single objects from the process's slab for their size, on any thread: for lists, maps and sets. Arrays, and
- * objects of more than 32 KiB, come from operator new. */
+/* Allocates single objects from the process's slab for their size, on any thread. For lists, maps and sets.
+ * Arrays, and objects of more than 32 KiB, come from operator new. */
 template <class T>
 class slab_allocator {
 public:

@@ -12,8 +12,8 @@
 
 namespace allot {
 
-/* What every fallible call throws: an allocator, a size, a cause and a remedy. A std::bad_alloc, so that code which expects
- * that goes on to work. */
+/* The exception that every fallible call throws. It names the allocator, the size, the cause and a
+ * remedy. It derives from std::bad_alloc, so that code which catches that type keeps working. */
 class error : public std::bad_alloc {
 public:
     explicit error(const allot_error &cause) noexcept : cause_(cause) {}
@@ -22,13 +22,13 @@ public:
     const char *what() const noexcept override { return cause_.message; }
     const allot_error &cause() const noexcept { return cause_; }
     allot_error_kind kind() const noexcept { return cause_.kind; }
-    /* The bytes that could not be had. */
+    /* The bytes that were requested; for a bad alignment, the alignment. */
     std::size_t requested() const noexcept { return cause_.requested; }
     /* "arena", "pool", ... */
     const char *allocator() const noexcept { return cause_.allocator != nullptr ? cause_.allocator : ""; }
     /* The allocator's name, or empty. */
     const char *name() const noexcept { return cause_.name; }
-    /* errno, where the operating system refused; else 0. */
+    /* The errno if the operating system refused; otherwise 0. */
     int system_error() const noexcept { return cause_.system_error; }
 
 private:
@@ -39,9 +39,10 @@ namespace detail {
 
 enum class failure { of_allocator, of_length, of_memory };
 
-/* Without exceptions a failure ends the program, as those of the C calls without try_ do. But where only some units of a program
- * are compiled without, the linker keeps one copy of an inline function, of either: so these throw as well, by what a unit with
- * exceptions has defined. */
+/* Without exceptions, a failure prints a line and aborts. If only some translation units of a program
+ * are compiled without exceptions, the linker keeps one copy of each inline function, from either kind
+ * of unit. A copy from a unit without exceptions therefore throws too, by calling throw_failure() if
+ * another unit has defined it. */
 #ifdef __cpp_exceptions
 [[noreturn, gnu::used, gnu::cold, gnu::noinline]] inline void throw_failure(failure what, const allot_error *cause)
 {
@@ -81,15 +82,15 @@ enum class failure { of_allocator, of_length, of_memory };
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_length()
 {
-    fail_as(failure::of_length, nullptr, "an array has more bytes than an address can express");
+    fail_as(failure::of_length, nullptr, "the size of an array exceeds the address space; ask for fewer elements");
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_memory()
 {
-    fail_as(failure::of_memory, nullptr, "there is no memory");
+    fail_as(failure::of_memory, nullptr, "out of memory for a string: free memory, or ask for fewer characters");
 }
 
-/* A pointer that a try_ call returned. */
+/* Passes on what a try_ call returned; throws if it is null. */
 template <class T>
 inline T *checked(T *pointer)
 {
@@ -99,7 +100,8 @@ inline T *checked(T *pointer)
     return pointer;
 }
 
-/* Where another resource is asked: not each of them sees that a size rounded up to the alignment would be 0 again. */
+/* Checks a request before it goes to another resource: some of them do not notice that rounding the size
+ * up to the alignment wraps around to 0. */
 inline void check_size(std::size_t size, std::size_t align)
 {
     constexpr std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / 2;

@@ -1,4 +1,4 @@
-/* A stand-in for std::pmr::monotonic_buffer_resource: see allotment.hpp. */
+/* A replacement for std::pmr::monotonic_buffer_resource: see allotment.hpp. */
 #ifndef ALLOTMENT_MONOTONIC_HPP
 #define ALLOTMENT_MONOTONIC_HPP
 
@@ -8,13 +8,14 @@
 
 namespace allot {
 
-/* To be put in place of std::pmr::monotonic_buffer_resource. What is better:
+/* A drop-in replacement for std::pmr::monotonic_buffer_resource, with two differences:
  *
- * - release() goes back to the initial buffer, whatever the standard library's does.
- * - Where no upstream resource is named, and the default one is the program's heap, further memory comes from an arena:
- *   release() keeps the newest chunk, and what goes back stays warm for the next one of any thread.
+ * - release() always returns to the initial buffer. Not every standard library does that.
+ * - If no upstream resource is passed, and the default resource is the program's heap, further memory
+ *   comes from an arena: release() keeps the newest chunk, and the recycler keeps the others warm for
+ *   the next resource of any thread.
  *
- * For one thread at a time. Deallocating does nothing. */
+ * One thread at a time may use it. Deallocation does nothing. */
 class monotonic_buffer_resource final : public std::pmr::memory_resource {
 public:
     monotonic_buffer_resource() : monotonic_buffer_resource(nullptr, 0, std::pmr::get_default_resource(), usual_size, false) {}
@@ -22,7 +23,7 @@ public:
         : monotonic_buffer_resource(nullptr, 0, upstream, usual_size, true)
     {
     }
-    /* The first chunk that is taken has this size. */
+    /* The first chunk has room for `initial_size` bytes. */
     explicit monotonic_buffer_resource(std::size_t initial_size)
         : monotonic_buffer_resource(nullptr, 0, std::pmr::get_default_resource(), initial_size, false)
     {
@@ -31,7 +32,7 @@ public:
         : monotonic_buffer_resource(nullptr, 0, upstream, initial_size, true)
     {
     }
-    /* This buffer is used first. */
+    /* Uses this buffer first. */
     monotonic_buffer_resource(void *buffer, std::size_t buffer_size)
         : monotonic_buffer_resource(buffer, buffer_size, std::pmr::get_default_resource(), 2 * buffer_size, false)
     {
@@ -50,7 +51,7 @@ public:
         }
     }
 
-    /* Frees everything: the next object lies at the beginning of the initial buffer, if there is one. */
+    /* Frees everything. The next object starts at the beginning of the initial buffer, if there is one. */
     void release() noexcept
     {
         give_back();
@@ -63,11 +64,11 @@ public:
         end_ = buffer_ + buffer_size_;
     }
 
-    /* Whom memory comes from, if it doesn't come from an arena. */
+    /* The resource that memory comes from, unless it comes from an arena. */
     std::pmr::memory_resource *upstream_resource() const noexcept { return upstream_; }
 
 private:
-    /* Before each piece that came from upstream. */
+    /* Header of each piece that came from upstream. */
     struct alignas(std::max_align_t) piece {
         piece *before;
         std::size_t size;
@@ -109,7 +110,7 @@ private:
 
     [[gnu::cold, gnu::noinline]] void *allocate_slowly(std::size_t bytes, std::size_t align)
     {
-        detail::check_size(bytes, align); /* so that the sums below don't overflow either */
+        detail::check_size(bytes, align); /* the sums below then cannot overflow */
         const std::size_t needed = bytes + (align > alignof(std::max_align_t) ? align : 0);
         const std::size_t size = needed > next_size_ ? needed : next_size_;
         char *first = has_arena_ ? from_arena(size) : from_upstream(size);
@@ -120,7 +121,7 @@ private:
         char *position = object + bytes;
         char *end = first + size;
         if (end - position > end_ - position_) {
-            /* Go on where more room is left. */
+            /* Continue in the chunk that has more room left. */
             position_ = position;
             end_ = end;
         }
@@ -132,7 +133,7 @@ private:
         if (arena_.get() == nullptr) {
             arena_ = arena();
         }
-        arena_.adopt(); /* The standard's may go from one thread to another, and nobody has to say so. */
+        arena_.adopt(); /* A standard resource may move to another thread without a call, so take ownership each time. */
         return static_cast<char *>(arena_.allocate(size, alignof(std::max_align_t)));
     }
 

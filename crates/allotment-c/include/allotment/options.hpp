@@ -19,7 +19,7 @@ using statistics = allot_statistics;
 
 namespace detail {
 
-/* Ends whatever the C interface makes. */
+/* Destroys any object of the C interface. */
 struct destroy {
     void operator()(allot_arena *arena) const noexcept { allot_arena_destroy(arena); }
     void operator()(allot_free_list *list) const noexcept { allot_free_list_destroy(list); }
@@ -35,12 +35,13 @@ struct destroy {
 template <class Raw>
 using handle = std::unique_ptr<Raw, destroy>;
 
-/* Whether a resource is of this class, of which nobody derives. By the table of virtual functions, since dynamic_cast needs type
- * information of the other one too, and resources of units compiled without have none. */
+/* Returns `other` if it is of the same final class, otherwise null. Compares the pointers to the virtual
+ * tables: dynamic_cast needs run-time type information of both objects, and resources from units that
+ * were compiled without it have none. */
 template <class Resource>
 inline const Resource *as_same(const Resource &one, const std::pmr::memory_resource &other) noexcept
 {
-    static_assert(std::is_final<Resource>::value && !std::is_empty<Resource>::value, "a class of its own, with virtual functions");
+    static_assert(std::is_final<Resource>::value && !std::is_empty<Resource>::value, "a final class with virtual functions");
     const void *table_of_one = nullptr;
     const void *table_of_other = nullptr;
     std::memcpy(&table_of_one, static_cast<const void *>(&one), sizeof table_of_one);
@@ -50,11 +51,11 @@ inline const Resource *as_same(const Resource &one, const std::pmr::memory_resou
 
 } // namespace detail
 
-/* A hard limit of the bytes that allocators hold. Those that were made with it keep it. */
+/* A hard limit on the bytes that allocators hold. An allocator that was created with it keeps it. */
 class budget {
 public:
     explicit budget(std::size_t cap) : budget_(detail::checked(allot_budget_try_create(cap))) {}
-    /* A limit within this one. */
+    /* A limit inside this one. */
     budget child(std::size_t cap) const { return budget(handle(detail::checked(allot_budget_try_child(get(), cap)))); }
     std::size_t cap() const noexcept { return allot_budget_cap(get()); }
     std::size_t used() const noexcept { return allot_budget_used(get()); }
@@ -62,11 +63,11 @@ public:
 
 private:
     using handle = detail::handle<allot_budget>;
-    explicit budget(handle made) noexcept : budget_(std::move(made)) {} /* no plain pointer, which 0 is too */
+    explicit budget(handle made) noexcept : budget_(std::move(made)) {} /* not a plain pointer: 0 would convert to one */
     handle budget_;
 };
 
-/* Where allocators get their memory from. Those that were made with it keep it. */
+/* Where allocators get their memory. An allocator that was created with it keeps it. */
 class source {
 public:
     explicit source(allot_source *made) : source_(detail::checked(made)) {}
@@ -79,8 +80,9 @@ public:
     /* A new file that keeps its name. */
     static source file(const char *path) { return source(allot_source_try_file(path)); }
 
-    /* Another memory resource, which has to outlive every allocator made with it, and to serve any thread that uses one of
-     * them. What it throws becomes ALLOT_SOURCE_REFUSED. */
+    /* A memory resource as a source. It must outlive every allocator that is created with the source, and
+     * must allow calls of any thread that uses such an allocator. If it throws, the allocator's call
+     * fails with ALLOT_SOURCE_REFUSED. */
     static source of(std::pmr::memory_resource &upstream, const char *name = "upstream")
     {
         allot_source_calls calls{};
@@ -108,12 +110,12 @@ private:
     detail::handle<allot_source> source_;
 };
 
-/* The options of all allocators, each with its default until it is set:
+/* The options of all allocators. An option has its default value until it is set:
  *
  *     allot::arena arena(allot::options().name("query").hint(1 << 20));
  *
- * An option that the allocator doesn't have is an error. The name, the budget and the source are only read while the
- * allocator is made. */
+ * An option that the allocator does not support is an error. The name, the budget and the source must
+ * stay valid until the allocator has been created. */
 class options {
 public:
     options &name(const char *text) noexcept { return options_.name = text, *this; }
@@ -149,14 +151,14 @@ private:
     allot_options options_{};
 };
 
-/* Whose memory an address is. */
+/* The allocator that an address belongs to. */
 struct owner {
     const char *kind;
     char name[ALLOT_MAX_NAME + 1];
     allot::statistics statistics;
 };
 
-/* Nothing for memory of none of the allocators, or where it can't be told by address. */
+/* Returns nullopt if the address belongs to no allocator, or if its owner cannot be found by address. */
 inline std::optional<owner> owner_of(const void *address)
 {
     owner found{};
@@ -174,7 +176,7 @@ std::string whole_report(Write write)
     std::string text;
     std::size_t length = write(nullptr, 0);
     while (length > text.size()) {
-        /* An allocator may have come meanwhile: then it is longer. */
+        /* The report grows if another thread creates an allocator between the calls. */
         text.resize(length);
         length = write(&text[0], text.size() + 1);
     }
@@ -184,7 +186,7 @@ std::string whole_report(Write write)
 
 } // namespace detail
 
-/* Every named living allocator. */
+/* The statistics of every living allocator that has a name. */
 inline std::string report_text()
 {
     return detail::whole_report(allot_report_text);

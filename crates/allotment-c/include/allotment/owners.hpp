@@ -1,4 +1,4 @@
-/* The allocators as objects that end themselves: see allotment.hpp. */
+/* Classes that own an allocator and destroy it in their destructor: see allotment.hpp. */
 #ifndef ALLOTMENT_OWNERS_HPP
 #define ALLOTMENT_OWNERS_HPP
 
@@ -11,27 +11,27 @@
 
 namespace allot {
 
-/* Many objects of one thread that die together. */
+/* Many objects of one thread that are freed together. */
 class arena {
 public:
     arena() : arena(options()) {}
     explicit arena(const options &wanted) : arena_(detail::checked(allot_arena_try_create(wanted.get()))) {}
-    /* Takes over one of the C interface. */
+    /* Takes ownership of an arena of the C interface. */
     explicit arena(allot_arena *made) noexcept : arena_(made) {}
 
     void *allocate(std::size_t size, std::size_t align = 16) { return detail::checked(try_allocate(size, align)); }
-    /* Null, with the reason in allot_last_error(). */
+    /* On failure returns null; allot_last_error() has the reason. */
     void *try_allocate(std::size_t size, std::size_t align = 16) noexcept
     {
         return allot_arena_try_alloc_aligned(get(), size, align);
     }
-    /* The last object gives its bytes back, an earlier one only counts as gone. */
+    /* Reclaims the bytes of the newest object. An older object is only subtracted from the statistics. */
     void deallocate(void *object, std::size_t size, std::size_t align = 16) noexcept
     {
         allot_arena_free(get(), object, size, align);
     }
 
-    /* An object without a destructor: it is there until the arena is reset or ends. */
+    /* Creates an object without a destructor. It lives until the arena is reset or destroyed. */
     template <class T, class... Arguments>
     T *make(Arguments &&...arguments)
     {
@@ -40,20 +40,21 @@ public:
                       "everything that the object owns is in the arena too");
         return make_undestroyed<T>(std::forward<Arguments>(arguments)...);
     }
-    /* An object whose destructor is not run. */
+    /* Creates an object whose destructor does not run. */
     template <class T, class... Arguments>
     T *make_undestroyed(Arguments &&...arguments)
     {
         void *place = allocate(sizeof(T), alignof(T));
         return detail::construct<T>(place, arena_freer(get()), std::forward<Arguments>(arguments)...);
     }
-    /* An object that is destroyed with its pointer, which has to be before the arena is reset or ends. */
+    /* Creates an object that its unique_ptr destroys. The pointer must be destroyed before the arena is reset
+     * or destroyed. */
     template <class T, class... Arguments>
     arena_ptr<T> make_unique(Arguments &&...arguments)
     {
         return make_unique_in<T>(arena_ref(get()), std::forward<Arguments>(arguments)...);
     }
-    /* So many of them, value-initialised: numbers are 0. */
+    /* Creates an array of `count` value-initialised objects: numbers are 0. */
     template <class T>
     T *make_array(std::size_t count)
     {
@@ -62,7 +63,7 @@ public:
         std::uninitialized_value_construct_n(first, count);
         return first;
     }
-    /* A copy, with a NUL behind it. */
+    /* Copies the text and adds a NUL, which the result does not include. */
     std::string_view copy(std::string_view text)
     {
         char *bytes = static_cast<char *>(allocate(text.size() + 1, 1));
@@ -73,20 +74,20 @@ public:
         return std::string_view(bytes, text.size());
     }
 
-    /* Frees everything, and keeps what the option `retain` says. */
+    /* Frees every object and keeps the chunks that the option `retain` selects. */
     void reset() noexcept { allot_arena_reset(get()); }
-    /* Says that the calling thread has it from now on: for the hardened mode. */
+    /* Makes the calling thread the owner; hardened mode refuses every other thread. */
     void adopt() noexcept { allot_arena_adopt(get()); }
     allot::statistics statistics() const noexcept { return allot_arena_statistics(get()); }
     allot_arena *get() const noexcept { return arena_.get(); }
-    /* Gives it to the C interface. */
+    /* Gives up ownership; the caller destroys the arena through the C interface. */
     allot_arena *release() noexcept { return arena_.release(); }
 
 private:
     detail::handle<allot_arena> arena_;
 };
 
-/* Frees, when it ends, everything that was allocated from the arena since it began. Scopes nest. */
+/* When the scope ends, frees everything that was allocated from the arena after it began. Scopes nest. */
 class [[nodiscard]] arena_scope {
 public:
     explicit arena_scope(arena_ref arena) noexcept : arena_(arena), mark_(allot_arena_mark(arena.get())) {}
@@ -95,7 +96,7 @@ public:
     arena_scope &operator=(const arena_scope &) = delete;
     static void *operator new(std::size_t) = delete;
 
-    /* Frees it now, and goes on. */
+    /* Frees everything that was allocated in the scope, and starts the scope again. */
     void rewind() noexcept
     {
         allot_arena_rewind(arena_.get(), &mark_);
@@ -138,7 +139,7 @@ public:
     }
 
     std::size_t live() const noexcept { return allot_free_list_live(get()); }
-    /* The bytes given back. */
+    /* Releases empty slabs. Returns the number of bytes released. */
     std::size_t trim() noexcept { return allot_free_list_trim(get()); }
     void adopt() noexcept { allot_free_list_adopt(get()); }
     allot::statistics statistics() const noexcept { return allot_free_list_statistics(get()); }
@@ -148,7 +149,7 @@ private:
     detail::handle<allot_free_list> list_;
 };
 
-/* Objects of one type that any thread makes and any thread destroys. */
+/* Objects of one type that any thread creates and any thread destroys. */
 template <class T>
 class slab {
 public:
@@ -157,7 +158,7 @@ public:
         : slab_(detail::checked(allot_slab_try_create(sizeof(T), alignof(T), wanted.get())))
     {
     }
-    /* The process's own for this size. */
+    /* The slab that the whole process shares for this size. */
     static slab by_size() { return slab(detail::checked(allot_slab_try_by_size(sizeof(T), alignof(T)))); }
 
     template <class... Arguments>
@@ -179,7 +180,7 @@ public:
         return slab_ptr<T>(make(std::forward<Arguments>(arguments)...));
     }
 
-    /* Takes pages for so many objects ahead. */
+    /* Takes pages until `objects` slots are free in empty pages. */
     void reserve(std::size_t objects)
     {
         if (!allot_slab_try_reserve(get(), objects)) {
@@ -197,7 +198,8 @@ private:
     detail::handle<allot_slab> slab_;
 };
 
-/* One thread's way to a slab: allocating and freeing are inlined. Ends before the slab, on the same thread. */
+/* A handle to one thread's cache of a slab: allocating and freeing are inlined. The thread that creates it
+ * must destroy it, before the slab is destroyed. */
 template <class T>
 class slab_handle {
 public:
@@ -259,7 +261,8 @@ private:
     detail::handle<allot_reap> reap_;
 };
 
-/* The memory of a thread for whatever code it runs while it is in the pool. What lives in it when it ends goes on to live. */
+/* The memory of one thread, for all code that the thread runs while it is in the pool. Objects that are
+ * live when the pool is destroyed stay valid. */
 class pool {
 public:
     pool() : pool(options()) {}
@@ -284,7 +287,7 @@ public:
     {
         return make_unique_in<T>(reference(), std::forward<Arguments>(arguments)...);
     }
-    /* What an object may keep of it, on any thread and after its end. */
+    /* A reference for objects to store, valid on any thread and after the pool is destroyed. */
     pool_ref reference() const noexcept { return pool_ref(allot_pool_reference(get())); }
     std::size_t trim() noexcept { return allot_pool_trim(get()); }
     allot::statistics statistics() const noexcept { return allot_pool_statistics(get()); }
@@ -295,7 +298,8 @@ private:
     detail::handle<allot_pool> pool_;
 };
 
-/* The thread is in the pool while this lives. Scopes nest, and end in the opposite order: so they are local variables. */
+/* The thread is in the pool while the scope exists. Scopes nest and must end in the opposite order, so they
+ * can only be local variables. */
 class [[nodiscard]] pool_scope {
 public:
     explicit pool_scope(local_pool_ref pool) noexcept : entered_(allot_pool_enter(pool.get())) {}

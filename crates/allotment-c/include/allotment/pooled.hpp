@@ -9,13 +9,15 @@
 
 namespace allot {
 
-/* A class that derives from this is allocated by `new` from the pool that the thread is in, or from malloc where it is in
- * none. `delete` finds the owner by the address, on any thread, before or after the pool's end:
+/* `new` allocates objects of a class that derives from this one from the calling thread's current pool, or
+ * from malloc outside of any pool. `delete` finds the owner by the address, on any thread, before or after the
+ * pool is destroyed:
  *
  *     class request : public allot::pooled { ... };
  *
- * Nothing is stored beside the object, unless it is aligned to more than 16. To be deleted as one of its base classes it needs a virtual destructor, as any class
- * does. There is no `new (std::nothrow)`: see try_new(). */
+ * Objects have no header unless they are aligned to more than 16. Like any class, it needs a virtual
+ * destructor to be deleted through a pointer to a base class. There is no `new (std::nothrow)`; use
+ * try_new(). */
 class pooled {
 public:
     static void *operator new(std::size_t size) { return current_ref().allocate(size, usual); }
@@ -31,29 +33,30 @@ public:
     static void *operator new(std::size_t, void *place) noexcept { return place; }
     static void *operator new[](std::size_t, void *place) noexcept { return place; }
 
-    /* If the constructor threw, its counterpart would have to free the memory without knowing its size. */
+    /* Deleted: if the constructor threw, the matching delete would have to free memory of unknown size. */
     static void *operator new(std::size_t, const std::nothrow_t &) = delete;
     static void *operator new[](std::size_t, const std::nothrow_t &) = delete;
 
     static void operator delete(void *object, std::size_t size) noexcept { allot_free_sized(object, size, usual); }
     static void operator delete[](void *first, std::size_t size) noexcept { allot_free_sized(first, size, usual); }
-    /* If a constructor throws, C++ knows no size where the alignment is larger than usual: such blocks know theirs. */
+    /* If a constructor throws, C++ passes no size for over-aligned objects, so these blocks store their size. */
     static void operator delete(void *object, std::align_val_t) noexcept { allot_free(object); }
     static void operator delete[](void *first, std::align_val_t) noexcept { allot_free(first); }
     static void operator delete(void *, void *) noexcept {}
     static void operator delete[](void *, void *) noexcept {}
 
-    /* Nothing is protected, or `new request{...}` would not compile for a class without constructors. */
+    /* No member is protected: `new request{...}` would then not compile for a class without constructors. */
 
 private:
     static constexpr std::size_t usual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 };
 
-/* `new T(arguments...)` for such a class, or null with the reason in allot_last_error() where there is no memory. */
+/* `new T(arguments...)` for a class that derives from pooled. Without memory, returns null; allot_last_error()
+ * has the reason. */
 template <class T, class... Arguments>
 T *try_new(Arguments &&...arguments)
 {
-    static_assert(std::is_base_of<pooled, T>::value, "T has to derive from allot::pooled");
+    static_assert(std::is_base_of<pooled, T>::value, "T must derive from allot::pooled");
     constexpr std::size_t usual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
     constexpr bool aligned = alignof(T) > usual;
     void *place = aligned ? allot_try_aligned_alloc(alignof(T), sizeof(T)) : current_ref().try_allocate(sizeof(T), usual);

@@ -1,15 +1,17 @@
-/* What an object keeps of the memory that it is in: see allotment.hpp.
+/* References to allocators: see allotment.hpp.
  *
- * A ref is as small as a pointer, is copied freely, and says where to allocate and how to free. Whatever it stands for has to
- * outlive the objects made through it, if not said otherwise. Resources, standard allocators and deleters are made of refs:
+ * A ref is no larger than a pointer and can be copied. It determines where to allocate and how to free.
+ * Unless stated otherwise, the allocator that it refers to must outlive the objects that are created
+ * through it. Memory resources, standard allocators and deleters are built from refs:
  *
- *   ref             allocates from                                  frees                   used by
- *   arena_ref       an arena                                        the last object only    the arena's thread
- *   reap_ref        a reap                                          to the reap             the reap's thread
- *   local_pool_ref  a pool                                          to the pool             the pool's thread
- *   pool_ref        a pool on its own thread, while it lives;       by address: to whoever  any thread
- *                   elsewhere the program's malloc                  has it
- *   current_ref     the pool that the calling thread is in          by address              any thread
+ *   ref             allocates from                             frees                 used by
+ *   arena_ref       an arena                                   newest object only    the arena's thread
+ *   reap_ref        a reap                                     to the reap           the reap's thread
+ *   local_pool_ref  a pool                                     to the pool           the pool's thread
+ *   pool_ref        a pool, on its own thread while it lives;  by address,           any thread
+ *                   otherwise the program's malloc             to the owner
+ *   current_ref     the calling thread's current pool          by address,           any thread
+ *                                                              to the owner
  */
 #ifndef ALLOTMENT_REFS_HPP
 #define ALLOTMENT_REFS_HPP
@@ -26,9 +28,10 @@ class pool;
 
 namespace detail {
 
-/* Whether an arena may use the object's bytes again: those of most objects it can't, and needs no call for them. It can if the
- * object is the last one of the window that the arena allocates from, or lies before it while nothing is in it. A hardened arena,
- * whose limit is 0, wants to know of every free. */
+/* Whether freeing the object needs a call of the arena. An arena can reuse the bytes of an object only if it
+ * is the newest in the window that the arena allocates from, or if it lies before that window and the
+ * window is empty. Freeing any other object needs no call. A hardened arena has a limit of 0 and must see
+ * every free. */
 inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::size_t size)
 {
 #ifdef ALLOT_OUT_OF_LINE
@@ -45,7 +48,7 @@ inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::
 
 } // namespace detail
 
-/* Tells the arena of every object that ends. */
+/* Frees every object through the arena, so that its statistics stay exact. */
 class arena_freer {
 public:
     explicit arena_freer(allot_arena *arena) noexcept : arena_(arena) {}
@@ -72,7 +75,7 @@ public:
         void *object = allot_arena_alloc_inline(arena_, size, align);
         return ALLOT_UNLIKELY(object == nullptr) ? allocate_slowly(arena_, size, align) : object;
     }
-    /* The last object gives its bytes back; nothing happens to any other one, which the statistics count as live. */
+    /* Reclaims the bytes of the newest object. Does nothing for any other; the statistics count it as live. */
     void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
     {
         if (ALLOT_UNLIKELY(detail::arena_heeds_free(arena_, object, size))) {
@@ -86,7 +89,7 @@ public:
     freer get_freer() const noexcept { return freer(arena_); }
 
 private:
-    /* A function of its own, so that an inline allocation needs no room on the stack. */
+    /* A separate function, so that the inlined fast path needs no stack frame. */
     [[gnu::cold, gnu::noinline]] static void *allocate_slowly(allot_arena *arena, std::size_t size, std::size_t align)
     {
         return detail::checked(allot_arena_try_alloc_slowly(arena, size, align));
@@ -143,7 +146,7 @@ private:
     allot_pool *pool_;
 };
 
-/* Frees blocks of pools and of malloc that were taken through a pool_ref or current_ref, by their address. */
+/* Frees, by address, blocks of pools and of malloc that were allocated through a pool_ref or current_ref. */
 struct free_anywhere {
     void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
     {
@@ -151,10 +154,11 @@ struct free_anywhere {
     }
 };
 
-/* May outlive its pool. Two of them compare equal if they allocate from the same pool; either frees what the other allocated. */
+/* May outlive its pool. Two refs compare equal if they refer to the same pool. Each frees what the other
+ * allocated, equal or not. */
 class pool_ref {
 public:
-    /* The pool that the calling thread is in, or the program's malloc. */
+    /* The calling thread's current pool, or the program's malloc. */
     pool_ref() noexcept : ref_(allot_current()) {}
     explicit pool_ref(allot_pool_ref ref) noexcept : ref_(ref) {}
     pool_ref(const pool &pool) noexcept;
@@ -168,7 +172,7 @@ public:
     {
         allot_free_sized(block, size, align);
     }
-    /* Whether allocating takes from a pool: on its thread, while it lives. */
+    /* Whether allocation takes from a pool: on the pool's thread, while the pool exists. */
     bool is_usable() const noexcept { return allot_ref_is_usable(ref_); }
     allot_pool_ref get() const noexcept { return ref_; }
     friend bool operator==(pool_ref one, pool_ref other) noexcept { return one.ref_ == other.ref_; }
@@ -209,7 +213,7 @@ public:
     freer get_freer() const noexcept { return freer(); }
 };
 
-/* Frees a slot of whatever slab. */
+/* Frees a slot of any slab. */
 struct free_slot {
     void deallocate(void *slot, std::size_t, std::size_t) const noexcept { allot_slab_free_anywhere(slot); }
 };
@@ -237,13 +241,14 @@ Freer nobody() noexcept
 
 } // namespace detail
 
-/* A unique_ptr's deleter: destroys the object and gives its memory back by Freer. Takes up no room where Freer has none.
- * Needs the object's own type: a unique_ptr to a base class can't know the size (use the mix-in `pooled` for these). */
+/* A deleter for unique_ptr: destroys the object and frees its memory through Freer. Adds no size if Freer is
+ * an empty class. It needs the object's own type, because a unique_ptr to a base class cannot know the
+ * size. For such pointers, derive the class from `pooled`. */
 template <class T, class Freer>
 class deleter : private Freer {
 public:
     static_assert(!std::is_array<T>::value, "make a std::vector with an allocator of the same name instead");
-    /* For a pointer that is null: what it is assigned brings its own. */
+    /* For a null pointer. Assigning another unique_ptr assigns that pointer's deleter too. */
     template <class F = Freer, class = std::enable_if_t<std::is_default_constructible<F>::value ||
                                                         std::is_constructible<F, std::nullptr_t>::value>>
     deleter() noexcept : Freer(detail::nobody<F>())
@@ -264,7 +269,7 @@ public:
     }
 };
 
-/* For memory of allot_malloc() and its kin. */
+/* For memory of allot_malloc() and the other functions whose blocks allot_free() frees. */
 struct free_deleter {
     void operator()(void *block) const noexcept { allot_free(block); }
 };
@@ -275,10 +280,10 @@ template <class T>
 using reap_ptr = std::unique_ptr<T, deleter<T, reap_ref>>;
 template <class T>
 using local_pool_ptr = std::unique_ptr<T, deleter<T, local_pool_ref>>;
-/* May be destroyed by any thread, and after its pool; as large as a pointer. */
+/* Any thread may destroy it, also after its pool. As large as a plain pointer. */
 template <class T>
 using pool_ptr = std::unique_ptr<T, deleter<T, free_anywhere>>;
-/* May be destroyed by any thread, and after its slab; as large as a pointer. */
+/* Any thread may destroy it, also after its slab. As large as a plain pointer. */
 template <class T>
 using slab_ptr = std::unique_ptr<T, deleter<T, free_slot>>;
 template <class T>
@@ -286,7 +291,7 @@ using free_list_ptr = std::unique_ptr<T, deleter<T, free_list_freer>>;
 
 namespace detail {
 
-/* Constructs in fresh memory, which is given back if the constructor throws. */
+/* Constructs an object in fresh memory. Frees the memory if the constructor throws. */
 template <class T, class Freer, class... Arguments>
 T *construct(void *place, const Freer &by, Arguments &&...arguments)
 {
@@ -312,7 +317,7 @@ T *construct(void *place, const Freer &by, Arguments &&...arguments)
 
 } // namespace detail
 
-/* std::make_unique in the memory of a ref. */
+/* std::make_unique, with memory of a ref. */
 template <class T, class Ref, class... Arguments>
 std::unique_ptr<T, deleter<T, typename Ref::freer>> make_unique_in(const Ref &ref, Arguments &&...arguments)
 {
@@ -323,7 +328,7 @@ std::unique_ptr<T, deleter<T, typename Ref::freer>> make_unique_in(const Ref &re
     return std::unique_ptr<T, deleter<T, freer>>(object, deleter<T, freer>(end));
 }
 
-/* std::make_unique in the pool that the calling thread is in, or by the program's malloc. */
+/* std::make_unique, with memory of the calling thread's current pool, or of the program's malloc. */
 template <class T, class... Arguments>
 pool_ptr<T> make_pooled(Arguments &&...arguments)
 {

@@ -8,8 +8,9 @@
 
 namespace allot {
 
-/* The memory of a ref for the containers of std::pmr. It owns nothing: what the ref stands for has to outlive the containers,
- * and so has the resource. Two are equal where their refs are. */
+/* A std::pmr::memory_resource that allocates through a ref. It owns no memory: the allocator that the ref
+ * refers to and the resource itself must outlive the containers. Two resources compare equal if their
+ * refs do. */
 template <class Ref>
 class basic_resource final : public std::pmr::memory_resource {
 public:
@@ -26,7 +27,7 @@ public:
 private:
     void *do_allocate(std::size_t size, std::size_t align) override
     {
-        /* The standard's precondition; said so that it isn't checked again. */
+        /* A precondition of the standard. Stated, so that the compiler drops later checks. */
         if (align == 0 || (align & (align - 1)) != 0) {
             __builtin_unreachable();
         }
@@ -44,17 +45,17 @@ private:
     Ref ref_;
 };
 
-/* Deallocating gives the last object's bytes back, and does nothing with any other. */
+/* Deallocation reclaims the bytes of the newest object and does nothing for any other. */
 using arena_resource = basic_resource<arena_ref>;
 using reap_resource = basic_resource<reap_ref>;
-/* For the pool's own thread. */
+/* Only the pool's own thread may use it. */
 using pool_resource = basic_resource<local_pool_ref>;
-/* For any thread, and for containers that outlive the pool: they go on with malloc. */
+/* Any thread may use it, and the containers may outlive the pool: they then allocate from malloc. */
 using pool_ref_resource = basic_resource<pool_ref>;
-/* Allocates from the pool that the calling thread is in at that moment, and frees by address. */
+/* Allocates from the pool that the calling thread has entered at the time of the call; frees by address. */
 using current_pool_resource = basic_resource<current_ref>;
 
-/* One for everybody, which lasts as long as the process. */
+/* A current_pool_resource that lasts as long as the process. */
 inline std::pmr::memory_resource *current_pool() noexcept
 {
     alignas(current_pool_resource) static unsigned char place[sizeof(current_pool_resource)];

@@ -1,4 +1,4 @@
-/* Objects that are built once and never change, and read-only adaptors: see allotment.hpp. */
+/* Objects that never change after they are built, and read-only adaptors: see allotment.hpp. */
 #ifndef ALLOTMENT_SEALED_HPP
 #define ALLOTMENT_SEALED_HPP
 
@@ -13,8 +13,8 @@
 
 namespace allot {
 
-/* A pointer through which an object can only be read, also by whom the pointer is const for: the link between objects that are
- * shared read-only. Owns nothing. */
+/* A pointer through which an object can only be read, even if the pointer itself is not const. It links
+ * objects that are shared read-only. Owns nothing. */
 template <class T>
 class read_only {
 public:
@@ -51,12 +51,13 @@ private:
     std::size_t size_;
 };
 
-/* Whether an object can do without its destructor, and holds nothing outside of its own memory. That is known of trivially
- * destructible types; say so of a type of yours whose members are std::pmr containers in the sealer's resource():
+/* Whether an object does not need its destructor and holds nothing outside of its own memory. True for
+ * trivially destructible types. Specialise it for a type whose members are std::pmr containers in the
+ * sealer's resource():
  *
  *     template <> struct allot::is_sealable<configuration> : std::true_type {};
  *
- * A pointer inside should be a read_only, since `const` doesn't reach through a plain one. */
+ * Use read_only for a pointer member: `const` does not apply to the target of a plain pointer. */
 template <class T>
 struct is_sealable : std::is_trivially_destructible<T> {};
 
@@ -64,7 +65,7 @@ namespace detail {
 
 [[noreturn, gnu::cold]] inline void fail_unmade()
 {
-    constexpr char message[] = "sealed: the initialiser returned no object; return what it has made in the sealer";
+    constexpr char message[] = "sealed: the initialiser returned no object; return one that it made in the sealer";
     allot_error cause{};
     cause.allocator = "sealed";
     std::memcpy(cause.message, message, sizeof message);
@@ -73,7 +74,7 @@ namespace detail {
 
 } // namespace detail
 
-/* What an initialiser builds with. Only while it runs, on its thread. */
+/* The memory that an initialiser builds in. Usable only while the initialiser runs, on its thread. */
 class sealer {
 public:
     explicit sealer(allot_sealer *raw) noexcept : resource_(raw) {}
@@ -81,7 +82,7 @@ public:
     sealer &operator=(const sealer &) = delete;
 
     void *allocate(std::size_t size, std::size_t align = 16) { return resource_.allocate(size, align); }
-    /* An object beside the one that is sealed, for that to point to. */
+    /* Creates another object, for the sealed object to point to. */
     template <class T, class... Arguments>
     T *make(Arguments &&...arguments)
     {
@@ -98,7 +99,7 @@ public:
         void *place = allocate(detail::array_bytes<T>(count), alignof(T));
         return read_only_span<T>(static_cast<const T *>(std::memcpy(place, first, count * sizeof(T))), count);
     }
-    /* With a NUL behind it. */
+    /* Copies the text and adds a NUL, which the result does not include. */
     std::string_view copy(std::string_view text)
     {
         char *bytes = static_cast<char *>(allocate(text.size() + 1, 1));
@@ -128,8 +129,8 @@ private:
     sealer_resource resource_;
 };
 
-/* A T that any thread reads without a lock, and that nobody can write: its memory, and what the sealer gave for it, is
- * protected.
+/* A T that any thread reads without a lock. Its memory, and everything that its initialiser allocated from the
+ * sealer, is write-protected.
  *
  *     auto limits = allot::sealed<settings>::build([&](allot::sealer &sealer) {
  *         settings built;
@@ -138,7 +139,7 @@ private:
  *     });
  *     limits->name
  *
- * A null pointer from init, for giving up, is thrown as an allot::error of the kind ALLOT_NO_ERROR.
+ * If init returns a null pointer to give up, build() throws an allot::error of the kind ALLOT_NO_ERROR.
  */
 template <class T>
 class sealed {
@@ -154,8 +155,8 @@ public:
         return *this;
     }
 
-    /* Calls init(sealer), which returns the object, or a pointer to one that it has made in the sealer. What init throws comes
-     * out of here. */
+    /* Calls init(sealer), which returns the object, or a pointer to an object that it created in the sealer.
+     * Exceptions of init propagate to the caller. */
     template <class Init>
     static sealed build(Init &&init)
     {
@@ -175,7 +176,7 @@ public:
         }
         return sealed(detail::checked(made));
     }
-    /* T(arguments...), sealed. */
+    /* Constructs T(arguments...) and seals it. */
     template <class... Arguments>
     static sealed make(Arguments &&...arguments)
     {
@@ -184,12 +185,12 @@ public:
 
     const T &operator*() const noexcept { return *get(); }
     const T *operator->() const noexcept { return get(); }
-    /* Null of one that was moved from. */
+    /* Null if this object was moved from. */
     const T *get() const noexcept { return object_; }
     operator read_only<T>() const noexcept { return read_only<T>(object_); }
     allot::statistics statistics() const noexcept { return allot_sealed_statistics(sealed_.get()); }
 
-    /* Makes it last as long as the process. */
+    /* Keeps the object for the life of the process. */
     read_only<T> leak() && noexcept { return read_only<T>(static_cast<const T *>(allot_sealed_leak(sealed_.release()))); }
 
 private:
@@ -215,7 +216,8 @@ private:
 
         const T *object(allot_sealer *raw)
         {
-            /* In the memory that will be sealed, since containers keep a pointer to its resource. */
+            /* The sealer lies in the memory that will be sealed, because containers keep a pointer to its
+             * resource. */
             void *place = detail::checked(allot_sealer_try_alloc(raw, sizeof(sealer), alignof(sealer)));
             sealer &with = *::new (place) sealer(raw);
             using Built = std::invoke_result_t<Init &, sealer &>;
@@ -223,7 +225,7 @@ private:
                 return init(with);
             } else {
                 static_assert(std::is_convertible<Built, T>::value, "init has to return the object, or a pointer to it");
-                /* The place first: it may throw, and what init returned is made there without a copy. */
+                /* Allocated before init runs, because it may throw; the object is then built in place. */
                 void *object = with.allocate(sizeof(T), alignof(T));
                 return ::new (object) T(init(with));
             }

@@ -12,14 +12,14 @@
 namespace allot {
 namespace detail {
 
-/* The sizes that there are shared slabs for:
+/* The size classes that have shared slabs:
  *
- *   size, bytes                             slots
+ *   size                                    slot sizes in bytes
  *   up to 1 KiB                             multiples of 16
- *   up to 32 KiB                            eight steps a doubling
- *   up to 32 KiB, aligned to more than 16   powers of two, aligned to themselves
+ *   up to 32 KiB                            eight steps per doubling
+ *   up to 32 KiB, aligned to more than 16   powers of two, aligned to their size
  *
- * Places in the table follow each other in that order; the first is that of size 0, which counts as 1. */
+ * The table has the classes in this order. The first class is that of size 0, which counts as 1. */
 struct slab_classes {
     static constexpr std::size_t largest = 32768;
     static constexpr std::size_t largest_looked_up = 1024;
@@ -32,7 +32,7 @@ struct slab_classes {
         return 63u - static_cast<std::size_t>(__builtin_clzll(number));
     }
 
-    /* `count` or more where there is none. */
+    /* The class of a size and an alignment; `count` or more if there is none. */
     static constexpr std::size_t of(std::size_t size, std::size_t align)
     {
         if (!ALLOT_UNLIKELY(size > largest_looked_up || align > 16)) {
@@ -64,14 +64,14 @@ struct slab_classes {
     static constexpr std::size_t align_of(std::size_t place) { return place < first_aligned ? 16 : size_of(place); }
 };
 
-/* Slots of the shared slabs, inline while the calling thread has some at hand.
+/* Slots of the shared slabs. The fast path is inline while the calling thread has cached slots.
  *
- * 1. A slab in the table stays there, and is not destroyed: static objects may use it in their destructors. It gives back
- *    the pages that are empty, as any slab does.
- * 2. A thread's handles are its own, made when it first needs them, and destroyed by `ending` when the thread ends. Whatever the
- *    thread allocates or frees after that goes to the slab itself.
- * 3. `handles` points to `none`, or to the thread's table. Neither needs to be initialised or destroyed, so that looking at it
- *    costs no more than a load. */
+ * 1. A slab in the table stays there and is never destroyed, so that destructors of static objects may
+ *    use it. It releases empty pages, as any slab does.
+ * 2. Each thread has its own handles. A handle is created when the thread first needs it; `ending`
+ *    destroys the handles when the thread ends. Later calls of the thread use the slab itself.
+ * 3. `handles` points to `none` or to the thread's table. Neither needs dynamic initialisation or
+ *    destruction, so that reading `handles` is a plain load. */
 class shared_slabs {
 public:
     static void *allocate(std::size_t place)
@@ -90,7 +90,7 @@ public:
         }
     }
 
-    /* Gives back empty pages, and what the calling thread has at hand. Returns the bytes. */
+    /* Flushes the calling thread's caches and releases empty pages. Returns the number of bytes released. */
     static std::size_t trim() noexcept
     {
         std::size_t bytes = 0;
@@ -119,7 +119,7 @@ private:
         }
     };
 
-    /* A function of its own, so that the way above needs no room on the stack. */
+    /* A separate function, so that the fast path above needs no stack frame. */
     [[gnu::noinline]] static void *allocate_slowly(std::size_t place)
     {
         allot_slab_handle *handle = handles->of[place];
@@ -135,7 +135,7 @@ private:
 
     [[gnu::cold, gnu::noinline]] static void deallocate_slowly(std::size_t place, void *slot) noexcept
     {
-        /* The slab that the slot is of may not be in this table: a library with hidden symbols has one of its own. */
+        /* The slot's slab need not be in this table: a library with hidden symbols has a table of its own. */
         allot_slab *slab = find(place);
         allot_slab_handle *handle = slab != nullptr ? find_handle(place, slab) : nullptr;
         if (handle != nullptr) {
@@ -154,14 +154,14 @@ private:
         slab = allot_slab_try_by_size(slab_classes::size_of(place), slab_classes::align_of(place));
         allot_slab *before = nullptr;
         if (slab != nullptr && !slabs[place].compare_exchange_strong(before, slab, std::memory_order_acq_rel)) {
-            /* Another thread was faster. */
+            /* Another thread stored its slab first. */
             allot_slab_destroy(slab);
             return before;
         }
         return slab;
     }
 
-    /* Null where there is no memory for it, or the thread is at its end. */
+    /* Null if there is no memory for the handle, or if the thread is ending. */
     static allot_slab_handle *find_handle(std::size_t place, allot_slab *slab) noexcept
     {
         if (ended) {

@@ -1,4 +1,4 @@
-/* Memory resources for any thread, made of slabs: see allotment.hpp. */
+/* Memory resources for any thread, built from slabs: see allotment.hpp. */
 #ifndef ALLOTMENT_SLAB_RESOURCE_HPP
 #define ALLOTMENT_SLAB_RESOURCE_HPP
 
@@ -10,14 +10,15 @@
 
 namespace allot {
 
-/* The process's shared slabs, one for each size class, for containers that many threads use, each its own or one under a lock:
- * any thread allocates, any thread frees, no lock is taken, and pages that are empty go back. Larger blocks come from another
- * resource. Two of them are equal where their upstream resources are.
+/* Allocates from the process's shared slabs, one for each size class. For many threads with their own
+ * containers, or with shared containers under a lock. Any thread allocates and any thread frees. The
+ * resource takes no lock, and empty pages are released. Larger blocks come from the upstream resource. Two
+ * resources compare equal if their upstream resources do.
  *
- * What is not deallocated stays allocated: the resource itself owns nothing. */
+ * The resource owns nothing: what is not deallocated stays allocated. */
 class slab_resource final : public std::pmr::memory_resource {
 public:
-    /* A block of more bytes, or aligned to more, comes from the upstream resource. */
+    /* A block with more bytes than this, or a larger alignment, comes from the upstream resource. */
     static constexpr std::size_t largest = detail::slab_classes::largest;
 
     explicit slab_resource(std::pmr::memory_resource *upstream = std::pmr::get_default_resource()) noexcept
@@ -29,7 +30,8 @@ public:
 
     std::pmr::memory_resource *upstream_resource() const noexcept { return upstream_; }
 
-    /* Gives empty pages of the shared slabs back, and what the calling thread has at hand. Returns the bytes. */
+    /* Flushes the calling thread's caches and releases the shared slabs' empty pages. Returns the number of
+     * bytes released. */
     static std::size_t trim() noexcept { return detail::shared_slabs::trim(); }
 
 private:
@@ -64,12 +66,13 @@ private:
     std::pmr::memory_resource *upstream_;
 };
 
-/* The same with slabs of its own, made with options: a name, a budget, a source, packing and so on. Somewhat dearer, since each
- * thread's part of a slab has to be looked up. What is not deallocated when it ends stays allocated. */
+/* The same with private slabs, which are created with options: a name, a budget, a source, packing and so on.
+ * Each call is somewhat slower, because it looks up the thread's cache of the slab. Objects that are live
+ * when the resource is destroyed stay allocated. */
 class own_slab_resource final : public std::pmr::memory_resource {
 public:
-    /* The name, the budget and the source have to be there as long as the resource, since a slab is made when its size is first
-     * wanted. */
+    /* The name, the budget and the source must outlive the resource, because a slab is created when its size
+     * class is first used. */
     explicit own_slab_resource(const options &wanted,
                                std::pmr::memory_resource *upstream = std::pmr::get_default_resource()) noexcept
         : upstream_(upstream), wanted_(wanted)
@@ -86,7 +89,7 @@ public:
 
     std::pmr::memory_resource *upstream_resource() const noexcept { return upstream_; }
 
-    /* Gives empty pages back, and what the calling thread has at hand. Returns the bytes. */
+    /* Flushes the calling thread's caches and releases empty pages. Returns the number of bytes released. */
     std::size_t trim() noexcept
     {
         std::size_t bytes = 0;
@@ -118,7 +121,7 @@ private:
         if (ALLOT_UNLIKELY(place >= classes::count)) {
             upstream_->deallocate(block, size, align);
         } else {
-            /* There is one, since the block is of it. */
+            /* Not null: the block came from this slab. */
             allot_slab_free(slabs_[place].load(std::memory_order_relaxed), block);
         }
     }
@@ -136,7 +139,7 @@ private:
         allot_slab *slab = detail::checked(allot_slab_try_create(slot, slot_align, wanted_.get()));
         allot_slab *before = nullptr;
         if (!slabs_[place].compare_exchange_strong(before, slab, std::memory_order_acq_rel)) {
-            /* Another thread was faster. */
+            /* Another thread stored its slab first. */
             allot_slab_destroy(slab);
             slab = before;
         }

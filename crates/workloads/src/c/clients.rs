@@ -95,7 +95,7 @@ fn run(load: &Load, allocator: Allocator, watch: &dyn Watch) -> Result<Outcome, 
     linked::run(client, load, allocator, watch)
 }
 
-#[cfg(not(feature = "c-peers"))]
+#[cfg(not(feature = "fast-peers"))]
 mod linked {
     use super::{Allocator, Client, Load, Outcome, Refusal, Watch};
 
@@ -109,7 +109,7 @@ mod linked {
     }
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 mod linked {
     use super::{Allocator, Client, Load, Outcome, Refusal, Watch};
     use crate::catalogue::Effort;
@@ -233,7 +233,7 @@ mod linked {
     }
 }
 
-#[cfg(all(test, feature = "c-peers"))]
+#[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
     use crate::catalogue::{Effort, Workload};

@@ -93,7 +93,7 @@ pub(crate) static WAYS: [Way; 7] = [
     },
 ];
 
-#[cfg(not(feature = "c-peers"))]
+#[cfg(not(feature = "fast-peers"))]
 mod linked {
     use super::{Load, Outcome, Refusal, Resource, Watch};
 
@@ -102,7 +102,7 @@ mod linked {
     }
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 mod linked {
     use super::{Container, Load, Outcome, Refusal, Resource, Watch};
     use crate::catalogue::Kind;
@@ -186,7 +186,7 @@ mod linked {
     }
 }
 
-#[cfg(all(test, feature = "c-peers"))]
+#[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
     use crate::catalogue::{Effort, Workload};

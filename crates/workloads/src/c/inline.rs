@@ -104,7 +104,7 @@ impl Inline {
     }
 }
 
-#[cfg(not(feature = "c-peers"))]
+#[cfg(not(feature = "fast-peers"))]
 mod linked {
     use super::{Load, Outcome, Refusal, Watch};
 
@@ -115,7 +115,7 @@ mod linked {
     }
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 mod linked {
     use super::{DIMENSIONS, Load, Outcome, Refusal, Watch};
     use crate::crew::{self, Worker};
@@ -251,7 +251,7 @@ mod linked {
     }
 }
 
-#[cfg(all(test, feature = "c-peers"))]
+#[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
     use crate::catalogue::{Effort, Workload};

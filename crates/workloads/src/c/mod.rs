@@ -1,6 +1,6 @@
 //! Rows that are written in C and C++: over `allotment.h`, over `allotment.hpp`, and those of libraries that others wrote.
 //!
-//! `build.rs` compiles them, if this is a build with the feature `c-peers`. Their rows are there in every build; where their
+//! `build.rs` compiles them, if this is a build with the feature `fast-peers`. Their rows are there in every build; where their
 //! code is not, they say why.
 
 pub(crate) mod clients;

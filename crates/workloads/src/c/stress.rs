@@ -43,7 +43,7 @@ pub(crate) static WAYS: [Way; 3] = [
 const SLAB_POLICY: &str =
     "adaptive: empty pages go back, but as many are kept as were soon needed again";
 
-#[cfg(not(feature = "c-peers"))]
+#[cfg(not(feature = "fast-peers"))]
 mod linked {
     use crate::refusal::Refusal;
     use crate::run::{Load, Outcome};
@@ -56,7 +56,7 @@ mod linked {
     }
 }
 
-#[cfg(feature = "c-peers")]
+#[cfg(feature = "fast-peers")]
 mod linked {
     use crate::crew;
     use crate::fixed_size::places::Places;
@@ -162,7 +162,7 @@ mod linked {
     }
 }
 
-#[cfg(all(test, feature = "c-peers"))]
+#[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::linked::{Allocator, Aral, Cycle, workloads_c_stress_aral, workloads_c_stress_libc};
     use crate::catalogue::{Effort, Workload};

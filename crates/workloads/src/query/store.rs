@@ -31,6 +31,13 @@ pub struct Dimension {
     pub values: Vec<f64>,
 }
 
+/// Charts of the full-size store.
+pub const CHARTS: usize = 1000;
+/// Dimensions of each of its charts.
+pub const DIMENSIONS: usize = 100;
+/// Values of each of its dimensions.
+pub const VALUES: usize = 60;
+
 /// The context of a synthetic store's charts.
 pub const SYNTHETIC_CONTEXT: &str = "app.load";
 

@@ -17,7 +17,7 @@ pub(crate) fn unpack(packed: &[u8], length: usize, events: &mut Vec<u8>) -> Resu
         PLAIN => {
             events.resize(length, 0);
             if decompress(&mut decompressor, packed, events)? != length {
-                return Err("a chunk of another length than it says".to_owned());
+                return Err("a chunk whose length is wrong".to_owned());
             }
             Ok(())
         }
@@ -30,7 +30,7 @@ pub(crate) fn unpack(packed: &[u8], length: usize, events: &mut Vec<u8>) -> Resu
             weave(how, &mut columns, &mut out).ok_or("columns that don't fit together")?;
             let whole = out.at == length && columns.iter().all(Rest::is_empty);
             events.truncate(length);
-            if whole { Ok(()) } else { Err("columns of another length than they say".to_owned()) }
+            if whole { Ok(()) } else { Err("columns whose length is wrong".to_owned()) }
         }
         _ => Err("a chunk that is packed in an unknown way".to_owned()),
     }
@@ -117,13 +117,13 @@ fn read_columns(
         }
         column.resize(size, 0);
         if decompress(decompressor, bytes, column)? != size {
-            return Err("a column of another length than it says".to_owned());
+            return Err("a column whose length is wrong".to_owned());
         }
     }
     if rest.is_empty() {
         Ok(columns)
     } else {
-        Err("a chunk that goes on behind its columns".to_owned())
+        Err("a chunk that is longer than its columns".to_owned())
     }
 }
 

@@ -1,15 +1,16 @@
-//! Findings as the page wants them: names and frames once, sites as columns, the flame graph as a list.
+//! The findings in a compact form for the page: each name and frame once, sites as columns, the flame
+//! graph as a list.
 //!
-//! Ten thousand sites with their stacks repeat the same names all over; a name in C++ can have 5,000 characters.
+//! The stacks of ten thousand sites repeat the same names, and a C++ name can have 5,000 characters.
 
 use crate::analyse::findings::{Findings, Flame, Frame};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-/// Digits that a fraction keeps after the first.
+/// Digits of a fraction after the first.
 const DIGITS: usize = 4;
 
-/// The whole as one value.
+/// All findings as one value.
 pub fn data(findings: &Findings) -> serde_json::Result<Value> {
     let mut names = Names::default();
     let mut frames = Frames::default();
@@ -125,7 +126,7 @@ fn columns(objects: Vec<Value>) -> Value {
     json!({ "fields": fields, "rows": rows })
 }
 
-/// The tree with each function before what it calls: how deep it lies, its name, count and bytes.
+/// The tree as lists of depths, names, counts and bytes; each function stands before its callees.
 fn flame(root: &Flame, names: &mut Names) -> Value {
     let (mut depths, mut named, mut counts, mut bytes) = (vec![], vec![], vec![], vec![]);
     let mut left = vec![(0, root)];

@@ -1,4 +1,4 @@
-//! The page's parts put together.
+//! Puts the page together.
 
 use super::data;
 use crate::analyse::findings::Findings;
@@ -26,10 +26,10 @@ const SCRIPTS: [&str; 10] = [
 /// The whole page.
 pub fn page(findings: &Findings) -> serde_json::Result<String> {
     let data = in_script(&serde_json::to_string(&data::data(findings)?)?);
-    let title = text(&format!("{} · what it would gain", findings.program.command.join(" ")));
+    let title = text(&format!("{} · allot advise", findings.program.command.join(" ")));
     let script = format!("\"use strict\";\n(() => {{\n{}}})();\n", SCRIPTS.concat());
     let style = STYLES.concat();
-    // One pass, so that nothing in the findings is taken for a place to fill.
+    // One pass, so that nothing in the findings is taken for a placeholder.
     let mut page = String::with_capacity(PAGE.len() + style.len() + script.len() + data.len());
     for (number, part) in PAGE.split("@@").enumerate() {
         page += match (number % 2, part) {
@@ -44,8 +44,8 @@ pub fn page(findings: &Findings) -> serde_json::Result<String> {
     Ok(page)
 }
 
-/// JSON that can't end the script element it is in: `<` only occurs in strings. Neither can it be misread by older
-/// browsers, to whom two separators end a line.
+/// Escapes JSON so that it can't end its script element: `<` only occurs in strings. Also escapes the
+/// two separators that older browsers read as the end of a line.
 fn in_script(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

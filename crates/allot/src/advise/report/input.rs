@@ -1,4 +1,4 @@
-//! Findings that were kept as JSON.
+//! Reads findings from JSON.
 
 use crate::analyse::findings::{Findings, VERSION};
 use crate::failure::Failure;
@@ -6,9 +6,10 @@ use serde::Deserialize;
 use std::io::Read;
 use std::path::Path;
 
-/// How deep brackets may lie in each other: two for each function of a stack, of which there are 512 with what is inlined in each.
+/// The deepest nesting of brackets: two for each function of a stack of at most 512 frames, with the
+/// functions inlined in each.
 const DEEPEST: usize = 16_384;
-/// Enough for so many, even without optimisation.
+/// Bytes of stack; enough for that depth, even without optimisation.
 const STACK: usize = 256 << 20;
 
 /// Reads findings from a file, or from standard input for `-`.
@@ -24,11 +25,11 @@ pub fn read(path: &Path) -> Result<Findings, Failure> {
     parse(text).map_err(failed)
 }
 
-/// The flame graph is as deep as the deepest stack, so this takes a thread with a stack of its own.
+/// Parses findings, in a thread with a large stack: the flame graph is as deep as the deepest stack.
 pub fn parse(text: String) -> Result<Findings, String> {
     let depth = depth(&text);
     if depth > DEEPEST {
-        return Err(format!("brackets lie {depth} deep in each other; at most {DEEPEST} may"));
+        return Err(format!("its brackets are {depth} deep, and the limit is {DEEPEST}"));
     }
     std::thread::Builder::new()
         .stack_size(STACK)
@@ -37,11 +38,11 @@ pub fn parse(text: String) -> Result<Findings, String> {
             reader.disable_recursion_limit();
             let findings = Findings::deserialize(&mut reader)
                 .and_then(|findings| reader.end().map(|()| findings))
-                .map_err(|error| format!("these are no findings of `allot analyse --json`: {error}"))?;
+                .map_err(|error| format!("it has no findings of `allot analyse --json`: {error}"))?;
             match findings.version {
                 VERSION => Ok(findings),
                 other => Err(format!(
-                    "findings of version {other}; this allot knows version {VERSION}: analyse the recording anew"
+                    "the findings have version {other}, and this allot reads version {VERSION}; run `allot analyse --json` again"
                 )),
             }
         })
@@ -50,7 +51,7 @@ pub fn parse(text: String) -> Result<Findings, String> {
         .unwrap_or_else(|_| Err("it could not be parsed".to_owned()))
 }
 
-/// The most brackets that are open at once, those in strings left out.
+/// The most brackets that are open at once, not counting those in strings.
 fn depth(text: &str) -> usize {
     let (mut open, mut most) = (0usize, 0);
     let (mut string, mut escaped) = (false, false);

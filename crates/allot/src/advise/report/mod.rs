@@ -1,7 +1,7 @@
-//! The report: one page that needs no other file, for any browser, from the disk.
+//! The report: one HTML page that needs no other file.
 //!
-//! [`data`] makes the findings small, [`html`] puts them into the page with its style and its script, which draw
-//! everything. Names of a program's functions can hold anything, so the script only ever sets them as text.
+//! [`data`] makes the findings small; [`html`] puts them into the page, whose script draws everything.
+//! A program's function names may contain anything, so the script inserts them only as text.
 
 mod data;
 mod html;
@@ -16,17 +16,18 @@ use std::path::{Path, PathBuf};
 /// `allot report`.
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// What `allot analyse --json` or `allot advise --json` printed; `-` for standard input
+    /// The output of `allot analyse --json` or `allot advise --json`; `-` for standard input
     #[arg(value_name = "FINDINGS")]
     findings: PathBuf,
-    /// The page to write
+    /// The HTML file to write
     #[arg(value_name = "PAGE")]
     page: PathBuf,
 }
 
-/// What help says below the options.
+/// For `allot report --help`.
 pub const EXAMPLES: &str = "
-The page needs no other file and no network; send it as it is. `allot advise --report` writes it too.
+The page needs no other file and no network, so it can be sent as it is. `allot advise` writes the
+same page.
 
 Examples:
   allot analyse --json jq.rec > findings.json
@@ -38,7 +39,7 @@ pub fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     let one = |path: &Path| path.canonicalize().ok().filter(|path| path.is_file());
     if one(&arguments.findings).is_some_and(|file| Some(file) == one(&arguments.page)) {
         return Err(Failure::Usage(format!(
-            "'{}' has the findings; the page needs another name",
+            "'{}' is the file with the findings; give the page another name",
             arguments.page.display()
         )));
     }

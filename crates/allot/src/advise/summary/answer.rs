@@ -1,36 +1,39 @@
-//! The answer: the changes that are worth it and how they did when they were replayed, and what else could be changed.
+//! The answer in one sentence, and its evidence: the advised changes with their results in the replay,
+//! other mallocs, system calls and locks.
 
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
 use crate::advise::words::{counted, one_line};
 use crate::analyse::findings::{
     Allocator, BetterMalloc, Category, Findings, Gain, Group, ReplayRow,
 };
-use crate::analyse::{table::advice, words};
+use crate::analyse::table::{advice, name as name_of};
+use crate::analyse::words;
 use crate::output::{NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, figure, render};
 
-/// What the table's columns are.
-pub const COLUMNS: &str = "   saves, at most: of the program's CPU time; replayed: time over glibc's, peak memory against it";
-/// Its rows, and the characters of its first column.
+/// The legend of the table's columns.
+pub const COLUMNS: &str = "   saves: of the program's CPU time; ceiling: what these blocks cost in all, the most to save;
+   time, memory: of the whole replay, over glibc's time and against glibc's peak";
+/// The table's rows, and the characters of its first column.
 const ROWS: usize = 5;
 const WHERE: usize = 36;
-/// Lines of code that are shown.
+/// The most lines of code that are shown.
 const CODE: usize = 4;
-/// Advice about system calls that is told.
+/// The most pieces of advice about system calls that are shown.
 const ADVICE: usize = 2;
-/// Characters of an advice, where it has several sentences.
+/// The most characters of an advice that has several sentences.
 const SENTENCES: usize = 2 * WIDTH - 40;
-/// Less than this share of the CPU time isn't worth a line.
+/// Below this share of the CPU time, no allocator matters.
 const LEAST_GAIN: f64 = 0.01;
 
-/// The replay has confirmed it, and no malloc gives as much.
+/// Whether the replay confirmed the change, and no other malloc saves as much.
 pub fn is_confirmed(group: &Group) -> bool {
     is_change(group)
         && group.verdict.category != Category::BetterMalloc
         && group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed)
 }
 
-/// It is about one of our allocators.
+/// Whether the advice is one of this project's allocators.
 fn is_change(group: &Group) -> bool {
     group.verdict.category != Category::LeaveIt && group.verdict.allocator != Allocator::None
 }
@@ -39,8 +42,8 @@ fn share(group: &Group) -> f64 {
     group.verdict.gain.map_or(0.0, |gain| gain.share)
 }
 
-/// The groups for which a change was thought of: confirmed, then candidates, then those that a malloc serves as well or that
-/// were not replayed, then withdrawn; each by gain.
+/// The groups with an advised change, in this order: confirmed; candidates; those that another malloc
+/// serves as well or that were not replayed; not confirmed. Within each, by gain.
 pub fn ranked(findings: &Findings) -> Vec<&Group> {
     let rank = |group: &Group| match &group.verdict.replayed {
         _ if is_confirmed(group) => u8::from(group.verdict.candidate),
@@ -52,10 +55,10 @@ pub fn ranked(findings: &Findings) -> Vec<&Group> {
     groups
 }
 
-/// What is said where nothing is advised.
+/// The answer where nothing is advised.
 const NO_HELP: &str = "No allocator would help";
 
-/// The one sentence that a user takes home.
+/// The answer in one sentence.
 pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>) -> String {
     let confirmed: Vec<&&Group> =
         ranked.iter().filter(|group| is_confirmed(group) && !group.verdict.candidate).collect();
@@ -70,22 +73,30 @@ pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMal
             [one] => one.verdict.gain.map(|gain| gain.share),
             _ => findings.replay.as_ref().and_then(|replay| replay.together.as_ref()?.gain),
         };
-        let gain = gain.map_or_else(String::new, |gain| {
-            let together = if confirmed.len() > 1 { "together " } else { "" };
-            format!(": {together}{} of its CPU time", about(gain))
-        });
-        let head = counted(confirmed.len(), "change is worth it", "changes are worth it");
-        return found(&head, &format!(", confirmed by replaying what was recorded{gain}."));
+        let (head, saves) = match confirmed.as_slice() {
+            [one] => {
+                let what = name_of(one.verdict.allocator);
+                (format!("Use {what} for {}", quoted(&one.title)), "saves")
+            }
+            all => (format!("Make {} changes", all.len()), "together they save"),
+        };
+        let gain = gain
+            .map_or_else(String::new, |gain| format!(": {saves} {} of CPU time", about(gain)));
+        return found(&head, &format!("{gain} (replay-confirmed)."));
     }
     if let (true, Some(malloc)) = (suffices, malloc) {
+        let gain = malloc.gain.map_or_else(
+            || "saves as much".to_owned(),
+            |gain| format!("saves {} of CPU time, as much", about(gain)),
+        );
         let head = "Change the malloc, not the program";
         return found(
             head,
-            &format!(": {} gives as much as any change of the code would.", malloc.name),
+            &format!(": {} {gain} as changing the code would (replay-confirmed).", malloc.name),
         );
     }
     if findings.program.allocations == 0 {
-        let text = "it allocated nothing, as far as can be seen.";
+        let text = "it allocated nothing that the recorder could see.";
         return paragraph(NO_HELP, text);
     }
     if candidates > 0 {
@@ -94,7 +105,7 @@ pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMal
         return found(
             &head,
             &format!(
-                ", which only you can confirm: that nobody writes to {whom} can't be recorded."
+                " for sealing (read-only memory): check that nothing writes to {whom}; a recording can't show that."
             ),
         );
     }
@@ -102,9 +113,15 @@ pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMal
         return paragraph(NO_HELP, &leave(findings));
     }
     if ranked.iter().all(|group| group.verdict.replayed.is_none()) {
-        return paragraph("Not proved", "what follows is estimated, and was not replayed.");
+        return paragraph("Not tested", "the advice below is an estimate, and was not replayed.");
     }
-    paragraph(NO_HELP, "what looked promising was replayed on other allocators, and did not hold.")
+    paragraph(NO_HELP, "what looked promising was replayed, and none of it was confirmed.")
+}
+
+/// A group's title as code, unless it is words.
+fn quoted(title: &str) -> String {
+    let title = one_line(title, WHERE);
+    if title.contains(' ') { title } else { format!("`{title}`") }
 }
 
 /// Why nothing is advised.
@@ -116,15 +133,16 @@ fn leave(findings: &Findings) -> String {
         ),
         Some(_) => match findings.groups.first() {
             Some(group) => format!(
-                "nothing would save 1 % of its CPU time. The most there is: {}, {}.",
+                "no change would save 1 % of its CPU time. The largest gain would be in {}: {}.",
                 group.title, group.verdict.reason
             ),
-            None => "nothing would save 1 % of its CPU time.".to_owned(),
+            None => "no change would save 1 % of its CPU time.".to_owned(),
         },
-        None => "its CPU time isn't known, so nothing can be said to be worth a change.".to_owned(),
+        None => "its CPU time isn't known, so no gain can be calculated.".to_owned(),
     }
 }
 
+/// The table of advised changes; empty if there is none.
 pub fn rows(findings: &Findings, ranked: &[&Group]) -> String {
     if ranked.is_empty() {
         return String::new();
@@ -132,22 +150,22 @@ pub fn rows(findings: &Findings, ranked: &[&Group]) -> String {
     let text = table(findings, ranked, WHERE);
     let plain = anstream::adapter::strip_str(&text).to_string();
     let width = plain.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    // Names give way to figures.
+    // Where the line is too long, names are shortened.
     match width.saturating_sub(WIDTH) {
         0 => text,
         excess => table(findings, ranked, WHERE.saturating_sub(excess).max(1)),
     }
 }
 
-/// The table, with so many characters for a name.
+/// The table, with at most `name` characters for a name.
 fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
     let line = |group: &&Group| -> Line {
         let outcome = group.verdict.replayed.as_ref();
         let (stand, said) = match outcome {
-            _ if is_confirmed(group) && group.verdict.candidate => (Stand::Own, "costs nothing"),
+            _ if is_confirmed(group) && group.verdict.candidate => (Stand::Own, "no extra cost"),
             _ if is_confirmed(group) => (Stand::Best, "confirmed"),
-            Some(outcome) if outcome.confirmed => (Stand::Plain, "a malloc does it"),
-            Some(_) => (Stand::Plain, "withdrawn"),
+            Some(outcome) if outcome.confirmed => (Stand::Plain, "malloc as good"),
+            Some(_) => (Stand::Plain, "not confirmed"),
             None => (Stand::Plain, "not replayed"),
         };
         let gain = |share: fn(&Gain) -> f64| {
@@ -171,7 +189,7 @@ fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
         (stand, cells)
     };
     let lines: Vec<Line> = ranked.iter().take(ROWS).map(line).collect();
-    let heads = ["where", "advice", "blocks", "saves", "at most", "time", "memory", "replayed"];
+    let heads = ["where", "advice", "blocks", "saves", "ceiling", "time", "memory", "replay"];
     let mut text = render(&heads, &lines);
     if ranked.len() > ROWS {
         text += &format!(
@@ -182,7 +200,8 @@ fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
     text
 }
 
-/// The peak of a group's plan against glibc's. Their ratio says nothing where glibc's is a few pages.
+/// Peak memory of a group's plan, minus glibc's. A ratio would say nothing where glibc's peak is a few
+/// pages.
 fn memory(findings: &Findings, group: u32) -> String {
     let peak = |is: &dyn Fn(&&ReplayRow) -> bool| {
         findings.replay.as_ref()?.rows.iter().find(is)?.peak_resident
@@ -194,21 +213,24 @@ fn memory(findings: &Findings, group: u32) -> String {
     if mebibytes.abs() < 0.05 { "same".to_owned() } else { format!("{mebibytes:+.1} MiB") }
 }
 
+/// Why this change is advised.
 pub fn why(group: &Group) -> String {
     paragraph(
-        &format!("{}, {}", one_line(&group.title, WHERE), advice(group)),
+        &format!("Why {} for {}", name_of(group.verdict.allocator), quoted(&group.title)),
         &format!("{}.", group.verdict.reason),
     )
 }
 
+/// Why a change was not confirmed; empty if it was, or was not replayed.
 pub fn withdrawn(group: &Group) -> String {
     let Some(outcome) = group.verdict.replayed.as_ref().filter(|outcome| !outcome.confirmed) else {
         return String::new();
     };
-    paragraph(&one_line(&group.title, WHERE), &format!("{}.", outcome.reason))
+    let head = format!("{} for {}", name_of(group.verdict.allocator), quoted(&group.title));
+    paragraph(&capital(&head), &format!("{}.", outcome.reason))
 }
 
-/// The first lines to change, in the language that the place is written in.
+/// The first lines of the change, in the language that the place is written in.
 pub fn code(group: &Group, findings: &Findings) -> String {
     let site = group.sites.first().and_then(|site| findings.sites.get(*site as usize));
     let is_rust = site.is_some_and(|site| {
@@ -218,27 +240,30 @@ pub fn code(group: &Group, findings: &Findings) -> String {
             .any(|file| file.ends_with(".rs"))
     });
     let code = if is_rust { &group.verdict.change.rust } else { &group.verdict.change.c };
-    // The first line names the place, which was just named.
+    // The first line names the place, which the line above names already.
     let lines = code.lines().skip(1).take(CODE);
     lines.map(|line| format!("    {}", one_line(line, WIDTH - 4))).collect::<Vec<_>>().join("\n")
 }
 
+/// What the best other malloc saves, and how to try it.
 pub fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
-    let mut text = "replayed, it takes".to_owned();
+    let mut text = malloc.name.clone();
+    text += &malloc.gain.map_or_else(String::new, |gain| {
+        format!(" saves {} of the program's CPU time; it", words::percent(gain))
+    });
+    text += " takes";
     text +=
-        &malloc.time_ratio.map_or_else(String::new, |time| format!(" {time:.2} of glibc's time"));
+        &malloc.time_ratio.map_or_else(String::new, |time| format!(" {time:.2} × glibc's time"));
     text += &malloc
         .memory_ratio
-        .map_or_else(String::new, |memory| format!(" and {memory:.2} of its memory"));
-    text += &malloc.gain.map_or_else(String::new, |gain| {
-        format!(", which saves {} of the program's CPU time", words::percent(gain))
-    });
+        .map_or_else(String::new, |memory| format!(" and {memory:.2} × its peak memory"));
+    text += " in the replay.";
     let program = findings.program.command.first().map_or("PROGRAM", |program| program);
     text += &match library(&malloc.name) {
-        Some(library) => format!(". LD_PRELOAD={library} {} …", one_line(program, WHERE)),
-        None => ".".to_owned(),
+        Some(library) => format!(" Try it: LD_PRELOAD={library} {} …", one_line(program, WHERE)),
+        None => String::new(),
     };
-    paragraph(&format!("{}, without any change of the code", malloc.name), &text)
+    paragraph("Without changing the code", &text)
 }
 
 /// The name of a malloc's shared library.
@@ -252,7 +277,7 @@ fn library(malloc: &str) -> Option<&'static str> {
     })
 }
 
-/// System calls and locks.
+/// The advice on system calls and locks.
 pub fn system(findings: &Findings) -> Vec<String> {
     let mut texts = Vec::new();
     for advice in findings.system.advice.iter().take(ADVICE) {
@@ -274,10 +299,10 @@ pub fn system(findings: &Findings) -> Vec<String> {
         let system = &findings.system;
         let text = match (&system.not_counted, system.total_calls) {
             (Some(why), _) => {
-                format!("Locks: nothing worth a change. System calls were not counted: {why}.")
+                format!("Locks: nothing to gain. System calls were not counted: {why}.")
             }
             (None, Some(calls)) => format!(
-                "Nothing to gain from {} system calls, nor from locks.",
+                "Nothing to gain from its {} system calls or from locks.",
                 words::count(calls)
             ),
             (None, None) => "Nothing to gain from system calls or locks.".to_owned(),
@@ -287,7 +312,7 @@ pub fn system(findings: &Findings) -> Vec<String> {
     texts
 }
 
-/// As many sentences as fit in two lines, but one at least.
+/// As many sentences as fit in two lines, at least one.
 fn first_sentences(text: &str) -> String {
     let mut fitting = 0;
     for (at, _) in text.match_indices(". ") {

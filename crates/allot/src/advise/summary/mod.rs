@@ -1,4 +1,4 @@
-//! What a user wants to know, on one screen: the program's run, the [answer], and what puts it in doubt.
+//! The summary on one screen: the [answer] first, then the evidence for it, then what puts it in doubt.
 
 mod answer;
 
@@ -11,24 +11,25 @@ use answer::{
     COLUMNS, code, is_confirmed, malloc_line, ranked, rows, system, verdict, why, withdrawn,
 };
 
-/// The most lines that it has.
+/// The most lines of a summary.
 pub const LINES: usize = 24;
-/// Warnings that are told.
+/// The most warnings that are shown.
 const WARNINGS: usize = 2;
-/// Below so much CPU time a run is mostly its start.
+/// A run with less CPU time than this is mostly the program's start.
 const SHORT_NS: u64 = 20_000_000;
 
-/// What is told besides what was found.
+/// What the summary shows besides the findings.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// Where the report is, or why there is none.
+    /// The report's file, or the error that prevented it. `None`: no report was wanted.
     pub report: Option<Result<String, String>>,
-    /// The recording, where it is kept.
+    /// The recording's file, if it is kept.
     pub recording: Option<String>,
     pub others: Others,
 }
 
-/// Lines that belong together, and how much they matter: those of the greatest number go first where there is no room.
+/// Lines that belong together. Where the screen is full, parts with the greatest `dispensable` are
+/// left out first; parts with 0 stay. An empty line separates chapters.
 struct Part {
     lines: Vec<String>,
     chapter: u8,
@@ -47,8 +48,9 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
     let replay = findings.replay.as_ref();
     let malloc = replay.and_then(|replay| replay.better_malloc.as_ref());
     let ranked = ranked(findings);
-    part(0, 0, head(findings));
-    part(1, 0, verdict(findings, &ranked, malloc));
+    part(0, 0, title(findings));
+    part(0, 0, verdict(findings, &ranked, malloc));
+    part(1, 0, head(findings));
     part(1, 0, rows(findings, &ranked));
     if !ranked.is_empty() {
         part(1, 5, styled(NOTE, COLUMNS));
@@ -87,7 +89,7 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
     fitted(parts)
 }
 
-/// Leaves out what matters least until it fits.
+/// Joins the parts, without the most dispensable ones until the rest fits on the screen.
 fn fitted(mut parts: Vec<Part>) -> String {
     loop {
         let mut chapters: Vec<u8> = parts.iter().map(|part| part.chapter).collect();
@@ -116,11 +118,16 @@ fn fitted(mut parts: Vec<Part>) -> String {
     text
 }
 
+/// The program's command.
+fn title(findings: &Findings) -> String {
+    styled(HEADING, one_line(&findings.program.command.join(" "), WIDTH))
+}
+
+/// How the program ran, and what its allocations take.
 fn head(findings: &Findings) -> String {
     let program = &findings.program;
-    let command = one_line(&program.command.join(" "), WIDTH);
     let mut text = match program.exit.as_deref() {
-        None | Some("0") => "Ran".to_owned(),
+        None | Some("0") => "Ran for".to_owned(),
         Some(exit) => match exit.strip_prefix("signal ") {
             Some(signal) => format!("Was ended by {} after", signal_name(signal)),
             None => format!("Ended with exit code {exit} after"),
@@ -129,9 +136,9 @@ fn head(findings: &Findings) -> String {
     text += &format!(" {}", words::time(program.wall_ns));
     if let Some(ns) = program.bare_cpu_ns {
         text += &if program.bare_measured {
-            format!(", with {} of CPU time, measured without the recorder", words::time(ns))
+            format!(" with {} of CPU time, measured without the recorder", words::time(ns))
         } else {
-            format!(", with about {} of CPU time of its own", words::time(ns))
+            format!(" with about {} of CPU time, the recorder's share taken off", words::time(ns))
         };
     }
     text += &match program.threads {
@@ -139,26 +146,32 @@ fn head(findings: &Findings) -> String {
         threads => format!("; {} threads allocate.", words::count(threads.into())),
     };
     if program.allocations == 0 {
-        return format!("{}\n{}", styled(HEADING, command), wrapped(&text));
+        return wrapped(&text);
     }
     let share = match (replayed_share(findings), program.allocator_share) {
         (Some(share), _) => {
-            format!(" They take {} of the CPU time: no allocator can save more.", about(share))
+            format!(
+                " Allocating and freeing takes {} of the CPU time; no allocator can save more.",
+                about(share)
+            )
         }
-        (None, Some(share)) => format!(" They take {} of the CPU time.", about(share)),
+        (None, Some(share)) => {
+            format!(" Allocating and freeing takes {} of the CPU time.", about(share))
+        }
         (None, None) => String::new(),
     };
     let spent = format!(
-        "{} allocations of {} in all, at most {} live at once.{share}",
+        "{} allocations of {} in all; live memory peaked at {}.{share}",
         words::count(program.allocations),
         words::bytes(program.bytes),
         words::bytes(program.peak_live_bytes),
     );
-    format!("{}\n{}\n{}", styled(HEADING, command), wrapped(&text), wrapped(&spent))
+    format!("{}\n{}", wrapped(&text), wrapped(&spent))
 }
 
-/// What all allocating takes by the replay. That goes with the figures of its plans, and is better than what the run's few samples
-/// say; where there was no plan, what is said of leaving it as it is goes by those.
+/// The share of the CPU time that allocating and freeing takes, as the replay measured it. `None`
+/// without a replayed plan: the summary then uses the share that the recorder sampled, as the
+/// verdict "leave it" does.
 fn replayed_share(findings: &Findings) -> Option<f64> {
     let replay = findings.replay.as_ref()?;
     let has_plans = replay.rows.iter().any(|row| !row.groups.is_empty());
@@ -191,19 +204,19 @@ fn signal_name(number: &str) -> String {
     }
 }
 
-/// Why the figures are rough.
+/// Sentences that say why the figures are rough.
 fn doubts(findings: &Findings) -> Vec<String> {
     let program = &findings.program;
     let mut doubts = Vec::new();
     let Some(bare) = program.bare_cpu_ns else { return doubts };
     if bare < SHORT_NS {
         doubts.push(format!(
-            "It took {} of CPU time, which is mostly its start. Give it more work for advice to go by.",
+            "It took {} of CPU time, which is mostly its start. Give it more work to get reliable figures.",
             words::time(bare)
         ));
     } else if !program.bare_measured && program.cpu_ns.is_some_and(|cpu| cpu > 2 * bare) {
         doubts.push(
-            "More than half of what was measured was the recorder's, so the shares of CPU time are rough: --against-bare measures them."
+            "The recorder took more than half of the measured CPU time, so all percentages are rough. Run again with --against-bare, which also measures the program without the recorder."
                 .to_owned(),
         );
     }
@@ -212,8 +225,8 @@ fn doubts(findings: &Findings) -> Vec<String> {
 
 fn files(facts: &Facts) -> String {
     let mut text = match &facts.report {
-        Some(Ok(report)) => format!("Report: {report}, for a browser."),
-        Some(Err(why)) => format!("The report was not written: {why}."),
+        Some(Ok(report)) => format!("Report: {report} (open it in a browser)."),
+        Some(Err(why)) => format!("The report was not written: {why}; choose a file with --report."),
         None => String::new(),
     };
     if let Some(recording) = &facts.recording {
@@ -231,7 +244,7 @@ fn paragraph(head: &str, text: &str) -> String {
     in_style(HEADING, head, &wrapped(&format!("{head}: {text}")))
 }
 
-/// Styles are put in when the lines are broken, so that they are not counted.
+/// Puts the style in after the lines were broken, so that its characters are not counted.
 fn in_style(style: clap::builder::styling::Style, head: &str, text: &str) -> String {
     text.replacen(head, &styled(style, head), 1)
 }

@@ -209,7 +209,7 @@ impl Program {
         let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
         let text = String::from_utf8_lossy(&log[..end]);
         let why = text.lines().rev().find(|line| !line.starts_with("processed ")).unwrap_or("");
-        Err(io::Error::other(format!("the kernel refuses a program: {error}: {why}")))
+        Err(io::Error::other(format!("the kernel refuses an eBPF program: {error}: {why}")))
     }
 
     /// Runs it at every passing of a trace point until what is returned is dropped.

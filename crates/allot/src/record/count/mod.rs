@@ -65,9 +65,9 @@ impl Counter {
     /// Begins. If that isn't permitted, or can't be: the reason, for people.
     pub fn begin() -> Result<Self, String> {
         Self::try_begin().map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => "the kernel lets only root, or who has the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, count calls; record as root to have them".to_owned(),
-            Some(libc::ENOSYS) => "the kernel, or the container, has no way to count calls".to_owned(),
-            _ => format!("the kernel doesn't count calls here: {error}"),
+            Some(libc::EPERM | libc::EACCES) => "only root, or a process with the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, may count them; record as root to have them counted".to_owned(),
+            Some(libc::ENOSYS) => "the kernel or the container can't count them (no eBPF)".to_owned(),
+            _ => format!("the kernel can't count them here: {error}"),
         })
     }
 

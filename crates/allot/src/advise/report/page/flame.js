@@ -225,7 +225,7 @@ class FlameGraph {
 function drawFlame() {
     const { depth, count } = data.flame;
     if (count[0] === 0) {
-        at("flame-body").append(make("p", { class: "nothing" }, "Nobody did: no allocation was seen."));
+        at("flame-body").append(make("p", { class: "nothing" }, "No allocation was recorded."));
         return;
     }
     const least = data.flame.least_share;

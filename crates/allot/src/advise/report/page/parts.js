@@ -46,7 +46,7 @@ function badge(verdict) {
 function gainBar(gain, most, lost) {
     if (!gain) return make("span", { class: "dim" }, "not known");
     const width = share => `${Math.min(100, (100 * Math.max(0, share)) / (most || 1))}%`;
-    return make("span", { class: lost ? "gain lost" : "gain", title: `${gain.measured ? "measured" : "estimated"}; at most ${words.percent(gain.ceiling)}${gain.ceiling_measured ? ", measured" : ""}` },
+    return make("span", { class: lost ? "gain lost" : "gain", title: `${gain.measured ? "measured" : "estimated"}; ceiling ${words.percent(gain.ceiling)}${gain.ceiling_measured ? ", measured" : ""}` },
         make("span", { class: "figure" }, words.percent(gain.share)),
         make("span", { class: "track", "aria-hidden": "true" },
             make("span", { class: "ceiling", style: { width: width(gain.ceiling) } }),
@@ -120,7 +120,7 @@ function stack(indexes) {
         return make("li", { class: wrapper ? "wrapper" : null }, shown, " ",
             make("span", { class: "place", title: module }, words.short(place, 200)),
             inlined && make("span", { class: "tag", title: "Its code lies within the next function's" }, "inlined"),
-            wrapper && make("span", { class: "tag", title: "It only passes its callers' wishes on" }, "wrapper"));
+            wrapper && make("span", { class: "tag", title: "It only passes its callers' requests on" }, "wrapper"));
     });
     return items.length > 0 ? make("ol", { class: "stack" }, items) : make("p", { class: "dim" }, "Its stack is not known.");
 }
@@ -180,16 +180,16 @@ function behaviour(of) {
         ["Bytes", words.bytes(of.bytes)],
         ["Sizes", of.dominant_share >= 0.999 ? `all ${words.bytes(of.dominant_size)}`
             : `${words.sizes({ ...of, dominant_share: 0 })}; ${words.percent(of.dominant_share)} have ${words.bytes(of.dominant_size)}`],
-        ["Live at once, at most", `${words.bytes(of.peak_live_bytes)} in ${words.several(of.peak_live_objects, "block")}`],
+        ["Peak of live memory", `${words.bytes(of.peak_live_bytes)} in ${words.several(of.peak_live_objects, "block")}`],
         ["Never freed", of.never_freed > 0 && words.several(of.never_freed, "block")],
-        ["Freed at exit", of.freed_at_exit > 0 && words.several(of.freed_at_exit, "block"), "in the last run of frees: no evidence of a lifetime"],
+        ["Freed at exit", of.freed_at_exit > 0 && words.several(of.freed_at_exit, "block"), "in the last run of frees, which says nothing about lifetimes"],
         ["Threads", words.count(of.threads)],
         ["Freed by its own thread", words.percent(of.same_thread_share)],
         ["Youngest freed first", words.percent(of.last_in_first_out_share)],
         ["Frees in runs", words.percent(of.burst_share), "in runs of at least 16 without an allocation in between"],
-        ["Came back to none live", words.several(of.returns_to_zero, "time")],
-        ["Blocks until then", of.returns_to_zero > 0 && words.number(of.phase_objects), "what an average block shares its life with"],
-        ["Drag of an arena", `${words.number(of.drag)} on average, ${words.number(of.peak_drag)} at its peak`, "bytes that it would hold over bytes live"],
+        ["All freed", words.several(of.returns_to_zero, "time")],
+        ["Blocks until all are freed", of.returns_to_zero > 0 && words.number(of.phase_objects), "blocks that accumulate until all of them are freed, on average"],
+        ["Drag of an arena", `${words.number(of.drag)} on average, ${words.number(of.peak_drag)} at its peak`, "bytes that it would hold, divided by live bytes; 1.0 wastes nothing"],
         ["Made from … to", `${words.time(of.first_ns)} … ${words.time(of.last_ns)}`],
     ]);
 }

@@ -2,8 +2,8 @@
 
 // A row's name in words: plans are named after their groups.
 function rowName(row) {
-    if (row.name === "null") return "nothing (the harness alone)";
-    if (row.groups.length > 1) return "all that was confirmed, together";
+    if (row.name === "null") return "no allocator (the replay alone)";
+    if (row.groups.length > 1) return "all confirmed changes together";
     if (row.groups.length !== 1 || !groups[row.groups[0]]) return row.name;
     const of = `group ${row.groups[0]}`;
     return row.name.endsWith(` for ${of}`) ? `${row.name.slice(0, -` for ${of}`.length).replaceAll("-", " ")} for ${words.short(groups[row.groups[0]].title, 40)}` : row.name;
@@ -24,12 +24,12 @@ function bar(value, most, text, kind, spread) {
 function drawReplay() {
     const { replay } = data;
     if (replay === null) {
-        at("replay-body").append(make("p", { class: "nothing" }, "Nothing was replayed: the gains are estimates. ", make("code", {}, "allot advise"), " and ",
-            make("code", {}, "allot replay"), " do it."));
+        at("replay-body").append(make("p", { class: "nothing" }, "Nothing was replayed: all gains are estimates. ", make("code", {}, "allot advise"), " and ",
+            make("code", {}, "allot replay"), " replay it."));
         return;
     }
     at("replay-lead").append(`The recorded ${words.several(replay.steps, "allocation and free", "allocations and frees")} of ${words.several(replay.threads, "thread")}, ${
-        words.several(replay.rounds, "round")} each, in processes of their own; the rounds of an allocator lie ±${words.percent(replay.noise)} apart. Bars are medians, the line runs from the least to the most. Memory is the peak beyond what the harness holds.`);
+        words.several(replay.rounds, "round")} each, in processes of their own; the rounds of an allocator lie ±${words.percent(replay.noise)} apart. Bars are medians; the line runs from the least to the most. Memory is the peak without what the replay itself holds.`);
     const { rows } = replay;
     // One round that was disturbed must not make all the bars small.
     const longest = Math.max(...rows.map(row => row.time_ns), 1) * 1.15;
@@ -46,7 +46,7 @@ function drawReplay() {
         },
         { title: "of glibc's", hint: "The median of the rounds' ratios", width: "5.5rem", numeric: true, value: row => row.time_ratio, cell: row => words.ratio(row.time_ratio) },
         rows.some(row => row.gain !== null && row.gain !== undefined) && {
-            title: "Gain", hint: "Of the program's CPU time, against glibc", width: "5.5rem", numeric: true, value: row => row.gain ?? null,
+            title: "Gain", hint: "Share of the program's CPU time, compared with glibc", width: "5.5rem", numeric: true, value: row => row.gain ?? null,
             cell: row => (row.gain === null || row.gain === undefined || row.name === "glibc" ? "–" : row.gain < 0 ? `−${words.percent(-row.gain)}` : words.percent(row.gain)),
         },
         {
@@ -61,14 +61,14 @@ function drawReplay() {
     ].filter(Boolean), { rows, label: "Allocators", least: "62rem", sort: [1, 1], detail: row => replayDetail(row) });
     pageParts.replay = { table };
     fill(at("replay-body"),
-        replay.interrupted && notice("warning", make("b", {}, "It was interrupted: "), "there are fewer rounds than were wanted."),
-        replay.faithful === false && notice("bad", make("b", {}, "The replay does not do what was recorded. "), "Nothing that it says counts."),
+        replay.interrupted && notice("warning", make("b", {}, "The replay was interrupted: "), "it has fewer rounds than planned."),
+        replay.faithful === false && notice("bad", make("b", {}, "The replay does not do what was recorded. "), "Don't rely on its figures."),
         table.element,
-        make("p", { class: "key" }, [["plan", "the advice"], ["malloc", "other mallocs"], ["glibc", "glibc"], ["null", "the harness alone"]]
+        make("p", { class: "key" }, [["plan", "the advice"], ["malloc", "other mallocs"], ["glibc", "glibc"], ["null", "no allocator"]]
             .filter(([kind]) => rows.some(row => kindOf(row) === kind)).map(([kind, text]) => make("span", {}, make("i", { class: `bar-of ${kind}` }), text))),
         replay.failed.length > 0 && make("div", {}, make("h3", {}, "Could not be replayed"),
             make("ul", {}, replay.failed.map(failed => make("li", {}, make("b", {}, failed.name), `: ${words.name(failed.reason)}`)))),
-        replay.faithful === true && make("p", { class: "dim" }, "Live bytes were the recording's after every step, and no two blocks overlapped."),
+        replay.faithful === true && make("p", { class: "dim" }, "Check passed: live bytes equalled the recording's after every step, and no two blocks overlapped."),
     );
 }
 
@@ -81,6 +81,6 @@ function replayDetail(row) {
         ]),
         row.groups.length > 0 && make("p", {}, "It follows the advice for ", row.groups.filter(id => groups[id]).flatMap((id, place) => [place > 0 ? ", " : "",
             make("a", { href: `#verdict-${id}`, click: openVerdict(groups[id]) }, words.short(groups[id].title, 60))]), "; all other blocks are glibc's."),
-        row.name === "null" && make("p", {}, "Every row has this much of the harness in it: what an allocator itself takes is the rest."),
+        row.name === "null" && make("p", {}, "Every row contains this cost of the replay itself; the rest is the allocator's."),
     ];
 }

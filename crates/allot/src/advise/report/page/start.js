@@ -64,7 +64,7 @@ drawNotes();
 followChapters();
 addEventListener("keydown", event => event.key === "Escape" && tip.hide());
 addEventListener("scroll", tip.hide, { passive: true });
-at("made").append(`Made by allot ${data.allot}. This page holds everything it needs, and asks nobody for anything.`);
+at("made").append(`Made by allot ${data.allot}. This page needs no other file and no network.`);
 // A link to a verdict, from somewhere else.
 const wanted = /^#verdict-(\d+)$/.exec(location.hash);
 if (wanted && groups[Number(wanted[1])]) pageParts.verdicts.show(groups[Number(wanted[1])]);

@@ -1,4 +1,4 @@
-// The first screen: what the program is, what it would gain, and what to do.
+// The first screen: the program, the answer, the advice.
 
 const { program, groups } = data;
 const command = program.command.map(word => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
@@ -16,6 +16,8 @@ function gained() {
     return data.replay?.together?.gain ?? null;
 }
 
+const withArticle = noun => `${/^[aeiou]/.test(noun) ? "an" : "a"} ${noun}`;
+
 function headline() {
     const [call] = data.system.advice, lock = data.locks.find(each => each.advice);
     // What isn't about memory counts where nothing else does.
@@ -25,17 +27,21 @@ function headline() {
     if (program.allocations === 0) return "No allocation of this program could be seen.";
     if (confirmed.length > 0) {
         const one = confirmed.length === 1, gain = gained();
-        const what = one ? "One change is worth it" : `${words.count(confirmed.length)} changes are worth it`;
-        return gain === null ? `${what}.` : `${what}: ${one ? "" : "together "}about ${words.percent(gain)} of its CPU time.`;
+        const use = `Use ${withArticle(allocators[confirmed[0].verdict.allocator])} for ${words.short(confirmed[0].title, 60)}`;
+        const what = one ? use : `Make ${words.count(confirmed.length)} changes`;
+        return `${what}${gain === null ? "" : `: ${one ? "saves" : "together they save"} about ${words.percent(gain)} of CPU time`} (replay-confirmed).`;
     }
-    if (served.length > 0) return "Change the malloc, not the program.";
+    if (served.length > 0) {
+        const saves = betterMalloc && betterMalloc.gain !== null ? `: ${betterMalloc.name} saves about ${words.percent(betterMalloc.gain)} of CPU time, as much as changing the code would (replay-confirmed)` : "";
+        return `Change the malloc, not the program${saves}.`;
+    }
     if (untested.length > 0) {
         const gain = untested[0].verdict.gain;
-        return `${untested.length === 1 ? "One change" : `${words.count(untested.length)} changes`} may be worth it${
-            gain ? `: up to ${words.percent(Math.min(gain.ceiling, Math.max(...untested.map(({ verdict }) => verdict.gain?.share ?? 0))))} of its CPU time` : ""}.`;
+        return `Not tested: ${untested.length === 1 ? "one change" : `${words.count(untested.length)} changes`} may be worth it${
+            gain ? `, up to ${words.percent(Math.min(gain.ceiling, Math.max(...untested.map(({ verdict }) => verdict.gain?.share ?? 0))))} of its CPU time` : ""}.`;
     }
-    if (toProve.length > 0) return `${toProve.length === 1 ? "One candidate" : `${words.count(toProve.length)} candidates`}, if nobody writes to it.`;
-    return withdrawn.length > 0 ? "Leave it as it is: what looked promising did not stand the test." : "Leave it as it is.";
+    if (toProve.length > 0) return `${toProve.length === 1 ? "One candidate" : `${words.count(toProve.length)} candidates`} for sealing (read-only memory): check that nothing writes to ${toProve.length === 1 ? "it" : "them"}.`;
+    return withdrawn.length > 0 ? "Leave it as it is: what looked promising was replayed, and none of it was confirmed." : "Leave it as it is.";
 }
 
 // What all allocating takes: by the replay where it had plans, as in the summary on the terminal.
@@ -47,11 +53,11 @@ function allocating() {
 function subline() {
     const share = allocating();
     if (program.allocations === 0) return null;
-    const bound = share === program.allocator_share ? "" : ": no allocator can save more";
+    const bound = share === program.allocator_share ? "" : "; no allocator can save more";
     const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time${bound}. `;
-    if (!data.replay) return `${most}These are estimates: nothing was replayed.`;
+    if (!data.replay) return `${most}All gains are estimates: nothing was replayed.`;
     const mallocs = data.replay.rows.filter(row => row.groups.length === 0 && row.name !== "null").length;
-    const tested = data.replay.rows.some(row => row.groups.length > 0) ? "The advice was tested by replaying what was recorded" : "What was recorded was replayed";
+    const tested = data.replay.rows.some(row => row.groups.length > 0) ? "The advice was tested by replaying the recording" : "The recording was replayed";
     return `${most}${tested}, ${words.several(data.replay.rounds, "time")}, on ${words.several(mallocs, "malloc")}.`;
 }
 
@@ -81,11 +87,11 @@ function mallocCard() {
     if (!betterMalloc) return null;
     return make("li", { class: "card" },
         make("div", { class: "card-head" }, make("span", { class: "pill better_malloc" }, "a better malloc"),
-            betterMalloc.gives_as_much && make("span", { class: "badge confirmed" }, "gives as much as the changes")),
+            betterMalloc.gives_as_much && make("span", { class: "badge confirmed" }, "saves as much as the changes")),
         make("h3", {}, make("a", { href: "#replay" }, betterMalloc.name)),
         betterMalloc.gain !== null && make("span", { class: "gain" }, make("span", { class: "figure" }, words.percent(betterMalloc.gain))),
         make("p", {}, betterMalloc.reason ? sentence(betterMalloc.reason)
-            : `${words.ratio(betterMalloc.time_ratio)} of glibc's time and ${words.ratio(betterMalloc.memory_ratio)} of its peak memory, without any change of the program.`));
+            : `${words.ratio(betterMalloc.time_ratio)} × glibc's time and ${words.ratio(betterMalloc.memory_ratio)} × its peak memory, without changing the code.`));
 }
 
 // Other chapters' advice, in the same form.
@@ -122,19 +128,19 @@ function drawSummary() {
         warnings.slice(0, 4).map(note => notice("warning", make("b", {}, "In doubt: "), prose(note.text))),
         facts([
             ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "≈\u202f"}${words.time(cpu)}`,
-                program.bare_measured ? "measured without the recorder" : "of the recorded run, without what the recorder took"],
+                program.bare_measured ? "measured without the recorder" : "of the recorded run, the recorder's share taken off"],
             ["of it in malloc and free", allocating() === null ? null : words.percent(allocating())],
             ["from start to end", words.time(program.wall_ns)],
             ["Allocations", words.count(program.allocations)],
             ["Bytes asked for", words.bytes(program.bytes)],
-            ["Live at once, at most", words.bytes(program.peak_live_bytes)],
-            ["Resident, at most", program.peak_resident === null ? null : words.bytes(program.peak_resident)],
+            ["Peak of live memory", words.bytes(program.peak_live_bytes)],
+            ["Peak of resident memory", program.peak_resident === null ? null : words.bytes(program.peak_resident)],
             ["Threads", words.count(program.threads)],
         ], "figures"),
         cards.length > 0 ? make("ol", { class: "cards" }, cards) : nothingToDo(),
         heads.length > 6 && make("p", {}, make("a", { href: "#verdicts" }, `and ${words.several(heads.length - 6, "more verdict")}`)),
         withdrawn.length > 0 && make("p", { class: "dim" },
-            `Withdrawn after the replay: ${withdrawn.slice(0, 5).map(group => `${advice(group.verdict)} for ${words.short(group.title, 50)}`).join("; ")}${
+            `Not confirmed by the replay: ${withdrawn.slice(0, 5).map(group => `${advice(group.verdict)} for ${words.short(group.title, 50)}`).join("; ")}${
                 withdrawn.length > 5 ? `; and ${withdrawn.length - 5} more` : ""}. `,
             make("a", { href: "#verdicts" }, "Why?")),
     );
@@ -143,10 +149,10 @@ function drawSummary() {
 // Why nothing is advised.
 function nothingToDo() {
     const [first] = groups, share = program.allocator_share;
-    let why = "There is nothing to advise on.";
-    if (share === null && first) why = "Its CPU time isn't known, so nothing can be said to be worth a change.";
+    let why = "There is no allocation to advise on.";
+    if (share === null && first) why = "Its CPU time isn't known, so no gain can be calculated.";
     else if (first && share < 0.02) why = `Allocating and freeing takes ${words.percent(share)} of its CPU time: too little for any allocator to matter.`;
-    else if (first) why = `Nothing would save 1\u202f% of its CPU time. The most there is: ${words.short(first.title, 80)}, ${words.name(first.verdict.reason)}.`;
+    else if (first) why = `No change would save 1\u202f% of its CPU time. The largest gain would be in ${words.short(first.title, 80)}: ${words.name(first.verdict.reason)}.`;
     return make("div", { class: "leave" }, make("p", {}, why),
-        first && share !== null && make("p", { class: "dim" }, "That is a good result: a change of the program's memory would only cost you time."));
+        first && share !== null && make("p", { class: "dim" }, "That is a good result: changing how the program allocates would only cost you time."));
 }

@@ -142,7 +142,7 @@ class Timeline {
 function drawTimeline() {
     const points = data.timeline;
     if (points.length === 0) {
-        at("time-body").append(make("p", { class: "nothing" }, "Nothing was ever live: no allocation was seen."));
+        at("time-body").append(make("p", { class: "nothing" }, "Nothing was ever live: no allocation was recorded."));
         return;
     }
     const atEnd = program.live_at_end;

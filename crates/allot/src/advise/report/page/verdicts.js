@@ -88,11 +88,11 @@ function drawVerdicts() {
         { title: "Bytes", width: "6rem", numeric: true, value: group => group.bytes, cell: group => words.bytes(group.bytes) },
         { title: "Live, at most", width: "6.6rem", numeric: true, value: group => group.peak_live_bytes, cell: group => words.bytes(group.peak_live_bytes) },
         {
-            title: "Own thread", hint: "Share of the frees that were done by the thread that had allocated", width: "5.6rem", numeric: true,
+            title: "Own thread", hint: "Share of the frees by the allocating thread", width: "5.6rem", numeric: true,
             value: group => group.same_thread_share, cell: group => words.percent(group.same_thread_share),
         },
         {
-            title: "Drag", hint: "Bytes that an arena would hold over bytes that are live", width: "5rem", numeric: true,
+            title: "Drag", hint: "Bytes that an arena would hold, divided by live bytes; 1.0 wastes nothing", width: "5rem", numeric: true,
             value: group => group.drag, cell: group => words.number(group.drag),
         },
     ], { rows: groups, label: "Verdicts", detail: verdictDetail, sort: [2, -1] });
@@ -112,7 +112,7 @@ function drawVerdicts() {
     const number = (key, of) => groups.filter(group => of(group) === key).length;
     const options = (names, of) => Object.entries(names).filter(([key]) => number(key, of) > 0)
         .map(([key, name]) => [key, `${name || "nothing to replay"} (${number(key, of)})`]);
-    at("verdicts-lead").append("One row for sites that one change would serve. A row opens to its reason, what was refused, and the lines to change.");
+    at("verdicts-lead").append("One row for each group of places that one change would serve. Open a row for the reason, the allocators that don't fit, and the lines to change.");
     at("verdicts-body").append(make("div", { class: "tools" },
         wordField("Words: a function, an allocator", list => {
             asked.words = list;
@@ -164,7 +164,7 @@ function drawSites() {
             value: id => column.lifetime_ns(id)?.p50 ?? null, cell: id => words.time(column.lifetime_ns(id)?.p50),
         },
         {
-            title: "Own thread", hint: "Share of the frees that were done by the thread that had allocated", width: "5.6rem", numeric: true,
+            title: "Own thread", hint: "Share of the frees by the allocating thread", width: "5.6rem", numeric: true,
             value: column.same_thread_share, cell: id => words.percent(column.same_thread_share(id)),
         },
         { title: "Never freed", width: "5.8rem", numeric: true, value: column.never_freed, cell: id => words.count(column.never_freed(id)) },

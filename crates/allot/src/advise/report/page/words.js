@@ -1,4 +1,4 @@
-// Figures in words, as the command line writes them.
+// Formats figures as the command line does.
 
 const grouped = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 
@@ -55,7 +55,7 @@ const words = {
         return `${words.bytes(behaviour.least_size)} … ${words.bytes(behaviour.most_size)}`;
     },
 
-    // Names come from the program. What would turn the text around or can't be seen is shown by its number.
+    // Names come from the program. Characters that are invisible or change the text's direction are shown as numbers.
     name: name => name.replace(
         /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
         sign => `\u27e8U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`,
@@ -78,7 +78,7 @@ const categories = {
     better_malloc: "a better malloc",
 };
 
-// What a verdict is called.
+// The advice in a few words.
 function advice(verdict) {
     if (verdict.category === "leave_it") return "leave it";
     if (verdict.category === "better_malloc") return "a better malloc";
@@ -93,7 +93,7 @@ function colour(verdict) {
 }
 
 const standings = {
-    confirmed: "confirmed", candidate: "to be proved", malloc: "a malloc does it", withdrawn: "withdrawn", untested: "not replayed",
+    confirmed: "confirmed", candidate: "needs proof", malloc: "malloc as good", withdrawn: "not confirmed", untested: "not replayed",
     leave: "",
 };
 
@@ -106,5 +106,5 @@ function standing(verdict) {
     return verdict.candidate ? "candidate" : "confirmed";
 }
 
-// Whether its gain can be hoped for.
+// Whether its gain counts: the replay has not refuted it.
 const holds = verdict => standing(verdict) !== "withdrawn";
