@@ -4,26 +4,29 @@ set -eu
 
 usage() {
     cat <<'END'
-Installs Allotment for C and C++: liballotment.so, liballotment.a, the headers, allotment.pc for pkg-config and a
-CMake package.
+Builds and installs Allotment for C and C++: liballotment.so, liballotment.a, the headers, allotment.pc for
+pkg-config and a CMake package.
 
 usage: install.sh [options]
 
-  --prefix DIR       where to, an absolute path                 [/usr/local]
-  --libdir DIR       for the libraries                          [PREFIX/lib]
-  --includedir DIR   for the headers                            [PREFIX/include]
-  --destdir DIR      puts DIR before each installed path, for packages that are unpacked elsewhere
-  --tls MODEL        of the libraries' thread-locals: initial-exec (no call for an access) or default (a call for each;
-                     for programs that load many libraries with dlopen() and run out of static thread-local storage)
-                     [initial-exec where the Rust compiler and the C library take it]
+  --prefix DIR       the directory to install under, an absolute path  [/usr/local]
+  --libdir DIR       the directory for the libraries                   [PREFIX/lib]
+  --includedir DIR   the directory for the headers                     [PREFIX/include]
+  --destdir DIR      write every file below DIR, to build a package
+  --tls MODEL        the model of the libraries' thread-locals:
+                       initial-exec  an access makes no call
+                       default       each access makes a call; for programs that run out of static
+                                     thread-local storage because they load many libraries with
+                                     dlopen()
+                     [initial-exec, if the Rust compiler and the C library support it]
   --target TRIPLE    build for another machine
-  --uninstall        removes what an installation with the same options has put there
-  --help             this text
+  --uninstall        remove the files that an installation with the same options installed
+  --help             print this text
 
-Needs cargo (Rust 1.85 or later), a C compiler and GNU binutils. In the environment: CARGO, RUSTC, RUSTFLAGS,
-CARGO_TARGET_DIR; CC, LD, OBJCOPY and NM (for --target).
+Needs cargo (Rust 1.85 or later), a C compiler and GNU binutils. Environment variables that it reads: CARGO,
+RUSTC, RUSTFLAGS, CARGO_TARGET_DIR; CC, LD, OBJCOPY, AR and NM (for --target).
 
-A program is then compiled by
+Then compile a program with
 
     cc program.c $(pkg-config --cflags --libs allotment)
 END
@@ -79,7 +82,7 @@ libdir=${libdir:-$prefix/lib} includedir=${includedir:-$prefix/include}
 for directory in "$prefix" "$libdir" "$includedir" ${destdir:+"$destdir"}; do
     case $directory in
     /*) ;;
-    *) fail "'$directory' is no absolute path" ;;
+    *) fail "'$directory' is not an absolute path" ;;
     esac
 done
 cmakedir=$libdir/cmake/allotment
@@ -114,18 +117,18 @@ cargo=${CARGO:-cargo} rustc=${RUSTC:-rustc} cc=${CC:-cc} ld=${LD:-ld} objcopy=${
 for tool in "$cargo" "$rustc" "$cc" "$ld" "$objcopy" "$nm"; do
     command -v "$tool" >/dev/null || fail "$tool is missing: install a Rust toolchain, a C compiler and GNU binutils"
 done
-"$ld" --help | grep -q -e --force-group-allocation || fail "$ld is not GNU ld 2.29 or later: set LD to one"
+"$ld" --help | grep -q -e --force-group-allocation || fail "$ld is not GNU ld 2.29 or later; set LD to such a linker"
 
-# Thread-locals at an offset from the thread pointer that is known when the library is loaded. The compiler's option is not
-# stable, so it has to be asked whether it takes it; musl loads no such library with dlopen().
+# Thread-locals at an offset from the thread pointer that is known when the library is loaded. The compiler's option is
+# not stable, so the script tests whether the compiler accepts it. musl cannot load such a library with dlopen().
 host=$("$rustc" -vV | sed -n 's/^host: //p')
 flags=${RUSTFLAGS:-}
 case $tls in
 '' | initial-exec)
     case ${target:-$host} in
-    *-musl*) why='musl has no dlopen() for such libraries' ;;
+    *-musl*) why='musl cannot load such libraries with dlopen()' ;;
     *)
-        why="$rustc does not take the option"
+        why="$rustc does not support -Ztls-model"
         RUSTC_BOOTSTRAP=1 "$rustc" -Ztls-model=initial-exec --print cfg >/dev/null 2>&1 && why=''
         ;;
     esac
@@ -133,9 +136,9 @@ case $tls in
         export RUSTC_BOOTSTRAP=1
         flags="$flags -Ztls-model=initial-exec"
     elif [ -n "$tls" ]; then
-        fail "no thread-locals by --tls initial-exec: $why"
+        fail "--tls initial-exec is not possible: $why"
     else
-        printf 'install.sh: thread-locals cost a call each: %s\n' "$why"
+        printf 'install.sh: using --tls default, each access to a thread-local makes a call: %s\n' "$why"
     fi
     ;;
 default) ;;
@@ -150,7 +153,7 @@ if [ -n "$target" ]; then
     targets=$targets/$target
 fi
 RUSTFLAGS=$flags "$cargo" "$@"
-# What the Rust standard library needs beside the C library and libgcc, which compilers link by themselves.
+# Libraries that the Rust standard library needs, besides the C library and libgcc, which compilers link by default.
 private='-lutil -lrt -lpthread -lm -ldl'
 
 work=$(mktemp -d)
@@ -159,8 +162,8 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# One object that defines the functions of the header and nothing else for others to see, so that a program can link
-# other static libraries made by Rust beside it.
+# One object whose only global symbols are the functions of the header, so that a program can also link other static
+# libraries written in Rust.
 archive=$targets/c-library/liballotment_c.a
 "$nm" --defined-only -g "$archive" 2>/dev/null | sed -n 's/^[0-9a-f]* T \(allot_.*\)/--undefined=\1/p' >"$work/roots"
 [ -s "$work/roots" ] || fail "$archive defines no allot_ function"
@@ -189,7 +192,7 @@ Libs: -L"\${libdir}" -lallotment
 Libs.private: $private
 END
 
-# The package finds its files from its own place where both directories lie under the prefix.
+# If both directories lie under the prefix, the package finds its files relative to its own location.
 includes=$includedir
 case $libdir/:$includedir/ in
 "$prefix"/*:"$prefix"/*)

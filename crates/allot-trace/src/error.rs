@@ -36,10 +36,12 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::NotAFile => f.write_str("it is no file; a recording can't be a pipe, a directory or a device"),
-            Self::NotARecording => {
-                f.write_str("it is not a recording; make one with `allot record -o FILE -- PROGRAM`")
+            Self::NotAFile => {
+                f.write_str("it is no file; a recording can't be a pipe, a directory or a device")
             }
+            Self::NotARecording => f.write_str(
+                "it is not a recording; make one with `allot record -o FILE -- PROGRAM`",
+            ),
             Self::Version(version) => write!(
                 f,
                 "the recording has version {version}, and this allot reads version {}; record again, or use the allot that made it",

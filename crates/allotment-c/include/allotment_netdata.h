@@ -1,18 +1,18 @@
-/* The interfaces of three older allocators, implemented with allotment.h, so that code written against
- * them compiles and runs unchanged:
+/* The interfaces of three older allocators, implemented with allotment.h, so that code written
+ * against them compiles and runs unchanged:
  *
  *   ONEWAYALLOC         netdata's One Way Allocator            an allot_arena
  *   ARAL                netdata's Array Allocator              an allot_slab
  *   struct free_list    the fixed size free list of an essay   an allot_free_list
  *
- * Function names, parameters and their meaning are those of the original allocators; the implementation
- * is not. Include this header, or one of the headers that it includes, in place of the original ones.
- * Where the behaviour differs, the comment of the function says so. docs/src/from-onewayalloc.md and
- * docs/src/from-aral.md list every function in a table.
+ * Function names, parameters and their meaning are those of the original allocators; the
+ * implementation is not. Include this header, or one of the headers that it includes, in place of
+ * the original ones. Where the behaviour differs, the comment of the function says so.
+ * docs/src/from-onewayalloc.md and docs/src/from-aral.md list every function in a table.
  *
- * Functions whose names end in z never return on failure: without memory they call the failure handler,
- * which by default prints one line and aborts (allot_set_failure_handler). The z does not mean that
- * memory is zeroed.
+ * Functions whose names end in z never return on failure: without memory they call the failure
+ * handler, which by default prints one line and aborts (allot_set_failure_handler). The z does not
+ * mean that memory is zeroed.
  *
  * The variables that all translation units of a program share (the list of ARALs, the bytes of all
  * arenas) are weak symbols named allot_netdata_*, which the linker merges.

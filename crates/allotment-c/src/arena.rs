@@ -287,22 +287,22 @@ unsafe fn rewind(
         let arena = handle::get(held)?;
         let bad = |text| Err(note(Kind::Arena, arena.name(), Problem::Bad(text)));
         if position.is_null() {
-            return bad("the position to rewind to is NULL");
+            return bad("the position to rewind to is NULL; take one with allot_arena_mark()");
         }
         if (*position).arena != arena.number() {
             return bad(
-                "rewound to a position that is not of its own; take it with allot_arena_mark",
+                "rewound to a position that this arena did not return; take one with allot_arena_mark()",
             );
         }
         if (*position).resets != arena.resets.get() as u32 {
-            return bad("rewound to a position from before its last reset");
+            return bad("rewound to a position from before its last reset; take a new one");
         }
         if let Some(marks) = &arena.marks {
             let mut marks = marks.borrow_mut();
             let number = (*position).number;
             match marks.iter().rposition(|mark| *mark as u32 == number) {
                 Some(at) => marks.truncate(at + 1),
-                None => return bad("rewound to a position that an earlier rewind has passed"),
+                None => return bad("rewound to a position that an earlier rewind made invalid"),
             }
         }
         arena.arena.rewind(&(&raw const (*position).position).cast::<ArenaPosition>().read());

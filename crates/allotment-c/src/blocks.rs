@@ -196,7 +196,7 @@ pub(crate) unsafe fn resize(
 #[cold]
 pub(crate) fn no_block(kind: Kind, name: Option<&str>, block: NonNull<c_void>) -> Noted {
     let text = format!(
-        "{block:p} is no live block that knows its size: freed before, of another allocator, or overwritten before its start"
+        "{block:p} is not a live block with a stored size: it was freed before, is of another allocator, or its header was overwritten"
     );
     note(kind, name, Problem::Bad(&text))
 }

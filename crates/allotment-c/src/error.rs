@@ -115,20 +115,20 @@ impl fmt::Display for Problem<'_> {
             Self::Memory(error) => error.fmt(f),
             Self::File(path, code) => write!(
                 f,
-                "no file at {path:?}: {}",
+                "can't create a file at {path:?}: {}",
                 std::io::Error::from_raw_os_error(*code)
             ),
-            Self::BadName => f.write_str("a name that is no UTF-8"),
+            Self::BadName => f.write_str("the name is not valid UTF-8"),
             Self::BadOption(text) | Self::Bad(text) | Self::InUse(text) => f.write_str(text),
-            Self::NullHandle => f.write_str("the handle is NULL; see what its _create call returned"),
-            Self::Destroyed => f.write_str("used after it was destroyed"),
-            Self::Foreign => f.write_str("the handle leads to none, or to none any more"),
+            Self::NullHandle => f.write_str("the handle is NULL; check what its _create call returned"),
+            Self::Destroyed => f.write_str("used after it was destroyed; destroy it after its last use"),
+            Self::Foreign => f.write_str("the pointer is not a live handle of this kind; pass what _create returned"),
             Self::WrongThread => f.write_str(
-                "used by a thread that is not its owner; give it over with its _adopt call, where it has one",
+                "used by a thread that is not its owner; transfer it with its _adopt function, if it has one",
             ),
             Self::WrongAbi(theirs) => write!(
                 f,
-                "the program was built with a header of ABI {theirs}, the library has {ABI}; build both of one version"
+                "the program was built with a header of ABI {theirs}, the library has {ABI}; use a header and a library of the same version"
             ),
         }
     }
@@ -136,7 +136,7 @@ impl fmt::Display for Problem<'_> {
 
 /// The thread's last error was written.
 #[derive(Debug)]
-#[must_use = "somebody has to be told"]
+#[must_use = "the caller must pass the failure on"]
 pub(crate) struct Noted(());
 
 struct Last(UnsafeCell<allot_error>);

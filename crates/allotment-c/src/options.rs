@@ -176,7 +176,7 @@ fn check_known(kind: Kind, options: &allot_options, having: u32) -> Result<(), N
     match asked.iter().find(|(asked, option, _)| *asked && having & option == 0) {
         Some((_, _, option)) => {
             let word = kind.word().to_string_lossy();
-            Err(bad(kind, &format!("a {word} has no option '{option}'; leave it at zero")))
+            Err(bad(kind, &format!("this {word} has no option '{option}'; leave it at zero")))
         }
         None => Ok(()),
     }
@@ -204,10 +204,10 @@ pub(crate) fn release(kind: Kind, release: allot_release) -> Result<Release, Not
     match (release.kind, release.amount) {
         (0, 0) => Ok(Release::Adaptive),
         (1, 0) => Ok(Release::AtOnce),
-        (0 | 1, _) => Err(bad(kind, "this release takes no amount; ALLOT_KEEP and ALLOT_DECAY do")),
+        (0 | 1, _) => Err(bad(kind, "this release takes no amount; use ALLOT_KEEP or ALLOT_DECAY")),
         (2, bytes) => Ok(Release::Keep(bytes as usize)),
         (3, milliseconds) => Ok(Release::Decay(Duration::from_millis(milliseconds))),
-        _ => Err(bad(kind, "no such release kind; they are ALLOT_ADAPTIVE to ALLOT_DECAY")),
+        _ => Err(bad(kind, "no such release kind; use ALLOT_ADAPTIVE to ALLOT_DECAY")),
     }
 }
 
@@ -215,11 +215,8 @@ fn retain(kind: Kind, retain: allot_retain) -> Result<Retain, Noted> {
     match (retain.kind, retain.bytes) {
         (0, 0) => Ok(Retain::Newest),
         (1, 0) => Ok(Retain::Nothing),
-        (0 | 1, _) => Err(bad(kind, "this retain takes no bytes; ALLOT_RETAIN_UP_TO does")),
+        (0 | 1, _) => Err(bad(kind, "this retain takes no bytes; use ALLOT_RETAIN_UP_TO")),
         (2, bytes) => Ok(Retain::UpTo(bytes)),
-        _ => Err(bad(
-            kind,
-            "no such retain kind; they are ALLOT_RETAIN_NEWEST to ALLOT_RETAIN_UP_TO",
-        )),
+        _ => Err(bad(kind, "no such retain kind; use ALLOT_RETAIN_NEWEST to ALLOT_RETAIN_UP_TO")),
     }
 }

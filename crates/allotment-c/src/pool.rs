@@ -68,16 +68,18 @@ impl Pool {
     /// Whether the thread may leave it now for what it was in before.
     fn check_entered(&self, before: *const ()) -> Result<(), Noted> {
         let Some(&newest) = self.entered.borrow().last() else {
-            return Err(self.in_use("left more often than it was entered"));
+            return Err(
+                self.in_use("left more often than it was entered; leave it once for each enter")
+            );
         };
         if current() != self.pool.reference() {
             return Err(
-                self.in_use("left before a pool that was entered after it; leave that first")
+                self.in_use("left before a pool that was entered after it; leave that pool first")
             );
         }
         if newest != before {
             return Err(self.in_use(
-                "left with what an earlier allot_pool_enter() returned; the last one comes first",
+                "left with the result of an earlier allot_pool_enter(); pass the last one first",
             ));
         }
         Ok(())

@@ -32,8 +32,7 @@ unsafe fn of(bits: u64) -> Result<PoolRef, Noted> {
 #[cold]
 fn look_up(bits: u64) -> Result<(), Noted> {
     if known::all_hardened() && !PoolRef::is_one(bits) {
-        let text =
-            "this reference leads to no pool; allot_pool_reference() and allot_current() make some";
+        let text = "the reference is not that of a pool; allot_pool_reference() returns one";
         return Err(note(Kind::Pool, None, Problem::Bad(text)));
     }
     Ok(())

@@ -127,7 +127,7 @@ unsafe fn create(
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(Kind::Sealed, abi, options, 0) }?;
     let Some(init) = init else {
-        let text = "no initialiser; it builds what is sealed";
+        let text = "the initialiser is NULL; pass a function that builds the object";
         return Err(Some(note(Kind::Sealed, options.name, Problem::BadOption(text))));
     };
     let mut builder = allotment::Sealed::<Root>::builder();
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn allot_sealed_create_abi(
 ) -> Pointer {
     // SAFETY: as above.
     or_stop_pointer(unsafe { create(abi, options, init, context) }.map_err(|refused| {
-        let text = "its initialiser gave up";
+        let text = "its initialiser gave up: it returned NULL";
         refused.unwrap_or_else(|| note(Kind::Sealed, None, Problem::Bad(text)))
     }))
 }

@@ -215,7 +215,7 @@ unsafe extern "C" fn free_anywhere_slowly(slot: *mut c_void) {
     let Some(live) = NonNull::new(slot) else { return };
     // SAFETY: passed on to the caller.
     if !unsafe { RawSlab::free_if_slot(live.cast()) } {
-        let text = format!("foreign pointer, no slab's slot: {slot:p}");
+        let text = format!("foreign pointer, not a slot of any slab: {slot:p}");
         note(Kind::Slab, None, Problem::Bad(&text)).stop()
     }
 }
@@ -227,7 +227,7 @@ unsafe fn alloc_for(slab: *const Held<Slab>, lifetime: c_int) -> Result<NonNull<
         0 => Lifetime::Short,
         1 => Lifetime::Long,
         _ => {
-            let text = "no such lifetime; ALLOT_SHORT_LIVED and ALLOT_LONG_LIVED are there";
+            let text = "no such lifetime; use ALLOT_SHORT_LIVED or ALLOT_LONG_LIVED";
             return Err(note(Kind::Slab, slab.name(), Problem::BadOption(text)));
         }
     };

@@ -138,10 +138,10 @@ unsafe fn make_of_calls(
     let bad = |text| Err(note(Kind::Source, None, Problem::BadOption(text)));
     // SAFETY: passed on to the caller.
     let Some(calls) = (unsafe { calls.as_ref() }) else {
-        return bad("a source of one's own needs its calls, which are NULL");
+        return bad("the calls are NULL; a custom source needs acquire and release");
     };
     let (Some(acquire), Some(release)) = (calls.acquire, calls.release) else {
-        return bad("a source of one's own needs acquire and release; one is NULL");
+        return bad("a custom source needs acquire and release; one of them is NULL");
     };
     let name = if calls.name.is_null() {
         "callbacks".into()
@@ -164,7 +164,7 @@ unsafe fn make_of_file(
     open: impl FnOnce(&Path) -> std::io::Result<File>,
 ) -> Result<NonNull<allot_source>, Noted> {
     if path.is_null() {
-        let problem = Problem::BadOption("a file source needs a path, which is NULL");
+        let problem = Problem::BadOption("the path is NULL; a file source needs a path");
         return Err(note(Kind::Source, None, problem));
     }
     // SAFETY: passed on to the caller.

@@ -365,7 +365,7 @@ fn an_installation_is_staged_for_another_root_and_removed_again() {
 #[test]
 fn wrong_arguments_of_the_installer_are_named() {
     for (arguments, reason) in [
-        (&["--prefix", "here"][..], "'here' is no absolute path"),
+        (&["--prefix", "here"][..], "'here' is not an absolute path"),
         (&["--prefix"][..], "--prefix needs a value"),
         (&["--colour=red"][..], "unknown option '--colour'"),
         (&["now"][..], "unknown argument 'now'"),

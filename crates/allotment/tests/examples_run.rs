@@ -52,12 +52,15 @@ fn every_example_runs_and_succeeds() {
         let source = entry.unwrap().path();
         let name = source.file_stem().unwrap();
         let output = example(name.to_str().unwrap()).output().unwrap_or_else(|error| {
-            panic!("{}: {error}; `cargo test` builds it, `--test` alone may not", name.display())
+            panic!(
+                "{}: {error}; `cargo test` builds it, `--test` alone may not",
+                name.to_string_lossy()
+            )
         });
         assert!(
             output.status.success(),
             "{}: {}",
-            name.display(),
+            name.to_string_lossy(),
             String::from_utf8_lossy(&output.stderr)
         );
         count += 1;

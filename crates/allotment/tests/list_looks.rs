@@ -323,7 +323,7 @@ fn a_list_is_used_by_one_thread_after_another_while_slabs_are_kept_aside_and_cha
         let budget = budget.clone();
         let used = move || {
             let objects: Vec<_> =
-                (0..size).map(|_| list.alloc().expose_provenance().get()).collect();
+                (0..size).map(|_| list.alloc().as_ptr().expose_provenance()).collect();
             let free = |address: &usize| {
                 let object = core::ptr::with_exposed_provenance_mut(*address);
                 // SAFETY: allocated from this list, by this thread or the one before, and freed once.

@@ -6,7 +6,7 @@ mod support;
 
 use core::ptr::NonNull;
 
-use allotment::{Budget, ErrorKind, FreeList, ListBox, RawFreeList};
+use allotment::{Budget, Copier, ErrorKind, FreeList, ListBox, RawFreeList};
 use support::child::{self, Child};
 use support::list::{self, free_all, stamped};
 use support::slab::layout;
@@ -81,10 +81,15 @@ fn boxes_and_copies_are_as_ever() {
             head = Some(list.alloc(Node { key, next: head.take() }));
         }
         let head = head.expect("a hundred");
-        let copy = list.copy_in_order(&*head, |node, copier| Node {
-            key: node.key + 1,
-            next: node.next.as_deref().map(|next| copier.copy(next)),
-        });
+        // A function and not a closure: on Rust 1.85 a closure keeps the source borrowed while the copy lives.
+        fn copy_node<'l, 's>(
+            node: &'s Node<'l>,
+            copier: &mut Copier<'_, 'l, &'s Node<'l>, Node<'l>>,
+        ) -> Node<'l> {
+            let next = node.next.as_deref().map(|next| copier.copy(next));
+            Node { key: node.key + 1, next }
+        }
+        let copy = list.copy_in_order(&*head, copy_node);
         drop(head);
         list::assert_exact(list.raw(), 100, Some(&budget));
         let keys = core::iter::successors(Some(&*copy), |node| node.next.as_deref());

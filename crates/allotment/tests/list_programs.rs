@@ -8,7 +8,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use allotment::{Budget, FreeList, ListBox, Release};
+use allotment::{Budget, Copier, FreeList, ListBox, Release};
 use proptest::test_runner::{Config, TestError, TestRunner};
 use support::child::{self, Child};
 use support::input::Input;
@@ -164,6 +164,16 @@ fn a_search_tree_of_boxes_keeps_what_a_map_keeps() {
     }
     type Link<'l> = Option<ListBox<'l, Node<'l>>>;
 
+    // A function and not a closure: on Rust 1.85 a closure keeps the source borrowed while the copy lives.
+    fn copy_node<'l, 's>(
+        node: &'s Node<'l>,
+        copier: &mut Copier<'_, 'l, &'s Node<'l>, Node<'l>>,
+    ) -> Node<'l> {
+        let children = node.children.each_ref();
+        let children = children.map(|child| Some(copier.copy(child.as_deref()?)));
+        Node { key: node.key, value: node.value, children }
+    }
+
     fn insert<'l>(list: &'l FreeList<Node<'l>>, mut at: &mut Link<'l>, key: u16, value: u64) {
         while at.as_deref().is_some_and(|node| node.key != key) {
             let node = at.as_deref_mut().expect("as above");
@@ -224,16 +234,7 @@ fn a_search_tree_of_boxes_keeps_what_a_map_keeps() {
         walk(&root, &mut found);
         assert!(found.into_iter().eq(map.clone()));
         // A copy in the holes' own list, which the original leaves.
-        let copy: Link<'_> = root.as_deref().map(|root| {
-            list.copy_in_order(root, |node, copier| Node {
-                key: node.key,
-                value: node.value,
-                children: node
-                    .children
-                    .each_ref()
-                    .map(|child| Some(copier.copy(child.as_deref()?))),
-            })
-        });
+        let copy: Link<'_> = root.as_deref().map(|root| list.copy_in_order(root, copy_node));
         list::assert_exact(list.raw(), 2 * map.len(), None);
         drop(root);
         list::assert_exact(list.raw(), map.len(), None);

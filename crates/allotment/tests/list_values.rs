@@ -314,10 +314,11 @@ fn a_list_moves_between_threads_and_is_used_by_one_at_a_time() {
     const { assert!(has!(FreeListBuilder<RawFreeList>: Sync)) };
     for hardened in [false, true] {
         let list = FreeList::<String>::builder().hardened(hardened).build();
-        let first = ListBox::into_raw(list.alloc("made here".to_owned())).expose_provenance();
+        let first =
+            ListBox::into_raw(list.alloc("made here".to_owned())).as_ptr().expose_provenance();
         drop((0..5000).map(|number| list.alloc(number.to_string())).collect::<Vec<_>>());
         let list = std::thread::spawn(move || {
-            let first = core::ptr::with_exposed_provenance_mut(first.get());
+            let first = core::ptr::with_exposed_provenance_mut(first);
             // SAFETY: from `into_raw` of a box of this list, once; a string may go anywhere.
             let first = unsafe { list.from_raw(NonNull::new(first).expect("as before")) };
             let second = list.alloc("used there".to_owned());

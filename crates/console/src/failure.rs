@@ -1,4 +1,4 @@
-//! How the command can end other than well.
+//! The ways in which the command can fail, with their exit codes.
 
 use std::fmt;
 use std::io;
@@ -6,15 +6,15 @@ use std::io;
 /// Why the command ends early.
 #[derive(Debug)]
 pub enum Failure {
-    /// The arguments make no sense: exit code 2.
+    /// The arguments are wrong: exit code 2.
     Usage(String),
     /// Something went wrong: exit code 1.
     Failed(String),
-    /// Whoever read our output has gone: a quiet end.
+    /// The reader of standard output closed it: exit code 0, without a message.
     Closed,
-    /// An interrupt ended it early, which was said: exit code 130.
+    /// An interrupt ended the command early: exit code 130, without a message.
     Interrupted,
-    /// The program that we ran has ended with this exit code, which is passed on.
+    /// The program that the command ran ended with this exit code, which is passed on.
     Program(u8),
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What went wrong when writing to standard output.
+/// An error of writing to standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {

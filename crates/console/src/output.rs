@@ -1,4 +1,4 @@
-//! Standard output: plain text with a little bold and colour where the terminal wants it.
+//! Standard output: plain text, with bold and colour if the terminal supports them.
 
 use crate::failure::Failure;
 use clap::builder::styling::{AnsiColor, Style};
@@ -8,14 +8,14 @@ use std::path::Path;
 
 /// Headings.
 pub const HEADING: Style = Style::new().bold();
-/// The best row, and the line to take home.
+/// The best row, and the answer.
 pub const BEST: Style = AnsiColor::Green.on_default().bold();
 /// The project's own row.
 pub const OWN: Style = Style::new().bold();
 /// Explanations.
 pub const NOTE: Style = Style::new().dimmed();
 
-/// The widest line that tables make.
+/// The most characters of a line.
 pub const WIDTH: usize = 100;
 
 /// Writes one line.
@@ -23,18 +23,19 @@ pub fn line(text: impl Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}").map_err(Failure::from)
 }
 
-/// Writes one line to standard error. Who has closed it, or has sent it to a disk that is full, doesn't want to know.
+/// Writes one line to standard error. Errors are ignored: standard error may be closed, or on a full
+/// disk.
 pub fn to_errors(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// Writes a whole file. If that fails, or we are ended, what was there before is still there.
+/// Writes a whole file. If that fails, or the process is killed, the old file is unchanged.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What a link leads to is written, and the link stays.
+    // A symbolic link stays, and its target is written.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let there = match std::fs::metadata(&target) {
         Ok(metadata) if metadata.is_file() => {
-            // Otherwise one that may not be written could be replaced.
+            // Fails if the file is not writable; otherwise the rename below would replace it.
             std::fs::OpenOptions::new().append(true).open(&target)?;
             Some(metadata.permissions())
         }
@@ -49,9 +50,9 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = tempfile::Builder::new().prefix(".allot-").permissions(usual).tempfile_in(parent);
     let mut new = match new {
         Ok(new) => new,
-        // The file may be written, but its directory not.
+        // The file is writable, but its directory is not.
         Err(_) if there.is_some() => return std::fs::write(&target, bytes),
-        // Without the name of a file that nobody has heard of.
+        // The error would name the temporary file.
         Err(error) => return Err(error.kind().into()),
     };
     new.write_all(bytes)?;
@@ -61,7 +62,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     new.persist(&target).map(drop).map_err(|error| error.error)
 }
 
-/// `text` in a style. Where there is no terminal, or `NO_COLOR` is set, [`line()`] takes it out.
+/// `text` in a style. [`line()`] removes the style if there is no terminal or `NO_COLOR` is set.
 pub fn styled(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
@@ -104,7 +105,7 @@ mod tests {
         write_file(&link, b"two").unwrap();
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!((std::fs::read(&file).unwrap(), mode()), (b"two".to_vec(), 0o640));
-        // Who had the old one open has it still, whole.
+        // A reader that had the old file open still reads it whole.
         assert_eq!(io::read_to_string(before).unwrap(), "one");
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
         write_file(Path::new("/dev/null"), b"three").unwrap();

@@ -1,32 +1,32 @@
-//! Progress on standard error: on a terminal only, with the time left.
+//! A progress bar with the time left, on standard error, if that is a terminal.
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The bar that is on the terminal now, so that an interrupt can take it away.
+/// The bar on the terminal, so that an interrupt can remove it.
 static SHOWN: OnceLock<Mutex<Option<ProgressBar>>> = OnceLock::new();
 
 fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
     SHOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the bar off the terminal, if one is on it.
+/// Removes the bar from the terminal, if there is one.
 pub fn clear() {
     if let Some(bar) = shown().take() {
         bar.finish_and_clear();
     }
 }
 
-/// Steps of known number; the time left is judged from what the steps so far took.
+/// A known number of steps. The time left is estimated from the time of the steps done so far.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// So many steps, none of them done.
+    /// Begins with `steps` steps, none of them done.
     pub fn new(steps: usize) -> Self {
         let target = ProgressDrawTarget::stderr_with_hz(8);
         let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
@@ -40,12 +40,12 @@ impl Progress {
         Self { bar }
     }
 
-    /// The same where it is wanted; else nothing is ever shown but warnings.
+    /// The same if `wanted`; otherwise only warnings are shown.
     pub fn shown_if(wanted: bool, steps: usize) -> Self {
         if wanted { Self::new(steps) } else { Self { bar: ProgressBar::hidden() } }
     }
 
-    /// So many steps will not be taken.
+    /// Removes `steps` steps that won't be taken.
     pub fn fewer(&self, steps: usize) {
         self.bar.set_length(self.bar.length().unwrap_or_default().saturating_sub(steps as u64));
     }
@@ -55,11 +55,11 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// Says what is going on, and for how long it will, if it goes on like this.
+    /// Shows what is being done, and the estimated time left.
     pub fn say(&self, what: &str) {
         let done = self.bar.position();
         let left = self.bar.length().unwrap_or_default().saturating_sub(done);
-        // One step alone says little.
+        // Too few steps give no estimate.
         if done > 2 {
             let left = self.bar.elapsed().mul_f64(left as f64 / done as f64);
             self.bar.set_prefix(format!("{} left", rough(left)));

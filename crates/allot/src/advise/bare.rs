@@ -23,8 +23,9 @@ impl Input {
     /// Remembers the position of standard input. Refuses a pipe or a socket, which can be read only
     /// once, before the program runs.
     pub fn remember() -> Result<Self, Failure> {
-        let cannot =
-            |error: io::Error| Failure::Failed(format!("can't read standard input's position: {error}"));
+        let cannot = |error: io::Error| {
+            Failure::Failed(format!("can't read standard input's position: {error}"))
+        };
         let Ok(owned) = io::stdin().as_fd().try_clone_to_owned() else {
             // It is closed, for both runs.
             return Ok(Self { file: None });
@@ -60,8 +61,11 @@ pub fn cpu_time(
     input: &Input,
     expected: u8,
 ) -> Result<u64, String> {
-    let told =
-        |error: io::Error| format!("the program could not be run without the recorder: {error}; its CPU time is estimated");
+    let told = |error: io::Error| {
+        format!(
+            "the program could not be run without the recorder: {error}; its CPU time is estimated"
+        )
+    };
     input.again().map_err(told)?;
     let before = children().map_err(told)?;
     let status = Command::new(program)

@@ -21,7 +21,10 @@ impl Place {
         match &arguments.report {
             Some(path) => {
                 check(path).map_err(|error| {
-                    Failure::Failed(format!("can't write the report to {}: {error}; choose another file with --report", path.display()))
+                    Failure::Failed(format!(
+                        "can't write the report to {}: {error}; choose another file with --report",
+                        path.display()
+                    ))
                 })?;
                 Ok(Self::Named(path.clone()))
             }

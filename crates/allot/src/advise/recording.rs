@@ -55,7 +55,9 @@ impl Recording {
     /// an interrupt ends this process.
     pub fn of_program(arguments: &AdviseArguments) -> Result<Self, Failure> {
         let Some(name) = arguments.program.first() else {
-            return Err(Failure::Usage("no program is named; name it after --, as in `allot advise -- PROGRAM`".to_owned()));
+            return Err(Failure::Usage(
+                "no program is named; name it after --, as in `allot advise -- PROGRAM`".to_owned(),
+            ));
         };
         let program = record::found(name)?;
         match record::obstacle(&program) {
@@ -159,7 +161,9 @@ fn temporary() -> Result<tempfile::TempDir, Failure> {
 }
 
 fn lost(error: &io::Error) -> Failure {
-    Failure::Failed(format!("can't keep the temporary recording: {error}; name a file with -o FILE"))
+    Failure::Failed(format!(
+        "can't keep the temporary recording: {error}; name a file with -o FILE"
+    ))
 }
 
 /// The error where nothing was recorded although the program has no known obstacle.

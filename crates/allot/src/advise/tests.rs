@@ -250,9 +250,7 @@ fn the_bare_program_s_time_is_called_measured() {
     let mut findings = findings(Vec::new());
     assert!(text_of(&findings).contains(" with about 1.50 s of CPU time, the recorder's share"));
     findings.program.bare_measured = true;
-    assert!(
-        text_of(&findings).contains(" with 1.50 s of CPU time, measured without the recorder")
-    );
+    assert!(text_of(&findings).contains(" with 1.50 s of CPU time, measured without the recorder"));
 }
 
 #[test]

@@ -429,7 +429,10 @@ fn notes(
         );
     }
     if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {
-        note(true, format!("not recorded because memory ran out: {}", words::counted(missed, "call")));
+        note(
+            true,
+            format!("not recorded because memory ran out: {}", words::counted(missed, "call")),
+        );
     }
     if let Some(library) = process.end.as_ref().and_then(|end| end.new_unseen.as_ref()) {
         note(true, why_unseen(library));

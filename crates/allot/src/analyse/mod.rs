@@ -143,7 +143,10 @@ pub fn analyse(path: &Path, options: &Options) -> Result<Analysis, Failure> {
             )));
         }
         None => busiest(&reader).ok_or_else(|| {
-            Failure::Failed(format!("{}: the recording has no process; record the program again", path.display()))
+            Failure::Failed(format!(
+                "{}: the recording has no process; record the program again",
+                path.display()
+            ))
         })?,
     };
     assemble::assemble(&reader, process, options).map_err(failed)

@@ -46,7 +46,10 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         text += "\n";
         if findings.groups.len() > rows {
             let more = findings.groups.len() - rows;
-            text += &format!("{}\n", styled(NOTE, format!("   and {more} more (see --rows and --json)")));
+            text += &format!(
+                "{}\n",
+                styled(NOTE, format!("   and {more} more (see --rows and --json)"))
+            );
         }
     }
     for group in advised.take(REASONS) {

@@ -1,4 +1,4 @@
-//! `allot bench`: the measuring contract's command.
+//! `allot bench`: runs the workloads of the benchmark and prints the results.
 
 mod details;
 mod html;
@@ -24,25 +24,26 @@ use workloads::{Effort, Workload};
 /// The arguments of `allot bench`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// Which workloads to run; all if none is named
+    /// Workloads to run; all of them if none is named
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Which rows: allocators, or a workload's own ways; all that can run it if none is named
+    /// Rows to run: allocators, or a workload's own ways to do its work; every row that can run the
+    /// workload if none is named
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     allocators: Vec<String>,
-    /// Numbers of threads, instead of the workload's own
+    /// Numbers of threads, in place of the workload's own
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Exactly this many rounds; else at most 5, within five minutes a workload
+    /// Run exactly N rounds; without it, at most 5 rounds within five minutes for each workload
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Less work in each run, and one minute a workload
+    /// Do less work in each run, and take about one minute for each workload
     #[arg(long)]
     quick: bool,
-    /// One JSON object a line instead of tables
+    /// Print one JSON object per line instead of tables
     #[arg(long)]
     json: bool,
-    /// Also write plots and tables to this file, which needs no other
+    /// Also write plots and tables to FILE, a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -51,7 +52,7 @@ const MOST_ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(285);
 const QUICK_TIME: Duration = Duration::from_secs(50);
 
-/// Runs what is asked for and prints it.
+/// Runs the requested workloads and prints the results.
 pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     let wishes = Wishes {
         workloads: arguments.workloads,
@@ -62,7 +63,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     for line in refused {
         to_errors(format!("allot: {line}"));
     }
-    // Opened first: a path that can't be written is told before the work, not after it.
+    // Opened first: a path that can't be written is reported before the work, not after it.
     let page = arguments.html.map(html::Page::create).transpose()?;
     let limits = match arguments.rounds {
         Some(rounds) => Limits { rounds: usize::from(rounds), time: None },
@@ -104,14 +105,14 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     }
     match rows.iter().filter(|row| row.error.is_some()).count() {
         0 if lacking > 0 => {
-            Err(Failure::Failed(format!("{lacking} of {} workloads not run", plans.len())))
+            Err(Failure::Failed(format!("{lacking} of {} workloads were not run", plans.len())))
         }
         0 => Ok(()),
         failed => Err(Failure::Failed(format!("{failed} of {} rows failed", rows.len()))),
     }
 }
 
-/// Says that this machine has too little memory for a workload, if it has: the run would swap, or be killed.
+/// A message if this machine has too little memory for a workload: the run would swap, or be killed.
 fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
     let effort = if quick { Effort::Quick } else { Effort::Full };
     let needed = workload.memory(effort)?;
@@ -119,7 +120,7 @@ fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     (available < needed).then(|| {
         format!(
-            "{} is not run: it needs {:.0} GiB of memory, and {:.1} GiB are available; --quick needs a tenth",
+            "{} was not run: it needs {:.0} GiB of memory, and {:.1} GiB is available; --quick needs a tenth",
             workload.name,
             gib(needed),
             gib(available)
@@ -141,13 +142,13 @@ pub fn lists() -> String {
     for workload in workloads::catalogue() {
         text += &format!("  {:<16} {}\n", workload.name, workload.meaning);
     }
-    text += "  query stands for itself; burst, exchange, tiers, tree, tree-copy, many-trees, letters, c,\n  \
-             pmr and client stand for all of their kind.\n";
+    text += "  burst, exchange, tiers, tree, tree-copy, many-trees, letters, c, pmr and client each run all\n  \
+             workloads of their kind; query runs only the workload of that name.\n";
     text += "\nAllocators:\n";
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
     }
-    text += "\nWays, which are the rows where no allocators are compared:\n";
+    text += "\nRows of the workloads that compare ways to do their work, not allocators:\n";
     for workload in workloads::catalogue().iter().filter(|one| !one.ways().is_empty()) {
         text += &format!("  {}\n", workload.name);
         for way in workload.ways() {
@@ -160,48 +161,52 @@ pub fn lists() -> String {
 }
 
 const FIGURES: &str = "
-Figures (--json; what could not be had is null):
-  ns_per_op          wall time from the common start to the last finish, by the operations of all
-                     threads; median of the rounds, with _min and _max
-  ratio_to_own       ns_per_op by that of the row named own: allotment-arena; allotment-slab where objects
-                     have one size; allotment-free-list or compact-copy for trees; allotment-pool for
-                     mixed and handler, allotment-reap for scope; for a std::pmr resource the one of ours
-                     that does its work. The median of the rounds' own ratios;
-                     ratio_to_best_peer: by that of best_peer, the fastest of glibc, jemalloc,
-                     mimalloc, snmalloc and tcmalloc, or of the ways that are not ours
-  user_ns_per_op     client: user time of an operation; user_ratio_to_own: ratio_to_own by it
-  base_rss_bytes     resident with the harness's own arrays, before the work; peak_ and end_rss_bytes
-                     include it, the tables take it off
-  minor_faults       page faults of the measured part; faults_per_query: those of the steady state,
-                     after each thread's first two queries, for each query in it
-  mmap_calls         mmap, munmap, mremap, madvise, mprotect and brk of a traced run of its own, which
-                     does less (has traced_queries queries); mmap_calls_per_query: in its steady state
+Figures (--json; a figure that could not be measured is null):
+  ns_per_op          wall time, from the common start until the last thread finishes, divided by the
+                     operations of all threads; the median of the rounds, with _min and _max
+  ratio_to_own       ns_per_op divided by that of the row named own, the median of the rounds' ratios.
+                     own is allotment-arena; allotment-slab where objects have one size;
+                     allotment-free-list for trees; compact-copy for copies of trees;
+                     allotment-pool for mixed and handler; allotment-reap for scope;
+                     for a std::pmr resource, Allotment's resource that does the same work
+  ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc, mimalloc,
+                     snmalloc and tcmalloc, or of the ways that are not Allotment's
+  user_ns_per_op     client: user time per operation. user_ratio_to_own is its ratio to that of own
+  base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
+                     and end_rss_bytes include it; the tables subtract it
+  minor_faults       page faults of the measured part. faults_per_query: page faults of the steady
+                     state, which begins after each thread's first two queries, per query
+  mmap_calls         calls of mmap, munmap, mremap, madvise, mprotect and brk, counted in a separate,
+                     traced run that does less work (traced_queries queries). mmap_calls_per_query:
+                     calls of its steady state, per query
   system_calls       letters: all system calls of one search, in the traced run
-  locks_per_op       categories: lock acquisitions of a request, in all and by what they guard
-  live_bytes         what the live objects ask for at most; in churn and mixed, while they are
-                     replaced; in scope, at a request's end
-  rss_steps          churn: resident beyond the base after the burst, the frees, the replacements, when all
-                     is freed, and after each thread has asked the allocator to give back what it
-                     keeps; many-trees: when the trees are built, pruned, rebuilt, freed; tree-copy: when
-                     they are built, laid out, and after asking
-  walk_ns_per_node   many-trees: a walk of all trees once they are rebuilt, by their nodes
-  reserve_ms         tiers: the reservation; second_ms_avg, second_ms_max: an ordinary second's buffers
-  alloc_share        query, handler: the part of the time spent in the allocator, by the time stamp
-                     counter, in a run of its own
+  locks_per_op       categories: lock acquisitions per request, in total and by the object guarded
+  live_bytes         the most bytes that live objects request at a time; in churn, during the
+                     replacements; in mixed, at the end; in scope, at the end of a request
+  rss_steps          resident memory beyond base_rss_bytes after each step, in bytes.
+                     churn: the burst, the frees, the replacements, all objects freed, trimmed (each
+                     thread has asked the allocator to release what it keeps)
+                     many-trees: trees built, pruned, rebuilt, freed
+                     tree-copy: trees built, laid out, trimmed
+  walk_ns_per_node   many-trees: time to walk all trees after they are rebuilt, per node
+  reserve_ms         tiers: time of the reservation. second_ms_avg and second_ms_max: time to replace
+                     the buffers that fill up in an ordinary second
+  alloc_share        query, handler: the part of the time that is spent in the allocator, from a
+                     separate run; query reads the time stamp counter, handler is sampled
 ";
 
 const EXAMPLES: &str = "
 Examples:
-  allot bench query                        all peers, 256 queries by 1 and by 256 callers
-  allot bench query-alloc --quick          the order of things within a minute
+  allot bench query                        all allocators; 256 queries by 1 and by 256 callers
+  allot bench query-alloc --quick          a rough ranking within a minute
   allot bench grow --allocators glibc,mimalloc --threads 1,2 --json
-  allot bench pair lifo fifo random        objects of one size, by 1, 2 and 16 threads
+  allot bench pair lifo fifo random        objects of one size, on 1, 2 and 16 threads
   allot bench burst --allocators jemalloc,slab --threads 1
   allot bench mixed mixed-remote scope     objects of 16 to 1024 B
-  allot bench handler --quick              ordinary code, on each malloc as the global allocator
-  allot bench letters --json               a file searched by a call a byte, by a buffer, by mmap
+  allot bench handler --quick              ordinary Rust code, with each malloc as global allocator
+  allot bench letters --json               a file read byte by byte, through a buffer, and mapped
   allot bench published --allocators mutex,arc-swap,allotment-published
-  allot bench c pmr --quick                the headers for C and C++, beside Rust and beside std::pmr
-  allot bench client --json                SQLite, Lua and expat, on malloc and on allocators of ours
-  allot bench tree-copy --html trees.html  a tree's layouts, at all sizes, with their plot
+  allot bench c pmr --quick                the C and C++ headers, compared with Rust and std::pmr
+  allot bench client --json                SQLite, Lua and expat, on malloc and on Allotment
+  allot bench tree-copy --html trees.html  five layouts of a tree at all sizes, with a plot
 ";

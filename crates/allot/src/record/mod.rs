@@ -84,10 +84,15 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         return show::show(file, arguments.json);
     }
     let Some(output) = &arguments.output else {
-        return Err(Failure::Usage("no file is named for the recording; name it with -o FILE".to_owned()));
+        return Err(Failure::Usage(
+            "no file is named for the recording; name it with -o FILE".to_owned(),
+        ));
     };
     let Some(program) = arguments.program.first() else {
-        return Err(Failure::Usage("no program is named; name it after --, as in `allot record -o FILE -- PROGRAM`".to_owned()));
+        return Err(Failure::Usage(
+            "no program is named; name it after --, as in `allot record -o FILE -- PROGRAM`"
+                .to_owned(),
+        ));
     };
     let path = found(program)?;
     let obstacle = obstacle(&path);
@@ -130,7 +135,9 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
 pub fn found(program: &OsStr) -> Result<PathBuf, Failure> {
     program::find(program).ok_or_else(|| {
         let name = program.display();
-        Failure::Failed(format!("can't run {name}: no such program, or no permission to run it; check the name and PATH"))
+        Failure::Failed(format!(
+            "can't run {name}: no such program, or no permission to run it; check the name and PATH"
+        ))
     })
 }
 

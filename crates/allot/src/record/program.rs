@@ -62,7 +62,9 @@ fn obstacle_behind(path: &Path, scripts: usize) -> Option<Obstacle> {
     let endian = header.endian().ok()?;
     let machine = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
     if header.e_machine(endian) != machine {
-        return unseen(format!("{name} is a program for another processor; record it on a machine of that kind"));
+        return unseen(format!(
+            "{name} is a program for another processor; record it on a machine of that kind"
+        ));
     }
     let sections = header.sections(endian, &*bytes).ok()?;
     if sections.iter().any(|section| {

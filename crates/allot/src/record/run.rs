@@ -233,7 +233,8 @@ pub fn record(
     let io = File::open(format!("/proc/{pid}/io")).ok();
     collector.expect(child.id());
     let (ended, collector) = beside(collector, counter.as_mut().ok(), || wait(pid, begun, io));
-    let mut ended = ended.map_err(|error| Failure::Failed(format!("can't wait for the program: {error}")))?;
+    let mut ended =
+        ended.map_err(|error| Failure::Failed(format!("can't wait for the program: {error}")))?;
     let counted =
         counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
     let why = counted.as_ref().err();
@@ -285,8 +286,9 @@ fn beside<T>(
         let result = other();
         done.store(true, Ordering::Release);
         packer.thread().unpark();
-        let packed =
-            packer.join().unwrap_or_else(|_| Err(io::Error::other("the thread that packs events panicked").into()));
+        let packed = packer.join().unwrap_or_else(|_| {
+            Err(io::Error::other("the thread that packs events panicked").into())
+        });
         (result, packed)
     })
 }

@@ -30,7 +30,9 @@ pub fn show(file: &Path, json: bool) -> Result<(), Failure> {
     }
     if let Some(at) = reader.cut_off_at() {
         let file = file.display();
-        output::to_errors(format!("allot: {file}: cut off at byte {at}; the events before were shown"));
+        output::to_errors(format!(
+            "allot: {file}: cut off at byte {at}; the events before were shown"
+        ));
     }
     Ok(())
 }

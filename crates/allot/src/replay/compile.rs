@@ -51,7 +51,9 @@ impl fmt::Display for CompileError {
                 "can't write the steps to {}: {error}; they need 8 bytes per event, so set TMPDIR to a place with more room",
                 std::env::temp_dir().display()
             ),
-            Self::TooMany(what, most) => write!(f, "it has more than {most} {what}, which can't be replayed"),
+            Self::TooMany(what, most) => {
+                write!(f, "it has more than {most} {what}, which can't be replayed")
+            }
         }
     }
 }

@@ -71,7 +71,10 @@ pub fn plan(standing: &Standing, program: &Program) -> Outcome {
         };
         (false, format!("not confirmed, {slower}: in the replay it takes {figures}"))
     } else if !is_small(standing) {
-        (false, format!("not confirmed, it needs too much memory: in the replay it takes {figures}"))
+        (
+            false,
+            format!("not confirmed, it needs too much memory: in the replay it takes {figures}"),
+        )
     } else if gain.is_some_and(|gain| gain < LEAST_GAIN) {
         let gain = percent(gain.unwrap_or_default());
         (
@@ -96,7 +99,10 @@ pub fn candidate(standing: &Standing) -> Outcome {
     let (confirmed, reason) = if is_slower {
         (false, format!("not confirmed, it is slower: in the replay it takes {figures}"))
     } else if !is_small(standing) {
-        (false, format!("not confirmed, it needs too much memory: in the replay it takes {figures}"))
+        (
+            false,
+            format!("not confirmed, it needs too much memory: in the replay it takes {figures}"),
+        )
     } else {
         (true, format!("it costs no more than malloc: in the replay it takes {figures}"))
     };

@@ -69,7 +69,8 @@ pub struct ReplayArguments {
     /// A recording made by `allot record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replay everything also with these mallocs; by default jemalloc, mimalloc and snmalloc
+    /// Replay everything also with these mallocs; by default those of jemalloc, mimalloc and snmalloc
+    /// that are built in
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     allocators: Option<Vec<String>>,
     /// Number of rounds; by default 3 to 15, as many as fit in --time
@@ -100,7 +101,7 @@ pub const EXAMPLES: &str = "
 The table has these rows:
   null                  no allocator: the cost of the replay itself, contained in every other row
   glibc                 glibc's malloc for everything; the other rows are compared with it
-  jemalloc, ...         another malloc for everything
+  mimalloc, ...         another malloc for everything
   arena for group 0     a plan: the advised allocator for one group, glibc for the rest
 
 Each row of each round runs in a fresh process, in the recorded order of each thread. A block that
@@ -206,7 +207,8 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     }
     match findings.replay.as_ref().and_then(|replay| replay.faithful) {
         Some(false) => Err(Failure::Failed(
-            "the replay differs from the recording, as said above; don't rely on its figures".to_owned(),
+            "the replay differs from the recording, as said above; don't rely on its figures"
+                .to_owned(),
         )),
         _ => Ok(()),
     }
@@ -235,7 +237,9 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
     };
     let mut unproved: Vec<(u32, String)> = left
         .iter()
-        .map(|route| (route.group, format!("only the {MOST_PLANS} groups with the largest gain are")))
+        .map(|route| {
+            (route.group, format!("only the {MOST_PLANS} groups with the largest gain are"))
+        })
         .collect();
     unproved.extend(planned.iter().filter_map(|route| Some((route.group, refused(route)?))));
     let planned: Vec<Route> =

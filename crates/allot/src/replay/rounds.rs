@@ -1,9 +1,9 @@
 //! The rounds: every row once, each in a fresh process, then every row again, so that drift hits all alike.
 
 use super::worker::{Job, REST, Round, Who};
-use console::spawn::{self, ChildFailure};
 use crate::progress::Progress;
 use crate::statistics::{median, ratio};
+use console::spawn::{self, ChildFailure};
 use std::time::{Duration, Instant};
 
 /// One row to be.

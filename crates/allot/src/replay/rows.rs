@@ -89,7 +89,9 @@ impl Rows {
                     judge::settle(group, outcome, &standing, &findings.program, ceiling);
                 }
                 (None, Err(why)) => judge::unproved(group, why),
-                (None, Ok(_)) => judge::unproved(group, "the replay was interrupted before its first round"),
+                (None, Ok(_)) => {
+                    judge::unproved(group, "the replay was interrupted before its first round")
+                }
             }
         }
         Ok(confirmed)

@@ -35,7 +35,8 @@ impl FromStr for Try {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (group, name) = text.split_once('=').ok_or("the form is GROUP=ALLOCATOR, as in 0=reap")?;
+        let (group, name) =
+            text.split_once('=').ok_or("the form is GROUP=ALLOCATOR, as in 0=reap")?;
         let group = match group {
             "all" => None,
             number => Some(

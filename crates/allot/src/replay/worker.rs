@@ -7,9 +7,9 @@ use super::perform::{Common, perform, thread_time};
 use super::plan::{self, Plan, Route};
 use super::sequence::{Piece, STEP_BYTES, Sequence, Window, read_shapes, read_words};
 use crate::child::memory;
-use console::spawn;
 use crate::failure::Failure;
 use crate::output;
+use console::spawn;
 use peers::{About, Global, GlobalVisitor};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -151,8 +151,9 @@ impl Prepared {
                 plan::forms(&shapes, |shape, _| u32::from(groups.contains(&shape.group)))
             }
         };
-        let forms =
-            forms.ok_or_else(|| io::Error::other("the recording has a block that is larger than the address space"))?;
+        let forms = forms.ok_or_else(|| {
+            io::Error::other("the recording has a block that is larger than the address space")
+        })?;
         std::mem::forget(shapes);
         let turns = read_words(&file, &job.sequence.turns)?;
         let Job { sequence, who, check, .. } = job;
@@ -230,7 +231,10 @@ impl Prepared {
                     Ok(thread) => running.push(thread),
                     Err(error) => {
                         // The other threads would wait for it and never return.
-                        eprintln!("allot: can't start thread {} of the replay: {error}; raise `ulimit -u` or the memory limit", running.len() + 2);
+                        eprintln!(
+                            "allot: can't start thread {} of the replay: {error}; raise `ulimit -u` or the memory limit",
+                            running.len() + 2
+                        );
                         std::process::exit(1);
                     }
                 }

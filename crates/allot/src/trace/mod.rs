@@ -104,8 +104,12 @@ pub fn trace(arguments: &[String]) -> io::Result<Answer> {
     match end {
         End::Code(0) => Ok(Answer::Counted(tracer.counts(printed))),
         End::Code(REFUSED) => Ok(Answer::Refused(printed.trim().to_owned())),
-        End::Code(code) => Err(io::Error::other(format!("the traced child ended with {code}"))),
-        End::Signal(signal) => Err(io::Error::other(format!("the traced child ended by {signal}"))),
+        End::Code(code) => {
+            Err(io::Error::other(format!("the traced child process ended with exit code {code}")))
+        }
+        End::Signal(signal) => {
+            Err(io::Error::other(format!("the traced child process was ended by {signal}")))
+        }
     }
 }
 

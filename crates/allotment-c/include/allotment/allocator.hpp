@@ -62,16 +62,16 @@ using reap_allocator = basic_allocator<T, reap_ref>;
 /* Only the pool's own thread may use it. */
 template <class T>
 using local_pool_allocator = basic_allocator<T, local_pool_ref>;
-/* Refers to the pool that was current when it was created. Valid on any thread, also after the pool is
- * destroyed. */
+/* Refers to the pool that was current when it was created. Valid on any thread, also after the pool
+ * is destroyed. */
 template <class T>
 using pool_allocator = basic_allocator<T, pool_ref>;
 /* Stores nothing: allocates from the pool that is current at the time of the call. */
 template <class T>
 using current_allocator = basic_allocator<T, current_ref>;
 
-/* Allocates single objects from the process's slab for their size, on any thread. For lists, maps and sets.
- * Arrays, and objects of more than 32 KiB, come from operator new. */
+/* Allocates single objects from the process's slab for their size, on any thread. For lists, maps
+ * and sets. Arrays, and objects of more than 32 KiB, come from operator new. */
 template <class T>
 class slab_allocator {
 public:

@@ -1,4 +1,4 @@
-/* What the ancestors' names, of allotment_netdata.h, have in common. Nothing here is for others to use.
+/* Shared parts of the headers of allotment_netdata.h. Internal: programs must not use it.
  */
 #ifndef ALLOTMENT_ANCESTORS_H
 #define ALLOTMENT_ANCESTORS_H
@@ -16,7 +16,7 @@ extern "C" {
 
 #define ALLOT_NETDATA_SHARED __attribute__((weak, visibility("default")))
 
-/* As the functions without try_ fail: the handler, then the end. */
+/* Fails like a function without try_: calls the failure handler, then aborts. */
 __attribute__((noreturn, cold)) static inline void allot_netdata_fail(
     allot_error_kind kind, size_t requested, const char *allocator, const char *name, const char *message)
 {
@@ -28,7 +28,7 @@ __attribute__((noreturn, cold)) static inline void allot_netdata_fail(
     error.allocator = allocator;
     snprintf(error.name, sizeof error.name, "%s", name);
     snprintf(error.message, sizeof error.message, "%s", message);
-    /* The one that is set can only be learned by setting another one. */
+    /* Setting a handler is the only way to read the current one. */
     allot_failure_handler *handler = allot_set_failure_handler(NULL);
     (void)allot_set_failure_handler(handler);
     if (handler != NULL) {
@@ -39,8 +39,8 @@ __attribute__((noreturn, cold)) static inline void allot_netdata_fail(
     abort();
 }
 
-/* What an object of this size can need: a type's size is a multiple of its alignment. At least a pointer's, as with the
- * ancestors. */
+/* The alignment that an object of this size can need: a type's size is a multiple of its alignment.
+ * At least that of a pointer, as with the original allocators. */
 static inline size_t allot_netdata_align(size_t size)
 {
     return size != 0 && size % 16 == 0 ? 16 : 8;

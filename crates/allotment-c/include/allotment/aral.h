@@ -1,5 +1,5 @@
-/* netdata's Array Allocator by its own names: an ARAL is an allot_slab. allotment_netdata.h says what holds for all
- * ancestors.
+/* netdata's Array Allocator under its own names: an ARAL is an allot_slab. allotment_netdata.h has
+ * the rules for all functions.
  */
 #ifndef ALLOTMENT_ARAL_H
 #define ALLOTMENT_ARAL_H
@@ -15,23 +15,23 @@
 extern "C" {
 #endif
 
-/* ---- making one -------------------------------------------------------------------------------------------------- */
+/* ---- making one ------------------------------------------------------------------------------ */
 
-/* Elements of one size, which any thread allocates and any thread frees. Elements of a multiple of 16 bytes are aligned
- * to 16, others to 8; nothing is put behind an element. */
+/* An ARAL has elements of one size, which any thread allocates and any thread frees. Elements of a
+ * multiple of 16 bytes are aligned to 16, others to 8. Nothing is stored next to an element. */
 /* Bytes of a name that are kept. */
 #define ARAL_MAX_NAME 23
 
 struct aral_page_type_stats {
     size_t allocations;     /* pages held */
-    size_t allocated_bytes; /* used and free elements, as large as they were asked for */
+    size_t allocated_bytes; /* used and free elements, with their requested size */
     size_t used_bytes;
-    size_t padding_bytes; /* lost to alignment, and at the ends of pages */
+    size_t padding_bytes; /* lost to alignment and at the ends of pages */
 };
 
-/* Of all ARALs that were made with it. It is brought up to date when one of these is made or destroyed, and by the
- * functions that end in _statistics, _from_stats or _bytes: whoever reads the fields themselves calls
- * aral_get_statistics() before. */
+/* The figures of all ARALs that were created with this structure. They are updated when such an
+ * ARAL is created or destroyed, and by the functions whose names end in _statistics or _from_stats.
+ * To read the fields, call aral_get_statistics() first. */
 struct aral_statistics {
     struct {
         size_t allocations;
@@ -42,7 +42,8 @@ struct aral_statistics {
     struct aral_page_type_stats mmap;
 };
 
-/* The living ARALs of those who share the variable below; an ARAL knows whose it is among. */
+/* The list of living ARALs of all units that share the variable below. Each ARAL points to its
+ * list. */
 struct allot_netdata_living {
     pthread_mutex_t lock;
     ARAL *first;
@@ -53,9 +54,9 @@ struct aral {
     size_t element_size;
     struct aral_statistics *statistics;
     bool mapped;
-    size_t holders; /* threads that sit at it, and whoever made it: the last of them ends it */
-    size_t users; /* of aral_by_size_acquire(); 0: made by aral_create() */
-    char *file;   /* of pages, if they lie in one that has a name */
+    size_t holders; /* threads with a seat here, and the creator: the last of them frees it */
+    size_t users; /* of aral_by_size_acquire(); 0: created by aral_create() */
+    char *file;   /* path of the file with the pages, or NULL */
     pid_t process;
     struct allot_netdata_living *living;
     ARAL *next, *previous;
@@ -63,39 +64,40 @@ struct aral {
     char name[ARAL_MAX_NAME + 1];
 };
 
-/* Libraries that were loaded with RTLD_LOCAL have one each. */
+/* Each library that was loaded with RTLD_LOCAL has its own. */
 ALLOT_NETDATA_SHARED struct allot_netdata_living allot_netdata_arals = {PTHREAD_MUTEX_INITIALIZER, NULL};
 ALLOT_NETDATA_SHARED struct aral_statistics allot_netdata_by_size;
 ALLOT_NETDATA_SHARED size_t allot_netdata_page_size;
 
-/* The slab that it is, for the calls of allotment.h: allot_slab_set_packing() is its defragmenter, allot_slab_reserve()
- * takes elements beforehand. */
+/* The slab, for the functions of allotment.h: allot_slab_set_packing() replaces the defragmenter,
+ * and allot_slab_reserve() takes pages in advance. */
 static inline allot_slab *allot_netdata_slab(ARAL *ar)
 {
     return ar == NULL ? NULL : ar->slab;
 }
 
-/* The largest page of an ARAL that is made with a max_page_size of 0. */
+/* The bytes of the largest page of an ARAL that is created with a max_page_size of 0. */
 static inline size_t aral_optimal_malloc_page_size(void)
 {
     size_t size = __atomic_load_n(&allot_netdata_page_size, __ATOMIC_RELAXED);
     return size == 0 ? (size_t)64 << 10 : size;
 }
 
-/* 0: 64 KiB again. */
+/* 0 restores the default of 64 KiB. */
 static inline void aral_optimal_malloc_page_size_set(size_t size)
 {
     __atomic_store_n(&allot_netdata_page_size, size, __ATOMIC_RELAXED);
 }
 
-/* Not on the list yet. `file`, in `directory`: NULL for none. */
+/* Creates an ARAL that is not on the list yet. Its pages lie in `file` in `directory`, unless
+ * `file` is NULL. */
 static inline ARAL *allot_netdata_aral(const char *name, size_t element_size, size_t max_page_size,
                                        struct aral_statistics *statistics, const char *file, const char *directory,
                                        bool mapped, bool dont_dump)
 {
     ARAL *ar = (ARAL *)calloc(1, sizeof *ar);
     if (ar == NULL) {
-        allot_netdata_fail(ALLOT_SYSTEM, sizeof *ar, "slab", "", "an ARAL's structure: malloc has no memory left");
+        allot_netdata_fail(ALLOT_SYSTEM, sizeof *ar, "slab", "", "malloc has no memory for an ARAL's structure");
     }
     snprintf(ar->name, sizeof ar->name, "%s", name == NULL ? "" : name);
     ar->element_size = element_size;
@@ -115,7 +117,7 @@ static inline ARAL *allot_netdata_aral(const char *name, size_t element_size, si
         source = allot_source_mmap();
     }
 
-    /* A slab's name is UTF-8, and a sequence may have been cut. */
+    /* A slab's name must be UTF-8, and the copy may end inside a multi-byte sequence. */
     char plain[ARAL_MAX_NAME + 1];
     for (size_t at = 0; at < sizeof plain; at++) {
         plain[at] = (unsigned char)ar->name[at] < 0x80 ? ar->name[at] : '?';
@@ -130,9 +132,9 @@ static inline ARAL *allot_netdata_aral(const char *name, size_t element_size, si
     return ar;
 }
 
-/* ---- statistics -------------------------------------------------------------------------------------------------- */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
-/* The user's threads may read it at any time. */
+/* Atomic stores: threads of the program may read the fields at any time. */
 static inline void allot_netdata_store(struct aral_page_type_stats *to, const struct aral_page_type_stats *from)
 {
     __atomic_store_n(&to->allocations, from->allocations, __ATOMIC_RELAXED);
@@ -141,7 +143,7 @@ static inline void allot_netdata_store(struct aral_page_type_stats *to, const st
     __atomic_store_n(&to->padding_bytes, from->padding_bytes, __ATOMIC_RELAXED);
 }
 
-/* With the lock: sums up the living ARALs that were made with it. Returns how many these are. */
+/* Needs the lock. Sums up the living ARALs that were created with `into`. Returns their number. */
 static inline size_t allot_netdata_sum_up(const struct allot_netdata_living *living, struct aral_statistics *into)
 {
     struct aral_statistics sum;
@@ -165,7 +167,8 @@ static inline size_t allot_netdata_sum_up(const struct allot_netdata_living *liv
     return sum.structures.allocations;
 }
 
-/* Its figures as they are now; those that it has if no ARAL was made with it: it may be a copy. */
+/* Returns up-to-date figures. If no ARAL was created with `stats`, it may be a copy: returns it
+ * unchanged. */
 static inline struct aral_statistics allot_netdata_figures(
     struct allot_netdata_living *living, struct aral_statistics *stats)
 {
@@ -186,9 +189,10 @@ static inline struct aral_statistics allot_netdata_figures(
     return figures;
 }
 
-/* total = structures + used + free + padding, for one ARAL or for all that share a structure: what they have of their
- * sources and of malloc. Used and free bytes are of elements as large as they were asked for. Free are also the
- * elements that threads keep at hand. Sums over pages and threads: not for each allocation. */
+/* structures + used + free + padding is the total that one ARAL, or all that share a structure,
+ * took from their sources and from malloc. Used and free bytes count elements with their requested
+ * size. Elements in thread caches count as free. These functions visit all pages and threads, so do
+ * not call them for each allocation. */
 static inline size_t aral_structures_bytes_from_stats(struct aral_statistics *stats)
 {
     return allot_netdata_figures(&allot_netdata_arals, stats).structures.allocated_bytes;
@@ -233,7 +237,7 @@ static inline size_t aral_padding_bytes(ARAL *ar)
     return ar == NULL ? 0 : (size_t)allot_slab_statistics(ar->slab).wasted_bytes;
 }
 
-/* The structure that it was made with, or its own: as of this call. */
+/* Updates and returns the structure that the ARAL was created with, or its own. */
 static inline struct aral_statistics *aral_get_statistics(ARAL *ar)
 {
     if (ar == NULL) {
@@ -243,7 +247,7 @@ static inline struct aral_statistics *aral_get_statistics(ARAL *ar)
     return ar->statistics;
 }
 
-/* Of all that aral_by_size_acquire() made. */
+/* The figures of all ARALs of aral_by_size_acquire(). */
 static inline struct aral_statistics *aral_by_size_statistics(void)
 {
     (void)allot_netdata_figures(&allot_netdata_arals, &allot_netdata_by_size);
@@ -270,9 +274,9 @@ static inline size_t aral_by_size_padding_bytes(void)
     return aral_padding_bytes_from_stats(&allot_netdata_by_size);
 }
 
-/* ---- life and use ------------------------------------------------------------------------------------------------ */
+/* ---- life and use ---------------------------------------------------------------------------- */
 
-/* With the lock. */
+/* Needs the lock. */
 static inline void allot_netdata_enlist(ARAL *ar)
 {
     ar->living = &allot_netdata_arals;
@@ -284,7 +288,7 @@ static inline void allot_netdata_enlist(ARAL *ar)
     (void)allot_netdata_sum_up(ar->living, ar->statistics);
 }
 
-/* With the lock of those that it is among. */
+/* Needs the lock of the ARAL's list. */
 static inline void allot_netdata_strike(ARAL *ar)
 {
     if (ar->previous != NULL) {
@@ -307,7 +311,7 @@ static inline void allot_netdata_let_go(ARAL *ar)
     }
 }
 
-/* Struck off the list. */
+/* Needs an ARAL that is not on the list any more. */
 static inline void allot_netdata_end(ARAL *ar)
 {
     if (allot_netdata_seat.at == ar) {
@@ -316,28 +320,32 @@ static inline void allot_netdata_end(ARAL *ar)
     uint64_t live = allot_slab_statistics(ar->slab).live_objects;
     if (live > 0) {
         fprintf(stderr,
-                "allotment: ARAL '%s' destroyed with %" PRIu64 " elements in use: they stay until "
-                "allot_slab_free_anywhere() frees them; free them before\n",
+                "allotment: ARAL '%s' destroyed with %" PRIu64 " elements in use; they stay valid until "
+                "allot_slab_free_anywhere() frees them. Free all elements before aral_destroy()\n",
                 ar->name, live);
     }
     if (ar->file != NULL && ar->process == getpid()) {
         (void)remove(ar->file);
     }
-    /* As long as other threads sit at it, it keeps but what they have at hand. */
+    /* While other threads have a seat here, only the slots in their caches remain. */
     (void)allot_slab_trim(ar->slab);
     allot_netdata_let_go(ar);
 }
 
-/* name                   the first ARAL_MAX_NAME bytes are kept; also the slab's name in statistics and reports
- * initial_page_elements  is not needed: pages begin with one hardware page, and grow with what is in use
- * max_page_size          bytes; 0: aral_optimal_malloc_page_size(); 2 MiB at most
- * stats                  for several ARALs together, or NULL: one of its own
- * filename, cache_dir    with `mmap`: pages lie in a file of that name and a number in the directory *cache_dir, which
- *                        has to be there; the file goes with the ARAL. NULL for either: in none
- * mmap                   pages are mapped; otherwise malloc's
- * lockless               is not needed: a thread's own calls take no lock in any case. Give it or not
- * dont_dump              core dumps leave the pages out, which are mapped then; those of files they leave out by
- *                        themselves
+/* Creates an ARAL.
+ *
+ * name                   the first ARAL_MAX_NAME bytes are kept; also the slab's name in reports
+ * initial_page_elements  ignored: pages begin with one hardware page and grow with use
+ * max_page_size          bytes of the largest page, at most 2 MiB; 0 means
+ *                        aral_optimal_malloc_page_size()
+ * stats                  a structure that several ARALs may share, or NULL for its own filename,
+ * cache_dir    with `mmap`: pages lie in a file of this name and a number, in the existing
+ *                        directory *cache_dir; the file is removed with the ARAL. If either is
+ *                        NULL or empty, pages lie in no file
+ * mmap                   pages are mapped; otherwise they come from malloc lockless
+ * ignored: calls on the thread's own cache never take a lock dont_dump              core dumps
+ * exclude the pages, which are then mapped; core dumps exclude
+ *                        pages of files in any case
  */
 static inline ARAL *aral_create(const char *name, size_t element_size, size_t initial_page_elements,
                                 size_t max_page_size, struct aral_statistics *stats, const char *filename,
@@ -355,9 +363,10 @@ static inline ARAL *aral_create(const char *name, size_t element_size, size_t in
     return ar;
 }
 
-/* Free all elements before: those that are left stay valid, a line on standard error says how many they are, and only
- * allot_slab_free_anywhere() frees them. What other threads have at hand of it goes when they end, or have turned to
- * another ARAL. Not for what aral_by_size_acquire() returned. NULL: nothing. */
+/* Destroys an ARAL of aral_create(). NULL is ignored. Free all elements first. Elements in use stay
+ * valid: a line on standard error reports their number, and only allot_slab_free_anywhere() frees
+ * them. The elements in the caches of other threads are released when these threads end, or move
+ * their seat to another ARAL. */
 static inline void aral_destroy(ARAL *ar)
 {
     if (ar == NULL) {
@@ -365,7 +374,7 @@ static inline void aral_destroy(ARAL *ar)
     }
     if (ar->users > 0) {
         allot_netdata_fail(ALLOT_IN_USE, 0, "slab", ar->name,
-                           "an ARAL of aral_by_size_acquire() was given to aral_destroy(): use aral_by_size_release()");
+                           "aral_destroy() got an ARAL of aral_by_size_acquire(): use aral_by_size_release()");
     }
     struct allot_netdata_living *living = ar->living;
     pthread_mutex_lock(&living->lock);
@@ -374,7 +383,8 @@ static inline void aral_destroy(ARAL *ar)
     allot_netdata_end(ar);
 }
 
-/* The one for elements of this size, made for the first who asks for it. */
+/* Returns the ARAL that the process shares for elements of this size. The first call for a size
+ * creates it. */
 static inline ARAL *aral_by_size_acquire(size_t size)
 {
     ARAL *made = NULL;
@@ -395,18 +405,19 @@ static inline ARAL *aral_by_size_acquire(size_t size)
         pthread_mutex_unlock(&allot_netdata_arals.lock);
         if (ar != NULL) {
             if (made != NULL) {
-                allot_netdata_end(made); /* another thread was first */
+                allot_netdata_end(made); /* another thread listed its ARAL first */
             }
             return ar;
         }
-        /* Not with the lock: a failure handler may want it. */
+        /* Created without the lock, because a failure handler may take it. */
         char name[ARAL_MAX_NAME + 1];
         snprintf(name, sizeof name, "size-%zu", size);
         made = allot_netdata_aral(name, size, 0, &allot_netdata_by_size, NULL, NULL, true, false);
     }
 }
 
-/* For each _acquire() one: the last one destroys it. NULL: nothing. */
+/* Call it once for each aral_by_size_acquire(). The last call destroys the ARAL. NULL is
+ * ignored. */
 static inline void aral_by_size_release(ARAL *ar)
 {
     if (ar == NULL) {
@@ -424,7 +435,7 @@ static inline void aral_by_size_release(ARAL *ar)
     pthread_mutex_unlock(&living->lock);
     if (users == 0) {
         allot_netdata_fail(ALLOT_IN_USE, 0, "slab", ar->name,
-                           "an ARAL of aral_create() was given to aral_by_size_release(): use aral_destroy()");
+                           "aral_by_size_release() got an ARAL of aral_create(): use aral_destroy()");
     }
     if (users == 1) {
         allot_netdata_end(ar);
@@ -436,20 +447,20 @@ static inline const char *aral_name(ARAL *ar)
     return ar->name;
 }
 
-/* As it was asked for. */
+/* The size in bytes that aral_create() got. */
 static inline size_t aral_requested_element_size(ARAL *ar)
 {
     return ar->element_size;
 }
 
-/* The bytes from one element to the next. */
+/* The distance from one element to the next, in bytes. */
 static inline size_t aral_actual_element_size(ARAL *ar)
 {
     size_t align = allot_netdata_align(ar->element_size);
     return ar->element_size == 0 ? align : (ar->element_size + align - 1) & ~(align - 1);
 }
 
-/* Apart, so that the compiler lays the way of who sits there out in one piece. */
+/* A separate function, so that the compiler keeps the fast path in one piece. */
 __attribute__((cold, noinline, unused)) static void *allot_netdata_alloc_elsewhere(ARAL *ar)
 {
     if (ar == NULL || !allot_netdata_visits(ar, ar->slab, &ar->holders)) {
@@ -458,7 +469,8 @@ __attribute__((cold, noinline, unused)) static void *allot_netdata_alloc_elsewhe
     return allot_slab_handle_alloc(allot_netdata_seat.handle);
 }
 
-/* An element with whatever bytes it has. Inline, as aral_freez(), where the thread allocates most; a call elsewhere. */
+/* An uninitialised element. Inline, like aral_freez(), for the ARAL at which the thread has its
+ * seat; a call for others. */
 static inline void *aral_mallocz(ARAL *ar)
 {
     if (ALLOT_UNLIKELY(allot_netdata_seat.at != ar)) {
@@ -467,13 +479,14 @@ static inline void *aral_mallocz(ARAL *ar)
     return allot_slab_handle_alloc(allot_netdata_seat.handle);
 }
 
-/* One that will live long: on pages of its own, so that it doesn't keep those of the others. */
+/* An element that will live long. Such elements lie on separate pages, so that they do not keep the
+ * others' pages. */
 static inline void *aral_mallocz_marked(ARAL *ar)
 {
     return allot_slab_alloc_for(allot_netdata_slab(ar), ALLOT_LONG_LIVED);
 }
 
-/* The same, of zeros. */
+/* A zeroed element. */
 static inline void *aral_callocz(ARAL *ar)
 {
     void *element = aral_mallocz(ar);
@@ -486,14 +499,15 @@ static inline void *aral_callocz_marked(ARAL *ar)
     return memset(element, 0, ar->element_size);
 }
 
-/* A marked element is like the others from now on. What page it lies on was decided before: nothing to do. */
+/* Does nothing: the page of a marked element was chosen when it was allocated. */
 static inline void aral_unmark_allocation(ARAL *ar, void *ptr)
 {
     (void)ar;
     (void)ptr;
 }
 
-/* On any thread. NULL: nothing. An element of another slab is named and ends the process. */
+/* Frees an element, on any thread. NULL is ignored. An element of another slab is named on standard
+ * error, and the process is aborted. */
 static inline void aral_freez(ARAL *ar, void *ptr)
 {
     if (ALLOT_UNLIKELY(allot_netdata_seat.at != ar)) {

@@ -1,5 +1,5 @@
-/* Where the pages of an ARAL come from, if they are neither malloc's nor usual mappings. Nothing here is for others to
- * use.
+/* Sources for the pages of an ARAL, other than malloc and ordinary mappings. Internal: programs
+ * must not use it.
  */
 #ifndef ALLOTMENT_ARAL_PAGES_H
 #define ALLOTMENT_ARAL_PAGES_H
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Strict C11 hides what is not POSIX's. */
+/* Strict C11 mode hides declarations that POSIX does not have. */
 #ifdef MADV_DONTDUMP
 #define ALLOT_NETDATA_DONTDUMP MADV_DONTDUMP
 #define ALLOT_NETDATA_ANONYMOUS MAP_ANONYMOUS
@@ -22,11 +22,11 @@ extern "C" {
 int madvise(void *address, size_t size, int advice);
 #endif
 
-/* Pages that core dumps leave out. */
+/* Pages that are excluded from core dumps. */
 static inline void *allot_netdata_map_undumped(void *context, size_t size, size_t align)
 {
     (void)context;
-    /* So much that an aligned block lies in it; what is before and behind goes back. */
+    /* Large enough to contain an aligned block; the parts before and after it are unmapped. */
     size_t whole;
     if (__builtin_add_overflow(size, align, &whole)) {
         return NULL;
@@ -41,7 +41,7 @@ static inline void *allot_netdata_map_undumped(void *context, size_t size, size_
         (void)munmap(mapping, before);
     }
     (void)munmap(block + size, whole - before - size);
-    /* Where the kernel can't leave them out it dumps them: no reason to fail. */
+    /* If the kernel cannot exclude the pages, it dumps them. That is no reason to fail. */
     (void)madvise(block, size, ALLOT_NETDATA_DONTDUMP);
     return block;
 }
@@ -66,13 +66,14 @@ static inline allot_source *allot_netdata_undumped(void)
 
 ALLOT_NETDATA_SHARED size_t allot_netdata_files;
 
-/* A file of this name and a number; one that a crashed process left there goes. `path` is malloc's. */
+/* Creates a file with this name and a number, and removes one that a crashed process left behind.
+ * `*path` is allocated by malloc. */
 static inline allot_source *allot_netdata_file(const char *directory, const char *filename, char **path)
 {
     size_t room = strlen(directory) + strlen(filename) + 24;
     *path = (char *)malloc(room);
     if (*path == NULL) {
-        allot_netdata_fail(ALLOT_SYSTEM, room, "source", "", "a file's name: malloc has no memory left");
+        allot_netdata_fail(ALLOT_SYSTEM, room, "source", "", "malloc has no memory for the name of an ARAL's file");
     }
     size_t number = __atomic_fetch_add(&allot_netdata_files, 1, __ATOMIC_RELAXED);
     snprintf(*path, room, "%s/%s.%zu", directory, filename, number);

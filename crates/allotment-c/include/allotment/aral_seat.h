@@ -1,10 +1,11 @@
-/* A thread's short way to the ARAL that it allocates from most: a slab handle, which makes aral_mallocz() and aral_freez()
- * inline. Nothing here is for others to use.
+/* Each thread's seat: a slab handle to the ARAL that it allocates from most, which makes
+ * aral_mallocz() and aral_freez() inline. Internal: programs must not use it.
  *
- * A thread sits at one ARAL at a time. When it has allocated so often elsewhere, it sits down where it is then: most
- * likely where it allocates most. That number doubles each time, so that a thread that goes to and fro soon stays. Whoever
- * sits at an ARAL holds it: one that is destroyed meanwhile ends when the last thread gets up, which it does when it sits
- * down elsewhere, or ends itself.
+ * A thread has a seat at one ARAL at a time. After `patience` allocations from other ARALs, it
+ * moves its seat to the ARAL of the last of them, which most likely is the one that it now uses
+ * most. The number doubles at each move, so that a thread that alternates between ARALs soon stops
+ * moving. A seat holds a reference to its ARAL. An ARAL that is destroyed meanwhile is freed when
+ * the last thread gives up its seat there: when it moves to another ARAL, or when it ends.
  */
 #ifndef ALLOTMENT_ARAL_SEAT_H
 #define ALLOTMENT_ARAL_SEAT_H
@@ -24,14 +25,14 @@ typedef struct aral ARAL;
 struct allot_netdata_seat {
     ARAL *at;
     allot_slab_handle *handle; /* of that ARAL's slab; NULL for none */
-    unsigned visits;           /* elsewhere, since it sat down */
-    unsigned patience;         /* visits before it sits down again; 0: as few as at first */
-    bool is_registered;        /* to get up when the thread ends */
-    bool has_ended;            /* it has got up, and nobody would see to it again */
+    unsigned visits;           /* allocations from other ARALs after the last move */
+    unsigned patience;         /* visits before the next move; 0 means the initial number */
+    bool is_registered;        /* the thread's end gives the seat up */
+    bool has_ended;            /* the thread is ending; it takes no seat any more */
 };
 
 #ifdef __GLIBC__
-/* No call to find it, in a shared library either. */
+/* Accessed without a call, also in a shared library. */
 #define ALLOT_NETDATA_THREAD __attribute__((tls_model("initial-exec")))
 #else
 #define ALLOT_NETDATA_THREAD
@@ -59,7 +60,8 @@ static inline void allot_netdata_thread_ends(void *unused)
 }
 
 #ifdef __GLIBC__
-/* What C++ registers destructors of thread_local variables with: it keeps the shared library that the function is in. */
+/* The function with which C++ registers destructors of thread_local variables. It keeps the shared
+ * library of the registered function loaded. */
 int __cxa_thread_atexit_impl(void (*function)(void *), void *argument, void *library);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
@@ -87,7 +89,8 @@ static inline bool allot_netdata_register(void)
 #define ALLOT_NETDATA_FIRST_PATIENCE 64u
 #define ALLOT_NETDATA_MOST_PATIENCE (1u << 20)
 
-/* The thread allocates from an ARAL at which it doesn't sit. Whether it sits there now. */
+/* Called when a thread allocates from an ARAL at which it has no seat. Returns whether it has one
+ * now. */
 __attribute__((cold)) static inline bool allot_netdata_visits(ARAL *ar, allot_slab *slab, size_t *holders)
 {
     struct allot_netdata_seat *seat = &allot_netdata_seat;
@@ -101,7 +104,7 @@ __attribute__((cold)) static inline bool allot_netdata_visits(ARAL *ar, allot_sl
     if (!seat->is_registered) {
         seat->is_registered = allot_netdata_register();
     }
-    /* What can't be had is not needed: there is the longer way. */
+    /* Without a handle, the caller uses the slab itself. */
     allot_slab_handle *handle = seat->is_registered ? allot_slab_handle_try_create(slab) : NULL;
     if (handle == NULL) {
         return false;

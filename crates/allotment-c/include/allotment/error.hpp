@@ -39,10 +39,10 @@ namespace detail {
 
 enum class failure { of_allocator, of_length, of_memory };
 
-/* Without exceptions, a failure prints a line and aborts. If only some translation units of a program
- * are compiled without exceptions, the linker keeps one copy of each inline function, from either kind
- * of unit. A copy from a unit without exceptions therefore throws too, by calling throw_failure() if
- * another unit has defined it. */
+/* Without exceptions, a failure prints a line and aborts. If only some translation units of a
+ * program are compiled without exceptions, the linker keeps one copy of each inline function, from
+ * either kind of unit. A copy from a unit without exceptions therefore throws too, by calling
+ * throw_failure() if another unit has defined it. */
 #ifdef __cpp_exceptions
 [[noreturn, gnu::used, gnu::cold, gnu::noinline]] inline void throw_failure(failure what, const allot_error *cause)
 {
@@ -100,8 +100,8 @@ inline T *checked(T *pointer)
     return pointer;
 }
 
-/* Checks a request before it goes to another resource: some of them do not notice that rounding the size
- * up to the alignment wraps around to 0. */
+/* Checks a request before it goes to another resource: some of them do not notice that rounding the
+ * size up to the alignment wraps around to 0. */
 inline void check_size(std::size_t size, std::size_t align)
 {
     constexpr std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / 2;

@@ -1,5 +1,6 @@
-/* The fixed size free list of an essay by its own names: a struct free_list has an allot_free_list. The names are
- * short: a program with others of the same name includes the rest of allotment_netdata.h without this.
+/* The fixed-size free list of an essay, under its own names: a struct free_list owns an
+ * allot_free_list. The names are short. A program that already has such names can include the other
+ * parts of allotment_netdata.h without this one.
  */
 #ifndef ALLOTMENT_LIST_H
 #define ALLOTMENT_LIST_H
@@ -10,20 +11,22 @@
 extern "C" {
 #endif
 
-/* Objects of one size for one thread, in slabs of so many. The caller makes one and has list_create() fill it. Empty
- * slabs go back while it is in use. */
+/* Objects of one size for one thread. The caller provides the structure and list_create() fills it.
+ * Empty slabs are released while the list is in use. */
 struct free_list {
     allot_free_list *allot_list; /* NULL until the first object */
     size_t object_size;          /* with padding */
     size_t object_num;
 };
 
-/* Takes no memory. `object_num` 0: as many as suit. Objects are aligned as elements of an ARAL. */
+/* Takes no memory. `object_num` is the number of objects in the first slab; 0 lets the list choose.
+ * Objects are aligned like elements of an ARAL: to 16 if the size is a multiple of 16 bytes,
+ * otherwise to 8. */
 static inline void list_create(struct free_list *list, size_t object_size, size_t object_num)
 {
     if (list != NULL) {
         list->allot_list = NULL;
-        /* One that is too large for that is refused when the first object is wanted. */
+        /* A size that is too large to round up is refused at the first allocation. */
         list->object_size = object_size > SIZE_MAX - 7 ? object_size : (object_size + 7) & ~(size_t)7;
         list->object_num = object_num;
     }
@@ -38,7 +41,7 @@ __attribute__((cold)) static inline bool allot_netdata_list_begins(struct free_l
     return list->allot_list != NULL;
 }
 
-/* NULL where there is no memory. Inline, as list_free(). */
+/* Returns NULL if there is no memory. Inline, like list_free(). */
 static inline void *list_malloc(struct free_list *from)
 {
     if (ALLOT_UNLIKELY(from->allot_list == NULL) && !allot_netdata_list_begins(from)) {
@@ -47,7 +50,7 @@ static inline void *list_malloc(struct free_list *from)
     return allot_free_list_try_alloc(from->allot_list);
 }
 
-/* An object of this list. NULL: nothing. */
+/* Frees an object of this list. NULL is ignored. */
 static inline void list_free(struct free_list *to, void *freeptr)
 {
     if (freeptr != NULL) {
@@ -55,7 +58,7 @@ static inline void list_free(struct free_list *to, void *freeptr)
     }
 }
 
-/* Frees all of its memory, objects in use too. list_malloc() begins anew. */
+/* Frees all memory of the list, live objects included. The list can be used again afterwards. */
 static inline void list_destroy(struct free_list *ldel)
 {
     allot_free_list_destroy(ldel->allot_list);

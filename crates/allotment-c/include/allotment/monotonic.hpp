@@ -11,9 +11,9 @@ namespace allot {
 /* A drop-in replacement for std::pmr::monotonic_buffer_resource, with two differences:
  *
  * - release() always returns to the initial buffer. Not every standard library does that.
- * - If no upstream resource is passed, and the default resource is the program's heap, further memory
- *   comes from an arena: release() keeps the newest chunk, and the recycler keeps the others warm for
- *   the next resource of any thread.
+ * - If no upstream resource is passed, and the default resource is the program's heap, further
+ *   memory comes from an arena: release() keeps the newest chunk, and the recycler keeps the others
+ *   warm for the next resource of any thread.
  *
  * One thread at a time may use it. Deallocation does nothing. */
 class monotonic_buffer_resource final : public std::pmr::memory_resource {
@@ -51,7 +51,8 @@ public:
         }
     }
 
-    /* Frees everything. The next object starts at the beginning of the initial buffer, if there is one. */
+    /* Frees everything. The next object starts at the beginning of the initial buffer, if there is
+     * one. */
     void release() noexcept
     {
         give_back();
@@ -133,7 +134,8 @@ private:
         if (arena_.get() == nullptr) {
             arena_ = arena();
         }
-        arena_.adopt(); /* A standard resource may move to another thread without a call, so take ownership each time. */
+        /* A standard resource may move to another thread without a call, so take ownership here. */
+        arena_.adopt();
         return static_cast<char *>(arena_.allocate(size, alignof(std::max_align_t)));
     }
 

@@ -1,5 +1,5 @@
-/* netdata's One Way Allocator by its own names: an ONEWAYALLOC is an allot_arena. allotment_netdata.h says what holds
- * for all ancestors.
+/* netdata's One Way Allocator under its own names: an ONEWAYALLOC is an allot_arena.
+ * allotment_netdata.h has the rules for all functions.
  */
 #ifndef ALLOTMENT_ONEWAYALLOC_H
 #define ALLOTMENT_ONEWAYALLOC_H
@@ -10,11 +10,12 @@
 extern "C" {
 #endif
 
-/* Memory of one task and one thread, freed together. Blocks of a multiple of 16 bytes are aligned to 16, others to 8.
- * Allocating is inline and takes no lock; chunks are taken warm from the process's recycler. */
+/* Memory of one task on one thread, freed together. Blocks of a multiple of 16 bytes are aligned to
+ * 16, others to 8. Allocating is inline and takes no lock. Chunks come warm from the process's
+ * recycler. */
 typedef void ONEWAYALLOC;
 
-/* All bytes of all of them, as a budget without a limit counts them. */
+/* A budget without a limit, which counts the bytes of all ONEWAYALLOCs. */
 ALLOT_NETDATA_SHARED allot_budget *allot_netdata_arena_bytes;
 
 static inline allot_budget *allot_netdata_arena_budget(void)
@@ -26,19 +27,19 @@ static inline allot_budget *allot_netdata_arena_budget(void)
                 &allot_netdata_arena_bytes, &budget, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             budget = made;
         } else {
-            allot_budget_destroy(made); /* another thread was first */
+            allot_budget_destroy(made); /* another thread stored its budget first */
         }
     }
     return budget;
 }
 
-/* The arena that it is, for the calls of allotment.h. */
+/* The arena, for the functions of allotment.h. */
 static inline allot_arena *allot_netdata_arena(ONEWAYALLOC *owa)
 {
     return (allot_arena *)owa;
 }
 
-/* One whose first chunk has room for `size_hint` bytes; 0: for a hardware page's. */
+/* Creates an arena whose first chunk has room for `size_hint` bytes. 0 means one hardware page. */
 static inline ONEWAYALLOC *onewayalloc_create(size_t size_hint)
 {
     allot_options options;
@@ -48,14 +49,14 @@ static inline ONEWAYALLOC *onewayalloc_create(size_t size_hint)
     return allot_arena_create(&options);
 }
 
-/* Frees it and everything that was allocated from it. NULL: nothing. */
+/* Frees the arena and everything that was allocated from it. NULL is ignored. */
 static inline void onewayalloc_destroy(ONEWAYALLOC *owa)
 {
     allot_arena_destroy(allot_netdata_arena(owa));
 }
 
-/* Frees everything that was allocated from it and keeps its newest chunk (if that is no larger than 1 MiB or the hint),
- * whose bytes stay as they are. */
+/* Frees everything that was allocated, and keeps the newest chunk if it is no larger than 1 MiB or
+ * the hint. The bytes of that chunk are not cleared. */
 static inline void onewayalloc_reset(ONEWAYALLOC *owa)
 {
     allot_arena_reset(allot_netdata_arena(owa));
@@ -66,12 +67,13 @@ __attribute__((noreturn, cold)) static inline void allot_netdata_product_fails(
 {
     char message[256];
     context = context != NULL ? context : "onewayalloc";
-    snprintf(message, sizeof message, "%.100s: %zu times %zu bytes are more than an address can express: ask for less",
+    snprintf(message, sizeof message, "%.100s: %zu times %zu bytes exceeds the address space; ask for less",
              context, one, other);
     allot_netdata_fail(ALLOT_SIZE_OVERFLOW, SIZE_MAX, "arena", context, message);
 }
 
-/* nmemb * size; the failure handler, with `context` in its message, if that is beyond a size_t. */
+/* Returns nmemb * size. If that overflows size_t, calls the failure handler with `context` in the
+ * message. */
 static inline size_t onewayalloc_mul_or_fatal(size_t nmemb, size_t size, const char *context)
 {
     size_t product;
@@ -86,42 +88,44 @@ static inline size_t onewayalloc_mul3_or_fatal(size_t nmemb1, size_t nmemb2, siz
     return onewayalloc_mul_or_fatal(onewayalloc_mul_or_fatal(nmemb1, nmemb2, context), size, context);
 }
 
-/* Memory with whatever bytes it has. */
+/* Uninitialised memory. */
 static inline void *onewayalloc_mallocz(ONEWAYALLOC *owa, size_t size)
 {
     return allot_arena_alloc_aligned(allot_netdata_arena(owa), size, allot_netdata_align(size));
 }
 
-/* Memory for so many, of zeros. */
+/* Zeroed memory for `nmemb` objects of `size` bytes. */
 static inline void *onewayalloc_callocz(ONEWAYALLOC *owa, size_t nmemb, size_t size)
 {
     size_t bytes = onewayalloc_mul_or_fatal(nmemb, size, "onewayalloc_callocz");
     return memset(onewayalloc_mallocz(owa, bytes), 0, bytes);
 }
 
-/* A copy of so many bytes. */
+/* A copy of `size` bytes. */
 static inline void *onewayalloc_memdupz(ONEWAYALLOC *owa, const void *src, size_t size)
 {
     void *copy = onewayalloc_mallocz(owa, size);
     return size == 0 ? copy : memcpy(copy, src, size);
 }
 
-/* A copy of the text. NULL of NULL. */
+/* A copy of the string. Returns NULL for NULL. */
 static inline char *onewayalloc_strdupz(ONEWAYALLOC *owa, const char *s)
 {
     return s == NULL ? NULL : (char *)onewayalloc_memdupz(owa, s, strlen(s) + 1);
 }
 
-/* Does nothing: memory goes with its arena. allot_arena_free(), which is told the size, lets the last object's be used
- * again. */
+/* Does nothing: memory is freed with its arena. allot_arena_free(), which gets the size, can
+ * reclaim the newest object. */
 static inline void onewayalloc_freez(ONEWAYALLOC *owa, const void *ptr)
 {
     (void)owa;
     (void)ptr;
 }
 
-/* Twice the memory for what had `oldsize` bytes; these are kept, the others are whatever they are. In place if it was
- * the arena's last allocation; if not, the old memory is not to be used any more. Of NULL: memory of twice `oldsize`. */
+/* Resizes a block from `oldsize` bytes to twice that. The old bytes are kept, the new ones are
+ * uninitialised. The arena's newest block grows in place if its chunk has room. Otherwise the block
+ * moves, and the old memory must not be used any more. For NULL, allocates twice `oldsize`
+ * bytes. */
 static inline void *onewayalloc_doublesize(ONEWAYALLOC *owa, const void *src, size_t oldsize)
 {
     size_t twice = onewayalloc_mul_or_fatal(2, oldsize, "onewayalloc_doublesize");
@@ -132,7 +136,7 @@ static inline void *onewayalloc_doublesize(ONEWAYALLOC *owa, const void *src, si
         allot_netdata_arena(owa), (void *)(uintptr_t)src, oldsize, twice, allot_netdata_align(oldsize));
 }
 
-/* The bytes that all ONEWAYALLOCs of the process hold now. */
+/* The bytes that all ONEWAYALLOCs of the process hold. */
 static inline size_t onewayalloc_allocated_memory(void)
 {
     allot_budget *budget = __atomic_load_n(&allot_netdata_arena_bytes, __ATOMIC_ACQUIRE);

@@ -35,9 +35,9 @@ struct destroy {
 template <class Raw>
 using handle = std::unique_ptr<Raw, destroy>;
 
-/* Returns `other` if it is of the same final class, otherwise null. Compares the pointers to the virtual
- * tables: dynamic_cast needs run-time type information of both objects, and resources from units that
- * were compiled without it have none. */
+/* Returns `other` if it is of the same final class, otherwise null. Compares the pointers to the
+ * virtual tables: dynamic_cast needs run-time type information of both objects, and resources from
+ * units that were compiled without it have none. */
 template <class Resource>
 inline const Resource *as_same(const Resource &one, const std::pmr::memory_resource &other) noexcept
 {
@@ -51,7 +51,8 @@ inline const Resource *as_same(const Resource &one, const std::pmr::memory_resou
 
 } // namespace detail
 
-/* A hard limit on the bytes that allocators hold. An allocator that was created with it keeps it. */
+/* A hard limit on the bytes that allocators hold. An allocator that was created with it keeps
+ * it. */
 class budget {
 public:
     explicit budget(std::size_t cap) : budget_(detail::checked(allot_budget_try_create(cap))) {}
@@ -63,7 +64,7 @@ public:
 
 private:
     using handle = detail::handle<allot_budget>;
-    explicit budget(handle made) noexcept : budget_(std::move(made)) {} /* not a plain pointer: 0 would convert to one */
+    explicit budget(handle made) noexcept : budget_(std::move(made)) {} /* a pointer: 0 would convert */
     handle budget_;
 };
 
@@ -80,9 +81,9 @@ public:
     /* A new file that keeps its name. */
     static source file(const char *path) { return source(allot_source_try_file(path)); }
 
-    /* A memory resource as a source. It must outlive every allocator that is created with the source, and
-     * must allow calls of any thread that uses such an allocator. If it throws, the allocator's call
-     * fails with ALLOT_SOURCE_REFUSED. */
+    /* A memory resource as a source. It must outlive every allocator that is created with the
+     * source, and must allow calls of any thread that uses such an allocator. If it throws, the
+     * allocator's call fails with ALLOT_SOURCE_REFUSED. */
     static source of(std::pmr::memory_resource &upstream, const char *name = "upstream")
     {
         allot_source_calls calls{};
@@ -114,8 +115,8 @@ private:
  *
  *     allot::arena arena(allot::options().name("query").hint(1 << 20));
  *
- * An option that the allocator does not support is an error. The name, the budget and the source must
- * stay valid until the allocator has been created. */
+ * An option that the allocator does not support is an error. The name, the budget and the source
+ * must stay valid until the allocator has been created. */
 class options {
 public:
     options &name(const char *text) noexcept { return options_.name = text, *this; }
@@ -158,7 +159,8 @@ struct owner {
     allot::statistics statistics;
 };
 
-/* Returns nullopt if the address belongs to no allocator, or if its owner cannot be found by address. */
+/* Returns nullopt if the address belongs to no allocator, or if its owner cannot be found by
+ * address. */
 inline std::optional<owner> owner_of(const void *address)
 {
     owner found{};

@@ -25,7 +25,8 @@ public:
     {
         return allot_arena_try_alloc_aligned(get(), size, align);
     }
-    /* Reclaims the bytes of the newest object. An older object is only subtracted from the statistics. */
+    /* Reclaims the bytes of the newest object. An older object is only subtracted from the
+     * statistics. */
     void deallocate(void *object, std::size_t size, std::size_t align = 16) noexcept
     {
         allot_arena_free(get(), object, size, align);
@@ -47,8 +48,8 @@ public:
         void *place = allocate(sizeof(T), alignof(T));
         return detail::construct<T>(place, arena_freer(get()), std::forward<Arguments>(arguments)...);
     }
-    /* Creates an object that its unique_ptr destroys. The pointer must be destroyed before the arena is reset
-     * or destroyed. */
+    /* Creates an object that its unique_ptr destroys. The pointer must be destroyed before the
+     * arena is reset or destroyed. */
     template <class T, class... Arguments>
     arena_ptr<T> make_unique(Arguments &&...arguments)
     {
@@ -87,7 +88,8 @@ private:
     detail::handle<allot_arena> arena_;
 };
 
-/* When the scope ends, frees everything that was allocated from the arena after it began. Scopes nest. */
+/* When the scope ends, frees everything that was allocated from the arena after it began. Scopes
+ * nest. */
 class [[nodiscard]] arena_scope {
 public:
     explicit arena_scope(arena_ref arena) noexcept : arena_(arena), mark_(allot_arena_mark(arena.get())) {}
@@ -198,8 +200,8 @@ private:
     detail::handle<allot_slab> slab_;
 };
 
-/* A handle to one thread's cache of a slab: allocating and freeing are inlined. The thread that creates it
- * must destroy it, before the slab is destroyed. */
+/* A handle to one thread's cache of a slab: allocating and freeing are inlined. The thread that
+ * creates it must destroy it, before the slab is destroyed. */
 template <class T>
 class slab_handle {
 public:
@@ -261,8 +263,8 @@ private:
     detail::handle<allot_reap> reap_;
 };
 
-/* The memory of one thread, for all code that the thread runs while it is in the pool. Objects that are
- * live when the pool is destroyed stay valid. */
+/* The memory of one thread, for all code that the thread runs while it is in the pool. Objects that
+ * are live when the pool is destroyed stay valid. */
 class pool {
 public:
     pool() : pool(options()) {}
@@ -298,8 +300,8 @@ private:
     detail::handle<allot_pool> pool_;
 };
 
-/* The thread is in the pool while the scope exists. Scopes nest and must end in the opposite order, so they
- * can only be local variables. */
+/* The thread is in the pool while the scope exists. Scopes nest and must end in the opposite order,
+ * so they can only be local variables. */
 class [[nodiscard]] pool_scope {
 public:
     explicit pool_scope(local_pool_ref pool) noexcept : entered_(allot_pool_enter(pool.get())) {}

@@ -1,4 +1,4 @@
-/* The classes of the pattern Thread-local Memory Pool, by the names that it gives them: see allotment.hpp. */
+/* The classes of the pattern Thread-local Memory Pool, under its names: see allotment.hpp. */
 #ifndef ALLOTMENT_PATTERN_HPP
 #define ALLOTMENT_PATTERN_HPP
 
@@ -13,9 +13,10 @@
 
 namespace allot {
 
-/* What all allocators of the pattern have in common; to be derived from: override Alloc, the hook, and Free.
+/* The base class of all allocators of the pattern. A derived class overrides Free and the hook
+ * Alloc.
  *
- * Malloc and Calloc return null where there is no memory. */
+ * Malloc and Calloc return null if there is no memory. */
 class Allocator {
 public:
     explicit Allocator(long allocatorid) noexcept : fAllocatorId(allocatorid) {}
@@ -24,7 +25,7 @@ public:
     Allocator &operator=(const Allocator &) = delete;
 
     void *Malloc(std::size_t size) { return Alloc(size == 0 ? 1 : size); }
-    /* Zeroed; null also where count times size is more than an address can express. */
+    /* Zeroed memory. Also returns null if count times size exceeds the address space. */
     void *Calloc(std::size_t count, std::size_t size)
     {
         std::size_t bytes = 0;
@@ -37,23 +38,24 @@ public:
         }
         return block;
     }
-    /* A block of this allocator, or null. */
+    /* Frees a block of this allocator. Null is ignored. */
     virtual void Free(void *block) = 0;
-    /* As it was given to the constructor; what it means is the program's own affair. */
+    /* The number that was passed to the constructor. The program decides what it means. */
     long GetAllocatorId() const noexcept { return fAllocatorId; }
 
-    /* The calling thread's: see Storage. */
+    /* The calling thread's current allocator: see Storage. */
     static Allocator *Current() noexcept;
-    /* malloc and free, with the identifier 0. */
+    /* malloc and free; its allocator id is 0. */
     static Allocator *Global() noexcept;
 
 protected:
-    /* So many bytes, at least one, aligned for any usual type; null where there is no memory. */
+    /* The hook. Returns `allocSize` bytes, aligned for any type without extended alignment, or null
+     * if there is no memory. `allocSize` is at least 1. */
     virtual void *Alloc(std::size_t allocSize) = 0;
 
 private:
     friend class Storage;
-    /* The pool that a thread enters for whose Storage::Scope this allocator is current. */
+    /* The pool that Storage::Scope enters when it makes this allocator current; null for none. */
     virtual allot_pool *EnteredPool() noexcept { return nullptr; }
 
     long fAllocatorId;
@@ -69,16 +71,16 @@ protected:
     void *Alloc(std::size_t allocSize) override { return std::malloc(allocSize); }
 };
 
-/* A pool. Its blocks may be freed by any thread, and another thread that allocates from it gets memory of malloc instead. A block
- * takes 16 bytes more than were asked for, since Free is told no size. */
+/* A pool. Any thread may free its blocks. A thread that does not own the pool allocates from malloc
+ * instead. Each block has a header of 16 bytes, because Free gets no size. */
 class PoolAllocator final : public Allocator {
 public:
-    /* With a pool of its own, of the calling thread. */
+    /* Creates its own pool, which belongs to the calling thread. */
     explicit PoolAllocator(long allocatorid, const options &wanted = options())
         : Allocator(allocatorid), fOwn(wanted), fPool(fOwn.get()), fReference(fOwn.reference())
     {
     }
-    /* With a pool that has to outlive it. */
+    /* Uses a pool that must outlive this object. */
     PoolAllocator(long allocatorid, const pool &of)
         : Allocator(allocatorid), fOwn(static_cast<allot_pool *>(nullptr)), fPool(of.get()), fReference(of.reference())
     {
@@ -97,7 +99,8 @@ private:
     pool_ref fReference;
 };
 
-/* An arena: Free does nothing; the memory goes when the arena is reset or ends. For the arena's thread. */
+/* An arena. Free does nothing: the memory is freed when the arena is reset or destroyed. Only the
+ * arena's thread may use it. */
 class ArenaAllocator final : public Allocator {
 public:
     explicit ArenaAllocator(long allocatorid, const options &wanted = options()) : Allocator(allocatorid), fArena(wanted) {}
@@ -113,7 +116,8 @@ private:
 
 namespace detail {
 
-/* For a thread in a pool that was entered otherwise: asks at each call which pool that is. */
+/* Current for a thread that entered a pool without a Storage::Scope. Looks up the pool at each
+ * call. */
 class current_pool_allocator final : public Allocator {
 public:
     current_pool_allocator() noexcept : Allocator(0) {}
@@ -123,7 +127,7 @@ protected:
     void *Alloc(std::size_t allocSize) override { return allot_try_malloc(allocSize); }
 };
 
-/* Objects that are used by static objects' destructors too: never destroyed. */
+/* Returns an object that is never destroyed, so that destructors of static objects may use it. */
 template <class T>
 T *everlasting() noexcept
 {
@@ -132,7 +136,7 @@ T *everlasting() noexcept
     return object;
 }
 
-/* The allocator that a thread made current last, and the pool that it was in then. */
+/* The allocator that a thread made current last, and its current pool at that time. */
 struct made_current {
     Allocator *allocator;
     allot_pool_ref pool;
@@ -142,8 +146,8 @@ inline thread_local made_current current_allocator_of_thread = {nullptr, 0};
 
 } // namespace detail
 
-/* The thread's storage. What is current is what the thread made so last: an allocator by a Scope, or a pool by entering it; to
- * enter the pool that the thread is in once more changes nothing. */
+/* The current allocator of a thread: what the thread made current last, either an allocator with a
+ * Scope, or a pool by entering it. Entering the current pool again changes nothing. */
 class Storage {
 public:
     static Allocator *Current() noexcept
@@ -158,8 +162,9 @@ public:
 
     static Allocator *Global() noexcept { return detail::everlasting<GlobalAllocator>(); }
 
-    /* Makes an allocator current while this lives; a PoolAllocator's pool is entered, so that `pooled` objects and
-     * current_pool() take from it too, which only the pool's own thread may do. Scopes nest: they are local variables. */
+    /* Makes an allocator current while the scope exists. For a PoolAllocator it also enters the
+     * pool, so that `pooled` objects and current_pool() allocate from it too; only the pool's own
+     * thread may do that. Scopes nest, so they can only be local variables. */
     class [[nodiscard]] Scope {
     public:
         explicit Scope(Allocator &allocator) noexcept
@@ -198,9 +203,10 @@ inline Allocator *Allocator::Global() noexcept
     return Storage::Global();
 }
 
-/* A string in the memory of an allocator, which is the thread's current one where none is named, and which has to outlive it.
- * A string keeps its allocator: assigning to it copies the characters, or takes over the buffer of a string that has the same
- * one. What there is no memory for throws std::bad_alloc. */
+/* A string in the memory of an allocator: the one that is passed, or else the thread's current one.
+ * The allocator must outlive the string. A string keeps its allocator. Assignment copies the
+ * characters; a move between strings with the same allocator takes over the buffer. Throws
+ * std::bad_alloc without memory. */
 class String {
 public:
     String(Allocator *a = Storage::Current()) noexcept : fAllocator(a != nullptr ? a : Storage::Global()) {}
@@ -231,7 +237,7 @@ public:
     String &operator=(std::string_view text) { return assign(text); }
     String &operator=(const char *text) { return assign(text); }
 
-    /* The text may be part of this string, here and below. */
+    /* For assign and append, the text may be part of this string. */
     String &assign(std::string_view text)
     {
         if (text.size() > fCapacity) {
@@ -270,7 +276,7 @@ public:
     String &operator+=(std::string_view text) { return append(text); }
     String &operator+=(char character) { return append(character); }
 
-    /* Room for so many characters at least. */
+    /* Makes room for at least `capacity` characters. */
     void reserve(std::size_t capacity)
     {
         if (capacity <= fCapacity) {
@@ -348,7 +354,7 @@ private:
 
 } // namespace allot
 
-/* The hash of the characters, so that a String is a key. */
+/* Hashes the characters, so that a String can be a key. */
 template <>
 struct std::hash<allot::String> {
     std::size_t operator()(const allot::String &text) const noexcept { return std::hash<std::string_view>()(text.view()); }

@@ -1,17 +1,17 @@
 /* References to allocators: see allotment.hpp.
  *
- * A ref is no larger than a pointer and can be copied. It determines where to allocate and how to free.
- * Unless stated otherwise, the allocator that it refers to must outlive the objects that are created
- * through it. Memory resources, standard allocators and deleters are built from refs:
+ * A ref is no larger than a pointer and can be copied. It determines where to allocate and how to
+ * free. Unless stated otherwise, the allocator that it refers to must outlive the objects that are
+ * created through it. Memory resources, standard allocators and deleters are built from refs:
  *
- *   ref             allocates from                             frees                 used by
- *   arena_ref       an arena                                   newest object only    the arena's thread
- *   reap_ref        a reap                                     to the reap           the reap's thread
- *   local_pool_ref  a pool                                     to the pool           the pool's thread
- *   pool_ref        a pool, on its own thread while it lives;  by address,           any thread
- *                   otherwise the program's malloc             to the owner
- *   current_ref     the calling thread's current pool          by address,           any thread
- *                                                              to the owner
+ *   ref             allocates from                   frees               used by
+ *   arena_ref       an arena                         newest object only  the arena's thread
+ *   reap_ref        a reap                           to the reap         the reap's thread
+ *   local_pool_ref  a pool                           to the pool         the pool's thread
+ *   pool_ref        a pool, on its own thread while  by address,         any thread
+ *                   it lives; otherwise malloc       to the owner
+ *   current_ref     the thread's current pool        by address,         any thread
+ *                                                    to the owner
  */
 #ifndef ALLOTMENT_REFS_HPP
 #define ALLOTMENT_REFS_HPP
@@ -28,10 +28,10 @@ class pool;
 
 namespace detail {
 
-/* Whether freeing the object needs a call of the arena. An arena can reuse the bytes of an object only if it
- * is the newest in the window that the arena allocates from, or if it lies before that window and the
- * window is empty. Freeing any other object needs no call. A hardened arena has a limit of 0 and must see
- * every free. */
+/* Whether freeing the object needs a call of the arena. An arena can reuse the bytes of an object
+ * only if it is the newest in the window that the arena allocates from, or if it lies before that
+ * window and the window is empty. Freeing any other object needs no call. A hardened arena has a
+ * limit of 0 and must see every free. */
 inline bool arena_heeds_free(const allot_arena *arena, const void *object, std::size_t size)
 {
 #ifdef ALLOT_OUT_OF_LINE
@@ -75,7 +75,8 @@ public:
         void *object = allot_arena_alloc_inline(arena_, size, align);
         return ALLOT_UNLIKELY(object == nullptr) ? allocate_slowly(arena_, size, align) : object;
     }
-    /* Reclaims the bytes of the newest object. Does nothing for any other; the statistics count it as live. */
+    /* Reclaims the bytes of the newest object. Does nothing for any other; the statistics count it
+     * as live. */
     void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
     {
         if (ALLOT_UNLIKELY(detail::arena_heeds_free(arena_, object, size))) {
@@ -146,7 +147,8 @@ private:
     allot_pool *pool_;
 };
 
-/* Frees, by address, blocks of pools and of malloc that were allocated through a pool_ref or current_ref. */
+/* Frees, by address, blocks of pools and of malloc that were allocated through a pool_ref or
+ * current_ref. */
 struct free_anywhere {
     void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
     {
@@ -154,8 +156,8 @@ struct free_anywhere {
     }
 };
 
-/* May outlive its pool. Two refs compare equal if they refer to the same pool. Each frees what the other
- * allocated, equal or not. */
+/* May outlive its pool. Two refs compare equal if they refer to the same pool. Each frees what the
+ * other allocated, equal or not. */
 class pool_ref {
 public:
     /* The calling thread's current pool, or the program's malloc. */
@@ -241,9 +243,9 @@ Freer nobody() noexcept
 
 } // namespace detail
 
-/* A deleter for unique_ptr: destroys the object and frees its memory through Freer. Adds no size if Freer is
- * an empty class. It needs the object's own type, because a unique_ptr to a base class cannot know the
- * size. For such pointers, derive the class from `pooled`. */
+/* A deleter for unique_ptr: destroys the object and frees its memory through Freer. Adds no size if
+ * Freer is an empty class. It needs the object's own type, because a unique_ptr to a base class
+ * cannot know the size. For such pointers, derive the class from `pooled`. */
 template <class T, class Freer>
 class deleter : private Freer {
 public:
@@ -328,7 +330,8 @@ std::unique_ptr<T, deleter<T, typename Ref::freer>> make_unique_in(const Ref &re
     return std::unique_ptr<T, deleter<T, freer>>(object, deleter<T, freer>(end));
 }
 
-/* std::make_unique, with memory of the calling thread's current pool, or of the program's malloc. */
+/* std::make_unique, with memory of the calling thread's current pool, or of the program's
+ * malloc. */
 template <class T, class... Arguments>
 pool_ptr<T> make_pooled(Arguments &&...arguments)
 {

@@ -8,9 +8,9 @@
 
 namespace allot {
 
-/* A std::pmr::memory_resource that allocates through a ref. It owns no memory: the allocator that the ref
- * refers to and the resource itself must outlive the containers. Two resources compare equal if their
- * refs do. */
+/* A std::pmr::memory_resource that allocates through a ref. It owns no memory: the allocator that
+ * the ref refers to and the resource itself must outlive the containers. Two resources compare
+ * equal if their refs do. */
 template <class Ref>
 class basic_resource final : public std::pmr::memory_resource {
 public:
@@ -50,9 +50,11 @@ using arena_resource = basic_resource<arena_ref>;
 using reap_resource = basic_resource<reap_ref>;
 /* Only the pool's own thread may use it. */
 using pool_resource = basic_resource<local_pool_ref>;
-/* Any thread may use it, and the containers may outlive the pool: they then allocate from malloc. */
+/* Any thread may use it, and the containers may outlive the pool: they then allocate from
+ * malloc. */
 using pool_ref_resource = basic_resource<pool_ref>;
-/* Allocates from the pool that the calling thread has entered at the time of the call; frees by address. */
+/* Allocates from the pool that the calling thread has entered at the time of the call; frees by
+ * address. */
 using current_pool_resource = basic_resource<current_ref>;
 
 /* A current_pool_resource that lasts as long as the process. */

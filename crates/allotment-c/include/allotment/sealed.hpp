@@ -13,8 +13,8 @@
 
 namespace allot {
 
-/* A pointer through which an object can only be read, even if the pointer itself is not const. It links
- * objects that are shared read-only. Owns nothing. */
+/* A pointer through which an object can only be read, even if the pointer itself is not const. It
+ * links objects that are shared read-only. Owns nothing. */
 template <class T>
 class read_only {
 public:
@@ -51,9 +51,9 @@ private:
     std::size_t size_;
 };
 
-/* Whether an object does not need its destructor and holds nothing outside of its own memory. True for
- * trivially destructible types. Specialise it for a type whose members are std::pmr containers in the
- * sealer's resource():
+/* Whether an object does not need its destructor and holds nothing outside of its own memory. True
+ * for trivially destructible types. Specialise it for a type whose members are std::pmr containers
+ * in the sealer's resource():
  *
  *     template <> struct allot::is_sealable<configuration> : std::true_type {};
  *
@@ -74,7 +74,8 @@ namespace detail {
 
 } // namespace detail
 
-/* The memory that an initialiser builds in. Usable only while the initialiser runs, on its thread. */
+/* The memory that an initialiser builds in. Usable only while the initialiser runs, on its
+ * thread. */
 class sealer {
 public:
     explicit sealer(allot_sealer *raw) noexcept : resource_(raw) {}
@@ -129,8 +130,8 @@ private:
     sealer_resource resource_;
 };
 
-/* A T that any thread reads without a lock. Its memory, and everything that its initialiser allocated from the
- * sealer, is write-protected.
+/* A T that any thread reads without a lock. Its memory, and everything that its initialiser
+ * allocated from the sealer, is write-protected.
  *
  *     auto limits = allot::sealed<settings>::build([&](allot::sealer &sealer) {
  *         settings built;
@@ -139,7 +140,8 @@ private:
  *     });
  *     limits->name
  *
- * If init returns a null pointer to give up, build() throws an allot::error of the kind ALLOT_NO_ERROR.
+ * If init returns a null pointer to give up, build() throws an allot::error of the kind
+ * ALLOT_NO_ERROR.
  */
 template <class T>
 class sealed {
@@ -155,8 +157,8 @@ public:
         return *this;
     }
 
-    /* Calls init(sealer), which returns the object, or a pointer to an object that it created in the sealer.
-     * Exceptions of init propagate to the caller. */
+    /* Calls init(sealer), which returns the object, or a pointer to an object that it created in
+     * the sealer. Exceptions of init propagate to the caller. */
     template <class Init>
     static sealed build(Init &&init)
     {
@@ -216,8 +218,8 @@ private:
 
         const T *object(allot_sealer *raw)
         {
-            /* The sealer lies in the memory that will be sealed, because containers keep a pointer to its
-             * resource. */
+            /* The sealer lies in the memory that will be sealed, because containers keep a pointer
+             * to its resource. */
             void *place = detail::checked(allot_sealer_try_alloc(raw, sizeof(sealer), alignof(sealer)));
             sealer &with = *::new (place) sealer(raw);
             using Built = std::invoke_result_t<Init &, sealer &>;
@@ -225,7 +227,8 @@ private:
                 return init(with);
             } else {
                 static_assert(std::is_convertible<Built, T>::value, "init has to return the object, or a pointer to it");
-                /* Allocated before init runs, because it may throw; the object is then built in place. */
+                /* Allocated before init runs, because it may throw; the object is then built in
+                 * place. */
                 void *object = with.allocate(sizeof(T), alignof(T));
                 return ::new (object) T(init(with));
             }

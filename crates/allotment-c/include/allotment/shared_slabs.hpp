@@ -66,7 +66,8 @@ struct slab_classes {
 
 /* Slots of the shared slabs. The fast path is inline while the calling thread has cached slots.
  *
- * 1. A slab in the table stays there and is never destroyed, so that destructors of static objects may
+ * 1. A slab in the table stays there and is never destroyed, so that destructors of static objects
+ * may
  *    use it. It releases empty pages, as any slab does.
  * 2. Each thread has its own handles. A handle is created when the thread first needs it; `ending`
  *    destroys the handles when the thread ends. Later calls of the thread use the slab itself.
@@ -90,7 +91,8 @@ public:
         }
     }
 
-    /* Flushes the calling thread's caches and releases empty pages. Returns the number of bytes released. */
+    /* Flushes the calling thread's caches and releases empty pages. Returns the number of bytes
+     * released. */
     static std::size_t trim() noexcept
     {
         std::size_t bytes = 0;
@@ -135,7 +137,8 @@ private:
 
     [[gnu::cold, gnu::noinline]] static void deallocate_slowly(std::size_t place, void *slot) noexcept
     {
-        /* The slot's slab need not be in this table: a library with hidden symbols has a table of its own. */
+        /* The slot's slab need not be in this table: a library with hidden symbols has a table of
+         * its own. */
         allot_slab *slab = find(place);
         allot_slab_handle *handle = slab != nullptr ? find_handle(place, slab) : nullptr;
         if (handle != nullptr) {

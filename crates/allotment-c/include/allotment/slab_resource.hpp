@@ -10,15 +10,16 @@
 
 namespace allot {
 
-/* Allocates from the process's shared slabs, one for each size class. For many threads with their own
- * containers, or with shared containers under a lock. Any thread allocates and any thread frees. The
- * resource takes no lock, and empty pages are released. Larger blocks come from the upstream resource. Two
- * resources compare equal if their upstream resources do.
+/* Allocates from the process's shared slabs, one for each size class. For many threads with their
+ * own containers, or with shared containers under a lock. Any thread allocates and any thread
+ * frees. The resource takes no lock, and empty pages are released. Larger blocks come from the
+ * upstream resource. Two resources compare equal if their upstream resources do.
  *
  * The resource owns nothing: what is not deallocated stays allocated. */
 class slab_resource final : public std::pmr::memory_resource {
 public:
-    /* A block with more bytes than this, or a larger alignment, comes from the upstream resource. */
+    /* A block with more bytes than this, or a larger alignment, comes from the upstream
+     * resource. */
     static constexpr std::size_t largest = detail::slab_classes::largest;
 
     explicit slab_resource(std::pmr::memory_resource *upstream = std::pmr::get_default_resource()) noexcept
@@ -30,8 +31,8 @@ public:
 
     std::pmr::memory_resource *upstream_resource() const noexcept { return upstream_; }
 
-    /* Flushes the calling thread's caches and releases the shared slabs' empty pages. Returns the number of
-     * bytes released. */
+    /* Flushes the calling thread's caches and releases the shared slabs' empty pages. Returns the
+     * number of bytes released. */
     static std::size_t trim() noexcept { return detail::shared_slabs::trim(); }
 
 private:
@@ -66,13 +67,13 @@ private:
     std::pmr::memory_resource *upstream_;
 };
 
-/* The same with private slabs, which are created with options: a name, a budget, a source, packing and so on.
- * Each call is somewhat slower, because it looks up the thread's cache of the slab. Objects that are live
- * when the resource is destroyed stay allocated. */
+/* The same with private slabs, which are created with options: a name, a budget, a source, packing
+ * and so on. Each call is somewhat slower, because it looks up the thread's cache of the slab.
+ * Objects that are live when the resource is destroyed stay allocated. */
 class own_slab_resource final : public std::pmr::memory_resource {
 public:
-    /* The name, the budget and the source must outlive the resource, because a slab is created when its size
-     * class is first used. */
+    /* The name, the budget and the source must outlive the resource, because a slab is created when
+     * its size class is first used. */
     explicit own_slab_resource(const options &wanted,
                                std::pmr::memory_resource *upstream = std::pmr::get_default_resource()) noexcept
         : upstream_(upstream), wanted_(wanted)
@@ -89,7 +90,8 @@ public:
 
     std::pmr::memory_resource *upstream_resource() const noexcept { return upstream_; }
 
-    /* Flushes the calling thread's caches and releases empty pages. Returns the number of bytes released. */
+    /* Flushes the calling thread's caches and releases empty pages. Returns the number of bytes
+     * released. */
     std::size_t trim() noexcept
     {
         std::size_t bytes = 0;

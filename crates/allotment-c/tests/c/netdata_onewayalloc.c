@@ -223,7 +223,7 @@ static void misuse(const char *name)
 int main(int count, char **arguments)
 {
     if (count > 1 && strcmp(arguments[1], "--cases") == 0) {
-        puts("product\tpoints of a query: 9223372036854775807 times 3 bytes are more than an address can express");
+        puts("product\tpoints of a query: 9223372036854775807 times 3 bytes exceeds the address space");
         puts("third-factor\tpoints of a query: ");
         puts("handled\thandler: kind 1, requested 18446744073709551615, name points of a query: points of a query");
         puts("calloc\tonewayalloc_callocz: ");

@@ -63,7 +63,7 @@ CASE(a_pool_ended_while_a_scope_is_open, "pool 'entered': destroyed while its th
     delete pool;
 }
 
-CASE(a_block_that_is_none, "is no live block that knows its size")
+CASE(a_block_that_is_none, "is not a live block with a stored size")
 {
     alignas(16) char buffer[64] = {};
     allot::PoolAllocator pooled(1);

@@ -104,6 +104,7 @@ pub(super) const fn unlikely() {}
 
 impl RawArena {
     /// The offset of the record's address, for inline C code.
+    #[allow(dead_code, reason = "Rust 1.85 does not see its use in a constant")]
     pub(super) const RECORD_AT: usize = core::mem::offset_of!(Self, record);
 
     /// An arena. With a hint above zero it takes its first chunk immediately.

@@ -1,4 +1,4 @@
-//! The options of sealed memory.
+//! `SealedBuilder`: the options of a sealed value.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -9,7 +9,7 @@ use super::typed::Sealed;
 use crate::error::{AllocError, Report};
 use crate::memory::budget::Budget;
 
-/// Makes a [`Sealed`] with options; [`Sealed::builder`] begins one.
+/// Builds a [`Sealed`] with options. [`Sealed::builder`] returns one.
 ///
 /// ```
 /// use allotment::{Budget, Sealed};
@@ -32,15 +32,16 @@ impl<T: Sealable> SealedBuilder<T> {
         Self { name: None, budget: None, sealable: PhantomData }
     }
 
-    /// Names it, for [`report`](crate::report()) and [`owner_of`](crate::owner_of()). At most
-    /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
+    /// Sets the name that [`report`](crate::report()) and [`owner_of`](crate::owner_of()) show. It
+    /// has at most [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Caps the bytes held, page by page: a page is charged when the first block reaches it, one that holds nothing in the
-    /// end is credited when the value is sealed. A refused charge is [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
+    /// Limits the bytes held, page by page. A page is charged when the first block reaches it. When
+    /// the value is sealed, pages that hold nothing are credited. A refused charge is an
+    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind) error.
     pub fn budget(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.clone());
         self
@@ -49,7 +50,7 @@ impl<T: Sealable> SealedBuilder<T> {
     /// Builds a value as [`Sealed::new`] does.
     ///
     /// # Panics
-    /// If `init` does. Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If `init` panics. Aborts where [`try_new`](Self::try_new) returns an error.
     #[must_use]
     pub fn build(self, init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Sealed<T> {
         Sealed::make_always(self.name.as_deref(), self.budget, init)
@@ -58,7 +59,7 @@ impl<T: Sealable> SealedBuilder<T> {
     /// Builds a value as [`Sealed::try_new`] does.
     ///
     /// # Errors
-    /// As there; a name that is too long.
+    /// As [`Sealed::try_new`], and [`ErrorKind::NameTooLong`](crate::ErrorKind).
     pub fn try_new(
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>,
@@ -69,7 +70,7 @@ impl<T: Sealable> SealedBuilder<T> {
     /// Builds a value as [`Sealed::try_build`] does.
     ///
     /// # Errors
-    /// As there; a name that is too long.
+    /// As [`Sealed::try_build`], and [`ErrorKind::NameTooLong`](crate::ErrorKind).
     pub fn try_build<E: From<AllocError>>(
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,

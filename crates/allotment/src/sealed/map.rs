@@ -1,4 +1,4 @@
-//! Hash maps and sets in sealed memory: hashbrown's, on a [`Sealer`].
+//! Hash maps and sets in sealed memory: those of hashbrown, which allocate from a [`Sealer`].
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
 
@@ -6,10 +6,11 @@ use super::read_only::ReadOnly;
 use super::sealable::Sealable;
 use super::sealer::Sealer;
 
-/// A hash map in sealed memory: `SealMap::with_capacity_in(n, sealer)`, then insert.
+/// A hash map in sealed memory. Create it with `SealMap::with_capacity_in(n, sealer)`, then insert.
 ///
-/// A map that grows leaves its former table behind (a large one goes back): give it its capacity. A clone would be in
-/// sealed memory too, and aborts.
+/// Give the capacity beforehand if it is known: a map that grows leaves its old table behind, as a
+/// [`SealVec`](crate::SealVec) does. Don't clone a sealed map: the clone would allocate from the
+/// same sealer, and aborts.
 ///
 /// ```
 /// use allotment::{SealMap, Sealed};
@@ -27,9 +28,10 @@ pub type SealMap<'s, K, V, S = DefaultHashBuilder> = HashMap<K, V, S, Sealer<'s>
 /// A hash set in sealed memory; see [`SealMap`].
 pub type SealSet<'s, T, S = DefaultHashBuilder> = HashSet<T, S, Sealer<'s>>;
 
-// SAFETY: two words that seed a hasher.
+// SAFETY: it holds two words, the seed of a hasher.
 unsafe impl ReadOnly for DefaultHashBuilder {}
-// SAFETY: its table is the sealer's, sealed with it, and shared references to it write nothing.
+// SAFETY: its table comes from the sealer and is sealed with it. No method writes through a shared
+// reference.
 unsafe impl<K: ReadOnly, V: ReadOnly, S: ReadOnly> ReadOnly for HashMap<K, V, S, Sealer<'_>> {}
 // SAFETY: as above.
 unsafe impl<T: ReadOnly, S: ReadOnly> ReadOnly for HashSet<T, S, Sealer<'_>> {}

@@ -1,4 +1,15 @@
 //! Read-only shared objects: `Sealed`, `Published`, `RwShared`.
+//!
+//! | files | contents |
+//! |---|---|
+//! | `typed`, `builder` | `Sealed`: a value that is built once and then only read |
+//! | `sealer`, `vec`, `string`, `map` | what an initialiser builds with |
+//! | `read_only`, `sealable` | which types may be sealed |
+//! | `region`, `ground` | the memory: chunks, and the protection of their pages |
+//! | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
+//! | `published` | `Published`: a value that is replaced while threads read it |
+//! | `publication`, `readers`, `fences` | the protocol of `Published`, which loom explores |
+//! | `contracts` | doc tests of programs that must not compile |
 
 pub mod fences;
 pub mod publication;

@@ -166,7 +166,7 @@ mod of_this_process {
 
     thread_local! {
         /// The record that this thread owns. Without a destructor, so that a thread may read to its last instruction.
-        static RECORD: Cell<&'static Record> = const { Cell::new(&NONE) };
+        static RECORD: Cell<*const Record> = const { Cell::new(&raw const NONE) };
         static GUARD: Guard = const { Guard };
     }
 
@@ -179,8 +179,18 @@ mod of_this_process {
         }
     }
 
+    /// The record that this thread owns, or [`NONE`].
+    #[inline(always)]
+    fn owned() -> &'static Record {
+        // SAFETY: `RECORD` holds the address of `NONE`, or of a record that `of_another_record` took from
+        // `RECORDS`, whose records are never freed. It is a pointer because Rust 1.85 allows no reference to a
+        // static with atomics in a constant.
+        unsafe { &*RECORD.get() }
+    }
+
     fn give_up() {
-        let record = RECORD.replace(&NONE);
+        let record = owned();
+        RECORD.set(&raw const NONE);
         if !core::ptr::eq(record, &NONE) {
             record.disown();
         }
@@ -194,7 +204,7 @@ mod of_this_process {
     /// The thread's first slot, if nothing is announced there.
     #[inline(always)]
     pub(in super::super) fn first_slot() -> Option<&'static Slot> {
-        let slot = &RECORD.get().slots[0];
+        let slot = &owned().slots[0];
         (slot.load(Ordering::Relaxed) == FREE).then_some(slot)
     }
 
@@ -203,7 +213,7 @@ mod of_this_process {
     /// # Errors
     /// When there is no memory for a record: a thread's first one, or its next for many at a time.
     pub(in super::super) fn slot() -> Result<&'static Slot, AllocError> {
-        match RECORD.get().free_slot() {
+        match owned().free_slot() {
             Some(slot) => Ok(slot),
             None => of_another_record(),
         }

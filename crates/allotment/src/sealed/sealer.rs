@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! 1. `ground` was begun, and ends after `'s`.
-//! 2. A block that the ground gives is the caller's alone until it is freed, or `'s` ends.
+//! 2. A block from the ground belongs to the caller alone until it is freed, or until `'s` ends.
 
 use core::alloc::Layout;
 use core::fmt::{self, Write};
@@ -17,21 +17,26 @@ use super::vec::SealVec;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::home::Home;
 
-/// What an initialiser builds with: everything that it puts here is sealed with the object.
+/// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
-/// A copy is the same sealer. It works on the thread that runs the initialiser, while it runs: any other use is
-/// [`ErrorKind::Sealed`](crate::ErrorKind), so that what holds one (a [`SealVec`], a map) may go to other threads and
-/// stay behind. It is an allocator for the collections of other crates too, by the feature for their version of the
-/// `Allocator` trait.
+/// A copy is the same sealer. A sealer works only on the thread that runs the initialiser, and only
+/// while it runs. Any other use is an [`ErrorKind::Sealed`](crate::ErrorKind) error. So a
+/// collection that holds a sealer (a [`SealVec`], a map) can be part of the sealed value, and other
+/// threads can read it.
 ///
-/// The calls without `try_` abort the process where their twins return an error, like any Rust allocation.
+/// With the feature for their version of the `Allocator` trait, a `Sealer` is also an allocator for
+/// the collections of other crates.
+///
+/// The calls without `try_` abort the process where their twins return an error, like any Rust
+/// allocation.
 #[derive(Clone, Copy)]
 pub struct Sealer<'s> {
     ground: NonNull<Ground>,
     lifetime: PhantomData<&'s ()>,
 }
 
-// SAFETY: the ground's cells are touched on the builder's thread alone, which every call makes sure of (its invariant 4).
+// SAFETY: only the building thread touches the ground's cells; every call checks that it runs on
+// that thread (the ground's invariant 4).
 unsafe impl Send for Sealer<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Sealer<'_> {}
@@ -50,7 +55,8 @@ impl<'s> Sealer<'s> {
 
     fn value_or<F: OnFailure, T>(self, value: T) -> Result<&'s mut T, F::Error> {
         let place = Home::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
-        // SAFETY: a fresh block for one `T`, nobody else's for `'s` (invariant 2).
+        // SAFETY: a fresh block for one `T`, which belongs to this call alone for `'s`
+        // (invariant 2).
         unsafe {
             place.write(value);
             Ok(&mut *place.as_ptr())
@@ -84,21 +90,23 @@ impl<'s> Sealer<'s> {
         unsafe { core::str::from_utf8_unchecked(bytes) }
     }
 
-    /// A copy of this string, or the reason why not.
+    /// Like [`str`](Self::str), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// When a page is needed and the budget or the system refuses it; [`ErrorKind::Sealed`](crate::ErrorKind) on
-    /// another thread or at another time.
+    /// If the string needs a new page, and the budget or the system refuses it.
+    /// [`ErrorKind::Sealed`](crate::ErrorKind) on a thread that does not run the initialiser, or
+    /// when the initialiser has ended.
     pub fn try_str(self, text: &str) -> Result<&'s str, AllocError> {
         let bytes = self.copy_or::<Report, u8>(text.as_bytes())?;
         // SAFETY: a copy of a string.
         Ok(unsafe { core::str::from_utf8_unchecked(bytes) })
     }
 
-    /// These values, one behind the other: of an array, a vector, or any iterator that knows how many there are.
+    /// Moves these values into a slice. They come from an array, a vector, or any other iterator
+    /// that knows its length.
     ///
     /// # Panics
-    /// Aborts where [`try_slice`](Self::try_slice) returns an error; if the iterator does.
+    /// If the iterator panics. Aborts where [`try_slice`](Self::try_slice) returns an error.
     pub fn slice<T: ReadOnly, I>(self, values: I) -> &'s [T]
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -106,10 +114,10 @@ impl<'s> Sealer<'s> {
         always(self.slice_or::<Abort, T>(values.into_iter()))
     }
 
-    /// These values, or the reason why not.
+    /// Like [`slice`](Self::slice), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// As [`try_str`](Self::try_str); [`ErrorKind::SizeOverflow`](crate::ErrorKind).
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`try_str`](Self::try_str).
     pub fn try_slice<T: ReadOnly, I>(self, values: I) -> Result<&'s [T], AllocError>
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -125,7 +133,7 @@ impl<'s> Sealer<'s> {
         always(self.copy_or::<Abort, T>(values))
     }
 
-    /// A copy of these values, or the reason why not.
+    /// Like [`copy`](Self::copy), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -133,7 +141,8 @@ impl<'s> Sealer<'s> {
         self.copy_or::<Report, T>(values)
     }
 
-    /// Moves a value in. It may be changed as long as the initialiser runs; what is sealed holds it as a `&'s T`.
+    /// Moves a value into sealed memory. The initialiser may change it while it runs. The sealed
+    /// value refers to it as a `&'s T`.
     ///
     /// # Panics
     /// Aborts where [`try_value`](Self::try_value) returns an error.
@@ -142,7 +151,7 @@ impl<'s> Sealer<'s> {
         always(self.value_or::<Abort, T>(value))
     }
 
-    /// Moves a value in, or says why not.
+    /// Like [`value`](Self::value), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -150,10 +159,10 @@ impl<'s> Sealer<'s> {
         self.value_or::<Report, T>(value)
     }
 
-    /// Formats: `sealer.format(format_args!("{host}:{port}"))`.
+    /// Formats into a string: `sealer.format(format_args!("{host}:{port}"))`.
     ///
     /// # Panics
-    /// When there is no memory, or a formatting implementation returns an error.
+    /// If there is no memory, or if a formatting implementation returns an error.
     pub fn format(self, arguments: fmt::Arguments<'_>) -> &'s str {
         let mut string = self.string();
         string
@@ -162,15 +171,15 @@ impl<'s> Sealer<'s> {
         string.into_str()
     }
 
-    /// Formats, or says why not.
+    /// Like [`format`](Self::format), but returns an error if there is no memory.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
     ///
     /// # Panics
-    /// When a formatting implementation returns an error.
+    /// If a formatting implementation returns an error.
     pub fn try_format(self, arguments: fmt::Arguments<'_>) -> Result<&'s str, AllocError> {
-        /// Remembers why there was no memory.
+        /// Keeps the allocation error, which `fmt::Error` can't carry.
         struct Writer<'s>(SealString<'s>, Result<(), AllocError>);
         impl Write for Writer<'_> {
             fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -185,8 +194,9 @@ impl<'s> Sealer<'s> {
         Ok(writer.0.into_str())
     }
 
-    /// Memory for this layout, uninitialised, for what the other calls can't express; it is sealed with the rest, and nobody
-    /// may write to it after that. For a size of zero no memory: an address that is aligned.
+    /// Uninitialised memory of this layout, for what the other calls can't express. It is sealed
+    /// with the rest, and must not be written to after that. For a size of zero, returns an aligned
+    /// address without memory.
     ///
     /// ```
     /// use allotment::Sealed;
@@ -211,7 +221,7 @@ impl<'s> Sealer<'s> {
         always(Home::alloc::<Abort>(self, layout))
     }
 
-    /// Memory for this layout, or the reason why not.
+    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of aborting.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -219,14 +229,14 @@ impl<'s> Sealer<'s> {
         Home::alloc::<Report>(self, layout)
     }
 
-    /// An empty vector that grows here. One whose length is known is better made by [`slice`](Self::slice): a vector
-    /// that moves leaves its former memory behind.
+    /// An empty vector that grows in sealed memory. If the length is known, use
+    /// [`slice`](Self::slice): a vector that has to move leaves its old memory behind.
     #[must_use]
     pub const fn vec<T>(self) -> SealVec<'s, T> {
         SealVec::new_in(self)
     }
 
-    /// An empty string that grows here.
+    /// An empty string that grows in sealed memory.
     #[must_use]
     pub const fn string(self) -> SealString<'s> {
         SealString::new_in(self)
@@ -239,7 +249,8 @@ impl fmt::Debug for Sealer<'_> {
     }
 }
 
-// SAFETY: the ground's blocks stay until they are freed, or `'s` ends (invariant 2). Nothing unwinds.
+// SAFETY: the ground's blocks stay valid until they are freed, or until `'s` ends (invariant 2).
+// Nothing unwinds.
 unsafe impl Home for Sealer<'_> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -248,7 +259,7 @@ unsafe impl Home for Sealer<'_> {
 
     #[inline]
     unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.ground().free(block, layout) }
     }
 
@@ -259,7 +270,7 @@ unsafe impl Home for Sealer<'_> {
         new: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
         let in_place = old.align() == new.align() && old.size() > 0 && new.size() > 0;
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if in_place {
                 match self.ground().resize_in_place(block, old.size(), new.size()) {

@@ -2,7 +2,8 @@
 //!
 //! # Invariant
 //!
-//! The bytes are UTF-8: only whole strings and characters are appended, and cuts fall between characters.
+//! The bytes are UTF-8: only whole strings and characters are appended, and the string is shortened
+//! only between characters.
 
 use core::fmt::{self, Write};
 use core::ops::Deref;
@@ -12,7 +13,8 @@ use super::sealer::Sealer;
 use super::vec::SealVec;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 
-/// A string that grows while the initialiser runs, and is read-only once it is sealed; see [`SealVec`] for its memory.
+/// A string that grows while the initialiser runs, and is read-only once it is sealed. Its memory
+/// is that of a [`SealVec`].
 ///
 /// ```
 /// use std::fmt::Write;
@@ -32,7 +34,7 @@ pub struct SealString<'s> {
 }
 
 impl<'s> SealString<'s> {
-    /// An empty string. Takes no memory before its first character.
+    /// An empty string. It takes no memory before its first character.
     #[must_use]
     pub const fn new_in(sealer: Sealer<'s>) -> Self {
         Self { bytes: SealVec::new_in(sealer) }
@@ -60,10 +62,10 @@ impl<'s> SealString<'s> {
         always(self.push_str_or::<Abort>(text));
     }
 
-    /// Appends a string, or says why not.
+    /// Like [`push_str`](Self::push_str), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// As [`SealVec::try_push`]. The string is as it was.
+    /// As [`SealVec::try_push`]. The string is then as it was.
     #[inline]
     pub fn try_push_str(&mut self, text: &str) -> Result<(), AllocError> {
         self.push_str_or::<Report>(text)
@@ -78,17 +80,17 @@ impl<'s> SealString<'s> {
         self.push_str(character.encode_utf8(&mut [0; 4]));
     }
 
-    /// Takes the last character off.
+    /// Removes the last character and returns it.
     pub fn pop(&mut self) -> Option<char> {
         let last = self.chars().next_back()?;
         self.bytes.truncate(self.bytes.len() - last.len_utf8());
         Some(last)
     }
 
-    /// Cuts the string off behind `len` bytes.
+    /// Shortens the string to its first `len` bytes.
     ///
     /// # Panics
-    /// If that is inside a character.
+    /// If byte `len` is inside a character.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             assert!(self.is_char_boundary(len), "byte {len} is inside a character");
@@ -101,13 +103,14 @@ impl<'s> SealString<'s> {
         self.bytes.clear();
     }
 
-    /// The number of bytes that there is room for.
+    /// The number of bytes that the memory has room for.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The string. What it does not use goes back if it was the last thing that was put in.
+    /// The string as a `&str`. Unused capacity is given back if the string is the last block that
+    /// was allocated.
     #[must_use]
     pub fn into_str(self) -> &'s str {
         // SAFETY: the invariant.
@@ -115,7 +118,8 @@ impl<'s> SealString<'s> {
     }
 }
 
-// SAFETY: its memory is the sealer's, sealed with it, and shared references to it write nothing.
+// SAFETY: its memory comes from the sealer and is sealed with it. No method writes through a shared
+// reference.
 unsafe impl ReadOnly for SealString<'_> {}
 
 impl Deref for SealString<'_> {
@@ -129,7 +133,7 @@ impl Deref for SealString<'_> {
 }
 
 impl Write for SealString<'_> {
-    /// Fails, with nothing appended, when there is no memory.
+    /// Fails if there is no memory; nothing is appended then.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.try_push_str(text).map_err(|_| fmt::Error)
     }

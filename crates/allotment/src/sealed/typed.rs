@@ -2,9 +2,11 @@
 //!
 //! # Invariants
 //!
-//! 1. `value` is an initialised `T::In<'a>` in the region's memory, for every `'a` in which the region lives. The
-//!    initialiser worked for any lifetime, so what it made holds for any; a lifetime changes nothing in a type's bytes.
-//! 2. From [`Sealed::make`]'s end on the region's pages are read-only, and nobody writes to them (`ReadOnly`).
+//! 1. `value` is an initialised `T::In<'a>` in the region's memory, for every `'a` during which the
+//!    region lives. The initialiser works for any lifetime, so the value that it made is valid for
+//!    any lifetime. A lifetime changes nothing in a type's bytes.
+//! 2. When [`Sealed::make`] returns, the region's pages are read-only. From then on nothing writes
+//!    to them, because the value is `ReadOnly`.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -17,16 +19,25 @@ use crate::error::{Abort, AllocError, OnFailure, always};
 use crate::memory::budget::Budget;
 use crate::statistics::Statistics;
 
-/// A value that an initialiser builds, and that is read-only from then on: any thread reads it, without a lock.
+/// A value that an initialiser builds once, and that is read-only afterwards. Any thread reads it
+/// without a lock.
 ///
-/// Everything that it is made of lies in pages of its own, which nobody can write to once the initialiser has ended: a stray
-/// write through a wrong pointer stops at the instruction that does it (a segmentation fault at an address that
-/// [`owner_of`](crate::owner_of()) knows), instead of changing a configuration that everyone believes.
+/// The value and everything it refers to lie in pages of their own. When the initialiser returns,
+/// these pages become read-only. A stray write through a wrong pointer then causes a segmentation
+/// fault at the writing instruction, instead of changing data that other threads rely on.
+/// [`owner_of`](crate::owner_of()) knows the address of the fault.
 ///
-/// `T` is the type at the lifetime `'static`; [`get`](Self::get) lends it at that of the borrow. Which types these are the
-/// derive of [`ReadOnly`](crate::ReadOnly) says. **Dropping** gives the pages back and drops nothing in them. **Cost**: a read
-/// is a load, making one a system call for each chunk (64 KiB at first, doubling up to 1 MiB). **Held**: whole pages, at
-/// least one; the pages of a chunk's unused end give their memory back when it is sealed. **Fork**: children share the pages.
+/// `T` is the type at the lifetime `'static`; [`get`](Self::get) lends it at the lifetime of the
+/// borrow. The derive of [`ReadOnly`](crate::ReadOnly) implements [`Sealable`] for types of your
+/// own.
+///
+/// - **Dropping** gives the pages back. It runs no destructors.
+/// - **Cost**: a read is a load. Building a value takes at least one system call for each chunk, to
+///   protect its pages. The first chunk has 64 KiB; later ones double, up to 1 MiB. A larger object
+///   gets a larger chunk.
+/// - **Held**: whole pages, at least one. When a chunk is sealed, the pages of its unused end give
+///   their memory back.
+/// - **Fork**: children share the pages.
 ///
 /// ```
 /// # #[cfg(feature = "derive")] {
@@ -50,7 +61,7 @@ use crate::statistics::Statistics;
 /// # }
 /// ```
 ///
-/// What is read can't outlive it:
+/// A reference to the value can't outlive the `Sealed`:
 ///
 /// ```compile_fail,E0597
 /// let text = {
@@ -60,7 +71,7 @@ use crate::statistics::Statistics;
 /// assert_eq!(text, "gone");
 /// ```
 ///
-/// nor can anything leave the initialiser by another way:
+/// Sealed memory can leave the initialiser only in the value that it returns:
 ///
 /// ```compile_fail
 /// let mut stolen = "";
@@ -69,7 +80,7 @@ use crate::statistics::Statistics;
 /// assert_eq!(stolen, "mine");
 /// ```
 ///
-/// nor does it hold what it doesn't own:
+/// A sealed value can't refer to memory that may be freed before it:
 ///
 /// ```compile_fail
 /// let text = String::from("short-lived");
@@ -80,47 +91,50 @@ pub struct Sealed<T: Sealable> {
     region: Region,
 }
 
-// SAFETY: what it holds is `Send` and `Sync` (`ReadOnly`), and owned.
+// SAFETY: it owns its value, which is `Send` and `Sync` because it is `ReadOnly`.
 unsafe impl<T: Sealable> Send for Sealed<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sealable> Sync for Sealed<T> {}
 
-/// Runs an initialiser and puts its value into its place.
+/// Runs an initialiser and writes its value to `place`.
 ///
 /// # Safety
-/// The place is for one `T::In`, nobody else's, and stays for `'s`.
+/// `place` has room for one `T::In`, belongs to the caller alone, and stays valid for `'s`.
 unsafe fn fill<'s, T: Sealable, E>(
     place: NonNull<u8>,
     sealer: Sealer<'s>,
     init: impl FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
 ) -> Result<(), E> {
     let value = init(sealer)?;
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { place.cast::<T::In<'s>>().write(value) };
     Ok(())
 }
 
 impl<T: Sealable> Sealed<T> {
-    /// Builds a value. All memory for it is from `sealer`; what is left at the end is sealed.
+    /// Builds a value. `init` allocates all memory for it from the [`Sealer`]; when `init` returns,
+    /// that memory is sealed.
     ///
     /// # Panics
-    /// If `init` does: then all memory is given back. Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If `init` panics; all memory is then given back. Aborts where [`try_new`](Self::try_new)
+    /// returns an error.
     #[must_use]
     pub fn new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Self {
         Self::builder().build(init)
     }
 
-    /// Builds a value, or says why it could not be sealed.
+    /// Like [`new`](Self::new), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// When there is no memory for the value itself, and when the system refuses to protect the pages (too many
-    /// mappings). `init` decides about its own calls: see [`try_build`](Self::try_build).
+    /// If memory for the value itself is refused, or if the system refuses to protect the pages
+    /// (too many mappings). Errors of the calls that `init` makes are up to `init`; see
+    /// [`try_build`](Self::try_build).
     pub fn try_new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Result<Self, AllocError> {
         Self::builder().try_new(init)
     }
 
-    /// Builds a value with an initialiser that may fail, by the `try_` calls of its sealer or otherwise: then all memory
-    /// is given back.
+    /// Builds a value with an initialiser that may fail, because of the sealer's `try_` calls or
+    /// for any other reason. If it fails, all memory is given back.
     ///
     /// ```
     /// use allotment::{AllocError, Sealed};
@@ -133,14 +147,14 @@ impl<T: Sealable> Sealed<T> {
     /// ```
     ///
     /// # Errors
-    /// What `init` returned; else as [`try_new`](Self::try_new).
+    /// The error that `init` returned; otherwise as [`try_new`](Self::try_new).
     pub fn try_build<E: From<AllocError>>(
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
         Self::builder().try_build(init)
     }
 
-    /// Begins one with options.
+    /// A builder, which sets options first.
     pub const fn builder() -> SealedBuilder<T> {
         SealedBuilder::new()
     }
@@ -150,13 +164,14 @@ impl<T: Sealable> Sealed<T> {
         budget: Option<Budget>,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
-        // If anything below fails or unwinds, the region gives its memory back.
+        // If anything below fails or unwinds, dropping the region gives its memory back.
         let region = Region::begin(name, budget)?;
         let place = region.ground().alloc(core::alloc::Layout::new::<T::In<'static>>())?;
-        // SAFETY: a fresh block for the value, which stays as long as the region.
+        // SAFETY: a fresh block for the value, valid as long as the region lives.
         unsafe { fill::<T, E>(place, region.sealer(), init) }?;
-        // SAFETY: begun above on this thread. What the initialiser made is either the value, which nobody writes to, or
-        // could not leave it: it worked for any lifetime.
+        // SAFETY: begun above on this thread. Nothing writes to the memory any more: what the
+        // initialiser made is either part of the value, which is `ReadOnly`, or could not leave the
+        // initialiser, because it works for any lifetime.
         unsafe { region.seal() }?;
         Ok(Self { value: place.cast(), region })
     }
@@ -177,7 +192,7 @@ impl<T: Sealable> Sealed<T> {
         always(Self::make_or::<Abort>(name, budget, init))
     }
 
-    /// The value. A load: no lock, no atomic instruction.
+    /// The value. A call is a load: no lock, no atomic instruction.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> &T::In<'_> {
@@ -185,37 +200,38 @@ impl<T: Sealable> Sealed<T> {
         unsafe { self.value.cast().as_ref() }
     }
 
-    /// The value for as long as the process lives. The kernel is asked to refuse every later change to its pages (`mseal`,
-    /// Linux 6.10); an older one keeps them read-only, as they are.
+    /// The value, for as long as the process lives. The kernel is asked to refuse every later
+    /// change to its pages (`mseal`, Linux 6.10). On an older kernel they just stay read-only.
     #[must_use]
     pub fn leak(self) -> &'static T::In<'static> {
         let Self { value, region } = self;
-        // SAFETY: sealed (invariant 2). The region lives for ever from now on, and the value with it (invariant 1).
+        // SAFETY: sealed (invariant 2). From here on the region is never dropped, so the value lives
+        // until the process ends (invariant 1).
         unsafe {
             region.leak();
             value.as_ref()
         }
     }
 
-    /// The bytes of memory that it holds: whole pages, which a budget is charged.
+    /// The bytes of memory held: whole pages. A budget is charged the same number.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.statistics().held_bytes as usize
     }
 
-    /// The bytes that the initialiser asked for and did not give back, the value's own among them.
+    /// The bytes that the initialiser allocated and did not free, including the value itself.
     #[must_use]
     pub fn live_bytes(&self) -> usize {
         self.statistics().live_bytes as usize
     }
 
-    /// What it holds: `held = structures + live + wasted`.
+    /// The statistics of its memory: `held = structures + live + wasted`.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.region.ground().record().statistics()
     }
 
-    /// The name that it was given.
+    /// The name set by [`SealedBuilder::name`].
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.region.ground().name()

@@ -1,4 +1,4 @@
-//! A vector in sealed memory: a [`Buffer`] whose home is a [`Sealer`].
+//! A vector in sealed memory: a [`Buffer`] that allocates from a [`Sealer`].
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -10,9 +10,10 @@ use crate::memory::buffer::Buffer;
 
 /// A vector that grows while the initialiser runs, and is read-only once it is sealed.
 ///
-/// While it is the last thing that was put in, it grows in place. When it has to move, its former memory stays behind and is
-/// sealed too (a large one's goes back): where the length is known, [`with_capacity_in`](Self::with_capacity_in) or
-/// [`Sealer::slice`] leave nothing.
+/// While it is the last block that was allocated, it grows in place. When it has to move, its old
+/// memory stays behind and is sealed too, unless that was the last block of the current chunk, or a
+/// block of 32 KiB or more at the end of any chunk. If the length is known, use
+/// [`with_capacity_in`](Self::with_capacity_in) or [`Sealer::slice`], which leave nothing behind.
 ///
 /// ```
 /// use allotment::{SealVec, Sealed};
@@ -29,7 +30,7 @@ pub struct SealVec<'s, T> {
 }
 
 impl<'s, T> SealVec<'s, T> {
-    /// An empty vector. Takes no memory before its first value.
+    /// An empty vector. It takes no memory before its first value.
     #[must_use]
     pub const fn new_in(sealer: Sealer<'s>) -> Self {
         Self { values: Buffer::new_in(sealer) }
@@ -46,10 +47,10 @@ impl<'s, T> SealVec<'s, T> {
         vec
     }
 
-    /// [`with_capacity_in`](Self::with_capacity_in), or the reason why not.
+    /// Like [`with_capacity_in`](Self::with_capacity_in), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`Sealer::try_str`].
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Sealer::try_str`].
     pub fn try_with_capacity_in(capacity: usize, sealer: Sealer<'s>) -> Result<Self, AllocError> {
         let mut vec = Self::new_in(sealer);
         vec.reserve_exact_or::<Report>(capacity)?;
@@ -76,38 +77,40 @@ impl<'s, T> SealVec<'s, T> {
         always(self.values.push::<Abort>(value));
     }
 
-    /// Appends a value, or drops it and says why.
+    /// Appends a value, or drops it and returns the reason why it failed.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`Sealer::try_str`]. The vector is as it was.
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Sealer::try_str`]. The vector
+    /// is then as it was.
     #[inline]
     pub fn try_push(&mut self, value: T) -> Result<(), AllocError> {
         self.values.push::<Report>(value)
     }
 
-    /// Takes the last value off.
+    /// Removes the last value and returns it.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         self.values.pop()
     }
 
-    /// Puts a value before that of this index.
+    /// Inserts a value before the value at `index`.
     ///
     /// # Panics
-    /// If the index is beyond the length; aborts where [`try_push`](Self::try_push) returns an error.
+    /// If the index is greater than the length. Aborts where [`try_push`](Self::try_push) returns
+    /// an error.
     pub fn insert(&mut self, index: usize, value: T) {
         always(self.values.insert::<Abort>(index, value));
     }
 
-    /// Takes the value of this index out.
+    /// Removes the value at `index` and returns it.
     ///
     /// # Panics
-    /// If the index is not below the length.
+    /// If the index is not less than the length.
     pub fn remove(&mut self, index: usize) -> T {
         self.values.remove(index)
     }
 
-    /// Makes room for `more` values beyond those there are.
+    /// Makes room for at least `more` further values.
     ///
     /// # Panics
     /// Aborts where [`try_reserve`](Self::try_reserve) returns an error.
@@ -115,28 +118,30 @@ impl<'s, T> SealVec<'s, T> {
         always(self.values.reserve::<Abort>(more));
     }
 
-    /// [`reserve`](Self::reserve), or the reason why not.
+    /// Like [`reserve`](Self::reserve), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); else as [`Sealer::try_str`]. The vector is as it was.
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Sealer::try_str`]. The vector
+    /// is then as it was.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), AllocError> {
         self.values.reserve::<Report>(more)
     }
 
-    /// Appends these values, or says why some of them are not there.
+    /// Appends these values, or returns the reason why a value could not be appended.
     ///
     /// # Errors
-    /// As [`try_push`](Self::try_push).
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Sealer::try_str`]. The values
+    /// before the one that failed stay.
     pub fn try_extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<(), AllocError> {
         self.extend_or::<Report>(values)
     }
 
-    /// Keeps those values of which `keeps` says so.
+    /// Keeps the values for which `keeps` returns `true`.
     pub fn retain(&mut self, keeps: impl FnMut(&mut T) -> bool) {
         self.values.retain(keeps);
     }
 
-    /// Drops all values but the first `len`.
+    /// Drops all values after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.values.truncate(len);
     }
@@ -146,13 +151,14 @@ impl<'s, T> SealVec<'s, T> {
         self.truncate(0);
     }
 
-    /// The number of values that there is room for.
+    /// The number of values that the memory has room for.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.values.capacity()
     }
 
-    /// The values as a slice. What it does not use goes back if the vector was the last thing that was put in.
+    /// The values as a slice. Unused capacity is given back if the vector is the last block that
+    /// was allocated.
     #[must_use]
     pub fn into_slice(self) -> &'s [T]
     where
@@ -163,7 +169,8 @@ impl<'s, T> SealVec<'s, T> {
 
     pub(super) fn leak(mut self) -> &'s [T] {
         let _ = self.values.shrink::<Report>();
-        // SAFETY: initialised, and the memory is nobody else's for `'s` (the sealer's invariant 2).
+        // SAFETY: initialised, and the memory belongs to this vector alone for `'s` (the sealer's
+        // invariant 2).
         unsafe { self.values.into_raw().as_ref() }
     }
 }
@@ -186,7 +193,8 @@ impl<T: Copy> SealVec<'_, T> {
         always(self.extend_from_slice_or::<Abort>(values));
     }
 
-    /// [`extend_from_slice`](Self::extend_from_slice), or the reason why not.
+    /// Like [`extend_from_slice`](Self::extend_from_slice), but returns an error instead of
+    /// aborting.
     ///
     /// # Errors
     /// As [`try_push`](Self::try_push).
@@ -196,7 +204,8 @@ impl<T: Copy> SealVec<'_, T> {
     }
 }
 
-// SAFETY: its memory is the sealer's, sealed with it, and shared references to it write nothing.
+// SAFETY: its memory comes from the sealer and is sealed with it. No method writes through a shared
+// reference.
 unsafe impl<T: ReadOnly> ReadOnly for SealVec<'_, T> {}
 
 impl<T> Deref for SealVec<'_, T> {

@@ -12,8 +12,8 @@ use crate::output::{NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, figure, render};
 
 /// The legend of the table's columns.
-pub const COLUMNS: &str = "   saves: of the program's CPU time; ceiling: what these blocks cost in all, the most to save;
-   time, memory: of the whole replay, over glibc's time and against glibc's peak";
+pub const COLUMNS: &str =
+    "   saves: share of CPU time; ceiling: the most to save; time, memory: of the replay, against glibc's";
 /// The table's rows, and the characters of its first column.
 const ROWS: usize = 5;
 const WHERE: usize = 36;
@@ -80,8 +80,8 @@ pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMal
             }
             all => (format!("Make {} changes", all.len()), "together they save"),
         };
-        let gain = gain
-            .map_or_else(String::new, |gain| format!(": {saves} {} of CPU time", about(gain)));
+        let gain =
+            gain.map_or_else(String::new, |gain| format!(": {saves} {} of CPU time", about(gain)));
         return found(&head, &format!("{gain} (replay-confirmed)."));
     }
     if let (true, Some(malloc)) = (suffices, malloc) {

@@ -226,7 +226,9 @@ fn doubts(findings: &Findings) -> Vec<String> {
 fn files(facts: &Facts) -> String {
     let mut text = match &facts.report {
         Some(Ok(report)) => format!("Report: {report} (open it in a browser)."),
-        Some(Err(why)) => format!("The report was not written: {why}; choose a file with --report."),
+        Some(Err(why)) => {
+            format!("The report was not written: {why}; choose a file with --report.")
+        }
         None => String::new(),
     };
     if let Some(recording) = &facts.recording {

@@ -10,12 +10,12 @@ function drawKernel() {
         [mean("Reads", system.read_bytes, system.read_calls), system.read_calls === null ? null : words.count(system.read_calls)],
         [mean("Writes", system.written_bytes, system.write_calls), system.write_calls === null ? null : words.count(system.write_calls)],
         ["Page faults", words.count(system.page_faults ?? system.minor_faults), system.page_faults === null || system.page_faults === undefined ? "with the recorder's" : "the program's own"],
-        ["of them from disk", system.major_faults ? words.count(system.major_faults) : null],
+        ["page faults from disk", system.major_faults ? words.count(system.major_faults) : null],
         [`Waits on futexes${system.futex_wait_ns ? `, ${words.time(system.futex_wait_ns)} in all` : ""}`,
             system.futex_waits === null || system.futex_waits === undefined ? null : words.count(system.futex_waits)],
-        ["Gave up the CPU", system.voluntary_switches === null ? null : words.several(system.voluntary_switches, "time"), "voluntary context switches: it waited for something"],
-        ["Was put off it", system.involuntary_switches === null ? null : words.several(system.involuntary_switches, "time"), "involuntary context switches"],
-        ["CPU time in the kernel", system.kernel_share === null || system.kernel_share === undefined ? null : words.percent(system.kernel_share), "with what the recorder took"],
+        ["Waits", system.voluntary_switches === null ? null : words.several(system.voluntary_switches, "time"), "voluntary context switches: a thread waited for something"],
+        ["Preempted", system.involuntary_switches === null ? null : words.several(system.involuntary_switches, "time"), "involuntary context switches"],
+        ["CPU time in the kernel", system.kernel_share === null || system.kernel_share === undefined ? null : words.percent(system.kernel_share), "the recorder's share included"],
     ], "figures");
     at("kernel-lead").append(program.processes > 1 ? "The kernel's own accounting, for all processes of the recording together." : "The kernel's own accounting of the run.");
     fill(body, system.advice.length > 0
@@ -24,11 +24,11 @@ function drawKernel() {
             make("span", { class: "gain" }, make("span", { class: "figure" }, advice.gain === null ? words.time(advice.saved_ns) : words.percent(advice.gain)),
                 make("span", { class: "dim" }, advice.gain === null ? " to be saved" : " of the CPU time to be saved")),
             make("p", {}, prose(advice.advice)))))
-        : make("p", { class: "nothing" }, counted || system.read_calls !== null ? "Nothing here that would be worth sidestepping." : "The kernel counted nothing that could be judged."),
+        : make("p", { class: "nothing" }, counted || system.read_calls !== null ? "No system call is worth sidestepping." : "The kernel counted nothing that could be judged."),
     known.children.length > 0 && known);
     if (system.not_counted) body.append(notice("plain", prose(system.not_counted)));
     if (!counted) {
-        if (!system.not_counted) body.append(make("p", { class: "dim" }, "Calls were not counted one by one: that takes the kernel's permission for tracepoints."));
+        if (!system.not_counted) body.append(make("p", { class: "dim" }, "Calls were not counted by kind: the kernel permits that only to root, as a rule. Record as root to have them counted."));
         return;
     }
     const all = system.calls.reduce((sum, { calls }) => sum + calls, 0), has = field => system.calls.some(call => call[field] !== null && call[field] !== undefined);
@@ -43,12 +43,12 @@ function drawKernel() {
             value: call => (call.bytes === null ? null : shareOf(call.bytes, call.calls)), cell: call => (call.bytes === null ? "–" : words.bytes(Math.round(shareOf(call.bytes, call.calls)))),
         },
         has("small") && {
-            title: "Small ones", hint: "Those that moved fewer than 512 bytes", width: "7rem", numeric: true,
+            title: "Small", hint: "Calls that moved fewer than 512 bytes", width: "7rem", numeric: true,
             value: call => call.small, cell: call => (call.small ? words.percent(shareOf(call.small, call.calls)) : "–"),
         },
-        has("ns") && { title: "Time", hint: "From the call to its return, with what it waited for", width: "6.5rem", numeric: true, value: call => call.ns, cell: call => words.time(call.ns) },
+        has("ns") && { title: "Time", hint: "From the call to its return, waiting included", width: "6.5rem", numeric: true, value: call => call.ns, cell: call => words.time(call.ns) },
         has("cost_ns") && {
-            title: "CPU at least", hint: "What so many such calls cost on this machine", width: "7.5rem", numeric: true, value: call => call.cost_ns, cell: call => words.time(call.cost_ns),
+            title: "CPU at least", hint: "What these calls cost at least, measured on the machine of the recording", width: "7.5rem", numeric: true, value: call => call.cost_ns, cell: call => words.time(call.cost_ns),
         },
     ].filter(Boolean), { rows: system.calls, label: "System calls", least: "62rem", sort: [1, -1] });
     pageParts.kernel = { table };
@@ -58,11 +58,11 @@ function drawKernel() {
 function drawLocks() {
     const { locks } = data;
     if (locks.length === 0) {
-        at("locks-body").append(make("p", { class: "nothing" }, program.threads === 1 ? "One thread, so no lock was waited for." : "No thread waited for a lock."));
+        at("locks-body").append(make("p", { class: "nothing" }, program.threads === 1 ? "The program has one thread, so it waited for no lock." : "No thread waited for a lock."));
         return;
     }
     const waits = locks.reduce((sum, lock) => sum + lock.waits, 0), time = locks.reduce((sum, lock) => sum + lock.waited_ns, 0);
-    at("locks-lead").append(`Threads waited ${words.several(waits, "time")} for a mutex or a rwlock, ${words.time(time)} in all. An uncontended lock isn't counted: it costs next to nothing.`);
+    at("locks-lead").append(`Threads waited ${words.several(waits, "time")} for a mutex or a rwlock, ${words.time(time)} in all. Locks that were free are not counted: they cost a few nanoseconds.`);
     const where = lock => (lock.frames.length > 0 ? frame(lock.frames.find(index => !frame(index).wrapper) ?? lock.frames[0]).name : "unknown");
     const most = Math.max(...locks.map(lock => lock.waited_ns));
     const kinds = { mutex: "mutex", read: "rwlock, to read", write: "rwlock, to write" };
@@ -90,11 +90,11 @@ function drawNotes() {
     if (data.notes.length > 0) {
         body.append(make("ul", { class: "notes" }, data.notes.map(note =>
             make("li", { class: note.warning ? "doubt" : null }, note.warning && make("b", {}, "In doubt: "), prose(note.text)))));
-    } else body.append(make("p", { class: "nothing" }, "Nothing stood in the way."));
+    } else body.append(make("p", { class: "nothing" }, "No notes."));
     const { overlaps } = data;
     if (overlaps) {
-        body.append(overlaps.found === 0 ? make("p", {}, `${words.count(overlaps.checked)} blocks were checked: none overlapped a live one.`)
-            : notice("bad", `${words.count(overlaps.found)} of ${words.count(overlaps.checked)} blocks overlap a live one: the recording is not sound.`,
+        body.append(overlaps.found === 0 ? make("p", {}, `${words.count(overlaps.checked)} blocks were checked, and none overlaps a live one.`)
+            : notice("bad", `${words.count(overlaps.found)} of ${words.count(overlaps.checked)} blocks overlap a live one, so the recording is not sound: record again.`,
                 make("ul", {}, overlaps.examples.map(example => make("li", {}, words.name(example))))));
     }
     body.append(facts([
@@ -103,7 +103,7 @@ function drawNotes() {
         ["Events", words.count(program.events)],
         ["by realloc", words.percent(program.realloc_share)],
         ["Bytes an event, in the recording", words.ratio(program.trace_bytes_per_event)],
-        ["Frees of blocks unknown", program.unknown_frees > 0 ? words.count(program.unknown_frees) : null, "of blocks that the recording did not see made"],
+        ["Frees of unknown blocks", program.unknown_frees > 0 ? words.count(program.unknown_frees) : null, "of blocks whose allocation was not recorded"],
         ["CPU time, with the recorder", program.cpu_ns === null ? null : words.time(program.cpu_ns)],
         ["Recording cut off", program.truncated ? "yes" : null],
     ]));

@@ -144,7 +144,7 @@ const framesOf = siteColumn("frames");
 function drawSites() {
     const ids = data.sites.rows.map((_, id) => id);
     if (ids.length === 0) {
-        at("sites-body").append(make("p", { class: "nothing" }, "No place in the program was seen to allocate."));
+        at("sites-body").append(make("p", { class: "nothing" }, "No place in the program has a recorded allocation."));
         pageParts.sites = { show() {}, ofGroup() {} };
         return;
     }
@@ -157,10 +157,10 @@ function drawSites() {
         { title: "Advice", width: "9.2rem", value: id => (verdictOf(id) ? advice(verdictOf(id)) : null), cell: id => (verdictOf(id) ? pill(verdictOf(id)) : "") },
         { title: "Allocations", width: "8rem", numeric: true, value: column.count, cell: id => words.count(column.count(id)) },
         { title: "Bytes", width: "6rem", numeric: true, value: column.bytes, cell: id => words.bytes(column.bytes(id)) },
-        { title: "Size", hint: "The size that nine in ten have, or from the least to the most", width: "10rem", numeric: true, value: column.dominant_size, cell: size },
+        { title: "Size", hint: "The size of nine in ten blocks, or the smallest and the largest", width: "10rem", numeric: true, value: column.dominant_size, cell: size },
         { title: "Live, at most", width: "6.6rem", numeric: true, value: column.peak_live_bytes, cell: id => words.bytes(column.peak_live_bytes(id)) },
         {
-            title: "Lifetime", hint: "Half of the blocks live less; nothing where none was freed before the end", width: "5.8rem", numeric: true,
+            title: "Lifetime", hint: "Half of the blocks live shorter; empty if none was freed before the end", width: "5.8rem", numeric: true,
             value: id => column.lifetime_ns(id)?.p50 ?? null, cell: id => words.time(column.lifetime_ns(id)?.p50),
         },
         {
@@ -196,7 +196,7 @@ function drawSites() {
         Object.assign(asked, { words: [], advice: "", group: null });
         filter();
     };
-    at("sites-lead").append(`${words.several(ids.length, "place")} in the code that ${ids.length === 1 ? "allocates" : "allocate"}; wrappers are passed over. A row opens to its stack.`);
+    at("sites-lead").append(`${words.several(ids.length, "place")} in the code that ${ids.length === 1 ? "allocates" : "allocate"}; wrappers such as xmalloc are skipped. Open a row for its stack.`);
     at("sites-body").append(make("div", { class: "tools" }, field, choose, only, told), table.element);
     pageParts.sites = {
         table,
