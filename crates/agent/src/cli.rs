@@ -1,7 +1,7 @@
 //! The command line, and the file that may say the same.
 //!
-//! Each option of the agent is also a key of the file. What the file says is put in front of what the command line says, so
-//! that both are checked by one set of rules, and the command line wins.
+//! Each option of the agent is also a key of the file. What the file says is put in front of what
+//! the command line says, so that both are checked by one set of rules, and the command line wins.
 
 mod file;
 mod values;
@@ -18,10 +18,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A small metrics agent, in which every allocator does the work that it was made for.
+/// A small metrics agent, in which each allocator does the work that it is designed for.
 ///
-/// It collects this machine's counters every second, keeps them by the second, the minute and the hour, answers
-/// queries over HTTP and draws them on one page: http://127.0.0.1:19990/
+/// It collects this machine's counters every second and keeps them per second, minute and hour. It
+/// answers queries over HTTP and draws live charts on one page: http://127.0.0.1:19990/
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "allotment-agent",
@@ -29,8 +29,9 @@ use std::path::PathBuf;
     args_conflicts_with_subcommands = true,
     args_override_self = true,
     after_help = "\
-Signals: SIGHUP reads the file of --config again (a broken one changes nothing, and is logged); SIGTERM and SIGINT answer what
-was accepted, and end.
+Signals:
+  SIGHUP           read the --config file again; an invalid file changes nothing and is logged
+  SIGTERM, SIGINT  answer the accepted requests, then end
 
 Examples:
   allotment-agent --listen 127.0.0.1:19990 --memory-limit 256MiB
@@ -39,7 +40,7 @@ Examples:
   allotment-agent load 'http://127.0.0.1:19990/api/v1/query?context=synthetic.context_0' --connections 256"
 )]
 pub struct CommandLine {
-    /// What to do besides serving.
+    /// A command other than serving.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// The agent's options.
@@ -47,39 +48,41 @@ pub struct CommandLine {
     pub serve: ServeArguments,
 }
 
-/// What the program can do besides serving.
+/// The commands other than serving.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Ask a running agent as fast as it answers, and say how fast that was
+    /// Load a running agent with requests, and print the rate and the reply times
     ///
-    /// Each connection asks again as soon as its reply has come. Several addresses are asked in turn.
+    /// Each connection sends its next request when it has received the reply. Several addresses are
+    /// requested in turn.
     Load(LoadArguments),
-    /// Ask two agents in turn, one on the library's allocators and one on malloc, and say how they compare
+    /// Compare two agents under load: one on the library's allocators, one on malloc
     ///
-    /// Both are started for it, with computed metrics of one context, and end with it. Each request asks for the last ten seconds of all
-    /// of them. The rounds are interleaved; medians are quoted, with the least and the greatest.
+    /// The command starts both agents, with computed metrics of one context, and ends them. Each
+    /// request asks for the last ten seconds of all metrics. The rounds alternate between the
+    /// agents. The result has medians, minima and maxima.
     Compare(CompareArguments),
 }
 
 /// Options of the comparison.
 #[derive(Debug, Clone, Args)]
 pub struct CompareArguments {
-    /// Computed metrics
+    /// Number of computed metrics
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub metrics: u32,
-    /// Charts that they are spread over
+    /// Number of charts that the metrics are spread over
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub charts: u32,
-    /// Connections at a time
+    /// Number of connections
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub connections: u32,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Seconds of each load
+    /// Duration of each load, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
-    /// The result as JSON, one object a line
+    /// Print the result as JSON, one object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -87,16 +90,16 @@ pub struct CompareArguments {
 /// Options of the load generator.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArguments {
-    /// What to ask for, as http://127.0.0.1:19990/api/v1/contexts
+    /// Addresses to request, such as http://127.0.0.1:19990/api/v1/contexts
     #[arg(required = true, value_name = "URL")]
     pub addresses: Vec<hyper::Uri>,
-    /// Connections at a time
+    /// Number of connections
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub connections: u32,
-    /// For so many seconds
+    /// Duration of the load, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: u32,
-    /// The result as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -104,82 +107,86 @@ pub struct LoadArguments {
 /// The agent's options.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ServeArguments {
-    /// A TOML file with these options as keys: `max-points = 1000`
+    /// A TOML file with these options as keys, such as `max-points = 1000`
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The address and port to listen on; port 0 takes a free one, and says which
+    /// The address and port to listen on; with port 0 the agent picks a free port and prints it
     #[arg(long, default_value = "127.0.0.1:19990", value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
-    /// What the page is called
+    /// The title of the page
     #[arg(long, default_value = "allotment-agent", value_name = "TEXT")]
     pub title: String,
-    /// Collect so many computed metrics besides this machine's
+    /// Number of computed metrics to collect besides this machine's
     #[arg(long, value_name = "METRICS", value_parser = clap::value_parser!(u32).range(1..))]
     pub synthetic: Option<u32>,
-    /// Charts that the computed metrics are spread over [default: one for each 100]
+    /// Number of charts that the computed metrics are spread over [default: one for each 100]
     #[arg(long, value_name = "CHARTS", requires = "synthetic", value_parser = clap::value_parser!(u32).range(1..))]
     pub charts: Option<u32>,
-    /// Contexts that the charts are spread over [default: one for each 1000]
+    /// Number of contexts that the charts are spread over [default: one for each 1000]
     #[arg(long, value_name = "CONTEXTS", requires = "synthetic", value_parser = clap::value_parser!(u32).range(1..))]
     pub contexts: Option<u32>,
-    /// Begin at this time instead of now, as 2026-01-31T23:59:00Z: on a simulated clock, and with computed metrics alone
+    /// Start at this time, such as 2026-01-31T23:59:00Z, on a simulated clock and with computed
+    /// metrics only
     #[arg(long, requires = "synthetic", value_name = "TIME", value_parser = crate::clock::moment)]
     pub start_at: Option<Second>,
-    /// How fast the simulated clock runs: 60 is a minute a second, 'max' is without waiting
+    /// Speed of the simulated clock: with 60, a minute passes each second; with 'max', the clock
+    /// never waits
     #[arg(long, requires = "synthetic", value_name = "FACTOR")]
     pub speed: Option<Speed>,
     /// Where memory comes from; 'malloc' is for comparison
     #[arg(long, value_enum, default_value_t = AllocatorChoice::Allotment)]
     pub allocator: AllocatorChoice,
-    /// The most memory of metrics and requests together, as 512MiB; what is refused gets a 503 [default: no limit]
+    /// Limit on the memory of metrics and requests together, such as 512MiB; a request beyond it
+    /// gets status 503 [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub memory_limit: Option<Bytes>,
-    /// The most memory of one request
+    /// Limit on the memory of one request
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub request_memory: Bytes,
-    /// How many seconds the points of seconds, minutes and hours are kept
+    /// Seconds for which the points per second, per minute and per hour are kept
     #[arg(long, value_name = "S,M,H", default_value = "3600,86400,2592000")]
     pub keep: Keep,
-    /// Threads that answer requests [default: one for each processor]
+    /// Number of threads that answer requests [default: one for each processor]
     #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub workers: Option<u32>,
-    /// Requests that may wait for a worker; more get a 503
+    /// Number of requests that may wait for a worker; further requests get status 503
     #[arg(long, default_value_t = 1024, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub queue: u32,
-    /// Where to log; without it, to standard error
+    /// The log file [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Log each request before it is answered
     #[arg(long)]
     pub log_requests: bool,
-    /// Open connections; when there are more, the one that has been silent for longest ends
+    /// Limit on open connections; a further one closes the connection that has been silent longest
     #[arg(long, default_value_t = 4096, value_name = "CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
-    /// Bytes of a request's header
+    /// Limit on the size of a request's header
     #[arg(long, default_value = "16KiB", value_name = "SIZE")]
     pub max_header: Bytes,
-    /// Seconds until a request's header must be there, and that a connection may be silent
+    /// Seconds within which a request's header must arrive, and for which a connection may be
+    /// silent
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub header_seconds: u32,
-    /// Seconds that a client may leave its reply unread
+    /// Seconds for which a client may leave its reply unread
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub write_seconds: u32,
-    /// Seconds that requests may still take when the agent ends
+    /// Seconds that requests in progress may still take when the agent ends
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub drain_seconds: u32,
-    /// Points of a query
+    /// Limit on the points of each series in a query
     #[arg(long, default_value_t = 10_000, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_points: u32,
-    /// Sessions at a time; the one that was not seen for longest makes room
+    /// Limit on sessions; a further one replaces the session that was idle longest
     #[arg(long, default_value_t = 10_000, value_name = "SESSIONS", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub max_sessions: u32,
-    /// Minutes that a session lives after its last request
+    /// Minutes for which a session is kept after its last request
     #[arg(long, default_value_t = 60, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub session_minutes: u32,
     /// Pages that panic and sleep, for tests.
     #[arg(long, hide = true)]
     pub test_pages: bool,
-    /// End with the process that began this one: `compare` begins agents so.
+    /// End when the parent process ends. `compare` starts its agents with this option.
     #[arg(long, hide = true)]
     pub end_with_parent: bool,
 }
@@ -277,14 +284,14 @@ fn check(line: CommandLine) -> Result<CommandLine, ReadError> {
     let serve = &line.serve;
     if serve.allocator == AllocatorChoice::Malloc && serve.memory_limit.is_some() {
         return Err(ReadError::Usage(
-            "malloc knows no limit: leave --memory-limit out, or --allocator malloc".to_owned(),
+            "--memory-limit needs the library's allocators: leave out --memory-limit or --allocator malloc".to_owned(),
         ));
     }
     if let Some(limit) = serve.memory_limit
         && limit.0 < LEAST_MEMORY
     {
         return Err(ReadError::Usage(format!(
-            "a --memory-limit of {} bytes leaves no room for anything: give 4MiB at least",
+            "a --memory-limit of {} bytes is too small: give at least 4MiB",
             limit.0
         )));
     }

@@ -34,7 +34,7 @@ pub struct NoSpeed(String);
 
 impl fmt::Display for NoSpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no speed: say a number above 0 and up to {FASTEST}, or max", self.0)
+        write!(f, "{:?} is not a speed; give a number above 0 and up to {FASTEST}, or max", self.0)
     }
 }
 
@@ -70,7 +70,7 @@ pub struct NoMoment(String, String);
 impl fmt::Display for NoMoment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(text, cause) = self;
-        write!(f, "{text:?} is no moment to start at: {cause}; write it like 2026-02-01T09:59:30Z")
+        write!(f, "{text:?} is not a start time: {cause}; write it like 2026-02-01T09:59:30Z")
     }
 }
 
@@ -83,11 +83,11 @@ impl std::error::Error for NoMoment {}
 pub fn moment(text: &str) -> Result<Second, NoMoment> {
     let refuse = |cause: &str| NoMoment(text.to_owned(), cause.to_owned());
     let time = humantime::parse_rfc3339(text).map_err(|error| refuse(&error.to_string()))?;
-    let since = time.duration_since(UNIX_EPOCH).map_err(|_| refuse("it lies before 1970"))?;
+    let since = time.duration_since(UNIX_EPOCH).map_err(|_| refuse("it is before 1970"))?;
     // A year is left to run.
     match Second::try_from(since.as_secs()) {
         Ok(second) if second < Second::MAX - 366 * 86_400 => Ok(second),
-        _ => Err(refuse("it lies after 2105")),
+        _ => Err(refuse("it is after 2105")),
     }
 }
 

@@ -50,7 +50,7 @@ impl fmt::Display for LogError {
         if self.cause.kind() == io::ErrorKind::WouldBlock {
             return write!(
                 f,
-                "the log {path} is another agent's; end that one, or name another file"
+                "the log {path} is another agent's; end that one, or give --log another file"
             );
         }
         write!(f, "the log {path} can't be opened: {}; name a file that can be written", self.cause)
@@ -195,9 +195,8 @@ impl Lines {
     fn try_append(&mut self, line: &[u8]) -> io::Result<()> {
         if self.untold > 0 {
             let lost = self.untold;
-            let told = format_args!(
-                "{lost} lines before this one are lost: the disk had no room for them"
-            );
+            let told =
+                format_args!("{lost} lines before this one are lost, because the disk was full");
             let told = self::line(SystemTime::now(), Level::Error, told);
             self.put(told.as_bytes())?;
             self.untold = 0;
@@ -232,7 +231,7 @@ fn open_with_room(path: &Path) -> io::Result<Mapping> {
         Some(full) => set_aside(full, path)?,
         None => rename(path)?,
     }
-    Mapping::open(path)?.ok_or_else(|| io::Error::other("the new file has no room"))
+    Mapping::open(path)?.ok_or_else(|| io::Error::other("the disk has no room for the new file"))
 }
 
 /// Renames a file that is full, if it has its name still, before its lock goes: a second agent that comes just then must not have it.

@@ -155,7 +155,7 @@ fn sighup_under_load_changes_the_configuration_and_loses_no_request() {
     let report = load.join().unwrap();
     assert_eq!((report.lost, report.statuses.keys().collect::<Vec<_>>()), (0, vec![&200]));
     let said = agent.said();
-    for expected in ["hangup.toml", "max-points", "no-such-option", "need a new start: workers"] {
+    for expected in ["hangup.toml", "max-points", "no-such-option", "need a restart: workers"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
     let _ = std::fs::remove_file(&file);

@@ -1,4 +1,4 @@
-//! `allot stress`: the array allocator's own stress test, with a line each second.
+//! `allot stress`: the array allocator's stress test, with a line for each second.
 
 use crate::failure::Failure;
 use crate::output::{HEADING, line, styled, to_errors};
@@ -17,32 +17,32 @@ use workloads::{Contender, Unwatched, Workload, can_run};
 /// The arguments of `allot stress`.
 #[derive(Debug, Args)]
 pub struct StressArguments {
-    /// Threads, which all use one allocator; 1 to 1024
+    /// Threads that share one allocator, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
-    /// Elements of 64 B that each thread has; 10 to 10,000,000
+    /// Elements of 64 B for each thread, 10 to 10,000,000
     #[arg(long, value_name = "N", default_value_t = stress::ELEMENTS)]
     elements: usize,
-    /// How long; up to a day
+    /// Duration in seconds, up to a day
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u32,
-    /// Which allocator
+    /// The allocator
     #[arg(long, value_name = "NAME", default_value = "allotment-slab")]
     allocator: String,
-    /// One JSON object a line: one for each second, then one for all
+    /// Print one JSON object per line: one for each second, then a summary
     #[arg(long)]
     json: bool,
 }
 
 /// For `allot stress --help`.
 pub const EXAMPLES: &str = "
-Lines say how many objects all threads allocated and freed in that second; the last one sums up.
-Each thread ends with the cycle that it is in, so that as many are freed as were allocated. Ctrl-C
-ends early, with the summary (exit code 130).
+Each line shows how many objects all threads allocated and freed in that second; the last line is a
+summary. Each thread finishes the cycle that it is in, so that it frees every object that it
+allocated. Ctrl-C ends the run early, with the summary (exit code 130).
 
-JSON (--json): an object for each second (second, malloc_per_second, free_per_second), then one with
+JSON (--json): one object for each second (second, malloc_per_second, free_per_second), then one with
 allocator, threads, elements, seconds, malloc, free, malloc_per_second, ns_per_pair, interrupted,
-policy and handicap (what keeps the allocator from its best here, or null).
+policy and handicap (what keeps the allocator from its best on this machine, or null).
 
 Examples:
   allot stress --threads 1
@@ -52,10 +52,10 @@ Examples:
 const MOST_ELEMENTS: usize = 10_000_000;
 const MOST_SECONDS: u32 = 24 * 60 * 60;
 
-/// Set when an interrupt asks to end early.
+/// Set by an interrupt, to end early.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// One second.
+/// The counts of one second.
 #[derive(Debug, PartialEq, Serialize)]
 struct Second {
     second: u32,
@@ -63,7 +63,7 @@ struct Second {
     free_per_second: f64,
 }
 
-/// All of it.
+/// The summary of the run.
 #[derive(Debug, PartialEq, Serialize)]
 struct Summary<'s> {
     allocator: &'s str,
@@ -79,7 +79,7 @@ struct Summary<'s> {
     handicap: Option<&'s str>,
 }
 
-/// What all threads have done by now.
+/// What all threads have done so far.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     at: Instant,
@@ -96,7 +96,7 @@ impl Sum {
         }
     }
 
-    /// What was done between an earlier sum and this one.
+    /// What was done between the sum `before` and this one.
     fn since(&self, before: &Self, second: u32) -> Second {
         let time = (self.at - before.at).as_secs_f64();
         Second {
@@ -107,21 +107,21 @@ impl Sum {
     }
 }
 
-/// Runs it. An interrupt ends it early, with the summary of what was done, and exit code 130.
+/// Runs the stress test. An interrupt ends it early, with a summary and exit code 130.
 pub fn run(arguments: &StressArguments) -> Result<(), Failure> {
     let about = check(arguments)?;
     restart_with(about.environment)?;
-    // Without a handler an interrupt ends us too, only without the summary.
+    // If the handler can't be set, an interrupt ends the process without a summary.
     let _ = ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
-            // The second time: at once.
+            // The second interrupt ends the process at once.
             std::process::exit(130);
         }
     });
     let StressArguments { threads, elements, seconds, json, .. } = *arguments;
     let handicap = (about.handicap)();
     if let Some(handicap) = handicap {
-        to_errors(format!("allot: {} is not at its best here: {handicap}", about.name));
+        to_errors(format!("allot: {} does not run at its best here: {handicap}", about.name));
     }
     if !json {
         line(styled(
@@ -156,14 +156,14 @@ pub fn run(arguments: &StressArguments) -> Result<(), Failure> {
     if summary.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
-/// The allocator, if the arguments make sense.
+/// Checks the arguments and returns the allocator.
 fn check(arguments: &StressArguments) -> Result<&'static peers::About, Failure> {
     let usage = |why: String| Err(Failure::Usage(why));
     let StressArguments { threads, elements, seconds, .. } = *arguments;
     if !(1..=MOST_THREADS).contains(&threads) {
         return usage(format!("{threads} threads: must be 1 to {MOST_THREADS}"));
     }
-    // With fewer, some of the parts would be empty.
+    // With fewer elements, some of the parts would be empty.
     if !(10..=MOST_ELEMENTS).contains(&elements) {
         return usage(format!(
             "{elements} elements: must be 10 to {}",
@@ -181,27 +181,29 @@ fn check(arguments: &StressArguments) -> Result<&'static peers::About, Failure> 
         Ok(()) => Ok(about),
         Err(lacks) => {
             let threads = counted(threads as u64, "thread");
-            usage(format!("'{}' can't run this with {threads}: {lacks}", about.name))
+            usage(format!("'{}' can't run the stress test with {threads}: {lacks}", about.name))
         }
     }
 }
 
-/// Starts this program anew in the environment that an allocator needs, unless it is in it.
+/// Restarts this program with the environment variables that an allocator needs, unless they are set.
 fn restart_with(environment: &[(&str, &str)]) -> Result<(), Failure> {
     let there = |(name, value): &(&str, &str)| std::env::var(name).is_ok_and(|is| is == *value);
     if environment.iter().all(there) {
         return Ok(());
     }
     let failed = |error: std::io::Error| {
-        Failure::Failed(format!("can't start the program in another environment: {error}"))
+        Failure::Failed(format!(
+            "can't restart the program with other environment variables: {error}"
+        ))
     };
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(std::env::args_os().skip(1)).envs(environment.iter().copied());
-    // It returns only if it fails.
+    // `exec` returns only if it fails.
     Err(failed(command.exec()))
 }
 
-/// The threads' work, and the lines: the time it took, and whether the lines could be written.
+/// Runs the threads and prints a line each second. Returns the time that it took, and the result of printing.
 fn work(
     allocator: &str,
     elements: usize,
@@ -220,11 +222,11 @@ fn work(
     })
 }
 
-/// Tells what each second brings, until the time is over, an interrupt comes or nobody reads.
+/// Prints the counts of each second, until the time is over, an interrupt comes, or printing fails.
 fn watch(seconds: u32, counts: &[Count], json: bool) -> Result<(), Failure> {
-    /// How soon an interrupt is noticed.
+    /// The time after which an interrupt is noticed at the latest.
     const LOOK: Duration = Duration::from_millis(50);
-    // The threads touch their arrays first.
+    // First the threads touch their arrays.
     while counts.iter().any(|count| count.allocated() == 0) {
         if INTERRUPTED.load(Ordering::Relaxed) {
             return Ok(());

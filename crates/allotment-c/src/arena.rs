@@ -3,9 +3,10 @@
 //! The invariants are those of `handle.rs` and `lib.rs`, and:
 //!
 //! 1. `ArenaOfC` begins with its arena, whose first fields the header's inline functions use.
-//! 2. An `allot_arena_position` whose `arena` and `resets` are those of a living arena came from its `allot_arena_mark`,
-//!    and no reset came since. An arena's number is no other's, also not of one that was destroyed where it lies now.
-//!    `marks`, of a hardened arena alone, are the numbers of those that no rewind has passed.
+//! 2. If `arena` and `resets` of an `allot_arena_position` are those of a live arena, the position
+//!    came from `allot_arena_mark` on that arena, and no reset followed. An arena's number is
+//!    unique, also among destroyed arenas. `marks`, which only hardened arenas have, holds the
+//!    numbers of the positions that are still valid.
 
 use core::cell::{Cell, RefCell};
 use core::ffi::{CStr, c_char, c_void};
@@ -24,11 +25,11 @@ use crate::statistics::allot_statistics;
 /// `allot_arena`.
 pub type allot_arena = Held<ArenaOfC>;
 
-/// An arena, and what is needed to tell a mark that is none any more.
+/// An arena, and what is needed to detect invalid positions.
 #[repr(C)]
 pub struct ArenaOfC {
     arena: Arena,
-    /// 0 until it is marked.
+    /// 0 until the first mark.
     number: Cell<u64>,
     resets: Cell<u64>,
     next_mark: Cell<u64>,
@@ -44,7 +45,7 @@ impl Kept for ArenaOfC {
     }
 }
 
-/// `allot_arena_position`. The library's own is in the last field.
+/// `allot_arena_position`. The last field holds the library's own position.
 #[repr(C)]
 pub struct allot_arena_position {
     arena: u64,
@@ -70,7 +71,7 @@ impl ArenaOfC {
         note(Kind::Arena, self.name(), error)
     }
 
-    /// The number that its positions have.
+    /// The number that its positions carry.
     fn number(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         if self.number.get() == 0 {
@@ -142,10 +143,10 @@ unsafe fn calloc(
         .map_err(|error| arena.failed(error))
 }
 
-/// A copy of so many bytes, and of a NUL behind them if `ends`.
+/// A copy of `size` bytes, followed by a NUL if `ends`.
 ///
 /// # Safety
-/// As for [`handle::get`]; `size` bytes can be read.
+/// As for [`handle::get`]. `bytes` is valid for reads of `size` bytes.
 unsafe fn copy(
     arena: *const allot_arena,
     bytes: *const u8,
@@ -153,8 +154,8 @@ unsafe fn copy(
     align: usize,
     ends: bool,
 ) -> Result<NonNull<u8>, Noted> {
-    // SAFETY: passed on to the caller; the copy is the arena's newest object, which nobody has yet. No object has as many
-    // bytes as would make the sum overflow.
+    // SAFETY: passed on to the caller. The copy is a new object, which no other code uses yet. No
+    // object is so large that the sum overflows.
     unsafe {
         let copy = alloc(arena, size.saturating_add(usize::from(ends)), align)?;
         if size > 0 {
@@ -178,14 +179,14 @@ unsafe fn strdup(arena: *const allot_arena, text: *const c_char) -> Result<NonNu
 }
 
 /// # Safety
-/// As for [`handle::get`]; `text` ends with a NUL, or has `most` bytes.
+/// As for [`handle::get`]. `text` ends with a NUL, or has at least `most` bytes.
 unsafe fn strndup(
     arena: *const allot_arena,
     text: *const c_char,
     most: usize,
 ) -> Result<NonNull<c_char>, Noted> {
     let mut len = 0;
-    // SAFETY: passed on to the caller: nothing behind the NUL, and no more than `most`, is read.
+    // SAFETY: passed on to the caller. Nothing after the NUL, and at most `most` bytes, are read.
     unsafe {
         while len < most && *text.add(len) != 0 {
             len += 1;
@@ -195,7 +196,8 @@ unsafe fn strndup(
 }
 
 /// # Safety
-/// As for [`handle::get`]; the object is NULL or a live one of the arena's, of this size and alignment.
+/// As for [`handle::get`]. The object is NULL, or a live object of this arena with this size and
+/// alignment.
 unsafe fn resize(
     arena: *const allot_arena,
     object: *mut c_void,
@@ -207,8 +209,8 @@ unsafe fn resize(
         // SAFETY: passed on to the caller.
         return unsafe { alloc(arena, new_size, align) };
     };
-    // SAFETY: passed on to the caller. An object of before an open mark is of no open scope; the library leaves it as it
-    // is then, and moves what grows.
+    // SAFETY: passed on to the caller. An object older than an open mark is not in the open scope;
+    // the library does not change it, and moves it if it grows.
     unsafe {
         let arena = handle::get(arena)?;
         let layouts = layout_of(old_size, align)
@@ -276,13 +278,14 @@ unsafe fn mark(held: *const allot_arena) -> Result<allot_arena_position, Noted> 
 }
 
 /// # Safety
-/// As for [`handle::get`]; the position can be read, and what was allocated since is given up.
+/// As for [`handle::get`]. The position is valid for reads. No object that was allocated after it
+/// is used any more.
 unsafe fn rewind(
     held: *const allot_arena,
     position: *const allot_arena_position,
 ) -> Result<(), Noted> {
-    // SAFETY: passed on to the caller. The library's part of the position is looked at when the rest says that it is one
-    // (invariant 2).
+    // SAFETY: passed on to the caller. The library's part of the position is read only after the
+    // other fields have shown that it is valid (invariant 2).
     unsafe {
         let arena = handle::get(held)?;
         let bad = |text| Err(note(Kind::Arena, arena.name(), Problem::Bad(text)));
@@ -341,7 +344,8 @@ pub unsafe extern "C" fn allot_arena_destroy(arena: *mut allot_arena) {
 }
 
 /// # Safety
-/// As for [`handle::get`], and only if the object is NULL nothing else is looked at.
+/// As for [`handle::get`]. The object is NULL, or a live object of this arena with this size and
+/// alignment, and is not used any more. If it is NULL, the arena is not accessed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_free(
     arena: *mut allot_arena,
@@ -372,7 +376,8 @@ pub unsafe extern "C" fn allot_arena_mark(arena: *mut allot_arena) -> allot_aren
 }
 
 /// # Safety
-/// As for [`handle::get`]; the position can be read, and what was allocated since is given up.
+/// As for [`handle::get`]. The position is valid for reads. No object that was allocated after it
+/// is used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_rewind(
     arena: *mut allot_arena,
@@ -398,7 +403,7 @@ pub unsafe extern "C" fn allot_arena_statistics(arena: *const allot_arena) -> al
     or_stop(unsafe { handle::get(arena) }).arena.statistics().into()
 }
 
-/// A call and its fallible twin.
+/// A call and its `try_` variant.
 macro_rules! twins {
     ($($name:ident, $try_name:ident: $work:ident($($arg:ident: $type:ty),*) -> $object:ty;)*) => {$(
         /// # Safety

@@ -1,4 +1,4 @@
-//! Blocks that know their size.
+//! Blocks that store their size.
 //!
 //! ```text
 //! start                              block
@@ -9,10 +9,11 @@
 //!
 //! # Invariants
 //!
-//! 1. While a block is its caller's, the [`Header`] before it holds its size and a check word: the key, the block's address,
-//!    the size above the six lowest bits, and in these the binary logarithm of the offset, exclusive-ored. The offset is the
-//!    alignment, 16 at least.
-//! 2. The check word is cleared before the block is freed or moved, so that it is wrong at a second free.
+//! 1. While a block is live, the [`Header`] before it holds its size and a check word. The check
+//!    word is the exclusive or of the key, the block's address, the size shifted left by six bits,
+//!    and the binary logarithm of the offset. The offset is the alignment, at least 16.
+//! 2. The check word is cleared before the block is freed or moved, so that it is wrong at a second
+//!    free.
 
 use core::alloc::Layout;
 use core::ffi::c_void;
@@ -24,7 +25,7 @@ use crate::error::{Noted, Problem, note, or_null, or_stop_pointer};
 use crate::handle::Kind;
 use crate::layouts::{COMMON, DEFAULT_ALIGN, bytes_of_many};
 
-/// What stands before a block.
+/// The header before a block.
 #[repr(C, align(16))]
 struct Header {
     size: usize,
@@ -36,35 +37,35 @@ const _: () = assert!(HEADER == DEFAULT_ALIGN);
 const USUAL_SHIFT: u64 = HEADER.ilog2() as u64;
 const SHIFT_BITS: u32 = 6;
 
-/// What tells the blocks of one owner from others'.
+/// Distinguishes the blocks of one owner from those of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
 impl Key {
-    /// That of all blocks that `allot_free` frees.
+    /// The key of all blocks that `allot_free` frees.
     const ANY: Self = Self(0xA110_7E57_B10C_0000);
 
-    /// One of its own for each number that is not 0.
+    /// A distinct key for each number that is not 0.
     pub(crate) fn numbered(number: u64) -> Self {
-        // Offsets differ in the six lowest bits alone.
+        // The six lowest bits are left to the offset.
         Self(Self::ANY.0 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15 & !63))
     }
 }
 
-/// How a block is to be laid out.
+/// The size and the offset of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     size: usize,
     offset: usize,
 }
 
-/// The form of a block at the usual alignment.
+/// The form of a block at the default alignment.
 #[inline(always)]
 pub(crate) fn usual(size: usize) -> Result<Form, AllocError> {
     of(size, HEADER)
 }
 
-/// The form of a block of a size that most have, for fast paths, which leave everything else to others.
+/// The form of a block of a common size. For fast paths; the slow path handles all others.
 #[inline(always)]
 fn common(size: usize) -> Option<Form> {
     (size.wrapping_sub(1) < COMMON - HEADER).then_some(Form { size, offset: HEADER })
@@ -76,8 +77,8 @@ fn of(size: usize, align: usize) -> Result<Form, AllocError> {
         return Err(AllocError::new(ErrorKind::BadAlignment, align));
     }
     let (size, offset) = (size.max(1), align.max(HEADER));
-    // The bytes behind each other, rounded up to the alignment, are no more than half of the addresses. Whatever is subtracted is
-    // smaller: the greatest alignment is one above that half.
+    // Offset and size together, rounded up to the alignment, are at most `isize::MAX`. The
+    // subtraction does not underflow: the largest alignment is `isize::MAX + 1`.
     let room = isize::MAX as usize - (offset - 1);
     if offset > room || size > room - offset {
         return Err(AllocError::new(ErrorKind::SizeOverflow, size));
@@ -86,17 +87,17 @@ fn of(size: usize, align: usize) -> Result<Form, AllocError> {
 }
 
 impl Form {
-    /// The layout of the memory to take.
+    /// The layout of the memory that the block needs.
     #[inline(always)]
     pub(crate) fn layout(self) -> Layout {
-        // SAFETY: `of` and the header that a form was read from have seen to it.
+        // SAFETY: `of` has checked it, also for a form that was read from a header.
         unsafe { Layout::from_size_align_unchecked(self.offset + self.size, self.offset) }
     }
 
-    /// Makes a block of such memory.
+    /// Writes the header, and returns the block.
     ///
     /// # Safety
-    /// It is of this layout, and nobody else's.
+    /// The memory has this layout and belongs to the caller.
     #[inline(always)]
     pub(crate) unsafe fn begin(self, start: NonNull<u8>, key: Key) -> NonNull<c_void> {
         // SAFETY: passed on to the caller.
@@ -110,20 +111,21 @@ impl Form {
     }
 }
 
-/// What a check word holds of a block's address and size.
+/// The part of a check word that depends on the block's address and size.
 #[inline(always)]
 fn mixed(block: NonNull<u8>, size: usize) -> u64 {
     block.addr().get() as u64 ^ (size as u64) << SHIFT_BITS
 }
 
-/// The header of a block, and what its check word holds beside the key, the address and the size.
+/// The header of a block, and what remains of its check word without the key, the address and the
+/// size.
 ///
 /// # Safety
-/// The 16 bytes before it may be read.
+/// The 16 bytes before the block are valid for reads.
 #[inline(always)]
 unsafe fn header_of(block: NonNull<c_void>, key: Key) -> (NonNull<Header>, u64) {
     let header = block.cast::<Header>();
-    // SAFETY: passed on to the caller. An address of no block need not be aligned.
+    // SAFETY: passed on to the caller. The address may be unaligned if it is not that of a block.
     unsafe {
         let header = header.sub(1);
         let Header { size, check } = header.read_unaligned();
@@ -131,12 +133,12 @@ unsafe fn header_of(block: NonNull<c_void>, key: Key) -> (NonNull<Header>, u64) 
     }
 }
 
-/// The form of a live block; nothing if it is none of this key.
+/// The form of a live block. `None` if it is not a live block with this key.
 ///
 /// # Safety
 /// As for [`header_of`].
 unsafe fn look(block: NonNull<c_void>, key: Key) -> Option<(NonNull<Header>, Form)> {
-    // SAFETY: passed on to the caller; a block's header is one, says its check word (invariant 1).
+    // SAFETY: passed on to the caller. The check word shows that the header is valid (invariant 1).
     unsafe {
         let (header, shift) = header_of(block, key);
         if !(USUAL_SHIFT..1 << SHIFT_BITS).contains(&shift) {
@@ -146,13 +148,14 @@ unsafe fn look(block: NonNull<c_void>, key: Key) -> Option<(NonNull<Header>, For
     }
 }
 
-/// Ends a live block: the memory that it lay in and its layout, which are to be freed. Nothing if it is none of this key.
+/// Ends a live block, and returns its memory and layout for the caller to free. `None` if it is not
+/// a live block with this key.
 ///
 /// # Safety
-/// As for [`header_of`]; nobody uses it any more.
+/// As for [`header_of`]. The block is not used any more.
 #[inline(always)]
 pub(crate) unsafe fn end(block: NonNull<c_void>, key: Key) -> Option<(NonNull<u8>, Layout)> {
-    // SAFETY: passed on to the caller; it is a block.
+    // SAFETY: passed on to the caller. It is a block.
     unsafe {
         let (header, form) = look(block, key)?;
         (*header.as_ptr()).check = 0;
@@ -160,18 +163,19 @@ pub(crate) unsafe fn end(block: NonNull<c_void>, key: Key) -> Option<(NonNull<u8
     }
 }
 
-/// Gives a live block another size by `resize`, which gets its memory, the layout of that and the new size of it. Nothing if
-/// it is none of this key. On an error it is as it was.
+/// Resizes a live block with `resize`, which gets the block's memory, its layout and the new size
+/// of the memory. `None` if it is not a live block with this key. After an error the block is
+/// unchanged.
 ///
 /// # Safety
-/// As for [`header_of`]; `resize` does what it is to do.
+/// As for [`header_of`]. `resize` returns the resized memory, with its contents kept.
 pub(crate) unsafe fn resize(
     block: NonNull<c_void>,
     size: usize,
     key: Key,
     resize: impl FnOnce(NonNull<u8>, Layout, usize) -> Result<NonNull<u8>, AllocError>,
 ) -> Option<Result<NonNull<c_void>, AllocError>> {
-    // SAFETY: passed on to the caller; it is a block.
+    // SAFETY: passed on to the caller. It is a block.
     unsafe {
         let (header, old) = look(block, key)?;
         let new = match of(size, old.offset) {
@@ -180,7 +184,7 @@ pub(crate) unsafe fn resize(
         };
         let start = block.cast::<u8>().sub(old.offset);
         let check = (*header.as_ptr()).check;
-        // What it leaves behind is no block.
+        // If the block moves, the old memory is not a block any more.
         (*header.as_ptr()).check = 0;
         match resize(start, old.layout(), new.layout().size()) {
             Ok(start) => Some(Ok(new.begin(start, key))),
@@ -192,7 +196,7 @@ pub(crate) unsafe fn resize(
     }
 }
 
-/// What there is to say of an address that is no block's.
+/// The error for an address that is not a live block.
 #[cold]
 pub(crate) fn no_block(kind: Kind, name: Option<&str>, block: NonNull<c_void>) -> Noted {
     let text = format!(
@@ -207,33 +211,33 @@ fn kind_of(pool: PoolRef) -> Kind {
     if pool == PoolRef::GLOBAL { Kind::Memory } else { Kind::Pool }
 }
 
-/// A block at hand of the pool that the thread is in.
+/// A block of the thread's current pool, if the fast path finds one.
 #[inline(always)]
 fn at_hand(size: usize) -> Option<NonNull<c_void>> {
     let form = common(size)?;
     let start = PoolRef::take_in_current(form.layout())?;
-    // SAFETY: taken just now.
+    // SAFETY: allocated above.
     Some(unsafe { form.begin(start, Key::ANY) })
 }
 
-/// A block of the pool that a reference leads to, or of malloc.
+/// A block of the pool that a reference refers to, or of malloc.
 pub(crate) fn alloc(pool: PoolRef, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
     let made = of(size, align).and_then(|form| {
         let start = pool.try_alloc_layout(form.layout())?;
-        // SAFETY: taken just now.
+        // SAFETY: allocated above.
         Ok(unsafe { form.begin(start, Key::ANY) })
     });
     made.map_err(|error| note(kind_of(pool), None, error))
 }
 
-/// A block of a pool of this thread, and of no other place.
+/// A block of a pool of this thread; never of malloc.
 pub(crate) fn alloc_in(pool: &LocalPool, size: usize) -> Result<NonNull<c_void>, AllocError> {
     let form = usual(size)?;
     let start = match pool.take_at_hand(form.layout()) {
         Some(start) => start,
         None => pool.try_alloc_layout(form.layout())?,
     };
-    // SAFETY: taken just now.
+    // SAFETY: allocated above.
     Ok(unsafe { form.begin(start, Key::ANY) })
 }
 
@@ -256,7 +260,7 @@ fn calloc(count: usize, size: usize) -> Result<NonNull<c_void>, Noted> {
         Some(block) => block,
         None => alloc(pool, bytes, HEADER)?,
     };
-    // SAFETY: ours, and so long.
+    // SAFETY: a new block of `bytes` bytes.
     unsafe { block.cast::<u8>().write_bytes(0, bytes) };
     Ok(block)
 }
@@ -264,7 +268,7 @@ fn calloc(count: usize, size: usize) -> Result<NonNull<c_void>, Noted> {
 unsafe fn realloc(block: *mut c_void, size: usize) -> Result<NonNull<c_void>, Noted> {
     let pool = current();
     let Some(block) = NonNull::new(block) else { return alloc(pool, size, HEADER) };
-    // SAFETY: passed on to the caller; the memory is a pool's or malloc's, says its header.
+    // SAFETY: passed on to the caller; its header shows that the memory is a pool's or malloc's.
     let resized = unsafe {
         resize(block, size, Key::ANY, |start, old, new| pool.try_resize(start, old, new))
     };
@@ -278,7 +282,7 @@ unsafe fn realloc(block: *mut c_void, size: usize) -> Result<NonNull<c_void>, No
 #[inline(never)]
 unsafe extern "C" fn free_slowly(block: *mut c_void) {
     let Some(block) = NonNull::new(block) else { return };
-    // SAFETY: passed on to the caller; the memory is a pool's or malloc's, says its header.
+    // SAFETY: passed on to the caller; its header shows that the memory is a pool's or malloc's.
     unsafe {
         match end(block, Key::ANY) {
             Some((start, layout)) => PoolRef::free_anywhere(start, layout),
@@ -294,8 +298,8 @@ unsafe extern "C" fn free_large(start: NonNull<u8>, size: usize) {
     unsafe { PoolRef::free_anywhere(start, Form { size, offset: HEADER }.layout()) }
 }
 
-// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
-// called here.
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_malloc(size: usize) -> *mut c_void {
@@ -348,7 +352,7 @@ pub unsafe extern "C" fn allot_try_realloc(block: *mut c_void, size: usize) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free(block: *mut c_void) {
     let Some(live) = NonNull::new(block) else { return };
-    // SAFETY: as above; the memory is a pool's or malloc's, says its header.
+    // SAFETY: as above; its header shows that the memory is a pool's or malloc's.
     unsafe {
         let (header, shift) = header_of(live, Key::ANY);
         if shift != USUAL_SHIFT {

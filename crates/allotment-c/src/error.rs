@@ -1,11 +1,11 @@
 //! The calling thread's last error, and what happens to a call that must not fail.
 //!
-//! Inside of the crate a call that failed returns [`Noted`]: the thread's error has been written by then, here and nowhere
-//! else. What the caller gets is made of it by [`or_null`], [`or_false`] and [`or_stop`].
+//! Inside the crate, a call that failed returns [`Noted`], after [`note`] has written the thread's
+//! error. [`or_null`], [`or_false`] and [`or_stop`] turn it into what the C caller gets.
 //!
 //! # Invariants
 //!
-//! 1. `LAST` is touched by its thread alone, and no reference into it is kept over a call.
+//! 1. Only its thread accesses `LAST`, and no reference into it is kept across a call.
 //! 2. `name` and `message` end with a NUL and are UTF-8.
 //! 3. `HANDLER` is null or an `allot_failure_handler`.
 
@@ -44,11 +44,11 @@ crate::numbers::numbers!(ERROR: allot_error { kind, system_error, requested, all
 /// What went wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Problem<'a> {
-    /// What the library says.
+    /// An error of the library.
     Memory(AllocError),
-    /// A file that can't be made, and the system's reason.
+    /// A file that can't be created, and the system's error code.
     File(&'a CStr, c_int),
-    /// A name that is no UTF-8.
+    /// A name that is not UTF-8.
     BadName,
     /// A sentence about an option, without a full stop.
     BadOption(&'a str),
@@ -56,14 +56,14 @@ pub(crate) enum Problem<'a> {
     NullHandle,
     /// It was destroyed.
     Destroyed,
-    /// No such allocator.
+    /// Not a handle of this kind.
     Foreign,
-    /// A sentence about something else than an allocator that is not what it should be.
+    /// A sentence about another invalid argument.
     Bad(&'a str),
     WrongThread,
     /// The header's version.
     WrongAbi(u32),
-    /// A sentence about who still uses it.
+    /// A sentence about the remaining use.
     InUse(&'a str),
 }
 
@@ -134,7 +134,7 @@ impl fmt::Display for Problem<'_> {
     }
 }
 
-/// The thread's last error was written.
+/// Proof that the thread's last error was written.
 #[derive(Debug)]
 #[must_use = "the caller must pass the failure on"]
 pub(crate) struct Noted(());
@@ -154,7 +154,8 @@ const NO_ERROR: allot_error = allot_error {
     message: [0; MESSAGE],
 };
 
-/// Text in a field of fixed size, cut where it is full, control characters escaped.
+/// Writes text into a field of fixed size. Cuts the text when the field is full, and escapes
+/// control characters.
 struct Field<'a> {
     bytes: &'a mut [u8],
     len: usize,
@@ -169,7 +170,7 @@ impl Field<'_> {
     fn push(&mut self, character: char) {
         let mut buffer = [0; 4];
         let text = character.encode_utf8(&mut buffer).as_bytes();
-        // One byte stays for the NUL. Once something was cut, nothing comes behind it.
+        // One byte is left for the NUL. After a character was cut, nothing more is written.
         let room = self.bytes.len() - 1 - self.len;
         if text.len() <= room {
             self.bytes[self.len..][..text.len()].copy_from_slice(text);
@@ -198,7 +199,7 @@ impl fmt::Write for Field<'_> {
 pub(crate) fn note<'a>(kind: Kind, name: Option<&str>, problem: impl Into<Problem<'a>>) -> Noted {
     let problem = problem.into();
     let word = kind.word();
-    // Apart from the last one, of which the caller may have the name, or what else is said here.
+    // Built apart from the last error: the arguments may point into that one.
     let mut new = NO_ERROR;
     new.kind = problem.code();
     new.system_error = problem.system_error();
@@ -215,7 +216,7 @@ pub(crate) fn note<'a>(kind: Kind, name: Option<&str>, problem: impl Into<Proble
     } else {
         write!(message, "{word} '{name}': {problem}")
     };
-    // SAFETY: the thread's own, and nobody keeps a reference (invariant 1).
+    // SAFETY: the thread's own, and no reference to it exists (invariant 1).
     LAST.with(|last| unsafe { *last.0.get() = new });
     Noted(())
 }
@@ -224,13 +225,14 @@ pub(crate) fn clear() {
     let _ = set_aside();
 }
 
-/// Clears the thread's last error, which a caller's callback may write; [`left`] tells then whether it did.
+/// Clears and returns the thread's last error before a callback of the caller runs. Afterwards
+/// [`left`] returns whether the callback wrote an error.
 pub(crate) fn set_aside() -> allot_error {
     // SAFETY: as in `note`.
     LAST.with(|last| unsafe { last.0.get().replace(NO_ERROR) })
 }
 
-/// The error is again what it was, unless there is a new one.
+/// Restores the error of [`set_aside`], unless there is a new one.
 pub(crate) fn put_back(before: allot_error) {
     if left().is_none() {
         // SAFETY: as in `note`.
@@ -238,7 +240,7 @@ pub(crate) fn put_back(before: allot_error) {
     }
 }
 
-/// The error that was written since the last [`set_aside`].
+/// The error that was written after the last [`set_aside`], if any.
 pub(crate) fn left() -> Option<Noted> {
     // SAFETY: as in `note`.
     LAST.with(|last| unsafe { (*last.0.get()).kind != 0 }).then_some(Noted(()))
@@ -257,15 +259,16 @@ impl Noted {
         let error = allot_last_error();
         let handler = HANDLER.load(Ordering::Acquire);
         if !handler.is_null() {
-            // SAFETY: not null, so it is a handler (invariant 3); the error is valid while it runs.
+            // SAFETY: not null, so it is a handler (invariant 3). The error is valid while it runs.
             unsafe {
                 let handler: allot_failure_handler = core::mem::transmute(handler);
                 handler(error);
             }
         } else {
-            // SAFETY: the thread's own, and nobody writes it meanwhile (invariants 1, 2).
+            // SAFETY: the thread's own, and no write happens meanwhile (invariants 1, 2).
             let message = unsafe { CStr::from_ptr((*error).message.as_ptr().cast()) };
-            // A closed standard error must not turn the stop into a panic. One write, so that lines don't mix.
+            // Errors are ignored: a closed standard error must not cause a panic. One write, so
+            // that lines of several threads don't mix.
             let line = format!("allotment: {}\n", message.to_string_lossy());
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
@@ -273,7 +276,7 @@ impl Noted {
     }
 }
 
-/// What a `try_` call returns.
+/// The result of a `try_` call.
 #[inline]
 pub(crate) fn or_null<T>(result: Result<NonNull<T>, Noted>) -> *mut T {
     match result {
@@ -282,13 +285,13 @@ pub(crate) fn or_null<T>(result: Result<NonNull<T>, Noted>) -> *mut T {
     }
 }
 
-/// What a `try_` call without an object returns.
+/// The result of a `try_` call that returns no object.
 #[inline]
 pub(crate) fn or_false(result: Result<(), Noted>) -> bool {
     result.is_ok()
 }
 
-/// What a call that must not fail returns.
+/// The result of a call that must not fail.
 #[inline]
 pub(crate) fn or_stop<T>(result: Result<T, Noted>) -> T {
     match result {
@@ -297,13 +300,13 @@ pub(crate) fn or_stop<T>(result: Result<T, Noted>) -> T {
     }
 }
 
-/// What a call that must not fail and has an object returns.
+/// The result of a call that must not fail and returns an object.
 #[inline]
 pub(crate) fn or_stop_pointer<T>(result: Result<NonNull<T>, Noted>) -> *mut T {
     or_stop(result).as_ptr()
 }
 
-/// Refuses a caller that was built with another header.
+/// Refuses a caller that was built with a header of another ABI.
 pub(crate) fn check_abi(kind: Kind, abi: u32) -> Result<(), Noted> {
     if abi == ABI { Ok(()) } else { Err(note(kind, None, Problem::WrongAbi(abi))) }
 }

@@ -1,7 +1,7 @@
 //! Free lists.
 //!
-//! The invariants are those of `handle.rs` and `lib.rs`. A `RawFreeList` begins with the fields that the header's inline
-//! functions use.
+//! The invariants are those of `handle.rs` and `lib.rs`. A `RawFreeList` begins with the fields
+//! that the header's inline functions use.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -136,7 +136,8 @@ pub unsafe extern "C" fn allot_free_list_try_alloc_slowly(
 }
 
 /// # Safety
-/// As for [`handle::get`]; the object is NULL, or a live one of this list's that is given up.
+/// As for [`handle::get`]. The object is NULL, or a live object of this list that is not used any
+/// more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_free_slowly(
     list: *mut allot_free_list,

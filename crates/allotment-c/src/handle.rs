@@ -1,15 +1,19 @@
-//! What a C pointer to an allocator leads to, and the checks before it is followed.
+//! The target of a C pointer to an allocator, and the checks before the pointer is followed.
 //!
 //! # Invariants
 //!
-//! 1. A pointer to `Held<T>` that a C caller has came from [`create`], unless the caller is wrong (invariant 1 of lib.rs).
-//!    `value` is at its start, where inline code finds the fields that the header has frozen.
-//! 2. `state` says the kind, whether it is hardened, and whether it lives; `value` may be used while it lives. It ends once,
-//!    in [`destroy`]: then a plain handle's memory is freed, and a hardened one's kept as a tombstone for a while,
-//!    without `value`, but with bytes that send inline code to the slow path.
-//! 3. `owner` is the number of the thread that may use it, for allocators of one thread. Numbers are never used again.
-//! 4. One thread at a time uses an allocator of one thread: the C caller's duty, which is checked when it is hardened.
-//!    Other threads read nothing then but `handle`, which is atomic or never changes.
+//! 1. A C caller's pointer to `Held<T>` came from [`create`], unless the caller is wrong (invariant
+//!    1 of lib.rs). `value` is at its start, where inline code finds the frozen fields of the
+//!    header.
+//! 2. `state` holds the kind, whether the allocator is hardened, and whether it is alive. `value`
+//!    may be used while it is alive. It ends once, in [`destroy`]. Then the memory of a plain
+//!    handle is freed. The memory of a hardened handle is kept for a while as a tombstone, without
+//!    `value`, but with bytes that send inline code to the slow path.
+//! 3. For allocators of one thread, `owner` is the number of the thread that may use it. Numbers
+//!    are never reused.
+//! 4. One thread at a time uses an allocator of one thread. The C caller must ensure that; a
+//!    hardened allocator checks it. Other threads then read only `handle`, which is atomic or never
+//!    changes.
 
 use core::cell::Cell;
 use core::ffi::CStr;
@@ -23,7 +27,7 @@ use allotment::{AllocError, ErrorKind};
 use crate::error::{Noted, Problem, note};
 use crate::known;
 
-/// What sort of thing a handle leads to. The number is the one in `known`'s table.
+/// The kind of object that a handle refers to. The number is the one in `known`'s table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -47,7 +51,7 @@ pub enum Kind {
     Source = 9,
     /// `allot_budget`
     Budget = 10,
-    /// Blocks that know their size, of no named allocator.
+    /// Blocks that store their size, of no named allocator.
     Memory = 11,
 }
 
@@ -71,18 +75,18 @@ impl Kind {
     }
 }
 
-/// What C callers have handles of.
+/// A type that C callers have handles of.
 pub trait Kept {
-    /// What it is.
+    /// Its kind.
     const KIND: Kind;
-    /// Whether one thread at a time uses it.
+    /// Whether only one thread at a time may use it.
     const ONE_THREAD: bool;
 
     /// Its name, if it has one.
     fn name(&self) -> Option<&str>;
 
-    /// Sees to it that inline code on a destroyed hardened handle takes the slow path. For those whose bytes don't do so
-    /// by themselves after the drop.
+    /// Makes inline code take the slow path on a destroyed hardened handle. For types whose bytes
+    /// do not have that effect after the drop.
     ///
     /// # Safety
     /// `value` was dropped in place, and its memory is still there.
@@ -91,27 +95,27 @@ pub trait Kept {
     }
 }
 
-/// An allocator, and what is known of its handle.
+/// An allocator and its handle.
 #[repr(C, align(16))]
 pub struct Held<T> {
     value: ManuallyDrop<T>,
     handle: Handle,
 }
 
-/// What every handle has.
+/// The part that all handles share.
 #[repr(C)]
 pub struct Handle {
     state: AtomicU32,
     owner: AtomicU64,
-    /// Where the whole allocation begins, and its layout.
+    /// Start of the whole allocation, and its layout.
     start: *mut u8,
     layout: Layout,
     in_table: bool,
-    /// A hardened one's name, which outlives the allocator.
+    /// The name of a hardened allocator, which outlives it.
     name: Option<Box<str>>,
 }
 
-/// States: one of the first two with a kind, and `DEAD` besides when it was destroyed.
+/// States: one of the first two with a kind, plus `DEAD` after the destruction.
 const PLAIN: u32 = 0x414C_0000;
 const HARDENED: u32 = PLAIN | IS_HARDENED;
 const IS_HARDENED: u32 = 0x200;
@@ -121,7 +125,7 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread's number: not zero, and no other thread's, now or later.
+/// The calling thread's number. It is not zero, and no other thread ever has it.
 #[inline]
 pub(crate) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -145,7 +149,7 @@ impl Handle {
     /// Frees the memory that a handle is in.
     ///
     /// # Safety
-    /// Its value was dropped, and nobody uses the handle any more.
+    /// Its value was dropped, and the handle is not used any more.
     pub(crate) unsafe fn free_memory(handle: *mut Self) {
         // SAFETY: passed on to the caller; the memory came from `create` with this layout.
         unsafe {
@@ -156,7 +160,8 @@ impl Handle {
     }
 }
 
-/// Makes a handle of an allocator. `hardened` as in its options ([`Options::hardened`](crate::options::Options)).
+/// Creates a handle for an allocator. `hardened` is as in its options
+/// ([`Options::hardened`](crate::options::Options)).
 ///
 /// The value is dropped if there is no memory for the handle.
 pub(crate) fn create<T: Kept>(value: T, hardened: bool) -> Result<NonNull<Held<T>>, Noted> {
@@ -185,12 +190,12 @@ pub(crate) fn create<T: Kept>(value: T, hardened: bool) -> Result<NonNull<Held<T
         in_table,
         name,
     };
-    // SAFETY: memory of this layout, nobody else's.
+    // SAFETY: fresh memory of this layout.
     unsafe { held.write(Held { value: ManuallyDrop::new(value), handle }) };
     Ok(held)
 }
 
-/// The handle that a pointer leads to, and its state, if it lives.
+/// The handle that a pointer refers to, and its state, if it is alive.
 #[inline]
 unsafe fn find<'a, T: Kept>(held: *const Held<T>) -> Result<(&'a Handle, u32), Noted> {
     if held.is_null() {
@@ -199,7 +204,8 @@ unsafe fn find<'a, T: Kept>(held: *const Held<T>) -> Result<(&'a Handle, u32), N
     if known::all_hardened() {
         look_up::<T>(held.addr())?;
     }
-    // SAFETY: not null and, as far as it can be told, a handle (invariant 1). The value is not touched.
+    // SAFETY: not null and, as far as can be determined, a handle (invariant 1). The value is not
+    // accessed.
     let handle = unsafe { &(*held).handle };
     let state = handle.state.load(Ordering::Acquire);
     if state == PLAIN | T::KIND as u32 || state == HARDENED | T::KIND as u32 {
@@ -230,7 +236,7 @@ fn judge<T: Kept>(handle: &Handle, state: u32) -> Noted {
     }
 }
 
-/// As [`find`], for a thread that is about to use the allocator.
+/// [`find`], for a thread that is about to use the allocator: also checks the owner.
 #[inline]
 unsafe fn look<'a, T: Kept>(held: *const Held<T>) -> Result<&'a Handle, Noted> {
     // SAFETY: passed on to the caller.
@@ -241,21 +247,21 @@ unsafe fn look<'a, T: Kept>(held: *const Held<T>) -> Result<&'a Handle, Noted> {
     Ok(handle)
 }
 
-/// The allocator that a handle leads to.
+/// The allocator that a handle refers to.
 ///
 /// # Safety
-/// Invariants 1 and 3 of lib.rs; nobody has [`get_mut`]'s reference to it.
+/// Invariants 1 and 3 of lib.rs. No reference of [`get_mut`] to it exists.
 #[inline]
 pub(crate) unsafe fn get<'a, T: Kept>(held: *const Held<T>) -> Result<&'a T, Noted> {
-    // SAFETY: passed on to the caller; a handle that passes lives (invariant 2).
+    // SAFETY: passed on to the caller. A handle that passes the check is alive (invariant 2).
     unsafe {
         look(held)?;
         Ok(&*(&raw const (*held).value).cast::<T>())
     }
 }
 
-/// An allocator of which nothing else is to be looked at: plain, alive, and no table to look it up in. For fast paths, which
-/// leave everything else to others.
+/// The allocator, if it needs no further check: it is plain and alive, and handles are not looked
+/// up in the table. For fast paths; the caller's slow path handles everything else.
 ///
 /// # Safety
 /// As for [`get`].
@@ -264,33 +270,34 @@ pub(crate) unsafe fn at_once<'a, T: Kept>(held: *const Held<T>) -> Option<&'a T>
     if held.is_null() || !known::none_looked_up() {
         return None;
     }
-    // SAFETY: passed on to the caller; a plain one that lives (invariant 2).
+    // SAFETY: passed on to the caller. It is plain and alive (invariant 2).
     unsafe {
         let state = (*held).handle.state.load(Ordering::Relaxed);
         (state == PLAIN | T::KIND as u32).then(|| &*(&raw const (*held).value).cast::<T>())
     }
 }
 
-/// [`get`], for calls that must change it as a whole.
+/// [`get`], for calls that need exclusive access.
 ///
 /// # Safety
-/// As for [`get`], of an allocator of one thread; nobody has a reference to it.
+/// As for [`get`], for an allocator of one thread. No other reference to it exists.
 #[inline]
 pub(crate) unsafe fn get_mut<'a, T: Kept>(held: *mut Held<T>) -> Result<&'a mut T, Noted> {
-    // SAFETY: passed on to the caller; a handle that passes lives (invariant 2).
+    // SAFETY: passed on to the caller. A handle that passes the check is alive (invariant 2).
     unsafe {
         look(held)?;
         Ok(&mut *(&raw mut (*held).value).cast::<T>())
     }
 }
 
-/// [`get`], which refuses another thread than the owner also where the allocator is not hardened.
+/// [`get`], which refuses any thread but the owner in every mode.
 ///
 /// # Safety
 /// As for [`get`].
 #[inline]
 pub(crate) unsafe fn get_by_owner<'a, T: Kept>(held: *const Held<T>) -> Result<&'a T, Noted> {
-    // SAFETY: passed on to the caller. Only what never changes is read before the owner is known.
+    // SAFETY: passed on to the caller. Only fields that never change are read before the owner is
+    // known.
     unsafe {
         if !look(held)?.is_mine() {
             return Err(note(T::KIND, None, Problem::WrongThread));
@@ -299,10 +306,10 @@ pub(crate) unsafe fn get_by_owner<'a, T: Kept>(held: *const Held<T>) -> Result<&
     }
 }
 
-/// Whether it was made hardened.
+/// Whether the allocator was created hardened.
 ///
 /// # Safety
-/// The handle passed [`get`], and was not destroyed since.
+/// The handle passed [`get`] and has not been destroyed.
 pub(crate) unsafe fn is_hardened<T: Kept>(held: *const Held<T>) -> bool {
     // SAFETY: passed on to the caller.
     unsafe { (*held).handle.state.load(Ordering::Relaxed) & IS_HARDENED != 0 }
@@ -319,11 +326,11 @@ pub(crate) unsafe fn adopt<T: Kept>(held: *const Held<T>) -> Result<(), Noted> {
     Ok(())
 }
 
-/// Destroys an allocator, if `may` says so; NULL is none, and nothing is done. What a hardened one's handle leads to then
-/// is told from a living one for as long as [`known::TOMBSTONES`] others have not been destroyed after it.
+/// Destroys an allocator, if `may` allows it. NULL is ignored. The tombstone of a hardened handle
+/// is recognised until [`known::TOMBSTONES`] more hardened handles have been destroyed.
 ///
 /// # Safety
-/// As for [`get_mut`]. Without the hardened mode, the caller gives the handle up.
+/// As for [`get_mut`]. Without hardened mode, the caller does not use the handle any more.
 pub(crate) unsafe fn destroy<T: Kept>(
     held: *mut Held<T>,
     may: impl FnOnce(&T) -> Result<(), Noted>,
@@ -331,8 +338,8 @@ pub(crate) unsafe fn destroy<T: Kept>(
     if held.is_null() {
         return Ok(());
     }
-    // SAFETY: passed on to the caller; the value lives until the state says otherwise, and is dropped by whoever changed
-    // it (invariant 2).
+    // SAFETY: passed on to the caller. The value is alive until the state changes, and the thread
+    // that changed the state drops it (invariant 2).
     unsafe {
         may(get(held)?)?;
         let handle = &raw mut (*held).handle;

@@ -1,14 +1,16 @@
-//! The hardened mode's knowledge of handles: which addresses are some, and what waits before its memory is used again.
+//! The handles that hardened mode knows: a table of their addresses, and a ring of tombstones,
+//! whose memory is not reused yet.
 //!
-//! Lock-free, so that a child made by fork can't find it locked.
+//! Lock-free, so that a child created by fork cannot find it locked.
 //!
 //! # Invariants
 //!
-//! 1. A slot is [`EMPTY`], [`GONE`], or an address with its kind in the four low bits, which are zero in the address. It
-//!    is never empty again once it was taken; so whoever looks for an address may stop at an empty one.
-//! 2. An address is in the table once: it is put in by whoever allocated it, and taken out before it is freed.
-//! 3. A block of the table stays for ever.
-//! 4. A pointer in the ring leads to a tombstone that nobody else will free.
+//! 1. A slot is [`EMPTY`], [`GONE`], or an address with its kind in the four low bits, which are
+//!    zero in the address. A slot that was used never becomes empty again.
+//! 2. An address is in the table at most once. The thread that allocates it puts it in, and it is
+//!    taken out before it is freed.
+//! 3. A block of the table is never freed.
+//! 4. A pointer in the ring refers to a tombstone that only the ring frees.
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::ptr;
@@ -19,7 +21,7 @@ const EMPTY: usize = 0;
 const GONE: usize = 0xF;
 const KIND: usize = 0xF;
 
-/// Slots of the first block; each has twice as many as the one before.
+/// Slots of the first block. Each further block has twice as many.
 const FIRST: usize = 256;
 const BLOCKS: usize = 32;
 /// Slots of a block that an address may be in.
@@ -28,7 +30,7 @@ const PROBES: usize = 16;
 static TABLE: [AtomicPtr<AtomicUsize>; BLOCKS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; BLOCKS];
 
-/// The destroyed handles that are kept, so that their use is noticed.
+/// The number of destroyed handles that are kept, so that their use is detected.
 pub(crate) const TOMBSTONES: usize = 4096;
 
 static RING: [AtomicPtr<Handle>; TOMBSTONES] =
@@ -37,7 +39,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 fn block(index: usize) -> Option<&'static [AtomicUsize]> {
     let first = TABLE.get(index)?.load(Ordering::Acquire);
-    // SAFETY: null, or a block of so many slots that stays (invariant 3).
+    // SAFETY: null, or a block of `FIRST << index` slots that is never freed (invariant 3).
     (!first.is_null()).then(|| unsafe { core::slice::from_raw_parts(first, FIRST << index) })
 }
 
@@ -52,7 +54,7 @@ fn block_or_new(index: usize) -> Option<&'static [AtomicUsize]> {
     let fresh = Box::leak(slots.into_boxed_slice()).as_mut_ptr();
     let stored = slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
     if stored.is_err() {
-        // SAFETY: leaked above with this length, and published to nobody.
+        // SAFETY: leaked above with this length, and not published.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(fresh, FIRST << index)) });
     }
     block(index)
@@ -64,7 +66,7 @@ fn probes(block: &[AtomicUsize], address: usize) -> impl Iterator<Item = &Atomic
     (0..PROBES).map(move |step| &block[(hash + step) % block.len()])
 }
 
-/// Puts an address in. False where there is no memory for it.
+/// Puts an address in. Returns false if there is no memory for it.
 pub(crate) fn put(address: usize, kind: Kind) -> bool {
     let entry = address | kind as usize;
     (0..BLOCKS).map_while(block_or_new).any(|block| {
@@ -84,7 +86,7 @@ fn find(address: usize) -> Option<&'static AtomicUsize> {
     })
 }
 
-/// The kind that an address was put in with, as a number.
+/// The kind with which an address was put in, as a number.
 pub(crate) fn kind_of(address: usize) -> Option<usize> {
     if address & KIND != 0 || address == 0 {
         return None;
@@ -92,22 +94,22 @@ pub(crate) fn kind_of(address: usize) -> Option<usize> {
     find(address).map(|slot| slot.load(Ordering::Acquire) & KIND)
 }
 
-/// Takes an address out, if it is in.
+/// Takes an address out, if it is in the table.
 pub(crate) fn take_out(address: usize) {
     if let Some(slot) = find(address) {
         slot.store(GONE, Ordering::Release);
     }
 }
 
-/// Keeps a tombstone, and frees the one that was kept longest.
+/// Keeps a tombstone, and frees the oldest one.
 ///
 /// # Safety
-/// Nobody else will free it, and its value was dropped.
+/// The caller does not free it, and its value was dropped.
 pub(crate) unsafe fn bury(handle: *mut Handle) {
     let place = NEXT.fetch_add(1, Ordering::Relaxed) % TOMBSTONES;
     let oldest = RING[place].swap(handle, Ordering::AcqRel);
     if !oldest.is_null() {
-        // SAFETY: a tombstone that was in the ring, and is nobody else's now (invariant 4).
+        // SAFETY: a tombstone that this thread took out of the ring (invariant 4).
         unsafe {
             take_out((*oldest).address());
             Handle::free_memory(oldest);
@@ -115,9 +117,9 @@ pub(crate) unsafe fn bury(handle: *mut Handle) {
     }
 }
 
-/// Whether handles are looked up: 0 is not asked yet, 1 no, 2 yes.
+/// Whether handles are looked up: 0 means not determined yet, 1 no, 2 yes.
 static HARDENED: AtomicU8 = AtomicU8::new(0);
-/// There are handles that are not in the table.
+/// Not 0 if there are handles that are not in the table.
 static UNKNOWN: AtomicU8 = AtomicU8::new(0);
 
 /// Whether every allocator is hardened, and handles are looked up before they are followed.
@@ -129,7 +131,7 @@ pub(crate) fn all_hardened() -> bool {
     }
 }
 
-/// Whether it is known that they are not: for fast paths, which leave everything else to others.
+/// Whether it is known that they are not. For fast paths; the slow path handles everything else.
 #[inline(always)]
 pub(crate) fn none_looked_up() -> bool {
     HARDENED.load(Ordering::Relaxed) == 1
@@ -140,7 +142,7 @@ fn ask_environment() -> bool {
     let set = std::env::var_os("ALLOTMENT_HARDENED")
         .is_some_and(|value| !value.is_empty() && value != "0");
     let asked = if set { 2 } else { 1 };
-    // Whoever was told otherwise meanwhile knows better.
+    // If `allot_set_hardened` ran meanwhile, its value counts.
     let before = HARDENED.compare_exchange(0, asked, Ordering::Relaxed, Ordering::Relaxed);
     before.map_or_else(|told| told == 2, |_| set)
 }
@@ -153,7 +155,7 @@ pub(crate) fn left_out() {
     }
 }
 
-/// Whether a handle may be one although it is not in the table.
+/// Whether a pointer may be a handle although it is not in the table.
 pub(crate) fn some_left_out() -> bool {
     UNKNOWN.load(Ordering::Relaxed) != 0
 }

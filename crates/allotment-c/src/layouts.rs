@@ -1,10 +1,11 @@
-//! Sizes and alignments as C passes them: a size of zero counts as one byte, and both may be nonsense.
+//! Sizes and alignments as C passes them: a size of zero counts as one byte, and both may be
+//! invalid.
 
 use core::alloc::Layout;
 
 use allotment::{AllocError, ErrorKind};
 
-/// The alignment of memory whose caller does not say one.
+/// The alignment of memory for calls without an alignment parameter.
 pub(crate) const DEFAULT_ALIGN: usize = 16;
 
 /// The layout of one object.
@@ -17,28 +18,30 @@ pub(crate) fn layout_of(size: usize, align: usize) -> Result<Layout, AllocError>
         .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))
 }
 
-/// Sizes that fast paths are for.
+/// The largest size of fast paths, in bytes.
 pub(crate) const COMMON: usize = 1024;
 
-/// The layout of an object of a size and an alignment that most have, for fast paths, which leave everything else to others.
+/// The layout of an object with a common size and alignment. For fast paths; the slow path handles
+/// all others.
 #[inline(always)]
 pub(crate) fn common_layout(size: usize, align: usize) -> Option<Layout> {
     // The bits of 1, 2, 4, 8 and 16.
     const ALIGNS: u32 = 0x1_0116;
     if size.wrapping_sub(1) < COMMON && align <= DEFAULT_ALIGN && (ALIGNS >> align) & 1 != 0 {
-        // SAFETY: a power of two, and a size that is far from the end of all addresses.
+        // SAFETY: a power of two, and a size far below the end of the address space.
         return Some(unsafe { Layout::from_size_align_unchecked(size, align) });
     }
     None
 }
 
-/// The layout of `count` objects of `size` bytes behind each other, at the usual alignment.
+/// The layout of `count` adjacent objects of `size` bytes, at the default alignment.
 #[inline]
 pub(crate) fn layout_of_many(count: usize, size: usize) -> Result<Layout, AllocError> {
     layout_of(bytes_of_many(count, size)?, DEFAULT_ALIGN)
 }
 
-/// The bytes of `count` objects of `size` bytes. An error that says so many as can be said, where they are more.
+/// The bytes of `count` objects of `size` bytes. If the product overflows, the error's number of
+/// bytes is `usize::MAX`.
 #[inline]
 pub(crate) fn bytes_of_many(count: usize, size: usize) -> Result<usize, AllocError> {
     count.checked_mul(size).ok_or(AllocError::new(ErrorKind::SizeOverflow, usize::MAX))

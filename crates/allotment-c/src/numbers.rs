@@ -1,7 +1,7 @@
-//! Where C finds what: each size, offset and constant of the header as this library has it. A test has a C compiler say
-//! the same.
+//! Each size, offset and constant of the header, as this library has it. A test compares them with
+//! what a C compiler finds.
 
-/// The size of a structure and the offsets of its fields, each under the C expression for it.
+/// The size of a structure and the offsets of its fields, each with its C expression.
 macro_rules! numbers {
     ($name:ident: $type:ident { $($field:ident),+ $(,)? }) => {
         pub(crate) const $name: &[(&str, usize)] = &[
@@ -15,8 +15,8 @@ macro_rules! numbers {
 }
 pub(crate) use numbers;
 
-/// The numbers of the inline functions. What belongs to the core crate is asserted there, in each `frozen.rs` and beside the slab's
-/// front.
+/// The numbers that the inline functions use. The core crate asserts its own part, in each
+/// `frozen.rs` and beside the slab's front.
 const INLINE: &[(&str, usize)] = &[
     ("offsetof(struct allot_arena, allot_base)", 0),
     ("offsetof(struct allot_arena, allot_limit)", 8),
@@ -32,7 +32,7 @@ const INLINE: &[(&str, usize)] = &[
     ("ALLOT_MAX_NAME", allotment::MAX_NAME_LEN),
 ];
 
-/// All of them.
+/// All numbers.
 #[must_use]
 pub fn all() -> Vec<(&'static str, usize)> {
     [

@@ -1,8 +1,9 @@
-//! `allot_options`, read and checked.
+//! Reading and checking `allot_options`.
 //!
 //! # Invariants
 //!
-//! 1. The structure is the header's of the ABI that the caller passes: nothing of it is read before that is known.
+//! 1. The structure is that of the header with the caller's ABI: nothing of it is read before the
+//!    ABI was checked.
 //! 2. A name ends with a NUL.
 
 use core::ffi::{CStr, c_char};
@@ -36,7 +37,7 @@ pub struct allot_retain {
 
 crate::numbers::numbers!(RETAIN: allot_retain { kind, bytes });
 
-/// `allot_options`. A `bool` of C's is a byte here: whatever it holds is no undefined behaviour.
+/// `allot_options`. A C `bool` is a byte here, so that no value of it is undefined behaviour.
 #[repr(C)]
 #[derive(Debug)]
 pub struct allot_options {
@@ -60,7 +61,7 @@ pub struct allot_options {
 
 crate::numbers::numbers!(OPTIONS: allot_options { name, budget, source, release, hardened, report_live, packing, hint, retain, objects_per_slab, max_page_bytes, max_cached_bytes, reserved, initial, increment, maximum });
 
-/// The options that an allocator has, beside name and budget, which all have.
+/// The options that an allocator can support besides name and budget, which all support.
 pub(crate) mod has {
     pub(crate) const SOURCE: u32 = 1;
     pub(crate) const RELEASE: u32 = 1 << 1;
@@ -78,16 +79,16 @@ pub(crate) mod has {
     pub(crate) const MAXIMUM: u32 = 1 << 13;
 }
 
-/// What was asked for. What the header calls zero, the default, is `None` or the library's own default here.
+/// The requested options. The header's default, zero, is `None` or the library's default here.
 #[derive(Debug, Default)]
 pub(crate) struct Options<'a> {
     pub name: Option<&'a str>,
     pub budget: Option<Budget>,
     pub source: Option<SharedSource>,
     pub release: Release,
-    /// Asked for here, or for all allocators.
+    /// Requested in the options, or for all allocators.
     pub hardened: bool,
-    /// `None` if it was not asked for: the library's default, which the hardened mode changes.
+    /// `None` if it was not requested: the library's default, which depends on hardened mode.
     pub report_live: Option<bool>,
     pub packing: bool,
     pub hint: usize,
@@ -99,7 +100,7 @@ pub(crate) struct Options<'a> {
     pub initial: usize,
     pub increment: usize,
     pub maximum: usize,
-    /// Nothing was asked for: a default constructor will do.
+    /// Nothing was requested, so a default constructor is enough.
     pub is_default: bool,
 }
 
@@ -107,10 +108,12 @@ fn bad(kind: Kind, text: &str) -> Noted {
     note(kind, None, Problem::BadOption(text))
 }
 
-/// Reads the options of an allocator that has those in `having` (the bits of [`has`]), beside name and budget.
+/// Reads the options of an allocator that supports those in `having` (the bits of [`has`]), besides
+/// name and budget.
 ///
 /// # Safety
-/// NULL, or options as the header of `abi` has them; their handles as for [`handle::get`]. They outlive `'a`.
+/// `options` is NULL, or points to a structure of the header with this `abi` that outlives `'a`.
+/// Its handles are as for [`handle::get`].
 pub(crate) unsafe fn read<'a>(
     kind: Kind,
     abi: u32,
@@ -119,13 +122,13 @@ pub(crate) unsafe fn read<'a>(
 ) -> Result<Options<'a>, Noted> {
     check_abi(kind, abi)?;
     let all_hardened = known::all_hardened() && having & has::HARDENED != 0;
-    // SAFETY: of our own ABI, so NULL or options (invariant 1).
+    // SAFETY: our own ABI, so NULL or valid options (invariant 1).
     let Some(options) = (unsafe { options.as_ref() }) else {
         let is_default = !all_hardened;
         return Ok(Options { hardened: all_hardened, is_default, ..Options::default() });
     };
     check_known(kind, options, having)?;
-    // SAFETY: a name ends with a NUL (2); the handles are the caller's duty.
+    // SAFETY: a name ends with a NUL (2). The caller guarantees the handles.
     unsafe {
         Ok(Options {
             name: read_name(kind, options.name)?,
@@ -155,7 +158,7 @@ pub(crate) unsafe fn read<'a>(
     }
 }
 
-/// Refuses what the allocator does not have.
+/// Refuses options that the allocator does not support.
 fn check_known(kind: Kind, options: &allot_options, having: u32) -> Result<(), Noted> {
     let asked = [
         (!options.source.is_null(), has::SOURCE, "source"),
@@ -183,7 +186,7 @@ fn check_known(kind: Kind, options: &allot_options, having: u32) -> Result<(), N
 }
 
 /// # Safety
-/// NULL, or text that ends with a NUL and outlives `'a`.
+/// `name` is NULL, or a string that ends with a NUL and outlives `'a`.
 unsafe fn read_name<'a>(kind: Kind, name: *const c_char) -> Result<Option<&'a str>, Noted> {
     if name.is_null() {
         return Ok(None);

@@ -1,13 +1,13 @@
-//! `allot_pool`: a thread's memory for whatever code it runs.
+//! `allot_pool`: the memory of one thread, for all code that it runs.
 //!
 //! # Invariants
 //!
 //! Those of lib.rs and handle.rs, and these:
 //!
-//! 1. The thread that made a pool enters, leaves and destroys it, which is made sure of where it is not hardened, too.
-//! 2. `entered` has what its thread was in before, for each time that it is in the pool; the pool is not destroyed before it has
-//!    left as often. It leaves with what it got when it last entered, and only the pool that it is in: so what it was in before
-//!    is there.
+//! 1. The thread that created a pool enters, leaves and destroys it. This is checked in every mode.
+//! 2. `entered` has one entry for each time that the thread is in the pool: what was current
+//!    before. The pool is not destroyed while there are entries. The thread can only leave its
+//!    current pool, with the newest entry, so what was current before still exists.
 
 use core::cell::RefCell;
 use core::ffi::c_void;
@@ -29,7 +29,7 @@ pub struct Pool {
     entered: RefCell<Vec<*const ()>>,
 }
 
-/// What a pool can be told beside its name and budget.
+/// The options of a pool besides its name and budget.
 const OPTIONS: u32 = has::RELEASE
     | has::HARDENED
     | has::REPORT_LIVE
@@ -65,7 +65,7 @@ impl Pool {
         }
     }
 
-    /// Whether the thread may leave it now for what it was in before.
+    /// Whether the thread may leave the pool, with this value of what was current before.
     fn check_entered(&self, before: *const ()) -> Result<(), Noted> {
         let Some(&newest) = self.entered.borrow().last() else {
             return Err(
@@ -117,7 +117,7 @@ fn build(options: &Options<'_>) -> Result<LocalPool, AllocError> {
     builder.try_build()
 }
 
-/// A block that is at hand.
+/// A block, if the fast path finds one.
 #[inline(always)]
 unsafe fn at_hand(pool: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
@@ -196,7 +196,7 @@ unsafe fn enter(pool: Pointer) -> Result<allot_entered, Noted> {
 }
 
 unsafe fn leave(entered: allot_entered) -> Result<(), Noted> {
-    // SAFETY: passed on to the caller; entered, and the current one.
+    // SAFETY: passed on to the caller. The pool was entered and is the current one.
     unsafe {
         let held = handle::get_by_owner(entered.pool)?;
         held.check_entered(entered.before)?;
@@ -215,8 +215,8 @@ pub struct allot_entered {
 
 crate::numbers::numbers!(ENTERED: allot_entered { pool, before });
 
-// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
-// called here.
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_pool_create_abi(abi: u32, options: *const allot_options) -> Pointer {

@@ -1,9 +1,9 @@
-//! `allot_pool_ref`: what an object knows of its pool.
+//! `allot_pool_ref`: an object's reference to its pool.
 //!
 //! # Invariant
 //!
-//! The number that a C caller passes is a reference that it got here, unless the caller is wrong; where handles are looked up,
-//! it is asked whether it leads to a pool before it is followed.
+//! The number that a C caller passes is a reference that it got from this library, unless the
+//! caller is wrong. While handles are looked up, the number is checked before it is followed.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -16,10 +16,10 @@ use crate::handle::Kind;
 use crate::known;
 use crate::layouts::{DEFAULT_ALIGN, common_layout, layout_of};
 
-/// The reference that a number is.
+/// The reference of a number.
 ///
 /// # Safety
-/// The invariant.
+/// The module's invariant.
 #[inline(always)]
 unsafe fn of(bits: u64) -> Result<PoolRef, Noted> {
     if !known::none_looked_up() {
@@ -89,7 +89,7 @@ unsafe extern "C" fn try_alloc_slowly(bits: u64, size: usize, align: usize) -> *
     or_null(unsafe { alloc(bits, size, align) })
 }
 
-/// A block at hand, where nothing is to be looked up.
+/// A block, if the fast path finds one and handles are not looked up.
 #[inline(always)]
 unsafe fn at_hand(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>> {
     if !known::none_looked_up() {
@@ -99,8 +99,8 @@ unsafe fn at_hand(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>> {
     unsafe { PoolRef::from_bits(bits) }.take_at_hand(common_layout(size, align)?)
 }
 
-// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
-// called here.
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_current() -> u64 {

@@ -1,6 +1,6 @@
 //! `allot_reap`: blocks of any size for one thread at a time.
 //!
-//! The invariants are those of lib.rs, handle.rs and, for blocks that know their size, blocks.rs.
+//! The invariants are those of lib.rs, handle.rs and, for blocks that store their size, blocks.rs.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -20,11 +20,11 @@ use crate::statistics::allot_statistics;
 #[repr(C)]
 pub struct Reap {
     reap: allotment::Reap,
-    /// Of the blocks that know their size, since the last reset.
+    /// The key of the blocks that store their size. A reset changes it.
     key: Cell<Key>,
 }
 
-/// What a reap can be told beside its name and budget.
+/// The options of a reap besides its name and budget.
 const OPTIONS: u32 = has::SOURCE
     | has::RELEASE
     | has::HARDENED
@@ -50,7 +50,7 @@ impl Reap {
     }
 }
 
-/// No other reap's, and not this one's before a reset.
+/// A new key, which neither another reap nor this reap before a reset had.
 fn next_key() -> Key {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Key::numbered(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -89,7 +89,7 @@ fn build(options: &Options<'_>) -> Result<allotment::Reap, AllocError> {
 
 // ---- blocks by size ----
 
-/// A block that is at hand.
+/// A block, if the fast path finds one.
 #[inline(always)]
 unsafe fn at_hand(reap: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
@@ -150,10 +150,10 @@ unsafe fn resize(
     }
 }
 
-// ---- blocks that know their size ----
+// ---- blocks that store their size ----
 
 unsafe fn malloc(reap: Pointer, size: usize) -> Result<NonNull<c_void>, Noted> {
-    // SAFETY: passed on to the caller; the block is as `begin` wants it.
+    // SAFETY: passed on to the caller. The block has the layout that `begin` needs.
     unsafe {
         let held = handle::get(reap)?;
         let form = blocks::usual(size).map_err(|error| held.failed(error))?;
@@ -172,7 +172,7 @@ unsafe fn realloc(
     block: *mut c_void,
     size: usize,
 ) -> Result<NonNull<c_void>, Noted> {
-    // SAFETY: passed on to the caller; the block is one of ours, says its header.
+    // SAFETY: passed on to the caller. The block's header shows that it is of this reap.
     unsafe {
         let Some(block) = NonNull::new(block) else { return malloc(reap, size) };
         let held = handle::get(reap)?;
@@ -187,8 +187,8 @@ unsafe fn realloc(
     }
 }
 
-// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
-// called here.
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_reap_create_abi(abi: u32, options: *const allot_options) -> Pointer {
@@ -342,7 +342,7 @@ pub unsafe extern "C" fn allot_reap_try_realloc(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_reap_free_known(reap: Pointer, block: *mut c_void) {
     let Some(block) = NonNull::new(block) else { return };
-    // SAFETY: as above; the block is one of ours, says its header.
+    // SAFETY: as above. The block's header shows that it is of this reap.
     unsafe {
         let held = or_stop(handle::get(reap));
         match blocks::end(block, held.key.get()) {

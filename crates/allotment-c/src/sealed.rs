@@ -1,12 +1,13 @@
-//! `allot_sealed`: objects that a C initialiser builds and nobody changes after that.
+//! `allot_sealed`: objects that a C initialiser builds and that never change afterwards.
 //!
 //! # Invariants
 //!
 //! Those of lib.rs and handle.rs, and these:
 //!
-//! 1. What a [`Root`] refers to is what an initialiser returned: C's word stands for its being read-only.
-//! 2. A `Sealer` lives while its initialiser runs; its handle, a hardened one in any mode, is destroyed before the sealed memory
-//!    can go.
+//! 1. A [`Root`] refers to what an initialiser returned. The C caller guarantees that it is
+//!    read-only.
+//! 2. A `Sealer` is alive while its initialiser runs. Its handle, which is hardened in every mode,
+//!    is destroyed before the sealed memory can be released.
 
 use core::alloc::Layout;
 use core::ffi::{CStr, c_char, c_void};
@@ -21,11 +22,11 @@ use crate::layouts::{DEFAULT_ALIGN, layout_of};
 use crate::options::{self, allot_options};
 use crate::statistics::allot_statistics;
 
-/// What was built.
+/// The object that was built.
 #[derive(Clone, Copy)]
 pub struct Root(NonNull<c_void>);
 
-// SAFETY: an address, and what is behind it does not change (invariant 1).
+// SAFETY: an address of memory that does not change (invariant 1).
 unsafe impl Send for Root {}
 // SAFETY: as above.
 unsafe impl Sync for Root {}
@@ -39,7 +40,7 @@ impl Sealable for Root {
 /// `allot_sealed`.
 #[repr(C)]
 pub struct Sealed {
-    /// Until it is leaked.
+    /// `None` after it was leaked.
     sealed: Option<allotment::Sealed<Root>>,
     root: Root,
 }
@@ -75,11 +76,11 @@ impl Kept for Sealer {
     }
 }
 
-/// Why there is nothing.
+/// Why nothing was built.
 enum Refused {
     Memory(AllocError),
     Noted(Noted),
-    /// The initialiser's own wish.
+    /// The initialiser returned NULL.
     GaveUp,
 }
 
@@ -92,32 +93,34 @@ impl From<AllocError> for Refused {
 /// Runs an initialiser.
 ///
 /// # Safety
-/// It is one, with its context; what it is given is used while it runs alone.
+/// `init` is an initialiser that may be called with `context`. It uses the sealer only while it
+/// runs.
 unsafe fn run(
     init: Init,
     context: *mut c_void,
     sealer: allotment::Sealer<'_>,
     name: Option<&str>,
 ) -> Result<Root, Refused> {
-    // SAFETY: the sealer's handle ends below, before the memory and the name can go (invariant 2).
+    // SAFETY: the sealer's handle is destroyed below, before the memory and the name can end
+    // (invariant 2).
     let (sealer, name) = unsafe {
         (
             core::mem::transmute::<allotment::Sealer<'_>, allotment::Sealer<'static>>(sealer),
             core::mem::transmute::<Option<&str>, Option<&'static str>>(name),
         )
     };
-    // What is left of its handle is kept in any mode: it is easily put away and used too late, and costs little beside the
-    // system calls.
+    // Hardened in every mode: C code can easily keep the handle and use it too late. The tombstone
+    // costs little compared with the system calls.
     let held = handle::create(Sealer { sealer, name }, true);
     let held = held.map_err(Refused::Noted)?.as_ptr();
     // SAFETY: passed on to the caller.
     let root = unsafe { init(held, context) };
-    // SAFETY: made above, and given up by the initialiser.
+    // SAFETY: created above; the initialiser does not use it any more.
     unsafe { handle::destroy(held, |_| Ok(())) }.map_err(Refused::Noted)?;
     NonNull::new(root.cast_mut()).map(Root).ok_or(Refused::GaveUp)
 }
 
-/// Nothing noted: the initialiser gave up by itself.
+/// `Err(None)` means that the initialiser gave up without an error.
 unsafe fn create(
     abi: u32,
     options: *const allot_options,
@@ -172,7 +175,7 @@ unsafe fn memdup(
     size: usize,
     align: usize,
 ) -> Result<NonNull<u8>, Noted> {
-    // SAFETY: passed on to the caller; a fresh block of so many bytes.
+    // SAFETY: passed on to the caller. A fresh block of `size` bytes.
     unsafe {
         let block = alloc(sealer, layout_of(size, align))?;
         if size > 0 {
@@ -190,8 +193,8 @@ unsafe fn strdup(sealer: SealerPointer, text: *const c_char) -> Result<NonNull<u
     }
 }
 
-// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
-// called here.
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_sealed_create_abi(
@@ -235,7 +238,7 @@ pub unsafe extern "C" fn allot_sealed_get(sealed: *const Held<Sealed>) -> *const
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_sealed_leak(sealed: Pointer) -> *const c_void {
-    // SAFETY: as above; nobody else has it any more.
+    // SAFETY: as above. No other code uses the handle any more.
     unsafe {
         let held = or_stop(handle::get_mut(sealed));
         let root = held.root.0.as_ptr();

@@ -4,10 +4,11 @@
 //!
 //! Those of lib.rs and handle.rs, and these:
 //!
-//! 1. `raw` is the slab's own, or a second reference to what `shared` keeps; in that case nobody drops it.
-//! 2. The fast paths look at nothing of a slab but `raw`. A hardened slab's knows no thread's slots, also after it was
-//!    destroyed, so that its calls come to the slow paths, which look at the handle.
-//! 3. `handles` counts the slab's handles; it is not destroyed while there are some.
+//! 1. `raw` belongs to this structure, or is a second reference to the slab that `shared` keeps. In
+//!    the second case it is never dropped.
+//! 2. The fast paths read only `raw`. That of a hardened slab has no thread caches, also after the
+//!    slab was destroyed, so its calls take the slow paths, which check the handle.
+//! 3. `handles` counts the slab's handles. The slab is not destroyed while there are any.
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
@@ -34,7 +35,7 @@ pub struct Slab {
     handles: AtomicUsize,
 }
 
-/// What a slab can be told beside its name and budget.
+/// The options of a slab besides its name and budget.
 const OPTIONS: u32 = has::SOURCE
     | has::RELEASE
     | has::HARDENED
@@ -51,7 +52,7 @@ impl Slab {
     }
 
     fn shared(shared: Arc<RawSlab>) -> Self {
-        // SAFETY: never dropped, and what it refers to is kept by `shared` (invariant 1).
+        // SAFETY: never dropped, and `shared` keeps what it refers to (invariant 1).
         let raw = ManuallyDrop::new(unsafe { ptr::read(&*shared) });
         Self { raw, shared: Some(shared), handles: AtomicUsize::new(0) }
     }
@@ -61,14 +62,15 @@ impl Slab {
         &self.raw
     }
 
-    /// Counts a handle more.
+    /// Counts a new handle.
     pub(crate) fn add_handle(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A handle less.
+    /// Counts the end of a handle.
     pub(crate) fn drop_handle(&self) {
-        // Release pairs with the Acquire in `check_unused`: the handle's last use of the slab comes before its end.
+        // Release pairs with the Acquire in `check_unused`: the handle's last use of the slab comes
+        // before its end.
         self.handles.fetch_sub(1, Ordering::Release);
     }
 
@@ -142,7 +144,7 @@ fn build(layout: Layout, options: &Options<'_>) -> Result<RawSlab, AllocError> {
     builder.try_build()
 }
 
-/// Hardened slabs by size: those of the library are not.
+/// Hardened slabs by size. The slabs by size of the library are not hardened.
 static HARDENED: Mutex<BTreeMap<(usize, usize), Weak<RawSlab>>> = Mutex::new(BTreeMap::new());
 
 fn hardened_by_size(layout: Layout) -> Result<Arc<RawSlab>, AllocError> {
@@ -166,15 +168,15 @@ fn by_size(size: usize, align: usize) -> Result<NonNull<Held<Slab>>, Noted> {
     handle::create(Slab::shared(slab), hardened)
 }
 
-/// The slab whose fast paths may be tried: not NULL, and all pointers are followed.
+/// The slab, if its fast paths may be tried: it is not NULL, and handles are not looked up.
 #[inline(always)]
 unsafe fn at_once<'a>(slab: *const Held<Slab>) -> Option<&'a Slab> {
-    // SAFETY: a slab (invariant 1 of lib.rs), or what is left of a hardened one, of which `raw` alone is looked at, as it
-    // was (2).
+    // SAFETY: a slab (invariant 1 of lib.rs), or the tombstone of a hardened slab, of which only
+    // `raw` is read, unchanged (2).
     if known::none_looked_up() { unsafe { slab.cast::<Slab>().as_ref() } } else { None }
 }
 
-/// A slot at hand.
+/// A slot from the thread's cache.
 #[inline(always)]
 unsafe fn at_hand(slab: *const Held<Slab>) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
@@ -249,7 +251,7 @@ unsafe fn alloc_many(
         return Err(slab.failed(AllocError::new(ErrorKind::SizeOverflow, bytes)));
     }
     let slots = slots.cast::<MaybeUninit<NonNull<u8>>>();
-    // SAFETY: the caller has so many places, and a pointer that is not null is a pointer.
+    // SAFETY: the caller provides `count` entries, and `NonNull<u8>` has the layout of a pointer.
     let slots = unsafe { core::slice::from_raw_parts_mut(slots, count) };
     slab.raw.try_alloc_many(slots).map_err(|error| slab.failed(error))
 }
@@ -260,8 +262,8 @@ unsafe fn reserve(slab: *const Held<Slab>, slots: usize) -> Result<(), Noted> {
     slab.raw.try_reserve(slots).map_err(|error| slab.failed(error))
 }
 
-// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
-// called here.
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_slab_create_abi(
@@ -375,7 +377,8 @@ pub unsafe extern "C" fn allot_slab_free_many(
     slots: *const *mut c_void,
     count: usize,
 ) {
-    // SAFETY: as above; the caller has so many slots there, and those between two NULLs are none.
+    // SAFETY: as above. The caller provides `count` entries, and a run between two NULLs contains
+    // none.
     unsafe {
         let slab = or_stop(handle::get(slab));
         if count > 0 {

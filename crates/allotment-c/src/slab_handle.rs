@@ -1,12 +1,13 @@
-//! `allot_slab_handle`: one thread's way to a slab. The header pops and pushes; what is here are its slow paths.
+//! `allot_slab_handle`: a handle to one thread's cache of a slab. The fast paths are in the header;
+//! the slow paths are here.
 //!
 //! # Invariants
 //!
 //! Those of lib.rs and handle.rs, and these:
 //!
-//! 1. `front` and `tags` are what the header's inline functions read: the front of `handle`, or one that has nothing and
-//!    takes nothing.
-//! 2. `slab` lives: it counts this handle.
+//! 1. The header's inline functions read `front` and `tags`. `front` is that of `handle`, or one
+//!    that is empty and accepts nothing.
+//! 2. `slab` is alive: it counts this handle.
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
@@ -50,14 +51,14 @@ impl Kept for SlabHandle {
     }
 
     unsafe fn entomb(value: *mut Self) {
-        // SAFETY: the memory is there; a front that has nothing and takes nothing.
+        // SAFETY: the memory is valid. The front is empty and accepts nothing.
         unsafe { (*value).front = RawSlabHandle::nobody() };
     }
 }
 
 impl Drop for SlabHandle {
     fn drop(&mut self) {
-        // SAFETY: dropped here alone.
+        // SAFETY: dropped only here.
         unsafe { ManuallyDrop::drop(&mut self.handle) };
         self.slab.drop_handle();
     }
@@ -65,7 +66,8 @@ impl Drop for SlabHandle {
 
 unsafe fn create(abi: u32, slab: SlabPointer) -> Result<NonNull<Held<SlabHandle>>, Noted> {
     check_abi(Kind::SlabHandle, abi)?;
-    // SAFETY: passed on to the caller; the slab is not destroyed before the handle (its invariant 3).
+    // SAFETY: passed on to the caller. The slab is not destroyed before the handle (its invariant
+    // 3).
     let (held, hardened) = unsafe { (handle::get(slab)?, handle::is_hardened(slab)) };
     held.add_handle();
     let handle = held.raw().handle();
@@ -81,8 +83,8 @@ unsafe fn alloc(handle: Pointer) -> Result<NonNull<c_void>, Noted> {
     slot.map(NonNull::cast).map_err(|error| note(Kind::SlabHandle, held.name(), error))
 }
 
-// SAFETY, of every function below: the caller keeps the contract of the header, which is that of the functions that are
-// called here.
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_slab_handle_create_abi(abi: u32, slab: SlabPointer) -> Pointer {
@@ -99,7 +101,7 @@ pub unsafe extern "C" fn allot_slab_handle_try_create_abi(abi: u32, slab: SlabPo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_slab_handle_destroy(handle: Pointer) {
     if !handle.is_null() {
-        // SAFETY: as above. Another thread must not touch the front, hardened or not.
+        // SAFETY: as above. No other thread may access the front, in any mode.
         or_stop(unsafe { handle::get_by_owner(handle) });
     }
     // SAFETY: as above.
@@ -121,6 +123,6 @@ pub unsafe extern "C" fn allot_slab_handle_try_alloc_slowly(handle: Pointer) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_slab_handle_free_slowly(handle: Pointer, slot: *mut c_void) {
     let Some(slot) = NonNull::new(slot) else { return };
-    // SAFETY: as above. A header without inline functions comes here with every slot.
+    // SAFETY: as above. With `ALLOT_OUT_OF_LINE` every slot is freed here.
     unsafe { or_stop(handle::get(handle)).handle.free(slot.cast()) }
 }

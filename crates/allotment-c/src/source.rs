@@ -1,8 +1,9 @@
-//! Sources: where allocators get their memory from.
+//! Sources: where allocators get their memory.
 //!
 //! The invariants are those of `handle.rs` and `lib.rs`, and:
 //!
-//! 1. A user's calls keep the contract of [`Source`], which the header states, and `context` may be used by any thread.
+//! 1. The functions of a custom source keep the contract of [`Source`], which the header states,
+//!    and any thread may use `context`.
 
 use core::alloc::Layout;
 use core::ffi::{CStr, c_char, c_void};
@@ -21,7 +22,7 @@ use crate::known;
 /// `allot_source`.
 pub type allot_source = Held<SourceOfC>;
 
-/// A source, and the file if it is one.
+/// A source, and the file if it is a file source.
 pub struct SourceOfC {
     shared: SharedSource,
     file: Option<Arc<File>>,
@@ -59,7 +60,7 @@ pub struct allot_source_calls {
 
 crate::numbers::numbers!(CALLS: allot_source_calls { name, acquire, release, end, zeroed, not_inherited });
 
-/// A user's own.
+/// A custom source.
 struct Calls {
     name: Box<str>,
     acquire: Acquire,
@@ -70,12 +71,12 @@ struct Calls {
     inherited: bool,
 }
 
-// SAFETY: any thread may make its calls (invariant 1).
+// SAFETY: any thread may call its functions (invariant 1).
 unsafe impl Send for Calls {}
 // SAFETY: as above.
 unsafe impl Sync for Calls {}
 
-// SAFETY: the user's calls keep the contract (invariant 1).
+// SAFETY: the functions keep the contract (invariant 1).
 unsafe impl Source for Calls {
     fn name(&self) -> &str {
         &self.name
@@ -87,8 +88,8 @@ unsafe impl Source for Calls {
         let block = unsafe { (self.acquire)(self.context, layout.size(), layout.align()) };
         let block = NonNull::new(block.cast::<u8>()).ok_or(refused)?;
         if block.addr().get() % layout.align() != 0 {
-            // Easily forgotten in C, where malloc has no alignment: refused rather than used.
-            // SAFETY: acquired just now with this layout.
+            // A likely mistake in C, because malloc takes no alignment: the block is refused.
+            // SAFETY: acquired above with this layout.
             unsafe { self.release(block, layout) };
             return Err(refused);
         }
@@ -114,7 +115,7 @@ unsafe impl Source for Calls {
 impl Drop for Calls {
     fn drop(&mut self) {
         if let Some(end) = self.end {
-            // SAFETY: invariant 1; nobody makes another call.
+            // SAFETY: invariant 1. No other call follows.
             unsafe { end(self.context) };
         }
     }
@@ -128,7 +129,8 @@ fn make(
 }
 
 /// # Safety
-/// NULL, or calls as the header of `abi` has them, which keep its contract.
+/// `calls` is NULL, or points to a structure of the header with this `abi`, whose functions keep
+/// the contract.
 unsafe fn make_of_calls(
     abi: u32,
     calls: *const allot_source_calls,
@@ -158,7 +160,7 @@ unsafe fn make_of_calls(
 }
 
 /// # Safety
-/// NULL, or a path that ends with a NUL.
+/// The path is NULL, or a string that ends with a NUL.
 unsafe fn make_of_file(
     path: *const c_char,
     open: impl FnOnce(&Path) -> std::io::Result<File>,
@@ -182,7 +184,8 @@ unsafe fn make_of_file(
 }
 
 /// # Safety
-/// NULL, or calls as the header of `abi` has them, which keep its contract.
+/// `calls` is NULL, or points to a structure of the header with this `abi`, whose functions keep
+/// the contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_create_abi(
     abi: u32,
@@ -226,7 +229,7 @@ pub extern "C" fn allot_source_malloc() -> *mut allot_source {
 }
 
 /// # Safety
-/// NULL, or a path that ends with a NUL.
+/// The path is NULL, or a string that ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_file_in(directory: *const c_char) -> *mut allot_source {
     // SAFETY: passed on to the caller.
@@ -234,7 +237,7 @@ pub unsafe extern "C" fn allot_source_file_in(directory: *const c_char) -> *mut 
 }
 
 /// # Safety
-/// NULL, or a path that ends with a NUL.
+/// The path is NULL, or a string that ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_try_file_in(directory: *const c_char) -> *mut allot_source {
     // SAFETY: passed on to the caller.
@@ -242,7 +245,7 @@ pub unsafe extern "C" fn allot_source_try_file_in(directory: *const c_char) -> *
 }
 
 /// # Safety
-/// NULL, or a path that ends with a NUL.
+/// The path is NULL, or a string that ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_file(path: *const c_char) -> *mut allot_source {
     // SAFETY: passed on to the caller.
@@ -250,7 +253,7 @@ pub unsafe extern "C" fn allot_source_file(path: *const c_char) -> *mut allot_so
 }
 
 /// # Safety
-/// NULL, or a path that ends with a NUL.
+/// The path is NULL, or a string that ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_try_file(path: *const c_char) -> *mut allot_source {
     // SAFETY: passed on to the caller.
@@ -258,7 +261,7 @@ pub unsafe extern "C" fn allot_source_try_file(path: *const c_char) -> *mut allo
 }
 
 /// # Safety
-/// As for [`handle::get`]; `offset` is NULL or may be written.
+/// As for [`handle::get`]. `offset` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_file_offset(
     source: *const allot_source,

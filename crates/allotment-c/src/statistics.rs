@@ -56,10 +56,10 @@ pub extern "C" fn allot_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Copies as much of a text as fits, with a NUL behind it.
+/// Copies as much of a text as fits, and adds a NUL.
 ///
 /// # Safety
-/// `size` bytes from `buffer` may be written; it may be NULL if there are none.
+/// `buffer` is valid for writes of `size` bytes. It may be NULL if `size` is 0.
 unsafe fn copy_out(text: &str, buffer: *mut c_char, size: usize) -> usize {
     if size > 0 {
         let copied = text.floor_of(size - 1);
@@ -73,7 +73,7 @@ unsafe fn copy_out(text: &str, buffer: *mut c_char, size: usize) -> usize {
 }
 
 trait Floor {
-    /// Its beginning, at most so many bytes of it, cut between two characters.
+    /// Its start: at most `most` bytes, cut between two characters.
     fn floor_of(&self, most: usize) -> &str;
 }
 
@@ -85,7 +85,7 @@ impl Floor for str {
 }
 
 /// # Safety
-/// `size` bytes from `buffer` may be written; it may be NULL if there are none.
+/// `buffer` is valid for writes of `size` bytes. It may be NULL if `size` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_report_text(buffer: *mut c_char, size: usize) -> usize {
     // SAFETY: passed on to the caller.
@@ -110,7 +110,8 @@ fn word(kind: &str) -> &'static CStr {
 }
 
 /// # Safety
-/// Each pointer but the first is NULL or may be written; `name` has room for `ALLOT_MAX_NAME + 1` bytes.
+/// Each pointer but the first is NULL or valid for writes. `name` has room for `ALLOT_MAX_NAME + 1`
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_owner_of(
     address: *const c_void,

@@ -1,4 +1,4 @@
-//! `#[derive(ReadOnly)]`: says of a type that it may be sealed, if all that it is made of may.
+//! `#[derive(ReadOnly)]`: declares that a type may be sealed, if all of its fields may be sealed.
 //!
 //! Use it as `allotment::ReadOnly`, with the feature `derive` of the crate `allotment`.
 
@@ -6,12 +6,16 @@ mod read_only;
 
 use proc_macro::TokenStream;
 
-/// Lets a type be sealed: implements `ReadOnly` for it, and `Sealable` for it at the lifetime `'static`.
+/// Implements `ReadOnly` for a type, and `Sealable` for the type at the lifetime `'static`. The
+/// type can then be sealed.
 ///
-/// Every field's type must be `ReadOnly`; one that is not is an error at that field. A type has at most one lifetime
-/// parameter, that of the sealed memory. Type parameters must be `ReadOnly`, and stay as they are when the lifetime
-/// changes; what fields need beyond that belongs into the type's own `where` clause. A type that implements `Drop` is
-/// refused, since sealed values are not dropped; so is a union.
+/// - The type of every field must be `ReadOnly`. A field whose type is not is a compile error at
+///   that field.
+/// - The type has at most one lifetime parameter, the lifetime of the sealed memory.
+/// - Type parameters must be `ReadOnly`. They stay as they are when the lifetime changes. If fields
+///   need further bounds, write them into the type's own `where` clause.
+/// - A type that implements `Drop` is refused, because sealed values are not dropped. A union is
+///   refused too.
 ///
 /// ```ignore
 /// #[derive(ReadOnly)]
@@ -22,7 +26,8 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// Where the crate has another name: `#[read_only(crate = my_allotment)]`.
+/// If the crate `allotment` has another name in your program, add
+/// `#[read_only(crate = my_allotment)]` to the type.
 #[proc_macro_derive(ReadOnly, attributes(read_only))]
 pub fn derive_read_only(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);

@@ -1,4 +1,4 @@
-//! What the derive writes.
+//! The code that the derive generates.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -29,13 +29,15 @@ pub(crate) fn implement(input: &DeriveInput) -> Result<TokenStream> {
     Ok(quote! {
         #[allow(deprecated, clippy::multiple_bound_locations)]
         const _: () = {
-            // SAFETY: every field is read-only, as is checked below, and the type has no destructor of its own.
+            // SAFETY: every field is read-only, and the type has no destructor of its own. The code
+            // below checks both.
             #[automatically_derived]
             unsafe impl #parameters #library::ReadOnly for #name #arguments #bounds {}
 
             #sealable
 
-            // For the type, so that its fields may name `Self`, and what they imply of parameters holds.
+            // Implemented for the type itself, so that the types of its fields may name `Self`, and
+            // the bounds that they imply for the parameters hold.
             #[allow(dead_code)]
             trait FieldsAreReadOnly {
                 fn check(&self);
@@ -49,7 +51,8 @@ pub(crate) fn implement(input: &DeriveInput) -> Result<TokenStream> {
                 }
             }
 
-            // A type that implements `Drop` has this twice: sealed values are not dropped.
+            // A type that implements `Drop` would have this implementation twice, which is an
+            // error: sealed values are not dropped.
             #[allow(dead_code)]
             trait SealedValuesAreNotDropped {}
             #[allow(drop_bounds)]
@@ -60,13 +63,13 @@ pub(crate) fn implement(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The library, by the name that `#[read_only(crate = …)]` gives it.
+/// The path of the library, which `#[read_only(crate = …)]` can change.
 fn library(input: &DeriveInput) -> Result<Path> {
     let mut library = parse_quote!(::allotment);
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("read_only")) {
         attribute.parse_nested_meta(|meta| {
             if !meta.path.is_ident("crate") {
-                return Err(meta.error("unknown option; there is `crate = path` alone"));
+                return Err(meta.error("unknown option; the only option is `crate = path`"));
             }
             library = meta.value()?.call(Path::parse_mod_style)?;
             Ok(())
@@ -83,20 +86,20 @@ fn only_lifetime(generics: &Generics) -> Result<Option<Lifetime>> {
         None => Ok(first),
         Some(second) => Err(Error::new(
             second.span(),
-            "a sealed type has one lifetime parameter at most, that of the sealed memory: use it for all references",
+            "a sealed type has at most one lifetime parameter, the lifetime of the sealed memory; use it for all references",
         )),
     }
 }
 
-/// Takes each field of each variant as what it was declared to be: that has to be read-only. So nothing escapes that an
-/// attribute below the derive may make of the fields.
+/// Checks that each field of each variant has its declared type, and that this type is read-only.
+/// So an attribute below the derive can't add a field or change its type without a check.
 fn checks(data: &Data) -> Result<TokenStream> {
     match data {
         Data::Struct(data) => {
             let members = data.fields.members();
             let checks = data.fields.iter().zip(data.fields.members()).map(|(field, member)| {
                 let declared = &field.ty;
-                // A packed field has an address, but no reference.
+                // An address, because a reference to a packed field is an error.
                 quote_spanned! {declared.span()=>
                     must_be_read_only::<#declared>(::core::ptr::addr_of!(self.#member));
                 }
@@ -112,17 +115,18 @@ fn checks(data: &Data) -> Result<TokenStream> {
                 let (pattern, checks) = check_bound(&variant.fields);
                 quote!(Self::#name { #pattern } => { #checks })
             });
-            // A reference is never without value, but what it refers to may be.
+            // `*self`, not `self`: for an enum without variants the match has no arms, and the type
+            // of a reference always has values.
             Ok(quote!(match *self { #(#arms)* }))
         }
         Data::Union(data) => Err(Error::new(
             data.union_token.span,
-            "a union can't be sealed by a derive: nothing says which of its fields is there",
+            "`ReadOnly` can't be derived for a union: nothing says which of its fields holds a value",
         )),
     }
 }
 
-/// A pattern of a variant's fields, and the checks of what it binds.
+/// A pattern that binds the fields of a variant, and the checks of these bindings.
 fn check_bound(fields: &Fields) -> (TokenStream, TokenStream) {
     let (patterns, checks): (Vec<_>, Vec<_>) = fields
         .iter()
@@ -151,7 +155,8 @@ fn sealable(input: &DeriveInput, library: &Path, lifetime: Option<&Lifetime>) ->
     let memory = lifetime.cloned().unwrap_or_else(|| parse_quote!('__sealed));
     let (for_ever, for_a_while) = (at(&parse_quote!('static)), at(&memory));
 
-    // The implementation has the type's other parameters, and all bounds as predicates that hold for any lifetime.
+    // The implementation has the type's other parameters. All bounds become predicates that hold
+    // for any lifetime.
     let mut parameters = Punctuated::<_, Token![,]>::new();
     let mut predicates = Punctuated::<_, Token![,]>::new();
     for parameter in &input.generics.params {
@@ -181,8 +186,8 @@ fn sealable(input: &DeriveInput, library: &Path, lifetime: Option<&Lifetime>) ->
     }
 }
 
-/// A predicate that holds whatever the lifetime of the sealed memory is. `?Sized` is apart: it is no bound, and stands
-/// under no `for`.
+/// Makes a predicate hold for any lifetime of the sealed memory. `?Sized` becomes a predicate of
+/// its own: it is not a bound, and can't be under a `for`.
 fn for_any(predicate: WherePredicate, lifetime: Option<&Lifetime>) -> Vec<TokenStream> {
     let (WherePredicate::Type(mut of_type), Some(lifetime)) = (predicate.clone(), lifetime) else {
         return vec![predicate.into_token_stream()];

@@ -1,4 +1,4 @@
-//! Starting child processes, waiting for them with a limit, and saying how they failed.
+//! Child processes: starting them, waiting for them with a time limit, and describing how they failed.
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -11,27 +11,27 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tells a child which process is its parent.
+/// The environment variable that tells a child the process id of its parent.
 const PARENT: &str = "ALLOT_PARENT";
 
-/// How often a child's asker looks whether the answer is still wanted.
+/// How often [`ask_unless`] checks whether the answer is still wanted.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// This executable, to be started as a child with `arguments`.
+/// A command that starts this executable as a child with `arguments`.
 pub fn child_command(arguments: &[String]) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).env(PARENT, std::process::id().to_string());
     Ok(command)
 }
 
-/// Variables, with their values, for a child and its own children.
+/// Environment variables, with their values, for a child and its own children.
 pub type Environment = [(&'static str, &'static str)];
 
-/// In a child: it ends when its parent does, however that ends.
+/// Called in a child: the child ends when its parent ends, whatever ended the parent.
 pub fn end_with_parent() {
     let told = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
     let parent = std::env::var(PARENT).ok().and_then(|parent| parent.parse().ok());
-    // If the parent has gone before it could be asked for, nobody waits for the child's answer.
+    // If the parent ended before the request to the kernel, no process waits for the child's answer.
     if told && parent.is_some_and(|parent: i32| parent != getppid().as_raw()) {
         std::process::exit(1);
     }
@@ -42,15 +42,15 @@ pub fn end_with_parent() {
 pub enum ChildFailure {
     /// It did not start, or its pipes failed.
     Lost(String),
-    /// It was killed by a signal; the last line that it wrote to standard error.
+    /// It was killed by this signal; the last line that it wrote to standard error.
     Signal(i32, String),
-    /// It ended with an exit code; the last line that it wrote to standard error.
+    /// It ended with this exit code; the last line that it wrote to standard error.
     Code(i32, String),
-    /// It was still running at the limit.
+    /// It was still running at the time limit.
     TimedOut(Duration),
-    /// It was ended because nobody wants its answer any more.
+    /// It was ended because its answer was no longer wanted.
     Stopped,
-    /// It answered what nobody can read.
+    /// Its answer can't be read.
     Garbled(String),
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for ChildFailure {
             Self::Code(code, last) => write!(f, "ended with exit code {code}{}", after_colon(last)),
             Self::TimedOut(limit) => write!(f, "still running after {} s", limit.as_secs()),
             Self::Stopped => f.write_str("stopped"),
-            Self::Garbled(what) => write!(f, "answered what nobody can read: {what}"),
+            Self::Garbled(what) => write!(f, "gave an answer that can't be read: {what}"),
         }
     }
 }
@@ -76,7 +76,7 @@ fn after_colon(last: &str) -> String {
     if last.is_empty() { String::new() } else { format!(": {last}") }
 }
 
-/// Runs this executable with `arguments` in `environment`, gives it `input`, and reads its answer.
+/// Runs this executable with `arguments` and `environment`, writes `input` to it, and reads its answer.
 pub fn ask<T: serde::de::DeserializeOwned>(
     arguments: &[String],
     environment: &Environment,
@@ -103,7 +103,8 @@ fn answer<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&answer).map_err(|error| ChildFailure::Garbled(error.to_string()))
 }
 
-/// The same; but ends the child as soon as somebody wants that. An interrupt at the terminal is the asker's alone.
+/// Like [`ask`], but ends the child as soon as `stopped` returns true. An interrupt at the terminal reaches only
+/// this process, not the child.
 pub fn ask_unless<T: serde::de::DeserializeOwned>(
     stopped: &dyn Fn() -> bool,
     arguments: &[String],
@@ -116,7 +117,7 @@ pub fn ask_unless<T: serde::de::DeserializeOwned>(
     answer(command, input, limit, stopped)
 }
 
-/// Runs a command to its end, or for as long as the limit, and returns what it printed.
+/// Runs a command to its end, at most until the limit, and returns what it printed.
 fn run(
     mut command: Command,
     input: Option<&[u8]>,
@@ -135,7 +136,7 @@ fn run(
     let stderr = child.stderr.take();
     thread::scope(|scope| {
         if let (Some(mut pipe), Some(input)) = (stdin, input) {
-            // A child that ends early closes its end; its exit says why.
+            // A child that ends early closes its end of the pipe; its exit status says why.
             scope.spawn(move || _ = pipe.write_all(input));
         }
         let errors = scope.spawn(move || read(stderr));
@@ -164,7 +165,7 @@ fn run(
 }
 
 fn end(child: &mut Child) {
-    // It may have ended in this very moment, which is just as well.
+    // The child may have ended just now, so an error doesn't matter.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -172,7 +173,7 @@ fn end(child: &mut Child) {
 fn read(pipe: Option<impl Read>) -> String {
     let mut text = Vec::new();
     if let Some(mut pipe) = pipe {
-        // What came before an error is still worth something.
+        // What was read before an error is still of use.
         let _ = pipe.read_to_end(&mut text);
     }
     String::from_utf8_lossy(&text).into_owned()
@@ -186,7 +187,7 @@ fn judge(status: ExitStatus, printed: String, errors: &str) -> Result<String, Ch
     }
 }
 
-/// What a child's standard error tells in one line: the message of a panic, else its last line.
+/// One line of a child's standard error: the message of a panic, or else the last line.
 fn told(errors: &str) -> String {
     let before_backtrace = errors.lines().take_while(|line| *line != "stack backtrace:");
     let mut lines = before_backtrace.filter(|line| !line.starts_with("note: "));

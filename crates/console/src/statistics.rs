@@ -1,6 +1,6 @@
-//! Medians, and ratios round by round.
+//! Medians, and ratios of rounds.
 
-/// The middle value; of an even number, the average of the two in the middle.
+/// The middle value. With an even number of values, the average of the two in the middle.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -12,12 +12,13 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The median of what `of` gives for those that have it, to the nearest whole number.
+/// The median of the values that `of` returns, rounded to the nearest whole number. Items without a value don't
+/// count.
 pub fn median_whole<T>(items: &[T], of: impl Fn(&T) -> Option<u64>) -> Option<u64> {
     median(items.iter().filter_map(of).map(|value| value as f64)).map(|value| value.round() as u64)
 }
 
-/// How many times `own` each round took: the median of the rounds that both have.
+/// The median of `rounds` divided by `own`, round by round. Rounds that one of them lacks don't count.
 pub fn ratio(rounds: &[Option<f64>], own: &[Option<f64>]) -> Option<f64> {
     median(rounds.iter().zip(own).filter_map(|(round, own)| Some((*round)? / (*own)?)))
 }

@@ -1,4 +1,4 @@
-//! Tables in plain text: no vertical lines, figures to the right, the best row marked.
+//! Tables in plain text: no vertical lines, figures aligned to the right, the best row marked.
 
 use crate::output::{BEST, HEADING, OWN, styled};
 use comfy_table::{CellAlignment, Table, TableStyle};
@@ -6,21 +6,21 @@ use comfy_table::{CellAlignment, Table, TableStyle};
 /// How a row stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stand {
-    /// It does not.
+    /// It does not stand out.
     Plain,
-    /// The project's own.
+    /// It is the project's own row.
     Own,
-    /// The best.
+    /// It is the best row.
     Best,
 }
 
 /// One row: how it stands out, and its cells.
 pub type Line = (Stand, Vec<String>);
 
-/// What stands before the best row, so that it shows without colour too.
+/// The mark before the best row, which shows without colour too.
 const MARK: &str = "»";
 
-/// Renders a table of which the first column is text and the others are figures.
+/// Renders a table. The first column is text, and the others are figures.
 pub fn render(head: &[&str], lines: &[Line]) -> String {
     let mut table = Table::new();
     let rule = comfy_table::LineStyle::none().fill('─').junction('─');
@@ -31,7 +31,7 @@ pub fn render(head: &[&str], lines: &[Line]) -> String {
         table.add_row(std::iter::once(mark).chain(cells.iter().map(String::as_str)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
-        // With the one between columns that comes by itself: two.
+        // Two spaces between columns: one of padding, and one that the table adds.
         column.set_padding((u16::from(index > 1), u16::from(index == 0)));
         if index > 1 {
             column.set_cell_alignment(CellAlignment::Right);
@@ -53,7 +53,7 @@ pub fn render(head: &[&str], lines: &[Line]) -> String {
     text
 }
 
-/// A figure to three digits, or a dash where there is none.
+/// A figure with three digits, or a dash if there is none.
 pub fn figure(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
@@ -66,7 +66,7 @@ pub fn figure(value: Option<f64>) -> String {
     }
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with commas between thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -85,7 +85,7 @@ pub fn mebibytes(bytes: Option<u64>) -> String {
         .map_or_else(|| "-".to_owned(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)))
 }
 
-/// Milliseconds, as seconds where they are many.
+/// A time in milliseconds, printed in µs, ms or s.
 pub fn time(ms: Option<f64>) -> String {
     match ms {
         None => "-".to_owned(),

@@ -1,12 +1,12 @@
-//! Allocators of objects of one layout, which outlive every task and which any thread may free.
+//! Allocators of objects of one layout. The objects outlive every task, and any thread may free them.
 //!
 //! # Invariants of this file and those below
 //!
-//! 1. An object that a store gave out stays valid until it is given back: `bytes` finds its memory, of the
-//!    layout that the store was made for. Its first word was written by the call that gave it out.
-//! 2. An object goes back to the store that it came from, once: what the callers of
-//!    [`FixedSizeLocal::free`] promise.
-//! 3. Where one thread alone may use a store, [`OneThread`] lends it to one thread at a time.
+//! 1. An object of a store stays valid until it is freed: `bytes` finds its memory, which has the layout that
+//!    the store was made for. The call that allocated it wrote its first word.
+//! 2. An object goes back once, to the store that it came from. The callers of
+//!    [`FixedSizeLocal::free`] promise this.
+//! 3. If only one thread may use a store, [`OneThread`] lends it to one thread at a time.
 
 use std::alloc::Layout;
 use std::cell::UnsafeCell;
@@ -27,88 +27,88 @@ pub(crate) mod boost_pool;
 /// The layout that every row of this kind serves: 64 bytes, aligned to a word.
 pub const OBJECT: Layout = Layout::new::<[u64; 8]>();
 
-/// An allocator of objects of one layout. Its objects belong to no task: they live until they are freed.
+/// An allocator of objects of one layout. Its objects belong to no task, and live until they are freed.
 ///
-/// What the program shares is this value; each thread that uses it asks for its own [`local`](Self::local)
-/// part first. Whether several threads may do so, and which layouts there are, says
-/// [`About::fixed_size`](crate::About::fixed_size).
+/// The threads of the program share this value, and each thread gets its own [`local`](Self::local) part before
+/// it uses it. [`About::fixed_size`](crate::About::fixed_size) says whether several threads may do so, and which
+/// layouts it serves.
 pub trait FixedSize: Send + Sync + Sized + 'static {
-    /// What stands for an object: where it lies, or the key under which a store of values keeps it.
+    /// What identifies an object: its address, or its key in a store of values.
     type Object: Copy + Send + Debug + 'static;
 
-    /// One thread's way to it.
+    /// One thread's part of the allocator.
     type Local<'s>: FixedSizeLocal<Object = Self::Object>
     where
         Self: 's;
 
-    /// An allocator for objects of this layout, of at least a word and aligned to one at least.
+    /// An allocator for objects of this layout, whose size and alignment are at least a word's.
     ///
     /// # Panics
     /// If the row does not serve the layout.
     fn new(layout: Layout) -> Self;
 
-    /// The allocator that the process shares among all who need objects of about this size; where there
-    /// is no such thing, one of its own.
+    /// The allocator that the process shares for objects of about this size, or a new one if there is no
+    /// sharing.
     fn by_size(layout: Layout) -> Self {
         Self::new(layout)
     }
 
-    /// The calling thread's way to it.
+    /// The calling thread's part of the allocator.
     ///
     /// # Panics
-    /// If it serves one thread alone and another one has it.
+    /// If only one thread may use the allocator, and another thread has it.
     fn local(&self) -> Self::Local<'_>;
 
-    /// Takes memory ahead, and touches it, until there is enough for so many objects in all. Returns whether
-    /// there is a way to do so; if not, nothing was done.
+    /// Takes memory in advance, and touches it, until there is enough for `objects` objects in total. Returns
+    /// whether the allocator has such a call; if not, nothing was done.
     fn reserve(&self, objects: usize) -> bool {
         let _ = objects;
         false
     }
 }
 
-/// One thread's way to an allocator of objects of one layout.
+/// One thread's part of an allocator of objects of one layout.
 pub trait FixedSizeLocal {
-    /// What stands for an object.
+    /// What identifies an object.
     type Object: Copy;
 
-    /// A new object, with `word` in its first eight bytes; what the rest holds depends on the allocator.
-    /// Aborts when there is no memory: a benchmark has no plan for it.
+    /// Allocates an object with `word` in its first eight bytes. The contents of the rest depend on the
+    /// allocator. Aborts when there is no memory: a benchmark has no plan for it.
     fn alloc(&self, word: u64) -> Self::Object;
 
-    /// Frees an object, whichever thread allocated it.
+    /// Frees an object, which any thread may have allocated.
     ///
     /// # Safety
     /// It came from this allocator, is live, and is not used after.
     unsafe fn free(&self, object: Self::Object);
 
-    /// Where the object's bytes are. A store of values may move them with its next allocation.
+    /// The address of the object's bytes. A store of values may move them with its next allocation.
     ///
     /// # Safety
     /// It came from this allocator and is live.
     unsafe fn bytes(&self, object: Self::Object) -> NonNull<u8>;
 
-    /// Gives back what the calling thread and the allocator keep without need. Returns whether there is a
-    /// way to ask for it; if not, nothing was done.
+    /// Releases memory that the calling thread and the allocator keep without need. Returns whether the
+    /// allocator has such a call; if not, nothing was done.
     fn trim(&self) -> bool {
         false
     }
 }
 
-/// An object that is known by its address.
+/// An object that is identified by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Block(NonNull<u8>);
 
-// SAFETY: a block is an address and nothing else; whoever reads or frees what is there says by an unsafe
-// block of his own that he may.
+// SAFETY: a block is only an address. Code that reads or frees the memory there has an unsafe block of its own
+// that says why it may.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// A new object of which the first word is written.
+    /// A new object at `at`, whose first word becomes `word`.
     ///
     /// # Safety
-    /// `at` is valid for writes of eight bytes, aligned to them, and nobody else's.
+    /// `at` is valid for writes of eight bytes, aligned to eight, and not in use by anything else.
     #[inline(always)]
     pub(crate) unsafe fn written(at: NonNull<u8>, word: u64) -> Self {
         // SAFETY: the caller's promise.
@@ -117,20 +117,20 @@ impl Block {
         Self(at)
     }
 
-    /// Where it is.
+    /// The object's address.
     #[inline(always)]
     pub(crate) fn at(self) -> NonNull<u8> {
         self.0
     }
 }
 
-/// Lets the compiler believe that somebody looks at what lies at an address, and at all that is reachable
-/// from it: it then can neither leave out the write nor, where it knows what `malloc` and `free` are, both
-/// calls. Unlike [`std::hint::black_box`] it costs no instruction.
+/// Makes the compiler assume that the memory at an address, and all memory that is reachable from it, is read.
+/// It then can't omit the write, nor a pair of calls to `malloc` and `free` whose meaning it knows. Unlike
+/// [`std::hint::black_box`], this costs no instruction.
 #[inline(always)]
 pub(crate) fn keep<T>(at: *const T) {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    // SAFETY: there is no instruction in it.
+    // SAFETY: the assembly contains no instruction.
     unsafe {
         std::arch::asm!("/* {0} */", in(reg) at, options(nostack, preserves_flags));
     }
@@ -138,19 +138,19 @@ pub(crate) fn keep<T>(at: *const T) {
     std::hint::black_box(at);
 }
 
-/// Refuses layouts in which a word does not fit.
+/// Panics if a word does not fit into an object of this layout.
 pub(crate) fn check(layout: Layout) {
     assert!(
         layout.size() >= size_of::<u64>() && layout.align() >= align_of::<u64>(),
-        "an object has at least a word, and its alignment"
+        "an object needs the size and alignment of a word at least"
     );
 }
 
-/// Refuses every layout but that of [`OBJECT`].
+/// Panics for every layout except [`OBJECT`].
 pub(crate) fn check_object(name: &str, layout: Layout) {
     assert!(
         layout == OBJECT,
-        "{name} holds values of {} bytes aligned to {}, not of {} aligned to {}",
+        "{name} holds values of {} bytes aligned to {}, not {} bytes aligned to {}",
         OBJECT.size(),
         OBJECT.align(),
         layout.size(),
@@ -164,9 +164,9 @@ pub(crate) struct OneThread<T> {
     store: UnsafeCell<T>,
 }
 
-// SAFETY: `lend` gives out the store to one borrower at a time (invariant 3), who can't leave his thread;
-// with the flag's acquire and release the next one sees all that he did. So it moves from thread to thread,
-// which `T: Send` allows.
+// SAFETY: `lend` lends the store to one borrower at a time (invariant 3), and a loan can't leave its thread.
+// Through the flag's acquire and release, the next borrower sees everything that the previous one did. So the
+// store moves from thread to thread, which `T: Send` allows.
 unsafe impl<T: Send> Sync for OneThread<T> {}
 
 impl<T> OneThread<T> {
@@ -174,30 +174,30 @@ impl<T> OneThread<T> {
         Self { lent: AtomicBool::new(false), store: UnsafeCell::new(store) }
     }
 
-    /// The store, for the calling thread alone until the loan is dropped.
+    /// Lends the store to the calling thread until the loan is dropped.
     ///
     /// # Panics
-    /// If it is lent.
+    /// If the store is lent already.
     pub(crate) fn lend(&self) -> Loan<'_, T> {
         // Acquire: pairs with the release in `Loan::drop`.
         let lent = self.lent.swap(true, Ordering::Acquire);
-        assert!(!lent, "one thread alone may use this allocator");
+        assert!(!lent, "only one thread at a time may use this allocator");
         Loan { lender: self, _not_send: PhantomData }
     }
 }
 
-/// A store that is the calling thread's own for now.
+/// The calling thread's exclusive use of a store.
 pub(crate) struct Loan<'s, T> {
     lender: &'s OneThread<T>,
     _not_send: PhantomData<*const ()>,
 }
 
 impl<T> Loan<'_, T> {
-    /// Does something with the store.
+    /// Calls `work` with the store.
     #[inline(always)]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: there is one loan (invariant 3), on this thread; the closures of the files below call
-        // into the store alone and so never into `with` again.
+        // SAFETY: there is one loan (invariant 3), on this thread. The closures of the files below call only into
+        // the store, and so never call `with` again.
         work(unsafe { &mut *self.lender.store.get() })
     }
 }

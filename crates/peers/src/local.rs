@@ -1,13 +1,15 @@
-//! Our own memory of any size for one thread: `allotment-reap`, a new `Reap` for each task, and `allotment-pool`, a
-//! `LocalPool` for each thread, as it ships.
+//! Our own allocators of any size for one thread: `allotment-reap`, a new `Reap` for each task, and
+//! `allotment-pool`, a `LocalPool` for each thread, with their defaults.
 //!
-//! A reap's objects are freed with it, and one by one where the work does so. A pool's are freed one by one, by any thread.
-//! As a program's global allocator it is `Routed<System>`: a thread has a pool and enters it for each request.
+//! A reap frees its objects when it is dropped, and one by one if the work does so. A pool's objects are freed one
+//! by one, by any thread. As a program's global allocator, the pool is `Routed<System>`: each thread has a pool and
+//! enters it for each request.
 //!
 //! # Invariant
 //!
-//! A block is used with the reap or the pool that it came from: a task hands out blocks of its own alone, and its callers
-//! give back what they got from it. A block of any pool goes back on any thread by [`PoolRef::free_anywhere`].
+//! A block is used with the reap or the pool that it came from: a task hands out only its own blocks, and its
+//! callers return only blocks that they got from it. [`PoolRef::free_anywhere`] takes a block of any pool on any
+//! thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
@@ -19,7 +21,7 @@ use crate::{About, Allocator, AnySize, FreedBy, Global, GlobalCalls, Kind, Task}
 
 const ORIGIN: &str = "allotment, this workspace's library";
 
-/// `allotment-reap`: a new one for each task.
+/// `allotment-reap`: a new reap for each task.
 pub(crate) struct NewReap;
 
 /// A task with a reap of its own.
@@ -33,7 +35,7 @@ impl Listed for NewReap {
             Kind::Arena,
             "allotment-reap",
             ORIGIN,
-            "adaptive: chunks stay warm for the next task of any thread; what goes unused goes back",
+            "adaptive: chunks stay warm for later tasks of any thread; unused memory is released",
         )
     };
 }
@@ -73,10 +75,10 @@ impl Task for ReapTask {
     }
 }
 
-/// `allotment-pool`: one a thread.
+/// `allotment-pool`: one pool for each thread.
 pub(crate) struct Pool(LocalPool);
 
-/// A task that borrows its thread's pool. There is nothing to begin and nothing to end.
+/// A task that borrows its thread's pool. It begins and ends without calls.
 pub(crate) struct PoolTask<'t>(&'t LocalPool);
 
 impl Listed for Pool {
@@ -89,7 +91,7 @@ impl Listed for Pool {
             Kind::Pool,
             "allotment-pool",
             ORIGIN,
-            "adaptive: when a thread leaves its pool, what is empty goes back but for 1 MiB",
+            "adaptive: a thread that leaves its pool keeps 1 MiB of empty memory, more for a second",
         )
     };
 }
@@ -151,12 +153,12 @@ impl AnySize for Pool {
 
     #[inline(always)]
     unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: of some thread's pool, live with this layout: the caller's promise.
+        // SAFETY: the block comes from the pool of some thread and is live with this layout: the caller's promise.
         unsafe { PoolRef::free_anywhere(ptr, layout) }
     }
 }
 
-/// What a program with `#[global_allocator] static GLOBAL: Routed<System>` has.
+/// The allocator of a program with `#[global_allocator] static GLOBAL: Routed<System>`.
 static ROUTED: Routed<System> = Routed::new(System);
 
 impl Global for Pool {

@@ -1,18 +1,18 @@
-//! General-purpose allocators: nothing to create for a task, each object freed by itself.
+//! General-purpose allocators: they create nothing for a task, and free each object separately.
 //!
-//! Each file below implements [`Heap`] by calls into one of them; [`Malloc`] makes an
-//! [`Allocator`] and an [`AnySize`] of it, `HeapObjects` a [`FixedSize`](crate::FixedSize) one, and
-//! [`HeapAsGlobal`] a program's [`Global`] one.
+//! Each file below implements [`Heap`] with calls into one of them. [`Malloc`] turns a heap into an
+//! [`Allocator`] and an [`AnySize`], `HeapObjects` into a [`FixedSize`](crate::FixedSize), and
+//! [`HeapAsGlobal`] into a [`Global`].
 //!
 //! # Invariants of this file and those below
 //!
-//! 1. A block that [`Heap::alloc`] returned non-null is fresh, aligned as its layout asks, and as long.
-//!    It stays so until it is freed or grown: that is what malloc promises.
-//! 2. A block goes back to the heap that it came from, with the layout that it has: what the callers of
-//!    [`Task::free`] and [`Task::grow`], of [`AnySize`] and of [`GlobalCalls`] promise.
-//! 3. The calling thread has entered the heap: a [`HeapTask`] borrows the [`Malloc`] that
-//!    [`Allocator::start`] made on this thread, and neither can leave it. A thread of a program of which it is
-//!    the global allocator enters it with its first call, and stays ([`Heap::enter_for_good`]).
+//! 1. A non-null block from [`Heap::alloc`] is fresh, and has the alignment and the size of its layout,
+//!    until it is freed or grown. malloc promises this.
+//! 2. A block goes back to the heap that it came from, with its current layout. The callers of
+//!    [`Task::free`] and [`Task::grow`], of [`AnySize`] and of [`GlobalCalls`] promise this.
+//! 3. The calling thread has entered the heap. A [`HeapTask`] borrows the [`Malloc`] that
+//!    [`Allocator::start`] made on this thread, and neither can leave the thread. If the heap is a program's
+//!    global allocator, each thread enters it with its first call, and stays ([`Heap::enter_for_good`]).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
@@ -35,49 +35,49 @@ pub(crate) mod snmalloc;
 #[cfg(all(feature = "all-peers", target_env = "gnu"))]
 pub(crate) mod tcmalloc;
 
-/// The calls of one general-purpose allocator. Null means that there is no memory.
+/// The calls of one general-purpose allocator. They return null if there is no memory.
 pub(crate) trait Heap: 'static {
     const ABOUT: About;
 
-    /// What a thread holds while it uses the heap; dropping it leaves the heap.
+    /// The value that a thread holds while it uses the heap. Dropping it leaves the heap.
     type Entered: 'static;
 
-    /// Makes the heap ready for the calling thread.
+    /// Prepares the heap for the calling thread.
     fn enter() -> Self::Entered;
 
-    /// Makes the heap ready for the calling thread until its end, unless it is; called before each call of a
-    /// program that has the heap as its global allocator, from the program's first one on. It allocates
-    /// nothing.
+    /// Prepares the heap for the calling thread until the thread ends, unless that is done already. If the heap
+    /// is a program's global allocator, this runs before each call, from the program's first call on. It
+    /// allocates nothing.
     #[inline(always)]
     fn enter_for_good() {}
 
-    /// A block for `layout`, which may have size zero.
+    /// Allocates a block for `layout`, which may have size zero.
     ///
     /// # Safety
     /// The calling thread has entered the heap.
     unsafe fn alloc(layout: Layout) -> *mut u8;
 
-    /// The same with zeros in it.
+    /// Like [`Heap::alloc`], filled with zeros.
     ///
     /// # Safety
     /// As for [`Heap::alloc`]; the size is not zero.
     unsafe fn alloc_zeroed(layout: Layout) -> *mut u8;
 
-    /// Gives a block back.
+    /// Frees a block.
     ///
     /// # Safety
     /// The calling thread has entered the heap; the block is live, came from this heap, and has
     /// `layout`.
     unsafe fn free(block: *mut u8, layout: Layout);
 
-    /// Moves a block to one of `new_size` bytes, or makes it larger or smaller in place; its bytes stay, as
-    /// far as there is room for them.
+    /// Resizes a block to `new_size` bytes, in place or by moving it. Its contents stay, up to the smaller of the
+    /// two sizes.
     ///
     /// # Safety
     /// As for [`Heap::free`]; `new_size` is not zero, and valid for the alignment.
     unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8;
 
-    /// Gives back what the calling thread and the heap keep without need, by whatever calls the
+    /// Releases memory that the calling thread and the heap keep without need, with the calls that the
     /// allocator has for it. Returns whether it has any.
     ///
     /// # Safety
@@ -87,17 +87,17 @@ pub(crate) trait Heap: 'static {
     }
 }
 
-/// What malloc aligns every block to that is large enough (C's `max_align_t`).
+/// The alignment that malloc gives to every block that is large enough (C's `max_align_t`).
 const MALLOC_ALIGN: usize = 16;
 
-/// Whether an allocator's plain `malloc(size)` aligns well enough. Blocks smaller than an alignment may
-/// be aligned to less: a block of 8 bytes to 8.
+/// Whether the alignment of an allocator's plain `malloc(size)` suffices. Blocks smaller than an alignment may
+/// be aligned to less: a block of 8 bytes is aligned to 8.
 #[inline(always)]
 pub(crate) const fn plain(size: usize, align: usize) -> bool {
     align <= MALLOC_ALIGN && align <= size
 }
 
-/// A block with zeros in it, where the allocator has no call of its own.
+/// Allocates a block filled with zeros, if the allocator has no call for it.
 ///
 /// # Safety
 /// As for [`Heap::alloc_zeroed`].
@@ -113,7 +113,7 @@ unsafe fn zeroed_by_writing<H: Heap>(layout: Layout) -> *mut u8 {
     }
 }
 
-/// Resizes a block for which the allocator has no call of its own: allocate, copy, free.
+/// Resizes a block if the allocator has no call for it: allocate, copy, free.
 ///
 /// # Safety
 /// As for [`Heap::resize`].
@@ -121,8 +121,8 @@ unsafe fn zeroed_by_writing<H: Heap>(layout: Layout) -> *mut u8 {
 unsafe fn resize_by_copy<H: Heap>(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
     // SAFETY: the caller vouches that `new_size` suits the alignment.
     let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-    // SAFETY: the thread has entered the heap; both blocks are live, apart, and at least as long as the
-    // shorter of them; the old one is given back once, with its layout.
+    // SAFETY: the thread has entered the heap; both blocks are live, don't overlap, and are at least as long as
+    // the shorter of them; the old one is freed once, with its layout.
     unsafe {
         let resized = H::alloc(new);
         if !resized.is_null() {
@@ -136,11 +136,11 @@ unsafe fn resize_by_copy<H: Heap>(block: *mut u8, old: Layout, new_size: usize) 
 /// A [`Heap`] as a worker thread sees it.
 pub(crate) struct Malloc<H: Heap> {
     _entered: H::Entered,
-    /// Heaps have state by thread: this one must not leave its own.
+    /// Heaps have state for each thread, so this value must not leave its thread.
     _not_send: PhantomData<*const ()>,
 }
 
-/// A piece of work on a [`Heap`]. There is nothing to begin and nothing to end.
+/// A task on a [`Heap`]. It begins and ends without calls.
 pub(crate) struct HeapTask<'t, H: Heap>(PhantomData<&'t mut Malloc<H>>);
 
 impl<H: Heap> Listed for Malloc<H> {
@@ -178,7 +178,7 @@ impl<H: Heap> Task for HeapTask<'_, H> {
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // Growing nothing to nothing: a call to `realloc` would free the block.
+        // Size zero stays size zero: a call to `realloc` would free the block.
         if new_size == 0 {
             return ptr;
         }
@@ -208,12 +208,12 @@ impl<H: Heap> AnySize for Malloc<H> {
 
     #[inline(always)]
     unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the same: a malloc takes a block back on every thread that has entered it.
+        // SAFETY: as in `free`: a malloc takes back a block on every thread that has entered it.
         unsafe { H::free(ptr.as_ptr(), layout) }
     }
 }
 
-/// A [`Heap`] as the global allocator of a program.
+/// A [`Heap`] as a program's global allocator.
 pub(crate) struct HeapAsGlobal<H>(PhantomData<fn() -> H>);
 
 impl<H: Heap> Global for HeapAsGlobal<H> {
@@ -225,7 +225,7 @@ impl<H: Heap> Global for HeapAsGlobal<H> {
     };
 
     fn start() -> Self {
-        // For good: what the thread frees when it ends goes back to the heap too.
+        // Never left: blocks that the thread frees while it ends go back to the heap too.
         mem::forget(H::enter());
         Self(PhantomData)
     }
@@ -236,7 +236,7 @@ impl<H: Heap> Global for HeapAsGlobal<H> {
     }
 }
 
-/// The calls. Their promises are those of [`GlobalCalls`]'s fields, which are [`GlobalAlloc`'s].
+/// The calls. Their callers promise what [`GlobalCalls`]'s fields require, the same as [`GlobalAlloc`'s].
 ///
 /// [`GlobalAlloc`'s]: std::alloc::GlobalAlloc
 impl<H: Heap> HeapAsGlobal<H> {

@@ -1,5 +1,5 @@
-//! Five ways in which the nodes of a linked structure come to lie where they lie: the layouts of the seed of the free
-//! list. Each is a row, though none is an allocator.
+//! Five placements: ways to place the nodes of a linked structure in memory, which the ancestor of the free list
+//! compared. Each is a row, though none is an allocator.
 
 use std::alloc::Layout;
 
@@ -10,22 +10,22 @@ use crate::malloc::libc::Calls;
 use crate::registry::Listed;
 use crate::{About, Kind};
 
-/// How a structure's nodes come to lie where they lie, when it is walked.
+/// How the nodes of a structure are placed in memory before it is walked.
 pub trait Placement: 'static {
-    /// What the structure is built and pruned with.
+    /// The allocator that the structure is built and pruned with.
     type Source: FixedSize;
 
-    /// What it is copied with, each node in the order in which it will be visited.
+    /// The allocator that the nodes are copied into, in the order in which the walk visits them.
     type Target: FixedSize;
 
-    /// Whether it is copied. If not, it stays as it was built.
+    /// Whether the structure is copied. If not, it stays as it was built.
     const COPIED: bool;
 
-    /// Whether all objects that the copy will need were allocated from the target, and freed in random order, before
-    /// the copy is made. One object more stays live meanwhile, since a list that is empty is in order again.
+    /// Whether all objects that the copy needs are first allocated from the target and freed in random order. One
+    /// more object stays live meanwhile, because an empty list is in order again.
     const SCRAMBLED: bool;
 
-    /// What to copy with, for so many objects.
+    /// Makes the target for `objects` objects.
     fn target(layout: Layout, objects: usize) -> Self::Target {
         let _ = objects;
         Self::Target::new(layout)
@@ -57,7 +57,7 @@ impl Listed for MallocBuilt {
     const ABOUT: About = about(
         "malloc-built",
         "trees built and pruned with the C library's malloc",
-        "malloc's own: what was pruned is used for the next trees, or stays",
+        "malloc's own: the next trees reuse the pruned nodes; malloc keeps the others",
     );
 }
 
@@ -72,7 +72,7 @@ impl Listed for MallocCopy {
     const ABOUT: About = about(
         "malloc-copy",
         "malloc-built, then copied with malloc in visiting order: the control",
-        "malloc's own: the copy is made of what was pruned, as far as that goes; the original is freed",
+        "malloc's own: the copy reuses pruned nodes as far as there are any; the original is freed",
     );
 }
 
@@ -86,8 +86,8 @@ impl Placement for MallocCopy {
 impl Listed for FreeListBuilt {
     const ABOUT: About = about(
         "free-list-built",
-        "trees built and pruned with one free list of allotment's",
-        "adaptive: what was pruned is used for the next trees; slabs found empty go",
+        "trees built and pruned with one free list for all trees",
+        "adaptive: the next trees reuse the pruned nodes; slabs found empty are released",
     );
 }
 
@@ -101,7 +101,7 @@ impl Placement for FreeListBuilt {
 impl Listed for CompactCopy {
     const ABOUT: About = about(
         "compact-copy",
-        "malloc-built, then copied into one free list, fresh places in visiting order",
+        "malloc-built, then copied into one free list, to fresh memory in visiting order",
         "adaptive; the original is freed",
     );
 }
@@ -116,8 +116,8 @@ impl Placement for CompactCopy {
 impl Listed for ScrambledCopy {
     const ABOUT: About = about(
         "scrambled-copy",
-        "the same from a free list all of whose objects were freed in random order",
-        "one slab for all, so that the list never puts its free objects in order; the original is freed",
+        "the same copy into a free list whose objects were freed in random order before",
+        "one slab for all objects, so the list never sorts its free objects; the original is freed",
     );
 }
 
@@ -128,7 +128,7 @@ impl Placement for ScrambledCopy {
     const SCRAMBLED: bool = true;
 
     fn target(layout: Layout, objects: usize) -> List {
-        // And the one that stays.
+        // One more for the object that stays.
         List::of_one_slab(layout, objects + 1)
     }
 }

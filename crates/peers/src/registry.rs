@@ -22,67 +22,67 @@ use crate::malloc::tcmalloc::Tcmalloc;
 #[cfg(feature = "fast-peers")]
 use crate::malloc::{mimalloc::Mimalloc, rpmalloc::Rpmalloc, snmalloc::Snmalloc};
 
-/// What one row of the tables is.
+/// One row of the tables: an allocator and what it can do.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// The row's name, as given to `--allocators` and printed in every table.
     pub name: &'static str,
-    /// How its objects are freed, and of how many sizes they are.
+    /// How its objects are freed, and whether they have several sizes.
     pub kind: Kind,
-    /// When it gives memory back, as configured here, in words.
+    /// When it releases memory, as configured here, in words.
     pub policy: &'static str,
-    /// What it is and where it comes from, with the version where there is one.
+    /// What it is and where it comes from, with the version if there is one.
     pub origin: &'static str,
     /// Whether it is one of Allotment's own, as it ships.
     pub ours: bool,
-    /// Whether it serves tasks: whether [`with`] knows it.
+    /// Whether it serves tasks, so that [`with`] finds it.
     pub tasks: bool,
-    /// Whether its tasks serve every layout and grow objects. If not, they serve
-    /// [`TYPED_ARENA_SIZES`](crate::TYPED_ARENA_SIZES) alone and grow nothing: they panic on the rest.
+    /// Whether its tasks serve every layout and grow objects. If not, they serve only
+    /// [`TYPED_ARENA_SIZES`](crate::TYPED_ARENA_SIZES), and panic on other sizes and on growth.
     pub any_size: bool,
-    /// Whether what its tasks free one by one makes room for what they allocate next. If not, all that they
-    /// allocate stays until they end.
+    /// Whether a task reuses the memory of objects that it frees one by one. If not, all objects of a task
+    /// take memory until the task ends.
     pub frees_within_tasks: bool,
-    /// Who may free its objects of any size that belong to no task: what [`with_any_size`] needs. `None` if it
-    /// has none.
+    /// Which threads may free its objects of any size that belong to no task, which [`with_any_size`] needs.
+    /// `None` if it has no such objects.
     pub lasting: Option<FreedBy>,
-    /// Whether it can be a program's global allocator: whether [`with_global`] knows it.
+    /// Whether it can be a program's global allocator, so that [`with_global`] finds it.
     pub global: bool,
-    /// Which objects of one size it gives to whom: what [`with_fixed_size`] needs. `None` if it gives out
-    /// none that outlive their task.
+    /// Its service for objects of one size, which [`with_fixed_size`] needs. `None` if none of its objects
+    /// outlive their task, or if it is private to each thread.
     pub fixed_size: Option<FixedSizeAbout>,
-    /// Whether there is to be one for each data structure, instead of one for all of the program: such a row
-    /// tells something where there are many structures alone.
+    /// Whether each data structure gets an allocator of its own, instead of one for the whole program. Such a
+    /// row is only of use in workloads with many structures.
     pub one_for_each_structure: bool,
-    /// Variables, with their values, that the measuring process must have been *started* with for the
-    /// allocator to be at its best. They do no harm to the other rows.
+    /// Environment variables, with their values, that the measuring process must have been *started* with for
+    /// the allocator to run at its best. They do not affect other rows.
     pub environment: &'static [(&'static str, &'static str)],
-    /// What keeps the allocator from its best in this very process, and the remedy; `None` if nothing
-    /// does. To be asked in the process that measures.
+    /// What keeps the allocator from its best in this process, and the remedy; `None` if nothing does. Call it
+    /// in the process that measures.
     pub handicap: fn() -> Option<&'static str>,
 }
 
 /// Which threads may free an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreedBy {
-    /// The one that allocated it.
+    /// The thread that allocated it.
     ItsThread,
-    /// Any.
+    /// Any thread.
     AnyThread,
 }
 
-/// What an allocator of objects of one size does besides 64 bytes for one thread.
+/// What an allocator of objects of one size can do beyond 64-byte objects on one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedSizeAbout {
-    /// Whether several threads may use it at a time, each freeing what any of them allocated.
+    /// Whether several threads may use it at the same time, and each may free what another allocated.
     pub several_threads: bool,
-    /// Whether it serves every layout. If not, it serves [`OBJECT`](crate::OBJECT) alone: it panics on the
-    /// rest.
+    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::OBJECT), and panics on other
+    /// layouts.
     pub every_layout: bool,
 }
 
 impl About {
-    /// A peer of which nothing special is to be said; the constructors' common part.
+    /// A peer with the usual properties of its kind.
     pub(crate) const fn peer(
         kind: Kind,
         name: &'static str,
@@ -115,25 +115,24 @@ impl About {
         }
     }
 
-    /// The same, where not every layout or not every thread is served.
+    /// The same row with this service for objects of one size.
     pub(crate) const fn serving(self, fixed_size: FixedSizeAbout) -> Self {
         Self { fixed_size: Some(fixed_size), ..self }
     }
 }
 
-/// How an allocator's objects are freed, and of how many sizes they are.
+/// How an allocator's objects are freed, and whether they have several sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One by one, of any size.
+    /// One by one; any size.
     Malloc,
-    /// One by one, of any size, from what each thread has for itself.
+    /// One by one; any size; each thread has a pool of its own.
     Pool,
-    /// Together, when their task ends.
+    /// All together, when their task ends.
     Arena,
-    /// One by one, all of one size.
+    /// One by one; all of one size.
     FixedSize,
-    /// It is no allocator, but a way in which the nodes of a structure come to lie where they lie: what
-    /// [`with_placement`] knows.
+    /// Not an allocator, but a way to place the nodes of a structure in memory. [`with_placement`] finds it.
     Placement,
 }
 
@@ -149,61 +148,61 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Something to be done with an allocator that is known by its name at run time and by its type at
-/// compile time.
+/// Work to do with an allocator whose name is known at run time. The compiler knows its type, so the work is
+/// compiled for each allocator.
 pub trait Visitor {
-    /// What comes of it.
+    /// The result of the work.
     type Output;
 
-    /// Does it with the allocator `A`.
+    /// Does the work with the allocator `A`.
     fn visit<A: Allocator>(self, about: &'static About) -> Self::Output;
 }
 
-/// The same for allocators of objects of one size.
+/// Like [`Visitor`], for allocators of objects of one size.
 pub trait FixedSizeVisitor {
-    /// What comes of it.
+    /// The result of the work.
     type Output;
 
-    /// Does it with the allocator `A`.
+    /// Does the work with the allocator `A`.
     fn visit<A: FixedSize>(self, about: &'static About) -> Self::Output;
 }
 
-/// The same for allocators of objects of any size which outlive all tasks.
+/// Like [`Visitor`], for allocators of objects of any size that outlive tasks.
 pub trait AnySizeVisitor {
-    /// What comes of it.
+    /// The result of the work.
     type Output;
 
-    /// Does it with the allocator `A`.
+    /// Does the work with the allocator `A`.
     fn visit<A: AnySize>(self, about: &'static About) -> Self::Output;
 }
 
-/// The same for what a program can have as its global allocator.
+/// Like [`Visitor`], for allocators that can be a program's global allocator.
 pub trait GlobalVisitor {
-    /// What comes of it.
+    /// The result of the work.
     type Output;
 
-    /// Does it with the allocator `G`.
+    /// Does the work with the allocator `G`.
     fn visit<G: Global>(self, about: &'static About) -> Self::Output;
 }
 
-/// The same for placements.
+/// Like [`Visitor`], for placements.
 pub trait PlacementVisitor {
-    /// What comes of it.
+    /// The result of the work.
     type Output;
 
-    /// Does it with the placement `P`.
+    /// Does the work with the placement `P`.
     fn visit<P: Placement>(self, about: &'static About) -> Self::Output;
 }
 
-/// There is no allocator of that name in this build, or none that does this work. Its text lists those
-/// that there are.
+/// The error if this build has no allocator of that name, or if that allocator does not do this work. Its
+/// text lists the available ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAllocator {
     name: String,
     work: Work,
 }
 
-/// What an allocator was asked for.
+/// The work that an allocator is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Any,
@@ -228,12 +227,12 @@ impl Work {
 }
 
 impl UnknownAllocator {
-    /// The name that was asked for.
+    /// The requested name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether another build of this program would know the name.
+    /// Whether another build of this program has the allocator.
     pub fn left_out(&self) -> bool {
         LEFT_OUT.contains(&self.name.as_str())
     }
@@ -248,23 +247,25 @@ impl fmt::Display for UnknownAllocator {
             let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
             match (self.work, kind) {
                 (_, None) | (Work::Any, _) => write!(f, "unknown allocator '{name}'")?,
-                (_, Some(Kind::Placement)) => write!(f, "'{name}' is a placement, no allocator")?,
-                (Work::Placement, _) => write!(f, "'{name}' is an allocator, no placement")?,
+                (_, Some(Kind::Placement)) => {
+                    write!(f, "'{name}' is a placement, not an allocator")?;
+                }
+                (Work::Placement, _) => write!(f, "'{name}' is an allocator, not a placement")?,
                 (Work::Global, _) => {
-                    write!(f, "the allocator '{name}' can't be a program's global one")?;
+                    write!(f, "the allocator '{name}' can't be a program's global allocator")?;
                 }
                 (Work::Tasks, _) | (Work::AnySize, Some(Kind::FixedSize)) => {
-                    write!(f, "the allocator '{name}' serves objects of one size alone")?;
+                    write!(f, "the allocator '{name}' serves objects of one size only")?;
                 }
                 (Work::FixedSize, Some(Kind::Pool)) => {
-                    write!(f, "the allocator '{name}' is each thread's own")?;
+                    write!(f, "the allocator '{name}' is private to each thread")?;
                 }
                 (Work::FixedSize | Work::AnySize, _) => {
                     write!(f, "no object of the allocator '{name}' outlives its task")?;
                 }
             }
         }
-        f.write_str("; known are ")?;
+        f.write_str("; available: ")?;
         for (i, about) in known().iter().filter(|about| self.work.done_by(about)).enumerate() {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{}", about.name)?;
@@ -273,7 +274,7 @@ impl fmt::Display for UnknownAllocator {
     }
 }
 
-/// The names of the allocators that another build of this crate has and this build lacks, each with the remedy.
+/// The allocators that other builds of this crate have and this build lacks: each name, and how to get it.
 pub fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
     LEFT_OUT.iter().map(|name| (*name, why_left_out(name)))
 }
@@ -286,10 +287,10 @@ fn why_left_out(name: &str) -> &'static str {
     } else if cfg!(not(feature = "fast-peers")) {
         "build with the default features, or with --features fast-peers"
     } else if name == "boost-pool" {
-        "the headers of Boost.Pool were not found when it was compiled; install them (libboost-dev, \
-         boost-devel) or name their directory in CPLUS_INCLUDE_PATH, and compile the crate peers again"
+        "the compiler did not find the headers of Boost.Pool; install them (libboost-dev, boost-devel) or \
+         name their directory in CPLUS_INCLUDE_PATH, and compile the package allotment-peers again"
     } else {
-        "it is not to be had on this platform"
+        "this platform does not have it"
     }
 }
 
@@ -300,10 +301,10 @@ pub(crate) trait Listed {
     const ABOUT: About;
 }
 
-/// From one line an allocator: the entry in [`known`], the arms of [`with`] and its like, and, for
-/// builds whose `cfg` leaves it out, the entry in `LEFT_OUT`. The type after the name has the entry's text,
-/// those behind it serve tasks, objects of one size, objects of any size that belong to no task, and all of a
-/// program, or are a placement.
+/// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`] and of its
+/// relatives; and, in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type after the
+/// name has the entry's text. The types after it serve tasks, objects of one size, objects of any size that
+/// belong to no task, and a whole program, or are a placement.
 macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
@@ -319,7 +320,7 @@ macro_rules! registry {
             $( $( #[cfg(not($($present)+))] $name, )? )+
         ];
 
-        // The table and the allocator agree on the name and on what it serves.
+        // Checks that table and allocator agree on the name and on what it serves.
         $( $(#[cfg($($present)+)])? const _: () = {
             let about = <$listed as Listed>::ABOUT;
             assert!(same($name, about.name));
@@ -333,19 +334,20 @@ macro_rules! registry {
         /// Runs `visitor` with the allocator called `name`.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has none of that name, or it serves no tasks.
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it serves no tasks.
         pub fn with<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownAllocator> {
             let about = find(name, Work::Tasks)?;
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name { return Ok(visitor.visit::<$tasks>(about)); } )?
             } )+
-            unreachable!("every entry of the table has its arm")
+            unreachable!("every entry of the table has an arm")
         }
 
-        /// Runs `visitor` with the allocator called `name`, as one of objects of one size.
+        /// Runs `visitor` with the allocator called `name`, for objects of one size.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has none of that name, or its objects don't outlive their task.
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not serve objects of
+        /// one size ([`About::fixed_size`]).
         pub fn with_fixed_size<V: FixedSizeVisitor>(
             name: &str,
             visitor: V,
@@ -354,15 +356,14 @@ macro_rules! registry {
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name { return Ok(visitor.visit::<$fixed_size>(about)); } )?
             } )+
-            unreachable!("every entry of the table has its arm")
+            unreachable!("every entry of the table has an arm")
         }
 
-        /// Runs `visitor` with the allocator called `name`, as one of objects of any size which belong to no
-        /// task.
+        /// Runs `visitor` with the allocator called `name`, for objects of any size that belong to no task.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has none of that name, or none of its objects is of any size and
-        /// outlives its task.
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it has no objects of any size
+        /// that outlive their task.
         pub fn with_any_size<V: AnySizeVisitor>(
             name: &str,
             visitor: V,
@@ -371,14 +372,14 @@ macro_rules! registry {
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name { return Ok(visitor.visit::<$any_size>(about)); } )?
             } )+
-            unreachable!("every entry of the table has its arm")
+            unreachable!("every entry of the table has an arm")
         }
 
-        /// Runs `visitor` with the allocator called `name`, as a program's global one. That it is the global one
-        /// of this program is for the caller to see to, by means of [`global_calls`].
+        /// Runs `visitor` with the allocator called `name`, as a program's global allocator. The caller must
+        /// have made it the global allocator of this program, with [`global_calls`].
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has none of that name, or it can't be a program's.
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it can't be global.
         pub fn with_global<V: GlobalVisitor>(
             name: &str,
             visitor: V,
@@ -387,12 +388,11 @@ macro_rules! registry {
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name { return Ok(visitor.visit::<$global>(about)); } )?
             } )+
-            unreachable!("every entry of the table has its arm")
+            unreachable!("every entry of the table has an arm")
         }
 
-        /// The calls that a program makes which has the allocator called `name` as its global one, and that name.
-        /// Finding them allocates nothing. `None` if this build has none of that name, or it can't be a
-        /// program's.
+        /// The calls of a program whose global allocator is the one called `name`, and that name. Finding them
+        /// allocates nothing. `None` if this build has no allocator of that name, or if it can't be global.
         pub fn global_calls(name: &[u8]) -> Option<(&'static str, &'static GlobalCalls)> {
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name.as_bytes() {
@@ -405,7 +405,7 @@ macro_rules! registry {
         /// Runs `visitor` with the placement called `name`.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if there is none of that name, or it is an allocator.
+        /// [`UnknownAllocator`] if there is no placement of that name.
         pub fn with_placement<V: PlacementVisitor>(
             name: &str,
             visitor: V,
@@ -414,12 +414,12 @@ macro_rules! registry {
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name { return Ok(visitor.visit::<$placement>(about)); } )?
             } )+
-            unreachable!("every entry of the table has its arm")
+            unreachable!("every entry of the table has an arm")
         }
     };
 }
 
-/// Whether there is a type.
+/// `true` if a type is given.
 macro_rules! named {
     () => {
         false
@@ -487,13 +487,13 @@ registry! {
 /// The entry of the allocator called `name`.
 ///
 /// # Errors
-/// [`UnknownAllocator`] if this build has none of that name.
+/// [`UnknownAllocator`] if this build has no allocator of that name.
 pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
     find(name, Work::Any)
 }
 
-/// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, those of objects of one
-/// size; then the placements.
+/// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, then allocators of
+/// objects of one size, then the placements.
 pub fn known() -> &'static [About] {
     KNOWN
 }

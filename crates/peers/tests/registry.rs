@@ -4,8 +4,8 @@ use std::error::Error;
 
 use peers::{
     About, Allocator, AnySize, AnySizeVisitor, FixedSize, FixedSizeVisitor, FreedBy, Global,
-    GlobalVisitor, Kind, Placement, PlacementVisitor, Visitor, about, global_calls, known, missing, with,
-    with_any_size, with_fixed_size, with_global, with_placement,
+    GlobalVisitor, Kind, Placement, PlacementVisitor, Visitor, about, global_calls, known, missing,
+    with, with_any_size, with_fixed_size, with_global, with_placement,
 };
 
 /// The name that a visitor was shown.
@@ -137,27 +137,33 @@ fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_
 #[test]
 fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
     let text = with("slab", Name).unwrap_err().to_string();
-    assert!(text.contains("'slab' serves objects of one size alone; known are "), "{text}");
+    assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
     assert!(text.contains(" bumpalo,") && !text.contains("sharded"), "{text}");
     let text = with_fixed_size("bumpalo", Name).unwrap_err().to_string();
-    assert!(text.contains("'bumpalo' outlives its task; known are "), "{text}");
+    assert!(text.contains("'bumpalo' outlives its task; available: "), "{text}");
     assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
     let text = with_fixed_size("allotment-pool", Name).unwrap_err().to_string();
-    assert!(text.contains("'allotment-pool' is each thread's own; known are "), "{text}");
+    assert!(text.contains("'allotment-pool' is private to each thread; available: "), "{text}");
     let text = with_any_size("bumpalo", Name).unwrap_err().to_string();
     assert!(text.contains("no object of the allocator 'bumpalo' outlives its task"), "{text}");
     let text = with_any_size("slab", Name).unwrap_err().to_string();
-    assert!(text.contains("'slab' serves objects of one size alone; known are "), "{text}");
+    assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
     let text = with_global("bumpalo", Name).unwrap_err().to_string();
-    assert!(text.contains("'bumpalo' can't be a program's global one; known are "), "{text}");
+    assert!(
+        text.contains("'bumpalo' can't be a program's global allocator; available: "),
+        "{text}"
+    );
     assert!(!text.contains(" slab"), "{text}");
     let text = with_placement("slab", Name).unwrap_err().to_string();
     assert!(
-        text.contains("'slab' is an allocator, no placement; known are malloc-built,"),
+        text.contains("'slab' is an allocator, not a placement; available: malloc-built,"),
         "{text}"
     );
     let text = with_fixed_size("compact-copy", Name).unwrap_err().to_string();
-    assert!(text.contains("'compact-copy' is a placement, no allocator; known are "), "{text}");
+    assert!(
+        text.contains("'compact-copy' is a placement, not an allocator; available: "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -174,7 +180,7 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
     assert!(!unknown.left_out());
     assert!(unknown.source().is_none());
     let text = unknown.to_string();
-    assert!(text.starts_with("unknown allocator 'dlmalloc'; known are "), "{text}");
+    assert!(text.starts_with("unknown allocator 'dlmalloc'; available: "), "{text}");
     for about in known() {
         assert!(text.contains(about.name), "{text} lacks {}", about.name);
     }
@@ -199,7 +205,7 @@ fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
         assert!(unknown.left_out());
         let text = unknown.to_string();
         assert!(text.contains(name) && text.contains(&format!("--features {feature}")), "{text}");
-        assert!(text.contains("known are ") && text.contains("bumpalo-reset"), "{text}");
+        assert!(text.contains("available: ") && text.contains("bumpalo-reset"), "{text}");
         let (_, remedy) = missing().find(|(missing, _)| *missing == name).unwrap();
         assert!(remedy.contains(feature), "{remedy}");
     }

@@ -1,5 +1,5 @@
-//! The tour: context queries over this machine's counters and over a synthetic store, with malloc, with an arena, and
-//! with other allocators.
+//! The tour: answers context queries over this machine's counters and over a synthetic store, with malloc, with
+//! an arena, and with other allocators.
 
 mod machine;
 mod queries;
@@ -20,11 +20,11 @@ use std::num::NonZero;
 use std::time::Duration;
 use workloads::query::store::{CHARTS, DIMENSIONS};
 
-/// The C library's malloc, that everything is compared with: `libc` where it is not glibc.
+/// The C library's malloc, with which the tour compares: `libc` if it is not glibc.
 const MALLOC: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
-/// The project's own.
+/// The project's own row.
 const ARENA: &str = "allotment-arena";
-/// The allocators at full size. The tour leaves out those that this build lacks, and says so.
+/// The allocators of the tests at full size. The tour leaves out those that this build lacks, and reports them.
 const FULL_SIZE: [&str; 6] = [MALLOC, "mimalloc", "jemalloc", "tcmalloc", "bumpalo", ARENA];
 
 /// How much the tour does.
@@ -32,25 +32,25 @@ const FULL_SIZE: [&str; 6] = [MALLOC, "mimalloc", "jemalloc", "tcmalloc", "bumpa
 struct Size {
     /// Readings of this machine's counters.
     samples: u32,
-    /// Queries on each context of them.
+    /// Queries on each context of these counters.
     machine_queries: usize,
     /// Charts of the synthetic store.
     charts: usize,
-    /// Queries on it in one run, and callers of the parallel one.
+    /// Queries on the synthetic store in one run, and callers of the parallel run.
     queries: usize,
-    /// Rounds, interleaved.
+    /// Rounds. They are interleaved.
     rounds: usize,
 }
 
 const WHOLE: Size =
     Size { samples: 16, machine_queries: 400, charts: CHARTS, queries: 16, rounds: 5 };
-/// For tests, which can't wait.
+/// A short tour for tests.
 const SMALL: Size = Size { samples: 2, machine_queries: 2, charts: 5, queries: 4, rounds: 1 };
 
-/// A run takes a second; one that takes as long as this hangs.
+/// A run takes about a second. A run that takes this long hangs: it is ended.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
-/// One allocator's reports: for each round those of each context, `None` if the run failed.
+/// One allocator's reports: for each round, the reports of all contexts, or `None` if the run failed.
 #[derive(Debug)]
 struct Entry {
     about: &'static About,
@@ -64,21 +64,22 @@ impl Entry {
         self.rounds.iter().map(|reports| reports.as_ref().and_then(figure)).collect()
     }
 
-    /// What is the same in every round.
+    /// A report of one context from any round, for the figures that are the same in all rounds.
     fn any(&self, context: usize) -> Option<&QueryReport> {
         self.rounds.iter().flatten().find_map(|reports| reports.get(context))
     }
 }
 
-/// Takes the tour.
+/// Runs the tour.
 pub fn run(json: bool, small: bool) -> Result<(), Failure> {
     let size = if small { SMALL } else { WHOLE };
     let say = |text: String| if json { Ok(()) } else { line(text) };
-    say(styled(HEADING, "What does it cost to ask malloc for memory that all dies together?"))?;
+    say(styled(HEADING, "How much time does an arena save, compared with malloc?"))?;
     say(wrapped(
-        "A context query over metrics builds a virtual chart: for every dimension a structure, two \
-         strings, an array of points and its entry in a map of groups. Then it sums the groups, renders \
-         JSON and frees it all. malloc frees object by object; an arena frees the whole.",
+        "Each test answers queries over charts of metrics. For each dimension of a chart, a query \
+         allocates a structure, two strings, an array of points and an entry in a map of groups. It sums \
+         the groups, renders JSON and frees everything: with malloc object by object, with an arena at \
+         once.",
     ))?;
     say(String::new())?;
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -160,7 +161,7 @@ fn known(names: &[&str]) -> Vec<&'static About> {
         .collect()
 }
 
-/// Runs each allocator in a child of its own, round after round.
+/// Runs each allocator in a child process of its own, round after round.
 fn rounds(
     rounds: usize,
     allocators: &[&'static About],
@@ -193,9 +194,10 @@ fn print_json(figures: &[impl Serialize]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The one line: the arena's time by malloc's, for one caller and for many. Whatever it is.
+/// The conclusion in one line: the arena's time compared with malloc's, for one caller and for many. It is the
+/// same line if the arena loses.
 fn take_home(one: Option<f64>, many: Option<f64>, callers: usize) -> Option<String> {
-    /// Less than this is no difference.
+    /// A smaller difference counts as none.
     const NOTHING: f64 = 0.03;
     let (one, many) = (one?, many?);
     let one = match one {
@@ -210,7 +212,7 @@ fn take_home(one: Option<f64>, many: Option<f64>, callers: usize) -> Option<Stri
     Some(format!("Here an arena answers one caller {one}, and {callers} callers {many}."))
 }
 
-/// As the reader types it: through cargo, if cargo started this process.
+/// The next command for the reader to type: through cargo, if cargo started this process.
 fn next_command() -> &'static str {
     if std::env::var_os("CARGO").is_some() {
         "cargo allot bench query --quick"
@@ -219,7 +221,7 @@ fn next_command() -> &'static str {
     }
 }
 
-/// The allocators that this build lacks, and the command that has them.
+/// A line with the allocators that this build lacks and the command that includes them.
 fn left_out() -> Option<String> {
     let names: Vec<_> =
         peers::missing().map(|(name, _)| name).filter(|name| FULL_SIZE.contains(name)).collect();
@@ -228,7 +230,8 @@ fn left_out() -> Option<String> {
     } else {
         "a build with --features all-peers"
     };
-    (!names.is_empty()).then(|| format!("Left out: {}. {command} has them.", names.join(", ")))
+    (!names.is_empty())
+        .then(|| format!("Not in this build: {}. {command} includes them.", names.join(", ")))
 }
 
 #[cfg(test)]

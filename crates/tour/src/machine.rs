@@ -1,5 +1,5 @@
-//! This machine's own counters, read from /proc a few times: every process and device a chart, every
-//! counter a dimension. What can't be read is left out.
+//! This machine's own counters, read from /proc several times. Every process and device is a chart, and every
+//! counter is a dimension. What can't be read is left out.
 
 use procfs::CurrentSI;
 use procfs::process::{Process, all_processes};
@@ -11,7 +11,7 @@ use workloads::query::store::{Chart, Dimension, Store};
 /// The time between two readings.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Whether a value is kept as it is, or as its change in a second.
+/// How a value is stored: a gauge as it is, a counter as its change per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Gauge,
@@ -19,7 +19,7 @@ enum Kind {
 }
 use Kind::{Counter, Gauge};
 
-/// Reads all counters so many times and calls `sampled` after each.
+/// Reads all counters `samples` times and calls `sampled` after each reading.
 pub fn read(samples: u32, mut sampled: impl FnMut()) -> Store {
     let mut readings = Readings::new();
     let began = Instant::now();
@@ -36,11 +36,11 @@ pub fn read(samples: u32, mut sampled: impl FnMut()) -> Store {
     readings.into_store()
 }
 
-/// Values as they come in, sorted into a store.
+/// Sorts values into a store as they are read.
 struct Readings {
     store: Store,
     charts: HashMap<(&'static str, String), usize>,
-    /// For each chart, by the dimension's name: its place and its last raw value with its time.
+    /// For each chart, by the dimension's name: the dimension's index, its last raw value, and the time of that.
     dimensions: Vec<HashMap<String, (usize, f64, Duration)>>,
     samples: usize,
     now: Duration,
@@ -62,7 +62,7 @@ impl Readings {
         self.now = now;
     }
 
-    /// All values, with gaps at the end of what was not there to the end.
+    /// The store. Dimensions that disappeared get gaps up to the last sample.
     fn into_store(mut self) -> Store {
         for dimension in self.store.charts.iter_mut().flat_map(|chart| &mut chart.dimensions) {
             dimension.values.resize(self.samples, f64::NAN);
@@ -103,7 +103,7 @@ impl Readings {
                 });
             }
             self.dimensions[place].insert(name.to_owned(), (at, raw, self.now));
-            // Gaps where it was not there to be read.
+            // Gaps for the samples in which the dimension was missing.
             let values = &mut chart.dimensions[at].values;
             values.resize(self.samples - 1, f64::NAN);
             values.push(value);
@@ -118,7 +118,7 @@ fn processes(readings: &mut Readings) {
 }
 
 fn one_process(readings: &mut Readings, process: &Process) {
-    // It may end at any moment; then what was read so far is all there is.
+    // The process may end at any moment. What was read before that counts.
     let Ok(stat) = process.stat() else { return };
     let mut values = vec![
         ("user time", Counter, stat.utime),
@@ -137,7 +137,7 @@ fn one_process(readings: &mut Readings, process: &Process) {
         values
             .extend(switches.into_iter().filter_map(|(name, count)| Some((name, Counter, count?))));
     }
-    // Of other users' processes only root may read this.
+    // Only root may read this for other users' processes.
     if let Ok(io) = process.io() {
         values.extend([
             ("bytes read", Counter, io.rchar),
@@ -225,7 +225,7 @@ fn interfaces(readings: &mut Readings) {
 }
 
 fn memory(readings: &mut Readings) {
-    // Names and values, a line each: more of them with every kernel.
+    // One line for each name and value. New kernels add lines.
     if let Ok(text) = std::fs::read_to_string("/proc/meminfo") {
         let values = text.lines().filter_map(|line| {
             let (name, rest) = line.split_once(':')?;

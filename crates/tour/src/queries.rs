@@ -1,4 +1,4 @@
-//! `allot queries`: context queries of one allocator in a process of its own.
+//! The hidden command `queries`: context queries with one allocator in a process of its own.
 
 use super::snapshot;
 use console::failure::Failure;
@@ -10,12 +10,12 @@ use workloads::Unwatched;
 use workloads::query::store::{DIMENSIONS, Store, VALUES};
 use workloads::query::{Callers, Queries, Question, Responses};
 
-/// The arguments of `allot queries`, which the tour starts.
+/// The arguments of `queries`, which the tour starts.
 #[derive(Debug, Clone, clap::Args)]
 pub struct QueriesArguments {
     /// The allocator's name
     pub allocator: String,
-    /// Queries on each context.
+    /// Queries on each context
     #[arg(long)]
     pub count: usize,
     /// Threads that answer them
@@ -24,24 +24,24 @@ pub struct QueriesArguments {
     /// Callers that wait for the answers
     #[arg(long)]
     pub callers: usize,
-    /// Charts of the synthetic store; without it the store comes on standard input, and each of its
-    /// contexts is asked about in turn.
+    /// Charts of the synthetic store; without it, the store is read from standard input, and each of its
+    /// contexts is queried in turn
     #[arg(long)]
     pub charts: Option<usize>,
 }
 
 impl QueriesArguments {
-    /// One caller asks about each context of a store on standard input.
+    /// One caller queries each context of a store on standard input.
     pub fn on_stdin(count: usize) -> Self {
         Self { allocator: String::new(), count, threads: 1, callers: 1, charts: None }
     }
 
-    /// `callers` callers ask about a synthetic store of so many charts.
+    /// `callers` callers query a synthetic store of `charts` charts.
     pub fn synthetic(charts: usize, count: usize, threads: usize, callers: usize) -> Self {
         Self { allocator: String::new(), count, threads, callers, charts: Some(charts) }
     }
 
-    /// What it is for.
+    /// The purpose of these queries.
     pub fn meaning(&self) -> &'static str {
         match (self.charts, self.callers) {
             (None, _) => "this machine's counters",
@@ -50,7 +50,7 @@ impl QueriesArguments {
         }
     }
 
-    /// As they are written on a command line, with an allocator.
+    /// These arguments as words of a command line, with the allocator `allocator`.
     pub fn line(&self, allocator: &str) -> Vec<String> {
         let mut line = vec![
             "queries".to_owned(),
@@ -67,11 +67,11 @@ impl QueriesArguments {
 /// Response times, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ResponseReport {
-    /// The mean
+    /// The mean.
     pub average_ms: f64,
-    /// The shortest
+    /// The shortest.
     pub min_ms: f64,
-    /// The longest
+    /// The longest.
     pub max_ms: f64,
 }
 
@@ -85,7 +85,7 @@ impl From<Responses> for ResponseReport {
     }
 }
 
-/// What the queries on one context came to.
+/// The results of the queries on one context.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueryReport {
     pub context: String,

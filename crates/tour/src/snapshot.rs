@@ -1,4 +1,4 @@
-//! A store as bytes, handed to child processes, so that all allocators answer about the same metrics.
+//! A store as bytes for child processes, so that all allocators answer queries on the same metrics.
 
 use serde::{Deserialize, Serialize};
 use workloads::query::store::{Chart, Dimension, Store};
@@ -13,7 +13,7 @@ struct Snapshot {
     charts: Vec<ChartParts>,
 }
 
-/// The store as bytes.
+/// Encodes the store.
 pub fn write(store: &Store) -> serde_json::Result<Vec<u8>> {
     let dimension = |one: &Dimension| {
         let values = one.values.iter().map(|value| (!value.is_nan()).then_some(*value));
@@ -26,7 +26,7 @@ pub fn write(store: &Store) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&Snapshot { charts: store.charts.iter().map(chart).collect() })
 }
 
-/// The store from bytes.
+/// Decodes a store.
 pub fn read(bytes: &[u8]) -> serde_json::Result<Store> {
     let snapshot: Snapshot = serde_json::from_slice(bytes)?;
     let dimension = |(id, name, values): DimensionParts| Dimension {

@@ -19,11 +19,11 @@ pub struct MachineFigure {
     queries: usize,
     malloc_ms: Option<f64>,
     arena_ms: Option<f64>,
-    /// The arena's time by malloc's, the median of the rounds.
+    /// The arena's time divided by malloc's, the median of the rounds.
     ratio: Option<f64>,
 }
 
-/// One allocator at full size: a row of the seed's tables.
+/// One allocator at full size: a row of the sequential or the parallel table.
 #[derive(Debug, Clone, Serialize)]
 pub struct FullSizeFigure {
     part: &'static str,
@@ -77,7 +77,7 @@ pub fn print_machine(
 ) -> Result<(), Failure> {
     let title = styled(HEADING, "This machine");
     if store.charts.is_empty() {
-        line(format!("{title}: nothing in /proc can be read here."))?;
+        line(format!("{title}: nothing can be read from /proc."))?;
         return line("");
     }
     line(format!(
@@ -139,7 +139,7 @@ pub fn full_size(part: &'static str, entries: &[Entry]) -> Vec<FullSizeFigure> {
     figures
 }
 
-/// Prints one of the seed's two tables.
+/// Prints the sequential or the parallel table.
 pub fn print_full_size(title: &str, figures: &[FullSizeFigure]) -> Result<(), Failure> {
     line(title)?;
     line("")?;

@@ -171,9 +171,9 @@ mod tests {
         let text = unknown("mutx", &["published", "letters-read"]);
         assert!(text.ends_with("; letters-read has read"), "{text}");
         let text = unknown("glibcc", &["grow"]);
-        assert!(text.contains("'glibcc'; known are ") && !text.contains("mutex"), "{text}");
+        assert!(text.contains("'glibcc'; available: ") && !text.contains("mutex"), "{text}");
         let text = unknown("glibcc", &["grow", "categories"]);
-        assert!(text.contains("; known are ") && text.contains("; categories has "), "{text}");
+        assert!(text.contains("; available: ") && text.contains("; categories has "), "{text}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub const OWN: &str = "allotment-published";
 pub(crate) static WAYS: [Way; 5] = [
     Way {
         name: OWN,
-        meaning: "allotment::Published of a Sealed, by read()",
+        meaning: "allotment::Published<Sealed<...>>, by read()",
         policy: TAKES_NO_MEMORY,
         peer: false,
         own: None,
@@ -59,7 +59,7 @@ pub(crate) static WAYS: [Way; 5] = [
     },
     Way {
         name: "allotment-sealed",
-        meaning: "allotment::Sealed alone, which nobody can replace",
+        meaning: "allotment::Sealed alone, which can't be replaced",
         policy: TAKES_NO_MEMORY,
         peer: false,
         own: None,

@@ -82,14 +82,14 @@ impl fmt::Display for Refusal {
                 write!(f, "'{row}' can't run '{workload}': {lacks}")
             }
             Self::Threads { workload, needed } => {
-                write!(f, "'{workload}' runs with {needed}: {}", needed.meaning)
+                write!(f, "'{workload}' needs {needed}: {}", needed.meaning)
             }
             Self::Global { allocator, workload, in_use } => {
                 let variable = global::VARIABLE;
-                let in_use = in_use.unwrap_or("another one");
+                let in_use = in_use.unwrap_or("another allocator");
                 write!(
                     f,
-                    "'{workload}' runs with the program's global allocator, which is {in_use}: start it with \
+                    "'{workload}' measures this program's global allocator, which is {in_use}: start it with \
                      {variable}={allocator}"
                 )
             }
@@ -99,7 +99,7 @@ impl fmt::Display for Refusal {
             Self::Failed { workload, why } => write!(f, "'{workload}' failed: {why}"),
             Self::File { why } => write!(
                 f,
-                "no file to search in '{}': {why}; TMPDIR names another folder",
+                "can't create or search the word list in '{}': {why}; set TMPDIR to another directory",
                 std::env::temp_dir().display()
             ),
         }
@@ -153,23 +153,19 @@ impl fmt::Display for Unable {
                 let ways = Workload::named(workload).map_or(&[][..], Workload::ways);
                 return write!(f, "the rows of {workload} are {}", listed(ways));
             }
-            Self::WayOf(workload) => return write!(f, "it is a row of {workload} alone"),
-            Self::AnySize => "it has no objects of any size",
-            Self::SeveralSizes => "it serves objects of one size alone",
-            Self::OutlivingTasks => "its objects end with their task",
-            Self::Shared => "each thread has its own",
-            Self::FreesWithinTasks => "it takes nothing back before its task ends",
+            Self::WayOf(workload) => return write!(f, "it is a row of {workload} only"),
+            Self::AnySize => "it serves a fixed set of sizes only",
+            Self::SeveralSizes => "it serves objects of one size only",
+            Self::OutlivingTasks => "its objects are freed when their task ends",
+            Self::Shared => "each thread has one of its own, and this workload shares one",
+            Self::FreesWithinTasks => "it reuses nothing before its task ends",
             Self::FreesElsewhere => "only the thread that allocated an object may free it",
             Self::Global => "it can't be a program's global allocator",
-            Self::EveryLayout => "it has values of 64 B alone",
-            Self::SeveralThreads => "it serves one thread alone",
-            Self::ManyStructures => {
-                "there is one for each of many structures, as in many-trees alone"
-            }
-            Self::Placement => {
-                "it is an allocator, and not one of the ways in which a copied tree may lie"
-            }
-            Self::Allocator => "it is a way in which a tree may lie, for tree-copy alone",
+            Self::EveryLayout => "it serves values of 64 B only",
+            Self::SeveralThreads => "it serves one thread only",
+            Self::ManyStructures => "there is one for each tree, and only many-trees has many",
+            Self::Placement => "it is an allocator, and this workload compares layouts of a tree",
+            Self::Allocator => "it is a layout of a tree, for tree-copy only",
         })
     }
 }

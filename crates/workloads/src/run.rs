@@ -387,16 +387,13 @@ mod tests {
         assert_eq!(refused("published", 1, "glibc"), Unable::Ways("published"));
         assert_eq!(refused("published", 1, "read"), Unable::Ways("published"));
         let refused = load("exchange-1", 3).measure("sharded-slab", &Unwatched).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "'exchange-1' runs with 2 threads: a producer and a consumer"
-        );
+        assert_eq!(refused.to_string(), "'exchange-1' needs 2 threads: a producer and a consumer");
         let refused = load("tree-8", 2).measure("sharded-slab", &Unwatched).unwrap_err();
-        assert_eq!(refused.to_string(), "'tree-8' runs with 1 thread: a tree is one thread's");
+        assert_eq!(refused.to_string(), "'tree-8' needs 1 thread: a tree belongs to one thread");
         let refused = load("mixed-remote", 1).measure("bumpalo", &Unwatched).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "'mixed-remote' runs with 2 threads or more: each hands objects to another one"
+            "'mixed-remote' needs 2 threads or more: each thread hands objects to the next"
         );
         let unknown = load("grow", 1).measure("no-such", &Unwatched).unwrap_err();
         assert!(unknown.to_string().contains("'no-such'"), "{unknown}");

@@ -41,15 +41,15 @@ impl fmt::Display for FileError {
                 write!(f, "{error}; give the path of a readable file to --config")
             }
             Cause::TooLong => {
-                write!(f, "longer than {MOST_BYTES} bytes: this is no file of options")
+                write!(f, "longer than {MOST_BYTES} bytes; give --config a file of options")
             }
             Cause::Syntax(error) => {
-                write!(f, "{error}; write one option a line, as max-points = 1000")
+                write!(f, "{error}; write one option per line, such as max-points = 1000")
             }
             Cause::Shape(key) => {
-                write!(f, "'{key}' is a list or a section: give a text, a number, or true")
+                write!(f, "'{key}' is a list or a section; give a text, a number, or true")
             }
-            Cause::Config => f.write_str("'config' is for the command line alone"),
+            Cause::Config => f.write_str("'config' is allowed only on the command line"),
             Cause::Value(message) => f.write_str(message),
         }
     }
@@ -100,7 +100,7 @@ fn read(path: &Path) -> Result<String, Cause> {
     let about = std::fs::metadata(path).map_err(Cause::Read)?;
     if !about.is_file() {
         // A pipe could keep us waiting for ever.
-        return Err(Cause::Read(io::Error::other("this is no file")));
+        return Err(Cause::Read(io::Error::other("this is not a regular file")));
     }
     if about.len() > MOST_BYTES {
         return Err(Cause::TooLong);

@@ -6,9 +6,9 @@ use std::str::FromStr;
 /// Where memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum AllocatorChoice {
-    /// The library's allocators, each at the work that it was made for
+    /// The library's allocators
     Allotment,
-    /// malloc and free for all
+    /// malloc and free, for comparison
     Malloc,
 }
 
@@ -32,7 +32,7 @@ pub struct NoBytes;
 
 impl fmt::Display for NoBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no number of bytes: write it as 65536, 64KiB, 512MiB or 2GiB")
+        f.write_str("not a number of bytes; write it like 65536, 64KiB, 512MiB or 2GiB")
     }
 }
 
@@ -85,7 +85,7 @@ pub struct NoKeep;
 impl fmt::Display for NoKeep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "give three numbers of seconds, each at least 60, 3600 and 86400 and at most ten years: 3600,86400,2592000",
+            "give three numbers of seconds, of at least 60, 3600 and 86400 and at most ten years, such as 3600,86400,2592000",
         )
     }
 }

@@ -62,8 +62,8 @@ macro_rules! kinds {
 }
 
 kinds! {
-    ALL_CPUS: "system.cpu", "Where the processors' time goes", "percent", CPU;
-    ONE_CPU: "cpu.cpu", "Where one processor's time goes", "percent", CPU;
+    ALL_CPUS: "system.cpu", "Processor time by use", "percent", CPU;
+    ONE_CPU: "cpu.cpu", "Time of one processor by use", "percent", CPU;
     LOAD: "system.load", "Load averages", "tasks", &[
         ("load1", Rule::Level(1.0)), ("load5", Rule::Level(1.0)), ("load15", Rule::Level(1.0)),
     ];
@@ -80,7 +80,7 @@ kinds! {
     SWAP: "system.swap", "Swap space by use", "MiB", &[
         ("used", Rule::Level(MIB_OF_BYTES)), ("free", Rule::Level(MIB_OF_BYTES)),
     ];
-    DIRTY: "system.dirty", "Memory that must be written", "MiB", &[
+    DIRTY: "system.dirty", "Memory that waits to be written", "MiB", &[
         ("dirty", Rule::Level(MIB_OF_BYTES)), ("writeback", Rule::Level(MIB_OF_BYTES)),
     ];
     CPU_PRESSURE: "pressure.cpu", "Time in which tasks waited for a processor", "percent", PRESSURE;
@@ -99,7 +99,7 @@ kinds! {
     DISK_CALLS: "disk.calls", "Reads and writes of a disk", "calls/s", &[
         ("reads", Rule::Rate(1.0)), ("writes", Rule::Rate(1.0)),
     ];
-    AGENT: "agent.ticks", "How long the agent's collection takes", "ms", &[
+    AGENT: "agent.ticks", "Duration of the agent's collection", "ms", &[
         ("collect", Rule::Level(1.0)),
     ];
 }

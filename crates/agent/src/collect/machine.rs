@@ -79,7 +79,7 @@ impl<M: Memory> Machine<M> {
         if self.known.len() >= MAX_CHARTS {
             if !std::mem::replace(&mut self.too_many_said, true) {
                 log.warning(format_args!(
-                    "more than {MAX_CHARTS} charts: new devices are left out"
+                    "more than {MAX_CHARTS} charts; new devices are not collected"
                 ));
             }
             return None;
@@ -98,7 +98,7 @@ impl<M: Memory> Machine<M> {
         match writer.add(vec![new]) {
             Ok(mut charts) => {
                 let chart = charts.pop()?;
-                log.info(format_args!("collects {}", chart.name()));
+                log.info(format_args!("collecting {}", chart.name()));
                 Some(chart)
             }
             // It is tried again in the next second; what it says would fill the log.
@@ -116,7 +116,7 @@ impl<M: Memory> Machine<M> {
         let charts: Vec<_> = charts.map(|(_, known)| known.chart).collect();
         let names: Vec<_> = charts.iter().map(|chart| chart.name()).collect();
         for name in &names {
-            log.info(format_args!("forgets {name}, which is gone"));
+            log.info(format_args!("stopped collecting {name}, which is gone"));
         }
         writer.remove(&names);
     }

@@ -235,7 +235,7 @@ impl<M: Memory> Collector<M> {
         }
         if !self.stop.is_set() {
             self.log.error(format_args!(
-                "second {last} is the last that there can be: no more is collected"
+                "second {last} is the last that the store can hold; the collector stops"
             ));
         }
         Ok(())
@@ -258,7 +258,7 @@ impl<M: Memory> Collector<M> {
             if let Err(error) = result
                 && !*failed
             {
-                log.warning(format_args!("{} is left out: {error}", reading.name));
+                log.warning(format_args!("{} is not collected: {error}", reading.name));
             }
             *failed = fails;
         }

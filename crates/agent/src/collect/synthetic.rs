@@ -37,15 +37,18 @@ impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Metrics(metrics) => {
-                write!(f, "{metrics} synthetic metrics: ask for 1 to {MAX_METRICS}")
+                write!(f, "{metrics} computed metrics; give --synthetic 1 to {MAX_METRICS}")
             }
             Self::Charts(charts, metrics) => write!(
                 f,
-                "{metrics} metrics in {charts} charts: a chart has 1 to {} of them",
+                "{metrics} metrics in {charts} charts; a chart has 1 to {} metrics",
                 crate::store::MAX_DIMENSIONS
             ),
             Self::Contexts(contexts, charts) => {
-                write!(f, "{charts} charts in {contexts} contexts: a context has at least one")
+                write!(
+                    f,
+                    "{charts} charts in {contexts} contexts; a context has at least one chart"
+                )
             }
         }
     }

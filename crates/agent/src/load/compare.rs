@@ -46,11 +46,11 @@ impl fmt::Display for CompareError {
         match self {
             Self::Agent(allocator, error) => write!(
                 f,
-                "the agent on {allocator} did not begin: {error}; fewer --metrics need less memory"
+                "the agent on {allocator} did not start: {error}; fewer --metrics need less memory"
             ),
             Self::Load(error) => error.fmt(f),
             Self::Refused(allocator, report) => {
-                write!(f, "the agent on {allocator} did not answer all that it was asked: {report}")
+                write!(f, "the agent on {allocator} did not answer every request: {report}")
             }
         }
     }
@@ -88,7 +88,7 @@ impl Agent {
         let Some(url) = line.trim().strip_prefix("listening on ") else {
             let status = agent.child.wait().map_err(io)?;
             let log = log.join().ok().flatten().and_then(Result::ok).unwrap_or_default();
-            let last = log.lines().last().unwrap_or("it said nothing");
+            let last = log.lines().last().unwrap_or("it printed nothing");
             return Err(failed(format!("it ended with {status}: {last}")));
         };
         url.trim_end_matches('/').clone_into(&mut agent.url);
@@ -218,12 +218,12 @@ impl Compared {
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(ratio) = self.ratio() else {
-            return f.write_str("no round was run to its end with replies from both");
+            return f.write_str("no round ended with replies from both agents");
         };
         writeln!(
             f,
             "{:<10} {:>18} {:>14} {:>14} {:>14} {:>14}",
-            "allocator", "requests a second", "least, most", "median", "99 of 100", "slowest"
+            "allocator", "requests/second", "least, most", "median", "p99", "slowest"
         )?;
         let seconds = |time: Option<[f64; 3]>| {
             time.map_or_else(|| "-".to_owned(), |[median, ..]| format!("{:.3} s", median / 1e3))
@@ -242,8 +242,8 @@ impl fmt::Display for Compared {
         let [ratio, least, most] = ratio;
         write!(
             f,
-            "allotment answers {ratio:.2} times as many ({least:.2} to {most:.2}, round by round; {} rounds). Times are of the replies\n\
-             that came within their round, so a slow agent's are too low.",
+            "allotment answers {ratio:.2} times as many requests ({least:.2} to {most:.2} in {} rounds). Times are of the replies\n\
+             that came within their round, so those of a slow agent are too low.",
             self.rounds.len()
         )
     }
@@ -266,7 +266,7 @@ mod tests {
             vec![[report(30), report(10)], [report(20), report(10)], [report(100), report(10)]];
         let compared = Compared { rounds };
         assert_eq!(compared.ratio(), Some([3.0, 2.0, 10.0]));
-        assert!(compared.to_string().contains("3.00 times as many (2.00 to 10.00"));
+        assert!(compared.to_string().contains("3.00 times as many requests (2.00 to 10.00"));
         let last = compared.to_json().lines().last().unwrap().to_owned();
         assert_eq!(last, r#"{"ratio":[3.0,2.0,10.0]}"#);
     }

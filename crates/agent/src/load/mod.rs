@@ -46,7 +46,7 @@ impl fmt::Display for LoadError {
         match self {
             Self::Address(address) => write!(
                 f,
-                "'{address}' can't be asked: give addresses of one host, as http://127.0.0.1:19990/api/v1/contexts"
+                "'{address}' can't be requested; give addresses of one host, such as http://127.0.0.1:19990/api/v1/contexts"
             ),
             Self::Connect(host, error) => write!(
                 f,

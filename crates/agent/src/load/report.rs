@@ -116,9 +116,9 @@ impl fmt::Display for LoadReport {
             "{} replies over {} connections in {:.1} s",
             self.answered, self.connections, self.seconds
         )?;
-        writeln!(f, "  requests a second  {:.1}", self.requests_per_second)?;
+        writeln!(f, "  requests/second    {:.1}", self.requests_per_second)?;
         writeln!(f, "  median             {}", time(self.p50_ms))?;
-        writeln!(f, "  99 of 100 within   {}", time(self.p99_ms))?;
+        writeln!(f, "  99th percentile    {}", time(self.p99_ms))?;
         writeln!(f, "  slowest            {}", time(self.max_ms))?;
         let mebibytes = self.bytes as f64 / f64::from(1 << 20);
         write!(f, "  received           {mebibytes:.1} MiB")?;

@@ -125,26 +125,26 @@ impl ParameterError {
     pub fn remedy(&self) -> String {
         match self {
             Self::Missing("context") => {
-                "add context=NAME with a name that /api/v1/contexts lists".to_owned()
+                "add context=NAME with one of the names that /api/v1/contexts lists".to_owned()
             }
             Self::Missing(name) => format!("add {name}=..."),
             Self::Unknown(_, known) => format!("the parameters are: {known}"),
             Self::Repeated(name) => format!("give {name} once"),
-            Self::Encoding => "write each byte that is no letter or digit as % and two hexadecimal digits, in UTF-8".to_owned(),
+            Self::Encoding => "encode the text as UTF-8, and each byte that is not a letter or digit as % and two hexadecimal digits".to_owned(),
             Self::TooMany => format!("the parameters are: {KNOWN}, each at most once"),
             Self::NoNumber("after" | "before", _) => {
-                "give seconds since 1970, or a number that is not positive for seconds relative to now".to_owned()
+                "give seconds since 1970, or zero or a negative number for seconds relative to now".to_owned()
             }
             Self::NoNumber(name, _) => format!("give {name} as a whole number"),
             Self::OutOfRange(name, allowed) => {
                 format!("give {name} between {} and {}", allowed.start(), allowed.end())
             }
-            Self::TooLong(_, most) => format!("no name here has more than {most} bytes"),
-            Self::NoSuchWord(_, words, _) => format!("one of: {words}"),
-            Self::Empty { .. } => "let after be less than before; the default of before is now".to_owned(),
+            Self::TooLong(_, most) => format!("give at most {most} bytes"),
+            Self::NoSuchWord(_, words, _) => format!("use one of: {words}"),
+            Self::Empty { .. } => "give an after that is less than before; the default of before is now".to_owned(),
             Self::TooLongRange(_) => format!("ask for at most {MAX_RANGE} seconds at a time"),
             Self::TooManyPoints { seconds, .. } => {
-                format!("there is one value a second: ask for at most {seconds} points, or a longer range")
+                format!("there is one value per second; ask for at most {seconds} points, or for a longer range")
             }
         }
     }
@@ -156,23 +156,23 @@ impl fmt::Display for ParameterError {
         match self {
             Self::Missing(name) => write!(f, "the parameter '{name}' is missing"),
             Self::Unknown(name, _) => write!(f, "there is no parameter '{}'", short(name)),
-            Self::Repeated(name) => write!(f, "the parameter '{name}' is there twice"),
+            Self::Repeated(name) => write!(f, "the parameter '{name}' is given twice"),
             Self::Encoding => f.write_str("the query string is not percent-encoded UTF-8"),
             Self::TooMany => write!(f, "there are more than {MOST_PARAMETERS} parameters"),
             Self::NoNumber(name, text) => {
-                write!(f, "'{}' is no whole number for '{name}'", short(text))
+                write!(f, "'{}' is not a whole number, which '{name}' needs", short(text))
             }
-            Self::OutOfRange(name, _) => write!(f, "'{name}' is outside of what is allowed"),
+            Self::OutOfRange(name, _) => write!(f, "'{name}' is out of range"),
             Self::TooLong(name, most) => write!(f, "'{name}' has more than {most} bytes"),
             Self::NoSuchWord(name, _, word) => {
-                write!(f, "'{}' is no value of '{name}'", short(word))
+                write!(f, "'{}' is not a value of '{name}'", short(word))
             }
             Self::Empty { after, before } => {
                 write!(f, "the range from {after} to {before} is empty")
             }
             Self::TooLongRange(seconds) => write!(f, "a range of {seconds} seconds is too long"),
             Self::TooManyPoints { points, seconds } => {
-                write!(f, "{points} points of {seconds} seconds")
+                write!(f, "{points} points are more than the {seconds} seconds of the range")
             }
         }
     }

@@ -46,7 +46,7 @@ impl fmt::Display for Failure {
                 f,
                 "can't listen on {address}: {error}; give --listen an address of this machine and a free port"
             ),
-            Self::Stuck(workers) => write!(f, "ended with requests unanswered: {workers}"),
+            Self::Stuck(workers) => write!(f, "ended with unanswered requests: {workers}"),
             Self::Begin(what, error) => write!(f, "{what}: {error}"),
         }
     }
@@ -65,7 +65,7 @@ fn begin<E: Into<Box<dyn Error + Send + Sync>>>(what: &'static str) -> impl Fn(E
 pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), Failure> {
     if arguments.end_with_parent {
         set_parent_process_death_signal(Some(Death::TERM))
-            .map_err(begin("no signal from the parent"))?;
+            .map_err(begin("can't register for the parent's end"))?;
     }
     match arguments.allocator {
         AllocatorChoice::Allotment => serve_with::<Slabs>(arguments, line),
@@ -76,21 +76,22 @@ pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), Failur
 fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Result<(), Failure> {
     let log = Arc::new(match &arguments.log {
         None => Log::stderr(),
-        Some(path) => Log::open(path).map_err(begin("no log"))?,
+        Some(path) => Log::open(path).map_err(begin("can't open the log"))?,
     });
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let limit = arguments.memory_limit.map(|limit| Budget::new(bytes(limit.0)));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(begin("no event loop"))?;
+        .map_err(begin("can't start the event loop"))?;
     let listener = runtime
         .block_on(async { listen(arguments.listen) })
         .map_err(|error| Failure::Listen(arguments.listen, error))?;
-    let address = listener.local_addr().map_err(begin("no address"))?;
+    let address =
+        listener.local_addr().map_err(begin("can't read the address that it listens on"))?;
 
     keep_warm(arguments);
-    let memory = Arc::new(M::new(limit.as_ref()).map_err(begin("no memory"))?);
+    let memory = Arc::new(M::new(limit.as_ref()).map_err(begin("no memory for the store"))?);
     let (store, writer) = Store::new(memory, Retention(arguments.keep.0));
     let collector = collector(writer, arguments, &log)?;
     let objects = Objects {
@@ -111,7 +112,8 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         arguments.workers(),
         M::NAME
     ));
-    let signals = runtime.block_on(async { Signals::new() }).map_err(begin("no signals"))?;
+    let signals =
+        runtime.block_on(async { Signals::new() }).map_err(begin("can't handle signals"))?;
     // Whoever started us may wait for this line, and send a signal at once; nobody need read it.
     let _ = writeln!(io::stdout(), "listening on http://{address}/")
         .and_then(|()| io::stdout().flush());
@@ -168,9 +170,10 @@ fn collector<M: Memory>(
         ),
     };
     let synthetic = synthetic.map(|metrics| Shape::new(metrics, *charts, *contexts)).transpose();
-    let synthetic = synthetic.map_err(begin("no such metrics"))?;
+    let synthetic = synthetic.map_err(begin("can't create the computed metrics"))?;
     let sources = Sources { machine: !clock.is_simulated(), synthetic };
-    collect::start(writer, sources, Arc::new(clock), Arc::clone(log)).map_err(begin("no metrics"))
+    collect::start(writer, sources, Arc::new(clock), Arc::clone(log))
+        .map_err(begin("can't collect metrics"))
 }
 
 fn limits(arguments: &ServeArguments, files: u64) -> Limits {
@@ -219,7 +222,7 @@ fn workers<M: Memory>(
         })
         .objects(generation, objects)
         .start(handle::<M>)
-        .map_err(begin("no workers"))
+        .map_err(begin("can't start the workers"))
 }
 
 /// What the agent is told from outside.
@@ -256,7 +259,7 @@ async fn serve_signalled<M: Memory>(
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
         };
-        log.info(format_args!("{which}: answering what was accepted"));
+        log.info(format_args!("{which}: answering the accepted requests"));
     };
     let application = ToWorkers::new(workers.clone(), arguments.queue as usize);
     tokio::select! {
@@ -291,12 +294,12 @@ async fn reconfigure<M: Memory>(
                 log.info(format_args!("SIGHUP: configuration {generation} is in force"));
                 if !kept.is_empty() {
                     let kept = kept.join(", ").replace('_', "-");
-                    log.warning(format_args!("SIGHUP: these need a new start: {kept}"));
+                    log.warning(format_args!("SIGHUP: these options need a restart: {kept}"));
                 }
             }
             Err(error) => {
                 counts.broken_configurations.add();
-                log.error(format_args!("SIGHUP: the configuration stays as it is: {error}"));
+                log.error(format_args!("SIGHUP: the configuration is unchanged: {error}"));
             }
         }
     }

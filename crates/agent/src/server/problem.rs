@@ -70,22 +70,22 @@ impl Problem {
             Self::Body => "put the parameters into the query string, and send no body".to_owned(),
             Self::Parameter(error) => error.remedy(),
             Self::UnknownContext(_) => {
-                "take one of the contexts that /api/v1/contexts lists; new ones appear there as their charts do"
+                "use one of the contexts that /api/v1/contexts lists; a new context appears there with its first chart"
                     .to_owned()
             }
             Self::Memory { .. } => {
-                "ask for fewer points or a shorter range, ask again when less is going on, or start the agent with \
+                "ask for fewer points or a shorter range, ask again later, or start the agent with \
                  a higher --request-memory or --memory-limit"
                     .to_owned()
             }
             Self::Busy { .. } => {
-                "ask again in a second; if that is often so, start the agent with more --workers or a longer \
+                "ask again in a second; if this happens often, start the agent with more --workers or a longer \
                  --queue"
                     .to_owned()
             }
-            Self::Stopping => "ask again when the agent has been started again".to_owned(),
+            Self::Stopping => "ask again after the agent was restarted".to_owned(),
             Self::Panicked => {
-                "this is a defect of the agent, which goes on; please report it with the line in its log".to_owned()
+                "this is a defect of the agent, which keeps running; please report it with the line in its log".to_owned()
             }
             Self::Malformed(414) => "a request's address has at most 64 KiB".to_owned(),
             Self::Malformed(431) => "send fewer or shorter header fields".to_owned(),
@@ -102,9 +102,11 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownPath(path) => write!(f, "there is nothing at '{}'", short(path)),
-            Self::Method { used, .. } => write!(f, "the method {} is not for this", short(used)),
-            Self::Body => f.write_str("a request here has no body"),
+            Self::UnknownPath(path) => write!(f, "there is no page '{}'", short(path)),
+            Self::Method { used, .. } => {
+                write!(f, "this page does not support the method {}", short(used))
+            }
+            Self::Body => f.write_str("the request has a body"),
             Self::Parameter(error) => error.fmt(f),
             Self::UnknownContext(name) => write!(f, "no chart has the context '{}'", short(name)),
             Self::Memory { request, all: None } => {
@@ -112,16 +114,16 @@ impl fmt::Display for Problem {
             }
             Self::Memory { request, all: Some(all) } => write!(
                 f,
-                "the request needs more memory than {request} bytes, or than is left of {all} bytes for all"
+                "the request needs more than {request} bytes of memory, or more than is left of the {all} bytes for all requests"
             ),
             Self::Busy { queue } => {
-                write!(f, "every worker is busy and {queue} requests wait already")
+                write!(f, "every worker is busy, and {queue} requests are waiting")
             }
-            Self::Stopping => f.write_str("the agent is about to end"),
+            Self::Stopping => f.write_str("the agent is ending"),
             Self::Panicked => f.write_str("the request could not be answered"),
             Self::Malformed(414) => f.write_str("the request's address is too long"),
             Self::Malformed(431) => f.write_str("the request's header is too large"),
-            Self::Malformed(_) => f.write_str("this is no request of HTTP"),
+            Self::Malformed(_) => f.write_str("this is not an HTTP request"),
         }
     }
 }

@@ -14,11 +14,11 @@ type Column = (&'static str, &'static str, fn(&Row) -> u64);
 
 const COLUMNS: [Column; 5] = [
     ("allotment_allocators", "Living allocators of this name.", |row| row.allocators),
-    ("allotment_live_objects", "Objects in use.", |row| row.live_objects),
-    ("allotment_live_bytes", "Bytes of objects in use.", |row| row.live_bytes),
+    ("allotment_live_objects", "Live objects.", |row| row.live_objects),
+    ("allotment_live_bytes", "Bytes of live objects.", |row| row.live_bytes),
     ("allotment_held_bytes", "Bytes that the allocators hold.", |row| row.held_bytes),
     // Of living allocators, so it may fall when one ends.
-    ("allotment_source_calls", "Calls to the system for memory, of living allocators.", |row| {
+    ("allotment_source_calls", "System calls for memory by living allocators.", |row| {
         row.source_calls
     }),
 ];
@@ -50,17 +50,29 @@ pub fn render<M: Memory, A: Allocator + Copy>(
             "Bytes that the recycler keeps warm.",
             report.recycler_cached_bytes,
         ),
-        ("allotment_recycler_limit_bytes", "The bound on them.", report.recycler_limit_bytes),
+        (
+            "allotment_recycler_limit_bytes",
+            "The limit on the recycler's bytes.",
+            report.recycler_limit_bytes,
+        ),
         ("agent_connections", "Open connections.", counts.connections.get()),
-        ("agent_sessions", "Sessions of users.", objects.sessions.with(|list| list.len() as u64)),
-        ("agent_contexts", "Contexts.", objects.store.structure().contexts().len() as u64),
+        ("agent_sessions", "Number of sessions.", objects.sessions.with(|list| list.len() as u64)),
+        (
+            "agent_contexts",
+            "Number of contexts.",
+            objects.store.structure().contexts().len() as u64,
+        ),
         (
             "agent_newest_second",
-            "The last second that all charts have.",
+            "The newest second that all charts have.",
             u64::from(objects.store.newest()),
         ),
-        ("agent_tick_longest_microseconds", "The longest tick.", micros(collecting.longest())),
-        ("agent_tick_last_microseconds", "The last tick.", micros(collecting.last())),
+        (
+            "agent_tick_longest_microseconds",
+            "Duration of the longest tick.",
+            micros(collecting.longest()),
+        ),
+        ("agent_tick_last_microseconds", "Duration of the last tick.", micros(collecting.last())),
     ];
     for (name, help, value) in gauges {
         one(text, name, help, "gauge", value)?;
@@ -76,30 +88,34 @@ pub fn render<M: Memory, A: Allocator + Copy>(
         ),
         (
             "agent_requests_busy_total",
-            "Requests refused, as the queue was full.",
+            "Requests refused because the queue was full.",
             counts.busy.get(),
         ),
         (
             "agent_requests_abandoned_total",
-            "Requests not worked out, as the client had gone.",
+            "Requests dropped because the client was gone.",
             counts.abandoned.get(),
         ),
         (
             "agent_requests_out_of_memory_total",
-            "Requests refused, as memory was used up.",
+            "Requests refused because memory was used up.",
             counts.out_of_memory.get(),
         ),
         ("agent_requests_panicked_total", "Requests ended by a defect.", counts.panicked.get()),
-        ("agent_contexts_listed_total", "Contexts were listed anew.", counts.contexts_listed.get()),
+        (
+            "agent_contexts_listed_total",
+            "Times that the list of contexts was rendered.",
+            counts.contexts_listed.get(),
+        ),
         (
             "agent_configurations_total",
             "Generations of the configuration.",
             counts.configurations.get(),
         ),
-        ("agent_connections_accepted_total", "Connections taken in.", counts.accepted.get()),
+        ("agent_connections_accepted_total", "Connections accepted.", counts.accepted.get()),
         (
             "agent_connections_evicted_total",
-            "Connections that had to make room.",
+            "Connections closed to make room for others.",
             counts.evicted.get(),
         ),
     ];
@@ -110,11 +126,17 @@ pub fn render<M: Memory, A: Allocator + Copy>(
         one(
             text,
             "agent_memory_limit_bytes",
-            "The limit of all memory.",
+            "The limit on all memory, in bytes.",
             "gauge",
             limit.cap() as u64,
         )?;
-        one(text, "agent_memory_used_bytes", "What is used of it.", "gauge", limit.used() as u64)?;
+        one(
+            text,
+            "agent_memory_used_bytes",
+            "Bytes used of the memory limit.",
+            "gauge",
+            limit.used() as u64,
+        )?;
     }
     Ok(())
 }

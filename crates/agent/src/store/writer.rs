@@ -55,7 +55,11 @@ impl fmt::Display for StoreError {
             ),
             Self::Name(name) => {
                 let start: String = name.chars().take(40).collect();
-                write!(f, "{start:?} is no name: {} bytes, not 1 to {MAX_NAME_BYTES}", name.len())
+                write!(
+                    f,
+                    "the name {start:?} has {} bytes; give it 1 to {MAX_NAME_BYTES}",
+                    name.len()
+                )
             }
             Self::Memory(error) => {
                 write!(

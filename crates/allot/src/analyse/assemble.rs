@@ -1,4 +1,4 @@
-//! The passes one after the other, and their results as findings.
+//! Runs the passes one after the other, and makes findings of their results.
 
 use super::contexts::{self, Watch};
 use super::costs::{self, Measured, Setting};
@@ -18,11 +18,11 @@ use allot_trace::container::{Costs, Outcome};
 use allot_trace::{NodeId, Reader, Stacks, TraceError};
 use hashbrown::HashMap;
 
-/// Bytes of an event before compression, before they are counted.
+/// Assumed bytes of an event before compression, for the progress bar.
 const EVENT_BYTES: u64 = 4;
-/// Fewer allocations without the outer end of their stacks are the loader's.
+/// Fewer allocations without their outermost callers come from the dynamic loader.
 const LEAST_CUT_OFF: u64 = 100;
-/// A piece of work is named after a function that this part of it is done in.
+/// A piece of work is named after a function that makes at least this share of its allocations.
 const NAMED: f64 = 0.995;
 /// The C library's functions that call `main` and a thread's first function.
 const START: [&str; 4] =
@@ -159,7 +159,8 @@ pub fn assemble(
     Ok(Analysis { findings, process, site_of })
 }
 
-/// Stacks of one site and the same possible groups are one class. Where a site has several, each is watched by itself.
+/// Stacks of one site that are in the same possible groups are one class. If a site has several classes,
+/// the second pass follows each of them.
 fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, Vec<u32>) {
     let mut within: Vec<Vec<u32>> = vec![Vec::new(); all.len()];
     for (index, watch) in watches.iter().enumerate() {
@@ -167,7 +168,7 @@ fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, V
     }
     let mut classes: Vec<Class> = Vec::new();
     let mut class_of = vec![0; all.len()];
-    // Of the site that it is the turn of.
+    // Of the current site.
     let mut known = HashMap::new();
     for (site, draft) in drafts.iter().enumerate() {
         known.clear();
@@ -212,10 +213,11 @@ impl Titles<'_, '_> {
         }
     }
 
-    /// The innermost function that nearly all of a piece of work is done in, the one that it calls first if it has a name.
+    /// The name of a piece of work: among its own frame and the function that it calls there, inlined
+    /// functions included, the innermost named one that makes [`NAMED`] of its allocations.
     fn work(&mut self, watch: usize) -> String {
         let Watch { node, stacks, .. } = &self.watches[watch];
-        // By how far in, which functions, inlined ones too.
+        // By depth: the functions there, inlined ones included.
         let mut levels: Vec<HashMap<String, u64>> = Vec::new();
         let mut total = 0;
         for &stack in stacks {
@@ -224,7 +226,7 @@ impl Titles<'_, '_> {
             let frames: Vec<NodeId> = self.stacks.frames(NodeId(stack.node)).collect();
             let at = frames.iter().position(|frame| frame == node).unwrap_or(0);
             let mut level = 0;
-            // The work's own frame, and what it calls.
+            // The frame of the piece of work, and its callees.
             for &frame in frames[at.saturating_sub(1)..=at].iter().rev() {
                 for inner in self.symbols.at(self.stacks, frame).iter().rev() {
                     if levels.len() == level {
@@ -289,7 +291,7 @@ impl Titles<'_, '_> {
         if draft.rest {
             title += ", other callers";
         } else if let Some(last) = frames[own + 1..].iter().rfind(|frame| !frame.inlined) {
-            // Those that inlined it are the same place.
+            // Functions that inlined it are the same place.
             let caller = short(&last.function);
             if draft.path.len() > draft.wrappers + 1 && caller != title {
                 title += ", from ";
@@ -347,7 +349,7 @@ fn named(
     (sites, groups)
 }
 
-/// What calls took in a process, where the recorder measured some.
+/// What calls took in a process, if the recorder measured enough of them.
 fn costs_of(reader: &Reader, process: usize) -> Option<&Costs> {
     reader.processes()[process].end.as_ref()?.costs.as_ref()
 }
@@ -358,7 +360,7 @@ fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
     let costs = Measured::new(costs_of(reader, number));
     let usage = reader.end().map(|end| &end.usage);
     let measured = usage.map(|usage| usage.user_ns + usage.system_ns).filter(|&ns| ns > 0);
-    // The usage is of all processes together.
+    // The kernel's figures are of all processes together.
     let all: u64 = reader.processes().iter().map(allot_trace::Process::raw_bytes).sum();
     let part = share(process.raw_bytes(), all).unwrap_or(1.0);
     let cpu_ns = measured.map(|ns| (ns as f64 * part) as u64);
@@ -375,7 +377,7 @@ fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
         }),
         cpu_ns,
         bare_cpu_ns: cpu_ns.map(|ns| {
-            // Counting calls was in the kernel, and no part of the program either.
+            // Counting system calls took CPU time in the kernel that isn't the program's.
             let counting = system::counting_ns(reader) as f64 * part;
             costs.without_recorder(ns.saturating_sub(counting as u64), totals)
         }),
@@ -491,7 +493,7 @@ fn notes(
             ),
         );
     }
-    // The recorder's own library is gone with the recording's directory, and its names interest nobody.
+    // The recorder's library was deleted with the recording's directory; its names are not needed.
     for module in symbols.changed().filter(|path| !path.ends_with("/allot-recorder.so")) {
         note(
             true,

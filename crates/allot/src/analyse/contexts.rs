@@ -1,37 +1,37 @@
-//! Which pieces of work might have an arena of their own: functions under which much is allocated.
+//! Finds pieces of work that may have an arena of their own: calls below which much is allocated.
 //!
-//! Whatever is allocated below a call is a possible group; so is what of it is freed again, without what is only made
-//! for a moment, and with what lasts to the end. The second pass watches them all.
+//! For each such call there are up to four possible groups ([`Members`]). The second pass follows all of
+//! them.
 
 use super::first::Stack;
 use allot_trace::{NodeId, Stacks};
 use hashbrown::HashMap;
 
-/// A piece of work has at least this share of all allocations, and so many.
+/// The least share of all allocations of a piece of work, and the least number.
 const LEAST_SHARE: f64 = 0.01;
 const LEAST_COUNT: u64 = 64;
-/// A caller is left for its callee as long as that has so much of what it has.
+/// A callee replaces its caller if it has at least this share of the caller's allocations.
 const SAME: f64 = 0.97;
 /// The most pieces of work that are watched, and the most that one stack is in.
 const MOST: usize = 48;
 const MOST_NESTED: usize = 6;
-/// A stack whose own blocks an arena would drag along this far isn't for an arena.
+/// A stack whose own blocks have more drag than this isn't for an arena.
 const MOST_DRAG: f64 = 3.0;
-/// Blocks that nine times in ten die within so many allocations are made for the moment.
+/// If nine in ten blocks of a stack are freed within this many allocations, they are made for a moment.
 const MOMENT: u64 = 32;
-/// A stack of which more lasts to the end is one that lasts.
+/// A stack lasts if more than this share of its blocks lasts to the end.
 const LASTS: f64 = 0.5;
 
-/// What of the work's blocks are in the group.
+/// The blocks of a piece of work that are in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Members {
     /// All that are freed again.
     Transient,
-    /// The same without those for a moment.
+    /// The same without those made for a moment.
     Kept,
     /// Those that last to the end.
     Lasting,
-    /// Those and the ones that are freed again, but not those for a moment.
+    /// Those that last and those that are freed again, without those made for a moment.
     All,
 }
 
@@ -40,7 +40,7 @@ const NONE: u32 = u32::MAX;
 /// A possible group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
-    /// The call under which its blocks are made.
+    /// The call below which its blocks are allocated.
     pub node: NodeId,
     pub members: Members,
     pub stacks: Vec<u32>,
@@ -87,7 +87,7 @@ pub fn watches(stacks: &Stacks, all: &[Stack]) -> Vec<Watch> {
     ] {
         let counts = counts(stacks, all, |index| wanted(kinds[index]));
         let mut nodes = works(stacks, &counts, least);
-        // A table that is built once is worth a look however many others allocate.
+        // A table that is built once counts even if others allocate much more.
         if members == Members::Lasting {
             nodes.extend(works(stacks, &counts, LEAST_COUNT));
         }
@@ -130,7 +130,8 @@ fn counts(stacks: &Stacks, all: &[Stack], wanted: impl Fn(usize) -> bool) -> Vec
     counts
 }
 
-/// The calls under which at least so much is allocated, each chain of calls that do the same represented by its innermost.
+/// The calls below which at least this much is allocated. Of a chain of calls with nearly the same
+/// allocations, only the innermost is kept.
 fn works(stacks: &Stacks, counts: &[u64], least: u64) -> Vec<NodeId> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut roots = Vec::new();

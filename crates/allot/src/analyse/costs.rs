@@ -1,41 +1,43 @@
-//! What allocating costs, in nanoseconds.
+//! Estimates what allocating costs, in nanoseconds.
 //!
-//! What the program's own allocator took in its run was measured by the recorder, at one call in 256 or so. How much of that
-//! each group has, and which part of it another allocator would take, is judged by constants, from this project's own
-//! measurements (`allot bench`): cold caches, fresh pages and slow machines are slow for all. In recordings without
-//! measured costs the constants stand for all of it. The replay puts its own figures in the place of both.
+//! The recorder measures about one call in 256 of the program's own allocator. Each group's part of that,
+//! and the part that another allocator would take, are estimated with constants from this project's
+//! measurements (`allot bench`), because cold caches, fresh pages and slow machines are slow for all
+//! allocators. In recordings without measured costs, the constants stand for all of it. The replay
+//! replaces both by its own figures.
 
 use super::findings::{Allocator, Behaviour, Gain};
 use super::first::Totals;
 use allot_trace::container::{Cost, Costs};
 
-/// The C library's malloc: from its cache of small blocks, with many live so that it touches cold memory, by another
-/// thread, beyond what it caches, and from the system.
+/// The C library's malloc: from its cache of small blocks; with many live blocks, so that it touches cold
+/// memory; freed by another thread; beyond the cached sizes; and mapped from the system.
 const GLIBC_CACHED: f64 = 18.0;
 const GLIBC_COLD: f64 = 45.0;
 const GLIBC_REMOTE: f64 = 75.0;
 const GLIBC_UNCACHED: f64 = 60.0;
 const GLIBC_MAPPED: f64 = 2_000.0;
-/// Sizes that it caches, and sizes that it maps, by its defaults.
+/// The largest size that it caches, and the size from which on it maps blocks, by default.
 const CACHED_SIZE: u64 = 1032;
 const MAPPED_SIZE: u64 = 32 << 20;
-/// Live blocks that don't fit in its cache any more.
+/// With more live blocks than this, malloc touches cold memory.
 const COLD: u64 = 5_000;
-/// Part of the cost that allocating has; the rest is the free.
+/// The share of the cost that the allocation has; the free has the rest.
 const ALLOCATING: f64 = 0.6;
 
-/// Ours.
+/// This project's allocators.
 const ARENA: f64 = 4.5;
 const FREE_LIST: f64 = 5.0;
 const POOL: f64 = 7.0;
 const SLAB: f64 = 5.0;
 const SLAB_REMOTE: f64 = 10.0;
 
-/// CPU time that the recorder takes for an event, where it wasn't measured.
+/// CPU time of the recorder per event, if it wasn't measured.
 const RECORDING: f64 = 25.0;
-/// Share of the recorded CPU time that is the program's own whatever the recorder took.
+/// The least share of the recorded CPU time that counts as the program's own.
 const LEAST_OWN: f64 = 0.1;
-/// Calls that have to be measured before their mean says something: one in a thousand takes a hundred times as long as the others.
+/// The fewest measured calls for a reliable mean: one call in a thousand takes a hundred times as long as
+/// the others.
 const LEAST_SAMPLES: u64 = 64;
 
 /// The run that a group is judged in.
@@ -47,22 +49,23 @@ pub struct Setting {
     /// When each thread was first and last seen.
     pub threads: Vec<(u64, u64)>,
     pub allocator_share: Option<f64>,
-    /// What malloc took in this run over what the constants say.
+    /// The time of malloc in this run, divided by the constants' estimate.
     pub pace: f64,
     pub peak_live_bytes: u64,
 }
 
 impl Setting {
-    /// Threads besides the allocating one that were seen after a time; a thread that doesn't allocate isn't seen.
+    /// The number of threads besides the allocating one that have events after a time. A thread that doesn't
+    /// allocate has none.
     pub fn threads_after(&self, time_ns: u64) -> u32 {
         let after = self.threads.iter().filter(|(_, last)| *last > time_ns).count() as u32;
-        // One of them is, as a rule, the one that built.
+        // Usually the first thread is the one that built.
         let builder = self.threads.first().is_some_and(|(_, last)| *last > time_ns);
         after - u32::from(builder)
     }
 }
 
-/// What calls took in a run, as far as enough of them were measured.
+/// The mean times of calls in a run; `None` if too few of them were measured.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measured {
     /// The program's own allocator, for one call.
@@ -85,19 +88,19 @@ impl Measured {
         }
     }
 
-    /// What allocating and freeing took in all; `None` where too little of it was measured.
+    /// What allocating and freeing took in all; `None` if too few calls were measured.
     pub fn allocator_ns(&self, totals: &Totals) -> Option<f64> {
         let moved = totals.reallocations;
         let frees = totals.frees.saturating_sub(moved);
         let allocation = self.allocation_ns?;
-        // Where it frees next to nothing, that takes next to nothing.
+        // With few frees, their cost hardly matters.
         let free = self.free_ns.or((frees < LEAST_SAMPLES * 256).then_some(allocation))?;
         let move_ns = self.reallocation_ns.unwrap_or(allocation + free);
         let allocations = totals.allocations.saturating_sub(moved);
         Some(allocations as f64 * allocation + frees as f64 * free + moved as f64 * move_ns)
     }
 
-    /// The program's own CPU time, from what it took under the recorder.
+    /// The program's CPU time without the recorder's share.
     pub fn without_recorder(&self, cpu_ns: u64, totals: &Totals) -> u64 {
         let calls = totals.events.saturating_sub(totals.reallocations) as f64;
         let recorder = match self.recorder_ns {
@@ -108,7 +111,7 @@ impl Measured {
     }
 }
 
-/// Nanoseconds that a group's blocks take with the C library's malloc, by the constants.
+/// The constants' estimate of what a group's blocks take with the C library's malloc, in nanoseconds.
 pub fn glibc(b: &Behaviour) -> f64 {
     let size = b.bytes / b.count.max(1);
     let own = match size {
@@ -132,7 +135,7 @@ fn ours(b: &Behaviour, allocator: Allocator) -> f64 {
         Allocator::FreeList => pairs(b) * FREE_LIST,
         Allocator::Pool | Allocator::Reap => pairs(b) * POOL,
         Allocator::Slab => pairs(b) * (SLAB + (1.0 - b.same_thread_share) * (SLAB_REMOTE - SLAB)),
-        // What the best of the others take, as a rule.
+        // What the best other mallocs usually take.
         Allocator::None => glibc(b) * 0.5,
     }
 }
@@ -141,7 +144,7 @@ fn ours(b: &Behaviour, allocator: Allocator) -> f64 {
 pub fn gain(b: &Behaviour, allocator: Allocator, setting: &Setting) -> Option<Gain> {
     let cpu = setting.cpu_ns.filter(|&cpu| cpu > 0.0)?;
     let before = glibc(b);
-    // Estimates may come to more than there is.
+    // Estimates may sum to more than there is.
     let ceiling =
         (before * setting.pace / cpu).min(setting.allocator_share.unwrap_or(1.0)).min(1.0);
     let saved = 1.0 - (ours(b, allocator) / before.max(1.0)).min(1.0);

@@ -1,4 +1,4 @@
-//! Which sites one change would serve, and what is said of them.
+//! Groups the sites that one change would serve, and judges each group.
 
 use super::contexts::{Members, Watch};
 use super::costs::{self, Setting};
@@ -11,15 +11,17 @@ use super::tally::{Tally, share};
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 
-/// A larger piece of work is left for one within it that has so much of its gain, or of what it builds.
+/// An inner piece of work replaces the one around it if it has at least this share of its gain, or of
+/// the blocks that it builds.
 const MOST_OF_IT: f64 = 0.9;
 const CORE: f64 = 0.5;
-/// What is left of a possible group after others were taken out has to be this much.
+/// The least share of a possible group that must be left after other groups took their sites.
 const LEFT: f64 = 0.5;
-/// Sites with this share of the allocations, or of the peak, are shown alone also where they are left as they are.
+/// From this share of the allocations, or of the peak, on, a site is shown alone even if nothing is
+/// advised for it.
 const NOTABLE: f64 = 0.02;
 
-/// What is known of a site or a group.
+/// The figures of a site or a group.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     pub tally: Tally,
@@ -32,7 +34,7 @@ impl Known {
         self.watched.merge(&other.watched);
     }
 
-    /// As findings have it.
+    /// The figures in the form of the findings.
     pub fn behaviour(&self) -> Behaviour {
         let (tally, watched) = (&self.tally, &self.watched);
         let phases = &watched.phases;
@@ -78,7 +80,7 @@ impl Watched {
     }
 }
 
-/// A site that is done: of a draft, the stacks of one group.
+/// A finished site: those stacks of a draft that are in one group.
 #[derive(Debug)]
 pub struct DoneSite {
     pub draft: usize,
@@ -87,7 +89,7 @@ pub struct DoneSite {
     pub group: usize,
 }
 
-/// A group that is done.
+/// A finished group.
 #[derive(Debug)]
 pub struct DoneGroup {
     pub name: Name,
@@ -102,22 +104,22 @@ pub enum Name {
     Work(usize),
     /// A site's function.
     Site(usize),
-    /// Words.
+    /// A description.
     Words(&'static str),
 }
 
-/// All that the passes found.
+/// The results of both passes.
 pub struct Material<'a> {
     pub stacks: &'a [Stack],
     pub drafts: &'a [Draft],
     pub watches: &'a [Watch],
     pub class_of_stack: &'a [u32],
-    /// Of each draft, then of each watch, then of each class.
+    /// For each draft, then each watch, then each class.
     pub watched: &'a [Watched],
     pub setting: &'a Setting,
-    /// Of each class: the sum over its stacks.
+    /// For each class: the sum over its stacks.
     pub classes: Vec<Tally>,
-    /// What a piece of work or a site is called in the lines to change.
+    /// The title of a piece of work or a site, for the lines to change.
     pub title: &'a mut dyn FnMut(&Name) -> String,
 }
 
@@ -130,8 +132,9 @@ pub fn sums(stacks: &[Stack], class_of_stack: &[u32], classes: usize) -> Vec<Tal
     sums
 }
 
-/// Makes groups of all sites. What the groups cost together is no more than what all allocating takes: a group's blocks may look
-/// dearer than those of its sites one by one, as there are more of them live, and then all are judged once more at a lower price.
+/// Makes groups of all sites. The estimated costs of all groups sum to at most the cost of all
+/// allocating: a group's blocks may seem to cost more than those of its sites, because more of them are
+/// live. Then all groups are judged once more at a lower price.
 pub fn make(mut material: Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
     let done = at_once(&mut material);
     let excess = excess(&done.1, material.setting);
@@ -145,7 +148,7 @@ pub fn make(mut material: Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
         title: &mut *material.title,
         ..material
     });
-    // At that price it may have come to other groups.
+    // At the lower price there may be other groups.
     let excess = self::excess(&groups, &setting).max(1.0);
     for gain in groups.iter_mut().filter_map(|group| group.verdict.gain.as_mut()) {
         gain.ceiling /= excess;
@@ -154,7 +157,7 @@ pub fn make(mut material: Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
     (sites, groups)
 }
 
-/// How many times what all allocating takes the groups cost together.
+/// The estimated costs of all groups, divided by the cost of all allocating.
 fn excess(groups: &[DoneGroup], setting: &Setting) -> f64 {
     let ceilings = groups.iter().filter_map(|group| group.verdict.gain);
     let all: f64 = ceilings.map(|gain| gain.ceiling).sum();
@@ -190,7 +193,7 @@ impl Material<'_> {
         stacks.iter().map(|&stack| self.stacks[stack as usize].tally.count).sum()
     }
 
-    /// Takes a possible group, if enough of it is left.
+    /// Makes a possible group a group, if enough of it is left.
     fn take(&self, watch: usize, taken: &mut [Option<usize>], group: usize) -> bool {
         let stacks = &self.watches[watch].stacks;
         let left: Vec<u32> =
@@ -202,7 +205,7 @@ impl Material<'_> {
         true
     }
 
-    /// What is built once and stays.
+    /// Groups of blocks that are built once and stay.
     fn seal(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<DoneGroup>) {
         let mut found: Vec<(usize, Behaviour, u32)> = (0..self.watches.len())
             .filter(|&watch| self.watches[watch].members == Members::Lasting)
@@ -225,7 +228,7 @@ impl Material<'_> {
         }
     }
 
-    /// Puts before each possible group those within it that have most of it.
+    /// Puts before each possible group the inner ones that have most of its gain.
     fn innermost<T: Copy>(
         &self,
         found: &[(usize, Behaviour, T)],
@@ -238,7 +241,7 @@ impl Material<'_> {
             .collect();
         let mut order = Vec::new();
         for outer in 0..found.len() {
-            // The smallest one that still has most of it.
+            // The smallest one that still has most of the gain.
             let within = (0..found.len()).rev().find(|&inner| {
                 sets[inner].len() <= sets[outer].len()
                     && sets[inner].is_subset(&sets[outer])
@@ -253,7 +256,7 @@ impl Material<'_> {
         order.into_iter().map(|index| found[index].clone()).collect()
     }
 
-    /// Pieces of work whose blocks die together.
+    /// Groups of pieces of work whose blocks are freed together.
     fn arenas(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<DoneGroup>) {
         if self.setting.allocator_share.is_some_and(|share| share < rules::LEAST_ALLOCATOR_SHARE) {
             return;
@@ -282,7 +285,7 @@ impl Material<'_> {
         }
     }
 
-    /// Sites, those divided of which only a part is in a group.
+    /// The sites. A site is divided if only a part of it is in a group.
     fn split(&self, taken: &[Option<usize>]) -> Vec<DoneSite> {
         let mut sites = Vec::new();
         for (index, draft) in self.drafts.iter().enumerate() {
@@ -305,7 +308,7 @@ impl Material<'_> {
         sites
     }
 
-    /// What is known of some stacks of a site: the sum over the classes that they are in.
+    /// The figures of some stacks of a site: the sum over their classes.
     fn part(&self, stacks: &[u32]) -> Known {
         let mut known = Known::default();
         let mut seen = HashSet::new();
@@ -319,7 +322,7 @@ impl Material<'_> {
         known
     }
 
-    /// The work that most of a site's stacks are in and that has the most, the lasting left out.
+    /// The largest piece of work that most of a site's stacks are in, without its lasting blocks.
     fn around(&self, stacks: &[u32]) -> Option<Behaviour> {
         let own: HashSet<u32> = stacks.iter().copied().collect();
         let total = self.count(stacks);
@@ -337,7 +340,7 @@ impl Material<'_> {
         Some(self.of_watch(watch).behaviour())
     }
 
-    /// Groups for what is in none: sites worth a change of their own, one pool for what it would serve, and the rest.
+    /// Groups for the remaining sites: those worth a change of their own, one group for a pool, and the rest.
     fn rest(&mut self, sites: &mut [DoneSite], groups: &mut Vec<DoneGroup>) {
         let (mut pooled, mut foreign, mut large, mut left) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
-//! Which stacks are one place in the program.
+//! Finds the stacks that are one place in the program.
 //!
-//! Stacks are read from the inside: those that have the innermost frame in common are one site, unless that frame is a
-//! wrapper's, or its callers see different behaviour: then they are told apart by the caller, and so on.
+//! Stacks with the same innermost frame are one site, unless that frame is a wrapper's or its callers'
+//! blocks behave differently. Then they are divided by the caller, and so on outwards.
 
 use super::first::Stack;
 use super::symbols::Symbols;
@@ -10,40 +10,40 @@ use allot_trace::{ModuleId, NodeId, Stacks};
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 
-/// Behaviours that differ by less, on average, are one.
+/// Behaviours that differ by less than this on average count as the same.
 const DIFFERENT: f64 = 0.2;
-/// Telling callers apart has to leave at most this part of the difference.
+/// A division by callers has to leave at most this part of the difference.
 const EXPLAINED: f64 = 0.6;
 /// A function whose callers explain all but this part of a difference of at least [`VARIED`] is a wrapper, if they are
 /// at least [`CALLERS`].
 const WRAPPED: f64 = 0.35;
 const VARIED: f64 = 0.35;
 const CALLERS: usize = 4;
-/// Frames that a site has at most, wrappers not counted, and the callers that are looked through for a difference.
+/// The most frames of a site, wrappers not counted, and the most callers that are searched for a difference.
 const DEEPEST: usize = 8;
-/// Frames that a stack is followed through wrappers.
+/// The most frames that are skipped as wrappers.
 const MOST_WRAPPERS: usize = 32;
-/// Sites with fewer allocations, and with a smaller share of all, are left as they are.
+/// Sites with fewer allocations and a smaller share of all are not divided.
 const LEAST_COUNT: u64 = 256;
 const LEAST_SHARE: f64 = 0.002;
-/// Callers with a smaller share of a site's allocations are put together.
+/// Callers with a smaller share of a site's allocations stay together.
 const FEW: f64 = 0.02;
 
-/// A site in the making.
+/// A site that is being found.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// One stack's frames, the innermost first, as far as all have them in common.
+    /// The frames that all its stacks have in common, the innermost first.
     pub path: Vec<NodeId>,
-    /// How many of them are wrappers' by their callers' behaviour, from the innermost.
+    /// The number of innermost frames that are wrappers', judged by their callers' behaviour.
     pub wrappers: usize,
-    /// Callers that were too few to be told apart, of a function whose others are sites of their own.
+    /// The site of the remaining callers, whose function has other callers that are sites of their own.
     pub rest: bool,
     /// Indexes of the stacks.
     pub stacks: Vec<u32>,
     pub tally: Tally,
 }
 
-/// A stack and how far it was read.
+/// A stack and the position in it.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     stack: u32,
@@ -114,7 +114,7 @@ impl<'a, 'm> Finder<'a, 'm> {
         sum
     }
 
-    /// How far the stacks' behaviours lie from their sum's, weighted by their allocations and not yet divided by them.
+    /// The distance of the stacks' behaviours from that of their sum: the sum weighted by allocations.
     fn spread(&self, places: &[Place], sum: &Tally) -> f64 {
         let far = |place: &Place| {
             let tally = &self.all[place.stack as usize].tally;
@@ -123,7 +123,7 @@ impl<'a, 'm> Finder<'a, 'm> {
         places.iter().map(far).sum()
     }
 
-    /// Makes sites of stacks that have a frame in common, which comes after `path`.
+    /// Makes sites of stacks that have the frame after `path` in common.
     fn divide(&mut self, places: Vec<Place>, mut path: Vec<NodeId>, wrappers: usize, depth: usize) {
         let node = places[0].at;
         if node.is_root() {

@@ -1,5 +1,5 @@
-//! What some workloads tell besides time: the memory after each step, the times beside the measured part, the
-//! allocator's part of the time, user time, locks, all system calls.
+//! The second table of some workloads: memory after each step, times outside the measured part, the part of
+//! the time spent in the allocator, user time, locks, or all system calls.
 
 use super::row::Row;
 use crate::table::{figure, grouped, mebibytes, time};
@@ -9,13 +9,13 @@ use workloads::{Workload, letters};
 /// A second table, with a line for each row.
 #[derive(Debug)]
 pub struct Details {
-    /// The headings; the first one stands over the allocators' names.
+    /// The headings. The first one belongs to the names of the rows.
     pub head: Vec<String>,
     cells: fn(&Row) -> Vec<String>,
 }
 
 impl Details {
-    /// Those of a workload, if it has any.
+    /// The second table of `workload`, if it has one.
     pub fn of(workload: &Workload) -> Option<Self> {
         if workload.has_seconds() {
             let head = ["allocator", "boundary", "reserve", "avg second", "worst second"];
@@ -30,9 +30,9 @@ impl Details {
             }
             Some(Self { head, cells: memory })
         } else if workload.has_share() && !workload.has_callers() {
-            // Where there are callers, it stands in their table.
-            let beside = format!("ns/{} in it", workload.unit);
-            let head = ["allocator", "in allocator", &beside, "beside it"];
+            // With callers, the table of responses has the allocator's part.
+            let beside = format!("ns/{} inside", workload.unit);
+            let head = ["allocator", "in allocator", &beside, "outside"];
             Some(Self { head: head.map(str::to_owned).to_vec(), cells: share })
         } else if workload.has_locks() {
             let guarded = guarded().map(|name| name.replace('_', " "));
@@ -40,32 +40,32 @@ impl Details {
             Some(Self { head: head.into_iter().chain(guarded).collect(), cells: locks })
         } else if workload.has_user_time() {
             let user = format!("user ns/{}", workload.unit);
-            let head = ["allocator", &user, "ratio", "of all time"];
+            let head = ["allocator", &user, "ratio", "of wall time"];
             Some(Self { head: head.map(str::to_owned).to_vec(), cells: user_time })
         } else if workload.counts_all_calls() {
-            let head = ["a search", "system calls", "time"];
+            let head = ["per search", "system calls", "time"];
             Some(Self { head: head.map(str::to_owned).to_vec(), cells: searches })
         } else {
             None
         }
     }
 
-    /// A row's figures, under all headings but the first.
+    /// A row's figures, for all headings but the first.
     pub fn cells(&self, row: &Row) -> Vec<String> {
         let mut cells = (self.cells)(row);
-        // A row that failed has none.
+        // A row that failed has no figures.
         cells.resize(self.head.len() - 1, "-".to_owned());
         cells
     }
 }
 
-/// The boundary as a whole, and what was timed before it.
+/// The time of the hour boundary, of the reservation, and of the ordinary seconds.
 fn seconds(row: &Row) -> Vec<String> {
     let boundary = row.seconds.map(|seconds| seconds * 1e3);
     [boundary, row.reserve_ms, row.second_ms_avg, row.second_ms_max].map(time).to_vec()
 }
 
-/// The allocator's part of the time, that of an operation which it is, and the rest.
+/// The part of the time spent in the allocator, then the time of an operation inside and outside it.
 fn share(row: &Row) -> Vec<String> {
     let ns = |part: fn(f64) -> f64| {
         row.ns_per_op.zip(row.alloc_share).map(|(ns, share)| ns * part(share))
@@ -75,12 +75,12 @@ fn share(row: &Row) -> Vec<String> {
     vec![percent, figure(ns(|share| share)), figure(ns(|share| 1.0 - share))]
 }
 
-/// Lock acquisitions for each operation, in all and by what they guard.
+/// Lock acquisitions for each operation: the total, then one figure for each guarded object.
 fn locks(row: &Row) -> Vec<String> {
     row.locks_per_op.iter().flatten().map(|(_, locks)| figure(*locks)).collect()
 }
 
-/// User time of an operation, and how it compares.
+/// User time of an operation, its ratio to the own row's, and its part of the wall time.
 fn user_time(row: &Row) -> Vec<String> {
     let part = row.user_ns_per_op.zip(row.ns_per_op).map(|(user, ns)| user / ns * 100.0);
     vec![
@@ -97,16 +97,16 @@ fn searches(row: &Row) -> Vec<String> {
     vec![calls, time(ms)]
 }
 
-/// The memory held after each step, beyond the harness's own.
+/// Resident memory after each step, beyond the harness's own.
 fn memory(row: &Row) -> Vec<String> {
     let steps = row.rss_steps.iter().flatten().map(|(_, bytes)| mebibytes(*bytes));
     std::iter::once(mebibytes(row.live_bytes)).chain(steps).collect()
 }
 
-/// The same, and what a walk of all trees took for each node.
+/// Memory as in [`memory()`], and the time per node of a walk of all trees.
 fn memory_and_walk(row: &Row) -> Vec<String> {
     let mut cells = memory(row);
-    // A row that failed has no steps, and no figure behind them.
+    // A row that failed has no steps and no time of a walk.
     cells.extend(row.walk_ns_per_node.map(|ns| figure(Some(ns))));
     cells
 }

@@ -1,4 +1,4 @@
-//! `--html`: one file that needs no other, with plots and tables.
+//! `--html`: plots and tables in one self-contained file.
 
 use super::details::Details;
 use super::row::Row;
@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use workloads::{Setting, Workload};
 
-/// A page that is open for writing.
+/// A page whose file is open for writing.
 #[derive(Debug)]
 pub struct Page {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Opens the file, so that one that can't be written is told at once.
+    /// Opens the file, so that a path that can't be written is an error before any work is done.
     pub fn create(path: PathBuf) -> Result<Self, Failure> {
         match File::create(&path) {
             Ok(file) => Ok(Self { path, file }),
@@ -29,18 +29,19 @@ impl Page {
         }
     }
 
-    /// Writes it.
-    pub fn write(mut self, all: &[(&Workload, Vec<Row>)]) -> Result<(), Failure> {
+    /// Writes the page.
+    pub fn write(mut self, drawn: Drawn<String>) -> Result<(), Failure> {
         let failed =
             |why: String| Failure::Failed(format!("can't write '{}': {why}", self.path.display()));
-        let page = page(all).map_err(|error| failed(error.to_string()))?;
-        self.file.write_all(page.as_bytes()).map_err(|error| failed(error.to_string()))
+        let text = drawn.map_err(|error| failed(error.to_string()))?;
+        self.file.write_all(text.as_bytes()).map_err(|error| failed(error.to_string()))
     }
 }
 
 pub type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn page(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
+/// The page of all rows.
+pub fn page(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
     let mut page = String::from(HEAD);
     for (workload, rows) in all {
         if let Some(sizes) = Sizes::beginning_with(workload, all) {
@@ -51,8 +52,8 @@ fn page(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
         for rows in rows.chunk_by(|one, next| setting(one) == setting(next)) {
             let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
             page += &format!(
-                "<section>\n<h3>{}</h3>\n<p>Nanoseconds for each {}, median of {rounds} rounds; the \
-                 line is minimum to maximum.</p>\n",
+                "<section>\n<h3>{}</h3>\n<p>Nanoseconds per {}: median of {rounds} rounds. The thin line \
+                 spans minimum to maximum.</p>\n",
                 escaped(&setting(&rows[0]).to_string()),
                 escaped(workload.unit),
             );
@@ -75,7 +76,7 @@ const PEER_COLOUR: RGBColor = RGBColor(0x6b, 0x85, 0xa8);
 const SPREAD_COLOUR: RGBColor = RGBColor(0xd0, 0x7a, 0x1f);
 pub const LINE_COLOUR: RGBColor = RGBColor(0x80, 0x80, 0x80);
 
-/// A bar for each row that has a time, with a line from the least to the greatest.
+/// A bar for each row that has a time, with a line from minimum to maximum.
 fn plot(rows: &[Row]) -> Drawn<String> {
     let bars: Vec<(&Row, f64, f64, f64)> = rows
         .iter()
@@ -89,7 +90,7 @@ fn plot(rows: &[Row]) -> Drawn<String> {
     {
         let height = BAR_HEIGHT * bars.len() as u32 + 44;
         let area = SVGBackend::with_string(&mut svg, (820, height)).into_drawing_area();
-        // The first bar on top: the axis runs upwards, so the bars are numbered from below.
+        // The first bar is on top. The axis runs upwards, so the bars are numbered from the bottom.
         let from_below = |index: usize| bars.len() - 1 - index;
         let mut chart = ChartBuilder::on(&area)
             .x_label_area_size(28)
@@ -182,7 +183,7 @@ fn table(workload: &Workload, rows: &[Row]) -> String {
     text + "</tbody>\n</table>\n" + &details(workload, rows)
 }
 
-/// The second table, where there is one.
+/// The second table, if the workload has one.
 fn details(workload: &Workload, rows: &[Row]) -> String {
     let Some(details) = Details::of(workload) else { return String::new() };
     let mut text = "<table>\n<thead><tr>".to_owned();
@@ -200,7 +201,7 @@ fn details(workload: &Workload, rows: &[Row]) -> String {
     text + "</tbody>\n</table>\n"
 }
 
-/// Text as HTML shows it.
+/// Escapes `text` for HTML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -232,11 +233,10 @@ tr.best > * { color: var(--best); font-weight: 600; }
 <body>
 <main>
 <h1>allot bench</h1>
-<p>Every run in a process of its own, rounds interleaved. Ratio: time by that of allotment-arena (of
-allotment-slab where all objects have one size, allotment-free-list or compact-copy for trees), round by round;
-above 1 is slower. Peak and end: resident
-memory beyond the harness's own. Faults and calls: page faults and memory system calls for each query or
-reply in the steady state, or of the measured part where there are no queries. Green: the fastest.</p>
+<p>Every run has a process of its own, and rounds are interleaved. Ratio: time divided by that of Allotment's
+own row for this work, the median of all rounds; above 1 is slower. Peak and end: resident memory beyond
+the harness's own, at most and at the end. Faults and calls: page faults and memory system calls per query,
+reply or request in the steady state, or of the whole measured part for other work. Green: the fastest.</p>
 ";
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod rounds;
 mod row;
 mod shares;
 mod sizes;
+mod svg;
 mod table;
 
 use crate::failure::Failure;
@@ -46,6 +47,9 @@ pub struct BenchArguments {
     /// Also write plots and tables to FILE, a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also write one plot of all ratios to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 const MOST_ROUNDS: usize = 5;
@@ -65,6 +69,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     }
     // Opened first: a path that can't be written is reported before the work, not after it.
     let page = arguments.html.map(html::Page::create).transpose()?;
+    let plot = arguments.svg.map(html::Page::create).transpose()?;
     let limits = match arguments.rounds {
         Some(rounds) => Limits { rounds: usize::from(rounds), time: None },
         None => Limits {
@@ -100,8 +105,16 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         table::programs(&all)?;
         table::legend(&rows)?;
     }
+    if all.iter().any(|(workload, _)| workload.ways().is_empty()) {
+        for text in missing_rows() {
+            if arguments.json { to_errors(format!("allot: {text}")) } else { line(text)? }
+        }
+    }
     if let Some(page) = page {
-        page.write(&all)?;
+        page.write(html::page(&all))?;
+    }
+    if let Some(plot) = plot {
+        plot.write(svg::overview(&all))?;
     }
     match rows.iter().filter(|row| row.error.is_some()).count() {
         0 if lacking > 0 => {
@@ -110,6 +123,21 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         0 => Ok(()),
         failed => Err(Failure::Failed(format!("{failed} of {} rows failed", rows.len()))),
     }
+}
+
+/// The allocators that this build lacks, and how to get them: a line for each remedy.
+fn missing_rows() -> Vec<String> {
+    let mut by_remedy: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, remedy) in peers::missing() {
+        match by_remedy.iter_mut().find(|(known, _)| *known == remedy) {
+            Some((_, names)) => names.push(name),
+            None => by_remedy.push((remedy, vec![name])),
+        }
+    }
+    let text = |(remedy, names): (&str, Vec<&str>)| {
+        format!("Not in this build: {} ({remedy}).", names.join(", "))
+    };
+    by_remedy.into_iter().map(text).collect()
 }
 
 /// A message if this machine has too little memory for a workload: the run would swap, or be killed.
@@ -142,8 +170,8 @@ pub fn lists() -> String {
     for workload in workloads::catalogue() {
         text += &format!("  {:<16} {}\n", workload.name, workload.meaning);
     }
-    text += "  burst, exchange, tiers, tree, tree-copy, many-trees, letters, c, pmr and client each run all\n  \
-             workloads of their kind; query runs only the workload of that name.\n";
+    text += "  burst, exchange, tiers, tree, tree-copy, many-trees, letters, c, pmr and client run\n  \
+             all workloads of their kind; query runs only the workload of that name.\n";
     text += "\nAllocators:\n";
     for about in peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
@@ -164,19 +192,19 @@ const FIGURES: &str = "
 Figures (--json; a figure that could not be measured is null):
   ns_per_op          wall time, from the common start until the last thread finishes, divided by the
                      operations of all threads; the median of the rounds, with _min and _max
-  ratio_to_own       ns_per_op divided by that of the row named own, the median of the rounds' ratios.
+  ratio_to_own       ns_per_op divided by that of the row named own; the median of all rounds.
                      own is allotment-arena; allotment-slab where objects have one size;
                      allotment-free-list for trees; compact-copy for copies of trees;
                      allotment-pool for mixed and handler; allotment-reap for scope;
                      for a std::pmr resource, Allotment's resource that does the same work
-  ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc, mimalloc,
-                     snmalloc and tcmalloc, or of the ways that are not Allotment's
+  ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc,
+                     mimalloc, snmalloc and tcmalloc, or of the ways that are not Allotment's
   user_ns_per_op     client: user time per operation. user_ratio_to_own is its ratio to that of own
   base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
                      and end_rss_bytes include it; the tables subtract it
   minor_faults       page faults of the measured part. faults_per_query: page faults of the steady
                      state, which begins after each thread's first two queries, per query
-  mmap_calls         calls of mmap, munmap, mremap, madvise, mprotect and brk, counted in a separate,
+  mmap_calls         calls of mmap, munmap, mremap, madvise, mprotect and brk, counted in a separate
                      traced run that does less work (traced_queries queries). mmap_calls_per_query:
                      calls of its steady state, per query
   system_calls       letters: all system calls of one search, in the traced run
@@ -189,7 +217,7 @@ Figures (--json; a figure that could not be measured is null):
                      many-trees: trees built, pruned, rebuilt, freed
                      tree-copy: trees built, laid out, trimmed
   walk_ns_per_node   many-trees: time to walk all trees after they are rebuilt, per node
-  reserve_ms         tiers: time of the reservation. second_ms_avg and second_ms_max: time to replace
+  reserve_ms         tiers: time of the reservation. second_ms_avg, second_ms_max: time to replace
                      the buffers that fill up in an ordinary second
   alloc_share        query, handler: the part of the time that is spent in the allocator, from a
                      separate run; query reads the time stamp counter, handler is sampled

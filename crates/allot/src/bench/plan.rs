@@ -1,42 +1,42 @@
-//! What a bench runs, and in which order.
+//! What `allot bench` runs, and in which order.
 
 use crate::child::{ChildArguments, Pass};
 use crate::failure::Failure;
 use workloads::catalogue::MOST_THREADS;
 use workloads::{Contender, Setting, Unable, Workload, can_run, catalogue};
 
-/// What the command line asks for.
+/// The choices of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
     /// Workloads by name; none means all.
     pub workloads: Vec<String>,
-    /// Rows by name, allocators or ways; none means all that can do it.
+    /// Rows by name, allocators or ways; none means all that can run the workload.
     pub allocators: Vec<String>,
     /// Numbers of threads; none means the workload's own.
     pub threads: Vec<usize>,
 }
 
-/// One workload with all that it is run with.
+/// One workload, and the rows and settings that it runs with.
 #[derive(Debug)]
 pub struct Plan {
     /// The workload.
     pub workload: &'static Workload,
-    /// Every allocator, or way, in every setting, the settings outermost.
+    /// Every allocator or way in every setting. The cases of one setting are together.
     pub cases: Vec<Case>,
-    /// What can't be run of it, in words: who, with how many threads, and why.
+    /// What can't run, in words: the allocators, the number of threads, and the reason.
     pub left_out: Vec<String>,
 }
 
-/// All that is to be run.
+/// Everything to run.
 #[derive(Debug)]
 pub struct Plans {
     /// A plan for each workload.
     pub plans: Vec<Plan>,
-    /// A line for each thing that was asked for by name and can't be run.
+    /// A line for each requested row or setting that can't run.
     pub refused: Vec<String>,
 }
 
-/// One allocator, or way, in one setting.
+/// One workload with one allocator or way in one setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     /// The workload.
@@ -48,12 +48,12 @@ pub struct Case {
 }
 
 impl Case {
-    /// The row that its time is set beside.
+    /// The row that its time is compared with.
     pub fn own(&self) -> &'static str {
         self.contender.own().unwrap_or(self.workload.own())
     }
 
-    /// The arguments of a child that runs it. Only what is timed takes its time: the others are quick.
+    /// The arguments of a child that runs this case. Passes other than the timed one do less work.
     pub fn arguments(&self, quick: bool, pass: Pass) -> ChildArguments {
         ChildArguments {
             workload: self.workload.name.to_owned(),
@@ -65,7 +65,7 @@ impl Case {
         }
     }
 
-    /// What that child has to be started with. It does not inherit the name of a global allocator from us.
+    /// Environment variables of that child. They override a global allocator named in our own environment.
     pub fn environment(&self) -> Vec<(&'static str, &'static str)> {
         let global = self.workload.variable(self.contender.name());
         let global = global.unwrap_or((workloads::global::VARIABLE, ""));
@@ -79,7 +79,7 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// The plans for the workloads asked for.
+/// The plans for the requested workloads.
 pub fn plans(wishes: &Wishes) -> Result<Plans, Failure> {
     let workloads = workloads(&wishes.workloads)?;
     for name in &wishes.allocators {
@@ -121,7 +121,7 @@ pub fn plans(wishes: &Wishes) -> Result<Plans, Failure> {
     Ok(Plans { plans, refused })
 }
 
-/// The settings of a workload: its own, or those that the user names and it can run with.
+/// The settings of a workload: its own, or those of the user's numbers of threads that it can run with.
 fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -> Vec<Setting> {
     if threads.is_empty() {
         return workload.settings();
@@ -132,7 +132,7 @@ fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -
     };
     if let (Some(needed), false) = (workload.needed_threads(), unable.is_empty()) {
         refused.push(format!(
-            "{} runs with {needed}, {}, and not with {}",
+            "{} needs {needed} ({}) and was not run with {}",
             workload.name,
             needed.meaning,
             listed(&unique(unable))
@@ -141,7 +141,7 @@ fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -
     unique(able.into_iter().map(|threads| workload.setting(threads)))
 }
 
-/// Who can't do it in how many of the settings, those who lack the same together.
+/// Lines for what can't run: the rows that lack the same in the same settings share a line.
 fn left_out(unable: &[(&str, usize, Unable)], settings: usize) -> Vec<String> {
     let mut groups: Vec<(Unable, Vec<usize>, Vec<&str>)> = Vec::new();
     for name in unique(unable.iter().map(|(name, ..)| *name)) {
@@ -184,13 +184,13 @@ fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Failure> {
     Ok(unique(found.map_err(|error| Failure::Usage(error.to_string()))?.into_iter().flatten()))
 }
 
-/// The rows that a workload has, or those that the user names, whosesoever they are: the project's own first, then the
-/// others in the order they are known in.
+/// The rows of a workload, or the rows that the user names, of any workload. The project's own rows come first,
+/// then the others in their listed order.
 fn contenders(workload: &Workload, names: &[String]) -> Vec<Contender> {
     let mut all = workload.contenders();
     let has = |all: &[Contender], name: &str| all.iter().any(|one| one.name() == name);
     let others = names.iter().filter(|name| !has(&all, name));
-    // All names are known by now.
+    // `plans` has checked that all names are known.
     let others = others.filter_map(|name| Contender::named(name, &[]).ok());
     let others: Vec<Contender> = others.collect();
     all.retain(|one| names.is_empty() || names.iter().any(|name| name == one.name()));
@@ -251,7 +251,7 @@ mod tests {
             (plan.workload.name, names.collect::<Vec<_>>())
         });
         assert!(rows.eq([("published", vec!["mutex"]), ("grow", vec!["glibc"])]));
-        assert_eq!(both.refused[1], "left out of grow: mutex (it is a row of published alone)");
+        assert_eq!(both.refused[1], "left out of grow: mutex (it is a row of published only)");
         let all = plans(&wishes(&["categories"], &[], &[2])).unwrap().plans.remove(0);
         assert_eq!(all.cases[0].contender.name(), all.workload.own());
         assert_eq!((all.cases.len(), all.left_out.len()), (all.workload.ways().len(), 0));
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(plans.plans[0].workload.name, "query-small");
         assert_eq!(
             plans.refused,
-            ["left out of query: typed-arena (it has no objects of any size)"]
+            ["left out of query: typed-arena (it serves a fixed set of sizes only)"]
         );
         assert!(usage(&wishes(&["query"], &["typed-arena"], &[])).starts_with("nothing to run"));
     }
@@ -298,8 +298,8 @@ mod tests {
         assert_eq!(
             plans.plans[0].left_out,
             [
-                "bumpalo, typed-arena (its objects end with their task)",
-                "slab with 2 and 16 threads (it serves one thread alone)",
+                "bumpalo, typed-arena (its objects are freed when their task ends)",
+                "slab with 2 and 16 threads (it serves one thread only)",
             ]
         );
         assert_eq!(plans.refused.len(), 2);
@@ -318,18 +318,19 @@ mod tests {
         assert_eq!(both.plans[0].cases.len(), 1);
         assert_eq!(
             both.refused,
-            ["exchange-1 runs with 2 threads, a producer and a consumer, and not with 1 and 4"]
+            ["exchange-1 needs 2 threads (a producer and a consumer) and was not run with 1 and 4"]
         );
         let ring = plans(&wishes(&["mixed-remote"], &["glibc"], &[1, 2, 4])).unwrap();
         assert_eq!(ring.plans[0].cases.len(), 2);
         assert_eq!(
             ring.refused,
             [
-                "mixed-remote runs with 2 threads or more, each hands objects to another one, and not with 1"
+                "mixed-remote needs 2 threads or more (each thread hands objects to the next) and was not \
+                 run with 1"
             ]
         );
         let why = usage(&wishes(&["exchange"], &["glibc"], &[3]));
-        assert!(why.starts_with("nothing to run: exchange-1000 runs with 2 threads"), "{why}");
+        assert!(why.starts_with("nothing to run: exchange-1000 needs 2 threads"), "{why}");
     }
 
     #[test]

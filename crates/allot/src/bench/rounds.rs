@@ -1,10 +1,11 @@
-//! The rounds of a plan: every case once, then every case again, so that drift hits all alike.
+//! The rounds of a plan: every case runs once, then every case runs again. A drift of the machine affects all
+//! cases alike.
 
 use super::plan::{Case, Plan};
-use console::spawn::{self, ChildFailure};
 use crate::child::{Pass, Report};
 use crate::progress::Progress;
 use crate::trace::{Answer, Counts};
+use console::spawn::{self, ChildFailure};
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,49 +16,50 @@ use std::time::{Duration, Instant};
 pub struct Limits {
     /// The most rounds.
     pub rounds: usize,
-    /// No round begins that would not end within this, judged by the longest so far, and nothing is
-    /// counted beside the rounds any more. The first round is always run.
+    /// The time for all rounds. A further round begins only if it would end within this time, judged by the
+    /// longest round so far. When the time is over, no system calls are counted and no shares are measured.
+    /// The first round always runs.
     pub time: Option<Duration>,
 }
 
 impl Limits {
-    /// Whether something that takes `more` and begins now would end too late.
+    /// Whether work that takes `more` and begins now would end too late.
     fn too_late(&self, began: Instant, more: Duration) -> bool {
         self.time.is_some_and(|time| began.elapsed() + more > time)
     }
 }
 
-/// All that was found about one case.
+/// The results of one case.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Each round's report; `None` from the round on that failed.
+    /// Each round's report; `None` for a round that failed and for all later rounds.
     pub reports: Vec<Option<Report>>,
     /// The system calls, if they could be counted.
     pub counts: Option<Counts>,
-    /// The allocator's part of the time, if it could be had.
+    /// The part of the time spent in the allocator, if it could be measured.
     pub share: Option<f64>,
-    /// Why it failed, if it did.
+    /// Why the case failed, if it did.
     pub failure: Option<String>,
 }
 
-/// What runs one case. A test puts another in its place.
+/// Runs one case. Tests replace it.
 pub trait Runner: Sync {
     /// A timed run.
     fn timed(&self, case: &Case) -> Result<Report, ChildFailure>;
-    /// An untimed run whose system calls are counted; the reason if that is not permitted.
+    /// An untimed run whose system calls are counted. The inner error is the reason if tracing is not permitted.
     fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure>;
-    /// A run that finds the allocator's part of the time.
+    /// A run that measures the part of the time spent in the allocator.
     fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure>;
 }
 
 /// Runs each case in a child process of its own.
 #[derive(Debug)]
 pub struct Children {
-    /// Less work a run.
+    /// Less work in each run.
     pub quick: bool,
 }
 
-/// No run takes as long; one that does hangs.
+/// A run that takes this long hangs: it is ended.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
 
 impl Runner for Children {
@@ -89,7 +91,7 @@ impl Runner for Children {
     }
 }
 
-/// Runs a plan. Whatever fails is told on standard error at once, and its case is not run again.
+/// Runs a plan. A failure is reported on standard error at once, and its case does not run again.
 pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<Found> {
     let began = Instant::now();
     let cases = &plan.cases;
@@ -113,7 +115,7 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<Found> {
             progress.step();
         }
         longest = longest.max(round_began.elapsed());
-        // After the first round, so that its time is known when the others are judged.
+        // After the first round, so that the length of a round is known when this decides about time.
         if round == 0 {
             let too_late = || limits.too_late(began, Duration::ZERO);
             count_calls(cases, &mut found, runner, &progress, &too_late);
@@ -143,7 +145,7 @@ impl Found {
     }
 }
 
-/// Counts system calls, as many cases at a time as there are cores: nothing is timed here.
+/// Counts system calls. Nothing is timed here, so as many cases run at a time as there are cores.
 fn count_calls(
     cases: &[Case],
     found: &mut [Found],
@@ -175,7 +177,7 @@ fn count_calls(
     });
 }
 
-/// Finds the allocator's part of the time, one case at a time.
+/// Measures the part of the time spent in the allocator, one case at a time.
 fn find_shares(
     cases: &[Case],
     found: &mut [Found],
@@ -184,7 +186,7 @@ fn find_shares(
     too_late: &impl Fn() -> bool,
 ) {
     for (case, found) in cases.iter().zip(found) {
-        progress.say(&format!("the allocator's part: {case}"));
+        progress.say(&format!("measuring the time in the allocator: {case}"));
         if found.failure.is_none() && !too_late() {
             let result = runner.share(case);
             found.share = found.take(result, case, progress).flatten();
@@ -198,7 +200,7 @@ mod tests {
     use super::*;
     use crate::bench::plan::{Wishes, plans};
 
-    /// Writes down what is run, and lets one allocator crash in its second round.
+    /// Records what is run, and makes one allocator crash in its second round.
     #[derive(Default)]
     struct Diary(Mutex<Vec<String>>);
 

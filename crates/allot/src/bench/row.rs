@@ -1,4 +1,4 @@
-//! One row: a workload with an allocator in a setting, over all rounds.
+//! One row: a workload with one allocator in one setting, over all rounds.
 
 use super::plan::Case;
 use super::rounds::Found;
@@ -9,20 +9,21 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use workloads::categories::guarded;
 
-/// A row as `--json` prints it. A figure that could not be had is null.
+/// A row as `--json` prints it. A figure that could not be measured is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub workload: &'static str,
-    /// The allocator; the way, in a workload that has ways.
+    /// The allocator, or the way in a workload that compares ways.
     pub allocator: &'static str,
-    /// The project's own row of this workload, or the one among several that does what this one does.
+    /// The row that `ratio_to_own` compares with: the project's own row of this workload, or, if there are
+    /// several, the one that does the same work.
     pub own: &'static str,
-    /// `malloc` (its objects are freed one by one), `arena` (together), `fixed size` (one by one, all of one
-    /// size), `pool`, `placement`; or `way`.
+    /// `malloc` (objects are freed one by one), `arena` (all together), `fixed size` (one by one, all of one
+    /// size), `pool`, `placement`, or `way`.
     pub kind: String,
     pub threads: usize,
     pub callers: Option<usize>,
-    /// Rounds that were run to their end.
+    /// Rounds that ran to their end.
     pub rounds: usize,
     /// Operations of one run, over all threads.
     pub ops: Option<u64>,
@@ -30,55 +31,55 @@ pub struct Row {
     pub ns_per_op: Option<f64>,
     pub ns_per_op_min: Option<f64>,
     pub ns_per_op_max: Option<f64>,
-    /// User time for each operation, of the programs of others.
+    /// User time for each operation, of the workloads that are other projects' programs.
     pub user_ns_per_op: Option<f64>,
-    /// This row's time by the project's own row's, round by round.
+    /// This row's time divided by the own row's, the median of the ratios of single rounds.
     pub ratio_to_own: Option<f64>,
-    /// The same by user time.
+    /// The same ratio of user times.
     pub user_ratio_to_own: Option<f64>,
-    /// This row's time by the best peer's, round by round.
+    /// This row's time divided by the best peer's, the median of the ratios of single rounds.
     pub ratio_to_best_peer: Option<f64>,
     /// The fastest of the general-purpose allocators, or of the ways that are not the project's, in this setting.
     pub best_peer: Option<&'static str>,
-    /// The fastest of its setting.
+    /// Whether this row is the fastest of its setting.
     pub best: bool,
     pub base_rss_bytes: Option<u64>,
     pub peak_rss_bytes: Option<u64>,
     pub end_rss_bytes: Option<u64>,
     pub live_bytes: Option<u64>,
-    /// Resident bytes beyond the base after each step of the work.
+    /// Resident bytes beyond `base_rss_bytes` after each step of the work.
     #[serde(serialize_with = "as_object")]
     pub rss_steps: Option<Vec<(&'static str, Option<u64>)>>,
-    /// Of the measured part, over all threads.
+    /// Page faults of the measured part, over all threads.
     pub minor_faults: Option<u64>,
-    /// In the measured part of a traced run, which has `traced_queries` queries.
+    /// Memory system calls in the measured part of a traced run, which has `traced_queries` queries.
     pub mmap_calls: Option<u64>,
     pub traced_queries: Option<u64>,
-    /// All system calls in the measured part of a traced run, where they are counted: those of one search.
+    /// All system calls in the measured part of a traced run: of one search, in the workloads that count them.
     pub system_calls: Option<u64>,
-    /// Lock acquisitions for each operation, in all and by what they guard.
+    /// Lock acquisitions for each operation: the total, and one figure for each guarded object.
     #[serde(serialize_with = "as_object")]
     pub locks_per_op: Option<Vec<(&'static str, Option<f64>)>>,
-    /// Tasks (queries, replies) of one run, over all threads; null of a workload that has none.
+    /// Tasks (queries, replies, requests) of one run, over all threads; null for a workload without tasks.
     pub queries: Option<u64>,
-    /// In the steady state, for each query.
+    /// Page faults for each query in the steady state.
     pub faults_per_query: Option<f64>,
-    /// In the steady state, for each query.
+    /// Memory system calls for each query in the steady state.
     pub mmap_calls_per_query: Option<f64>,
-    /// From the beginning to the last finish.
+    /// Seconds from the common start until the last thread finishes.
     pub seconds: Option<f64>,
     pub queries_per_second: Option<f64>,
     pub response_ms_avg: Option<f64>,
     pub response_ms_min: Option<f64>,
     pub response_ms_max: Option<f64>,
-    /// What the reservation before the measured part took.
+    /// The time of the reservation before the measured part.
     pub reserve_ms: Option<f64>,
-    /// The ordinary seconds before it: the average one's work, and the worst one's.
+    /// The time of the work in an ordinary second before the measured part: average and worst.
     pub second_ms_avg: Option<f64>,
     pub second_ms_max: Option<f64>,
     /// A walk of all trees after the measured part: nanoseconds for each node visited.
     pub walk_ns_per_node: Option<f64>,
-    /// The part of the time that is spent in the allocator, 0 to 1.
+    /// The part of the time that is spent in the allocator, from 0 to 1.
     pub alloc_share: Option<f64>,
     /// What kept the allocator from its best in this call, and the remedy.
     pub handicap: Option<String>,
@@ -89,12 +90,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// Peak memory beyond the harness's own.
+    /// Peak resident memory beyond the harness's own.
     pub fn peak_net(&self) -> Option<u64> {
         Some(self.peak_rss_bytes?.saturating_sub(self.base_rss_bytes?))
     }
 
-    /// Page faults: for each query, or of the whole measured part where there are none.
+    /// Page faults: for each query, or of the whole measured part of a workload without queries.
     pub fn faults(&self) -> Option<f64> {
         match self.queries {
             Some(_) => self.faults_per_query,
@@ -102,7 +103,7 @@ impl Row {
         }
     }
 
-    /// Memory system calls: for each query, or of the whole measured part where there are none.
+    /// Memory system calls: for each query, or of the whole measured part of a workload without queries.
     pub fn calls(&self) -> Option<f64> {
         match self.queries {
             Some(_) => self.mmap_calls_per_query,
@@ -110,7 +111,7 @@ impl Row {
         }
     }
 
-    /// Memory held at the end beyond the harness's own.
+    /// Resident memory at the end beyond the harness's own.
     pub fn end_net(&self) -> Option<u64> {
         Some(self.end_rss_bytes?.saturating_sub(self.base_rss_bytes?))
     }
@@ -128,7 +129,7 @@ fn as_object<S: Serializer, F: Serialize>(
     object.end()
 }
 
-/// The rows of a plan's cases, in the same order.
+/// The rows of a plan's cases, in the order of the cases.
 pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
     let times = |found: &Found| -> Vec<Option<f64>> {
         found.reports.iter().map(|report| report.as_ref().map(|report| report.ns_per_op)).collect()
@@ -165,7 +166,7 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
 }
 
 fn row(case: &Case, found: &Found) -> Row {
-    // A row of a case that failed has no figures: some rounds of a crashing allocator prove nothing.
+    // The row of a failed case has no figures: the other rounds of a crashing allocator prove nothing.
     let reports: Vec<&Report> = match found.failure {
         Some(_) => Vec::new(),
         None => found.reports.iter().flatten().collect(),
@@ -270,7 +271,7 @@ pub mod tests {
     use crate::bench::plan::{Wishes, plans};
     use crate::child::MemoryReport;
 
-    /// A report of a run that took so many nanoseconds an operation.
+    /// A report of a run with this time per operation, in nanoseconds.
     pub fn report(ns_per_op: f64) -> Report {
         Report {
             ops: 1000,
@@ -321,7 +322,7 @@ pub mod tests {
         assert_eq!((rows[1].ns_per_op_min, rows[1].ns_per_op_max), (Some(3.0), Some(8.0)));
         assert_eq!((rows[1].ratio_to_own, rows[1].best), (Some(3.0), false));
         assert_eq!((rows[1].peak_net(), rows[1].end_net()), (Some(200), Some(0)));
-        // The only one of the general-purpose allocators here.
+        // glibc is the only general-purpose allocator here.
         assert!(rows.iter().all(|row| row.best_peer == Some("glibc")));
         assert_eq!(rows[0].ratio_to_best_peer, Some(1.0 / 3.0));
         assert_eq!(rows[1].ratio_to_best_peer, Some(1.0));

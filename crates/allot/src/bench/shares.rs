@@ -1,16 +1,17 @@
-//! How the sizes of one workload share its time: whoever asks for all of them waits as long as for another workload.
+//! How the sizes of one kind of workload share its time: a run of all sizes takes as long as a run of one other
+//! workload.
 
 use super::rounds::Limits;
 use std::time::Duration;
 use workloads::Workload;
 
-/// What the sizes of each kind have taken so far.
+/// The time that the sizes of each kind have taken so far.
 #[derive(Debug, Default)]
 pub struct Shares(Vec<(&'static str, Duration)>);
 
 impl Shares {
-    /// The limits of the first of these workloads, which are all that are still to be run. Those of a workload that has no
-    /// sizes are its own alone.
+    /// The limits of the first workload in `to_be_run`, the workloads that are still to run. A workload without
+    /// sizes has `limits` to itself.
     pub fn limits(&self, limits: Limits, to_be_run: &[&Workload]) -> Limits {
         let Some((time, kind)) = limits.time.zip(to_be_run.first().and_then(|first| kind(first)))
         else {
@@ -24,7 +25,7 @@ impl Shares {
         Limits { time: Some(time.saturating_sub(spent).mul_f64(share)), ..limits }
     }
 
-    /// A workload has taken so long.
+    /// Records the time that a workload took.
     pub fn note(&mut self, workload: &Workload, time: Duration) {
         let Some(kind) = kind(workload) else { return };
         match self.0.iter_mut().find(|(name, _)| *name == kind) {
@@ -38,7 +39,7 @@ fn kind(workload: &Workload) -> Option<&'static str> {
     workload.exponent().and(workload.family())
 }
 
-/// About how long a round takes beside other sizes: it grows where the trees are larger than the caches.
+/// The approximate time of a round relative to other sizes. It grows where the trees exceed the caches.
 fn weight(workload: &Workload) -> f64 {
     workload.exponent().map_or(1.0, |exponent| 1.0 + (f64::from(exponent) - 16.0).exp2())
 }

@@ -1,4 +1,4 @@
-//! The plot of a workload that is there in several sizes: a line for each allocator, over the sizes.
+//! The plot of a workload that exists in several sizes: a line for each allocator, over the sizes.
 
 use super::html::{Drawn, LINE_COLOUR, OWN_COLOUR, escaped};
 use super::row::Row;
@@ -7,16 +7,16 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use workloads::Workload;
 
-/// What there is of one kind, by size.
+/// The rows of all sizes of one kind of workload.
 pub struct Sizes<'r> {
     family: &'static str,
     unit: &'static str,
-    /// The size, as a power of two, and the rows of that size.
+    /// The size, as an exponent of two, and the rows of that size.
     rows: Vec<(u32, &'r [Row])>,
 }
 
 impl<'r> Sizes<'r> {
-    /// All sizes of the kind that a workload belongs to, if it is the first of them and there are others.
+    /// All sizes of the kind of `workload`, if it is the first of them in `all` and there are others.
     pub fn beginning_with(workload: &Workload, all: &'r [(&Workload, Vec<Row>)]) -> Option<Self> {
         let (family, _) = workload.family().zip(workload.exponent())?;
         let mut rows: Vec<(u32, &[Row])> = all
@@ -33,8 +33,8 @@ impl<'r> Sizes<'r> {
     /// A heading, and the plot.
     pub fn section(&self) -> Drawn<String> {
         Ok(format!(
-            "<h2>{}, by size</h2>\n<section>\n<p>Nanoseconds for each {}, medians, against the nodes of a tree; both \
-             axes are logarithmic.</p>\n{}</section>\n",
+            "<h2>{}, by size</h2>\n<section>\n<p>Nanoseconds per {}, medians, over the number of nodes in a \
+             tree. Both axes are logarithmic.</p>\n{}</section>\n",
             escaped(self.family),
             escaped(self.unit),
             self.plot()?
@@ -59,7 +59,7 @@ impl<'r> Sizes<'r> {
         lines
     }
 
-    /// The labels of the axis of sizes: as near to each other as the nearest two sizes.
+    /// The number of labels on the axis of sizes. Their distance is the smallest distance of two sizes.
     fn steps(&self) -> usize {
         let (first, last) = (self.rows[0].0, self.rows[self.rows.len() - 1].0);
         let nearest = self.rows.windows(2).map(|pair| pair[1].0 - pair[0].0).min();
@@ -134,12 +134,12 @@ impl<'r> Sizes<'r> {
 
 const WIDTH: u32 = 820;
 const HEIGHT: u32 = 480;
-/// The margin in which the lines' names stand.
+/// The width of the right margin, which has the names of the lines.
 const RIGHT: u32 = 190;
 /// The height of a name.
 const LABEL: i32 = 16;
 
-/// As many as there are lines beside our own in the largest plot: no two of these look alike.
+/// Distinct colours, one for each line of the largest plot other than the project's own.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0x4e, 0x79, 0xa7),
     RGBColor(0xe1, 0x57, 0x59),
@@ -163,11 +163,12 @@ struct Line {
 
 type End = ((i32, i32), RGBColor, &'static str);
 
-/// The ends of the lines, each with the height of its name. Names that would lie upon each other stand together, around
-/// the middle of their ends.
+/// The ends of the lines, each with the vertical position of its name. Names that would overlap are stacked
+/// around the mean of the ends of their lines.
 fn spread(mut ends: Vec<End>, bottom: i32) -> Vec<(End, i32)> {
     ends.sort_by_key(|((_, height), ..)| *height);
-    // Names that stand together: how many, the sum of where the first one would stand for each, and where it stands.
+    // Groups of stacked names: their number, the sum of the first name's positions that would suit each of
+    // them, and the position of the first name.
     let mut groups: Vec<(i32, i32, i32)> = Vec::new();
     for ((_, height), ..) in &ends {
         let mut group = (1, *height, *height);
@@ -188,7 +189,7 @@ fn spread(mut ends: Vec<End>, bottom: i32) -> Vec<(End, i32)> {
     ends.iter().copied().zip(heights).collect()
 }
 
-/// The size that a place on the axis stands for: `2¹⁴`; nothing between two of them.
+/// The label of a position on the axis: `2¹⁴`, or nothing between two sizes.
 fn power_of_two(exponent: f64) -> String {
     if exponent.fract() != 0.0 {
         return String::new();

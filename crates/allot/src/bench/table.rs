@@ -1,4 +1,4 @@
-//! Rows as tables for the eye.
+//! Prints rows as tables.
 
 use super::details::Details;
 use super::plan::Plan;
@@ -46,14 +46,14 @@ pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The project's own row beside the fastest of its peers.
+/// A line that compares the project's own row with the fastest of its peers.
 fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
     let own = rows.iter().find(|row| row.allocator == workload.own())?;
     let ratio = own.ratio_to_best_peer?;
     Some(format!("{} takes {ratio:.2}x the time of {}.", own.allocator, own.best_peer?))
 }
 
-/// The programs that search a file beside each other: each of them is a workload of its own.
+/// Lines that compare the programs that search a file. Each program is a workload of its own.
 pub fn programs(all: &[(&Workload, Vec<Row>)]) -> Result<(), Failure> {
     let mut programs: Vec<(&str, f64)> = all
         .iter()
@@ -76,24 +76,28 @@ pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
     own.sort_unstable();
     own.dedup();
     let mut text = format!(
-        "Medians over the rounds, min and max beside them; » marks the fastest. ratio: time by that of \
-         {}, round by round: above 1 is slower. peak, end: resident MiB beyond the harness's own. \
-         faults, calls: page faults and memory system calls (mmap, munmap, mremap, madvise, mprotect, \
-         brk)",
+        "Times are medians of the rounds, with minimum and maximum; » marks the fastest row. ratio: time \
+         divided by that of {}, the median of all rounds; above 1 is slower. peak, end: resident MiB \
+         beyond the harness's own, at most and at the end. faults, calls: page faults and memory system \
+         calls (mmap, munmap, mremap, madvise, mprotect, brk)",
         own.join(" or ")
     );
     let (with_tasks, without): (Vec<&&Row>, Vec<&&Row>) =
         rows.iter().partition(|row| row.queries.is_some());
     text += match (with_tasks.is_empty(), without.is_empty()) {
-        (false, true) => " a query or reply in the steady state, after each thread's first two.",
-        (true, _) => " of the measured part; calls in a traced run that does less.",
+        (false, true) => {
+            " per query, reply or request in the steady state, after each thread's first two."
+        }
+        (true, _) => {
+            " of the measured part; calls are counted in a traced run that does less work."
+        }
         (false, false) => {
-            " a query or reply in the steady state, after each thread's first two; where there are none, of \
-             the measured part, calls in a traced run that does less."
+            " per query, reply or request in the steady state, after each thread's first two; for other work, \
+             of the measured part, with calls counted in a traced run that does less work."
         }
     };
     if rows.iter().all(|row| row.mmap_calls.is_none()) {
-        text += " No calls: tracing is not permitted here.";
+        text += " No calls were counted: tracing is not permitted here, or there was no time left for it.";
     }
     line(styled(NOTE, wrapped(&text)))?;
     let mut told: Vec<&str> = Vec::new();
@@ -101,7 +105,7 @@ pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
         if let Some(handicap) = row.handicap.as_deref()
             && !told.contains(&row.allocator)
         {
-            line(wrapped(&format!("{} is not at its best here: {handicap}", row.allocator)))?;
+            line(wrapped(&format!("{} does not run at its best here: {handicap}", row.allocator)))?;
             told.push(row.allocator);
         }
     }
@@ -112,7 +116,7 @@ fn setting(row: &Row) -> Setting {
     Setting { threads: row.threads, callers: row.callers }
 }
 
-/// What stands over the names of a workload's rows.
+/// The heading of the column with the names of a workload's rows.
 pub fn rows_are(workload: &Workload) -> &'static str {
     if workload.ways().is_empty() { "allocator" } else { "way" }
 }
@@ -148,7 +152,7 @@ fn speed(workload: &Workload, rows: &[Row]) -> String {
     render(&head, &lines)
 }
 
-/// The seed's table, and the allocator's part of the time.
+/// Transactions and response times, and the part of the time spent in the allocator.
 fn responses(rows: &[Row]) -> String {
     let head =
         ["allocator", "transactions", "time", "rate", "avg response", "min", "max", "in allocator"];

@@ -1,11 +1,11 @@
-//! A process's own memory and faults, as the kernel counts them. What can't be had is `None`.
+//! A process's own memory and page faults, as the kernel counts them. What can't be read is `None`.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::process::{MMPermissions, MMapPath, Process};
 use std::time::Duration;
 
-/// Resident bytes now, counted page by page where the kernel does that: its running count may be off by some
-/// pages for each core.
+/// Resident bytes now. They are counted page by page if the kernel supports that, because its running count may
+/// be wrong by some pages for each core.
 pub fn resident() -> Option<u64> {
     let exactly = || {
         let rollup = Process::myself().ok()?.smaps_rollup().ok()?;
@@ -14,7 +14,7 @@ pub fn resident() -> Option<u64> {
     exactly().or_else(|| status(|status| status.vmrss))
 }
 
-/// The most resident bytes since [`forget_peak`], or since the process began.
+/// The peak of resident bytes since [`forget_peak`], or since the process began.
 pub fn peak_resident() -> Option<u64> {
     status(|status| status.vmhwm).or_else(|| {
         let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
@@ -22,9 +22,9 @@ pub fn peak_resident() -> Option<u64> {
     })
 }
 
-/// Lets the peak begin anew, where that is permitted.
+/// Resets the peak, if that is permitted.
 pub fn forget_peak() {
-    // Where it is not, the peak counts from the process's begin: never too low.
+    // If it is not, the peak counts from the start of the process: it is never too low.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
@@ -33,15 +33,15 @@ pub fn minor_faults() -> Option<u64> {
     u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.minor_page_faults()).ok()
 }
 
-/// The processors' time that the whole process has taken so far outside of the kernel.
+/// Processor time of the whole process so far, outside the kernel.
 pub fn user_time() -> Option<Duration> {
     let time = getrusage(UsageWho::RUSAGE_SELF).ok()?.user_time();
     let whole = u64::try_from(time.tv_sec()).ok()?;
     Some(Duration::from_secs(whole) + Duration::from_micros(u64::try_from(time.tv_usec()).ok()?))
 }
 
-/// Makes the pages of the program and its libraries resident that are in the page cache anyhow, so that code
-/// which runs for the first time does not look like memory that was allocated.
+/// Maps all pages of the program and its libraries. They are in the page cache anyway. Code that runs for the
+/// first time then does not look like allocated memory.
 pub fn map_programs() {
     let Ok(maps) = Process::myself().and_then(|myself| myself.maps()) else { return };
     for map in maps {
@@ -49,9 +49,9 @@ pub fn map_programs() {
         if readable && matches!(map.pathname, MMapPath::Path(_)) {
             let (start, end) = map.address;
             let at = std::ptr::without_provenance_mut(start as usize);
-            // SAFETY: it changes nothing that a program can see: pages of a file are mapped for reading, as
-            // the first access would do. Where the kernel does not know how, or there is nothing left to map,
-            // it fails, and nothing is lost but precision.
+            // SAFETY: the call changes nothing that a program can see: it maps pages of a file for reading, as
+            // the first access would. If the kernel lacks it, or there is nothing left to map, it fails, and
+            // only precision is lost.
             let _ = unsafe { libc::madvise(at, (end - start) as usize, libc::MADV_POPULATE_READ) };
         }
     }

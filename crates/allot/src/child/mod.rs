@@ -1,4 +1,4 @@
-//! A measured run, in a process of its own, which prints one line of JSON.
+//! `allot child`: one measured run in a process of its own. It prints one line of JSON.
 
 pub mod memory;
 
@@ -9,18 +9,18 @@ use console::spawn;
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::time::Duration;
-use workloads::fixed_size::Seconds;
 use tour::ResponseReport;
+use workloads::fixed_size::Seconds;
 use workloads::{Effort, Load, Outcome, Setting, Watch, Workload};
 
-/// What a run is for.
+/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Pass {
-    /// To be timed.
+    /// The run is timed.
     Timed,
-    /// To have its system calls counted.
+    /// The run's system calls are counted.
     Traced,
-    /// To find the allocator's part of the time.
+    /// The run measures the part of the time spent in the allocator.
     Share,
 }
 
@@ -40,7 +40,7 @@ pub struct ChildArguments {
 }
 
 impl ChildArguments {
-    /// As they are written on a command line.
+    /// These arguments as words of a command line.
     pub fn line(&self) -> Vec<String> {
         let mut line = vec!["child".to_owned(), self.workload.clone(), self.allocator.clone()];
         line.push(format!("--threads={}", self.threads));
@@ -56,15 +56,15 @@ impl ChildArguments {
     }
 }
 
-/// What a timed run found.
+/// The results of a timed run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub ops: u64,
-    /// `None` of a workload that has none.
+    /// `None` for a workload without tasks.
     pub tasks: Option<u64>,
     pub wall_seconds: f64,
     pub ns_per_op: f64,
-    /// Of the measured part, by all threads, for each operation; of a workload where it says something.
+    /// User time of all threads in the measured part, for each operation, if the workload reports it.
     pub user_ns_per_op: Option<f64>,
     pub memory: MemoryReport,
     pub live_bytes: Option<u64>,
@@ -72,29 +72,29 @@ pub struct Report {
     pub steady_faults_per_task: Option<f64>,
     pub responses: Option<ResponseReport>,
     pub seconds: Option<SecondsReport>,
-    /// Nanoseconds for each node visited.
+    /// Nanoseconds for each visited node.
     pub walk_ns: Option<f64>,
-    /// Lock acquisitions for each operation, by what they guard.
+    /// Lock acquisitions for each operation, by the guarded object.
     pub locks: Option<Vec<(String, f64)>>,
     /// What kept the allocator from its best in this process.
     pub handicap: Option<String>,
 }
 
-/// The memory of a run.
+/// The memory and page faults of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryReport {
     pub base_rss_bytes: Option<u64>,
     pub peak_rss_bytes: Option<u64>,
     pub end_rss_bytes: Option<u64>,
     pub minor_faults: Option<u64>,
-    /// Resident bytes beyond the base after each step of the work that was reached.
+    /// Resident bytes beyond the base, after each step of the work that was reached.
     pub steps: Vec<(String, Option<u64>)>,
 }
 
-/// Ordinary seconds, and a reservation, in milliseconds.
+/// Times of ordinary seconds and of a reservation, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SecondsReport {
-    /// `None` where the allocator has no reservation, or was not asked for one.
+    /// `None` if the allocator can't reserve memory, or was not asked to.
     pub reserve_ms: Option<f64>,
     pub average_ms: f64,
     pub worst_ms: f64,
@@ -140,7 +140,7 @@ impl Report {
     }
 }
 
-/// Runs what the arguments say and prints what it found.
+/// Runs the workload and prints the results.
 pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
     spawn::end_with_parent();
     let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
@@ -167,17 +167,17 @@ pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
     crate::output::line(printed)
 }
 
-/// Reads memory and faults at the right moments, and sets marks for a tracer.
+/// Reads memory, page faults and user time at the watched moments, and sets marks for the tracer.
 #[derive(Debug)]
 pub struct Gauge {
     traced: bool,
     report: Mutex<MemoryReport>,
-    /// User time: when the measured part began, then what it took.
+    /// User time: first at the start of the measured part, then what the measured part took.
     user: Mutex<Option<Duration>>,
 }
 
 impl Gauge {
-    /// A gauge; one that is traced lets the tracer in, and see these calls.
+    /// A gauge. With `calls`, the tracer may attach, and counts these calls.
     pub fn new(calls: Option<Traced>) -> Self {
         if let Some(calls) = calls {
             trace::let_tracer_in(calls);
@@ -185,7 +185,7 @@ impl Gauge {
         Self { traced: calls.is_some(), report: Mutex::default(), user: Mutex::default() }
     }
 
-    /// What it read: memory, and user time.
+    /// The memory figures and the user time.
     pub fn into_report(self) -> (MemoryReport, Option<Duration>) {
         let user = self.user.into_inner().unwrap_or_default();
         (self.report.into_inner().unwrap_or_default(), user)
@@ -212,7 +212,7 @@ impl Watch for Gauge {
     }
 
     fn begin(&self) {
-        // The count of faults is taken last, and at the end first: reading files takes some too.
+        // Page faults are read last here, and first in `end`: reading files causes page faults too.
         self.note(|report| report.minor_faults = memory::minor_faults());
         if let Ok(mut user) = self.user.lock() {
             *user = memory::user_time();

@@ -1,4 +1,4 @@
-//! Packing the raw files of processes into a recording, while they are written and afterwards.
+//! Packs the raw files of processes into a recording, while they are written and afterwards.
 
 use allot_recorder::clock;
 use allot_trace::TraceError;
@@ -16,26 +16,26 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// What has been recorded, over all processes.
+/// The totals over all recorded processes.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub struct Totals {
-    /// Process images.
+    /// Processes; each program that a process executes counts.
     pub processes: u64,
     /// Threads of all of them.
     pub threads: u64,
     /// Allocations, frees and waits for locks.
     pub events: u64,
-    /// Bytes of their chunks as recorded.
+    /// Bytes of their chunks, before compression.
     pub raw_bytes: u64,
-    /// Calls that could not be recorded for want of memory.
+    /// Calls that were not recorded because memory ran out.
     pub missed: u64,
-    /// The process in which there was no more room, and why; the rest of that process is lost.
+    /// The process whose recording ended early, and why; the rest of that process is lost.
     pub full: Option<Full>,
-    /// C++'s `operator new` passed the recorder by.
+    /// C++'s `operator new` was not recorded.
     pub new_unseen: Option<NewUnseen>,
-    /// Processes that went on behind the program's end.
+    /// Processes that still ran when the program had ended.
     pub still_running: u64,
-    /// Raw files that could not be read to their end.
+    /// Parts of raw files that could not be read.
     pub damaged: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub struct Totals {
 pub struct Full {
     /// The process.
     pub pid: u32,
-    /// When, in seconds since it began.
+    /// Seconds since the process began.
     pub at_seconds: f64,
     /// Why.
     pub why: String,
@@ -57,9 +57,9 @@ pub struct NewUnseen {
     pub pid: u32,
     /// How many did.
     pub processes: u64,
-    /// Whose it is in the first one.
+    /// The library that has it in the first process.
     pub library: String,
-    /// What that means, and what to do about it.
+    /// A line that says what is missing, and what to do about it.
     pub why: String,
 }
 
@@ -82,20 +82,20 @@ struct Raw {
     /// Its number in the recording.
     process: u32,
     start: Clock,
-    /// Chunks that are still to be packed, and the first that nobody has looked at.
+    /// Chunks still to be packed, and the first chunk not looked at yet.
     waiting: Vec<u32>,
     next: u32,
-    /// How many of each stream are packed.
+    /// The number of packed chunks of each stream.
     streams: BTreeMap<u32, u32>,
     events: u64,
     raw_bytes: u64,
-    /// The ticks up to which it is told, where it goes on.
+    /// If the process still runs: the tick up to which its events are packed.
     until: u64,
 }
 
-/// Ticks that no process comes to.
+/// A tick that no process reaches.
 const ALL: u64 = u64::MAX;
-/// How late a thread writes down what it did, if another has its processor meanwhile.
+/// How late a thread may write an event, if another thread has its processor meanwhile.
 const WRITTEN_BY_THEN: Duration = Duration::from_millis(100);
 
 /// Packs raw files into a recording.
@@ -126,12 +126,12 @@ impl Collector {
         })
     }
 
-    /// Says which process is to be the recording's first.
+    /// Sets the process that becomes the recording's first.
     pub fn expect(&mut self, pid: u32) {
         self.first = Some(pid);
     }
 
-    /// Packs what is full. Says whether there was anything.
+    /// Packs full chunks. Returns whether there were any.
     pub fn turn(&mut self) -> Result<bool, TraceError> {
         self.look_for_new(false)?;
         let mut any = false;
@@ -141,7 +141,7 @@ impl Collector {
         Ok(any)
     }
 
-    /// Packs the rest, the program having ended.
+    /// Packs the rest after the program has ended.
     pub fn finish(
         mut self,
         end: &allot_trace::container::RecordingEnd,
@@ -161,7 +161,8 @@ impl Collector {
         Ok((self.totals, file.metadata()?.len()))
     }
 
-    /// One time to which everything is told that the threads of a process did, where it goes on: their chunks are read one after the other.
+    /// Sets one time limit for all events of each process that still runs, because the chunks of its threads
+    /// are read one after the other.
     fn end_what_still_runs(&mut self) {
         let now = clock::now().ticks;
         let mut any = false;
@@ -172,7 +173,7 @@ impl Collector {
             }
         }
         if any {
-            // A thread asks for the time before it writes down what it did.
+            // A thread reads the time before it writes its event.
             thread::sleep(WRITTEN_BY_THEN);
         }
     }
@@ -202,7 +203,7 @@ impl Collector {
         found.sort();
         for (other, image, _, path) in found {
             if other && self.raws.is_empty() && !all {
-                // The program that was asked for is to be the first.
+                // The program itself is to be the first process.
                 return Ok(());
             }
             self.begin_process(path, image)?;
@@ -214,7 +215,7 @@ impl Collector {
         let file = File::options().read(true).write(true).open(&path)?;
         let mut page = [0; HEADER_SIZE];
         if file.read_exact_at(&mut page, 0).is_err() {
-            // It is being made.
+            // The file is still being created.
             return Ok(());
         }
         let Ok(header) = FileHeader::read(&page) else { return Ok(()) };
@@ -250,7 +251,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Packs the chunks of a file that are full, or all.
+    /// Packs the full chunks of a file, or all of them.
     fn pack(&mut self, number: usize, all: bool) -> Result<bool, TraceError> {
         let raw = &mut self.raws[number];
         let writer = self
@@ -278,7 +279,7 @@ impl Collector {
                     kept.push(chunk);
                     continue;
                 }
-                // It was taken, and the program ended.
+                // A thread took the chunk, but the program ended before it wrote any event.
                 Ok(_) => continue,
                 Err(damage) => {
                     self.totals.damaged.push(format!("{}: {}", raw.path.display(), damage.what));
@@ -370,7 +371,7 @@ impl Collector {
     }
 }
 
-/// What was measured, without the stamps; `None` where nothing was.
+/// The measured costs without those of reading the clock; `None` if nothing was measured.
 fn costs(raw: &RawCosts, ns_of_tick: u64) -> Option<Costs> {
     let samples = raw.calls.iter().map(|call| call.0).sum::<u64>();
     if samples == 0 && raw.too_long == 0 {
@@ -414,19 +415,19 @@ pub fn why_unseen(library: &str) -> String {
     )
 }
 
-/// Whether a process that didn't say that it exits still has its raw file mapped.
+/// Whether a process that didn't announce its exit still has its raw file mapped.
 fn still_runs(pid: u32, path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(&name))
 }
 
-/// What a chunk has.
+/// What a chunk contains.
 struct Counted {
     /// Bytes of whole events.
     whole: usize,
-    /// Bytes of those up to a time.
+    /// Bytes of the events up to the time limit.
     told: usize,
-    /// How many of those count.
+    /// The number of those that count as events.
     count: u64,
 }
 
@@ -449,10 +450,10 @@ fn count(events: &[u8], tick: u64, until: u64) -> Counted {
     Counted { whole: decoder.position(), told, count }
 }
 
-/// Gives a chunk that is packed back to the disk.
+/// Returns the disk space of a packed chunk.
 fn give_back(file: &File, offset: u64) {
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // A file system that can't do it keeps the chunk until the end.
+    // A file system without this call keeps the chunk until the end.
     // SAFETY: it touches no memory.
     let _ = unsafe { libc::fallocate(file.as_raw_fd(), how, offset as i64, CHUNK_SIZE as i64) };
 }

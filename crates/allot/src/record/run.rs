@@ -1,4 +1,4 @@
-//! Running a program with the recorder, and packing beside it what it records.
+//! Runs a program with the recorder, and packs its events meanwhile.
 //!
 //! Invariant: [`CHILD`] is 0 or the number of a child that has not been waited for.
 
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The library that is loaded into the program.
+/// The recorder's library, which is loaded into the program.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.so"));
 
 const LIBRARY_NAME: &str = "allot-recorder.so";
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Ended {
     pub outcome: Outcome,
     pub usage: Usage,
-    /// Why its system calls were not counted, and what tells of them instead.
+    /// Why its system calls were not counted, and where the remaining figures come from.
     pub not_counted: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Ended {
     }
 }
 
-/// The directory of the raw files; it goes when it's dropped.
+/// The directory of the raw files, deleted when dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -70,7 +70,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left of it is told by its name.
+        // An error leaves the directory behind.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -111,7 +111,7 @@ impl LibraryPlace {
 
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
-/// At a signal that asks us to end: asks the program instead.
+/// The handler of SIGTERM and SIGHUP: passes the signal on to the program.
 extern "C" fn pass_on(signal: i32) {
     let child = CHILD.load(Ordering::Relaxed);
     if child > 0 {
@@ -120,7 +120,7 @@ extern "C" fn pass_on(signal: i32) {
     }
 }
 
-/// At a signal that the terminal sends to the program as well.
+/// The handler of SIGINT and SIGQUIT, which the terminal sends to the program too: does nothing.
 extern "C" fn leave_to_the_program(_: i32) {}
 
 fn pass_signals_on() -> nix::Result<()> {
@@ -142,9 +142,9 @@ fn pass_signals_on() -> nix::Result<()> {
 /// Where the program's standard output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// To ours.
+    /// To ours, unchanged.
     Shared,
-    /// To our standard error, so that ours is for us alone.
+    /// To our standard error, so that our standard output has only our own output.
     ToErrors,
 }
 
@@ -162,7 +162,7 @@ impl Output {
     }
 }
 
-/// Records a program into a file. Gives how it ended, what was recorded, and the file's size.
+/// Records a program into a file. Returns how it ended, what was recorded, and the file's size.
 pub fn record(
     output: &Path,
     program: &Path,
@@ -192,7 +192,7 @@ pub fn record(
     };
     pass_signals_on().map_err(|error| Failure::Failed(format!("can't handle signals: {error}")))?;
     let mut preload = library.into_os_string();
-    // Another recorder, where it is we who are recorded, would write to our directory as well.
+    // If `allot` is itself recorded, that recorder's library must not write to our directory as well.
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
         if !other.is_empty() && !other.ends_with(LIBRARY_NAME.as_bytes()) {
@@ -293,7 +293,7 @@ fn beside<T>(
     })
 }
 
-/// Waits for the program's end, and reads what the kernel knows of it.
+/// Waits for the program's end, and reads the kernel's figures on it.
 fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<Ended> {
     loop {
         // SAFETY: zero is a valid value, and the kernel writes to it.

@@ -1,8 +1,9 @@
-//! The second pass over a recording: it makes the steps.
+//! The second pass over a recording, which writes the steps.
 //!
-//! In memory: about 30 bytes a live block, 4 a slot, 16 a shape (several for its table), at most 64 KiB of steps a thread
-//! that is at work, and 12 bytes for each 8192 steps that were written. The file has 8 bytes a step, and there is a step for each
-//! allocation and each free, and one for each time that nothing is live of a group that a plan may have an arena for.
+//! Memory: about 30 bytes for each live block, 4 for each slot, 16 for each shape (and several for its
+//! table), at most 64 KiB of steps for each running thread, and 12 bytes for each 8192 written steps. The
+//! file has 8 bytes for each step. There is a step for each allocation and each free, and one each time
+//! that a group which a plan may give an arena has no live block.
 
 use super::blocks::{Bits, Table};
 use super::lanes;
@@ -19,18 +20,18 @@ use std::io::{self, Write};
 
 /// Steps of a thread that are written together.
 const PIECE: usize = 8192;
-/// An epoch has so many events at least, and there are so many epochs at most.
+/// The fewest events of an epoch, and the most epochs.
 const LEAST_EPOCH: u64 = 1024;
 const MOST_EPOCHS: u64 = 1024;
 
 /// What the sequence is compiled for.
 #[derive(Debug, Clone, Default)]
 pub struct Purpose {
-    /// By node: the group of its allocations, where a plan may have a place for them; else [`NO_GROUP`].
+    /// By node: the group of its allocations, if a plan may serve them; otherwise [`NO_GROUP`].
     pub group_of: Vec<u32>,
-    /// By group: it is to be told when nothing of it is live.
+    /// By group: whether to write a step each time that it has no live block.
     pub scoped: Vec<bool>,
-    /// Write down the order of the steps of all threads too.
+    /// Also write the order of the steps of all threads.
     pub turns: bool,
 }
 
@@ -80,17 +81,17 @@ struct Block {
     crosses: bool,
 }
 
-/// A thread on its way.
+/// The state of a thread.
 #[derive(Debug, Default)]
 struct Track {
     steps: Vec<u64>,
     free: Vec<u32>,
     live: u64,
-    /// A block that this thread is about to resize.
+    /// The block that this thread is resizing.
     resizing: Option<Block>,
 }
 
-/// Makes the second pass; the steps go to the file.
+/// Runs the second pass, and writes the steps to the file.
 pub fn compile(
     events: impl Iterator<Item = Result<Event, TraceError>>,
     survey: &Survey,
@@ -112,17 +113,17 @@ struct Compiler<'c> {
     tracks: Vec<Track>,
     /// By thread, the number of its last event.
     last: Vec<u64>,
-    /// By lane: which of its threads is the current one, or the next.
+    /// By lane: its current thread, or the next.
     current: Vec<usize>,
     live: Table<u64, Block>,
     shapes: Table<(u64, u64), u32>,
     list: Vec<Shape>,
-    /// Shared slots that were freed, with the epoch in which they were.
+    /// Freed shared slots, each with the epoch of its free.
     freed: VecDeque<(u32, u32)>,
-    /// By group and thread: what is live of the thread's own.
+    /// By group and thread: the number of the thread's own live blocks.
     scopes: Table<u64, u64>,
     events: u64,
-    /// Bytes that are live of those that are written to.
+    /// Live bytes, counting only those that the replay writes.
     touched: u64,
     epoch_length: u64,
     turns: Vec<u64>,
@@ -231,7 +232,7 @@ impl<'c> Compiler<'c> {
         Ok(())
     }
 
-    /// Frees what the thread was about to resize, and didn't.
+    /// Frees the block that the thread began to resize, if the resize didn't come.
     fn settle(&mut self, thread: u32) -> Result<(), CompileError> {
         match self.tracks[thread as usize].resizing.take() {
             Some(block) => self.free(thread, block),
@@ -245,7 +246,7 @@ impl<'c> Compiler<'c> {
         self.reset_if_empty(thread, block)
     }
 
-    /// The slot of a block is free again, and the block isn't live any more.
+    /// Frees a block's slot; the block is no longer live.
     fn let_go(&mut self, thread: u32, block: Block) {
         debug_assert!(block.crosses || block.thread == thread);
         self.touched -= self.list[block.shape as usize].size.min(MOST_TOUCHED as u64);
@@ -280,7 +281,7 @@ impl<'c> Compiler<'c> {
 
     fn take_slot(&mut self, thread: u32, shared: bool) -> Result<u32, CompileError> {
         let next = if shared {
-            // Where threads run at once, a slot waits until everybody has left the epoch in which it was freed.
+            // With several threads, a slot is reused only after all threads have left the epoch of its free.
             let at_once = self.sequence.lanes.len() > 1;
             let epoch = self.sequence.arrivals.len() as u32;
             if let Some(&(freed, slot)) = self.freed.front()
@@ -354,7 +355,7 @@ impl<'c> Compiler<'c> {
         Ok(())
     }
 
-    /// The thread does nothing more.
+    /// Ends a thread.
     fn ended(&mut self, thread: u32) -> Result<(), CompileError> {
         self.settle(thread)?;
         let track = &mut self.tracks[thread as usize];

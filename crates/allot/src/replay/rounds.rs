@@ -1,4 +1,5 @@
-//! The rounds: every row once, each in a fresh process, then every row again, so that drift hits all alike.
+//! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift of the
+//! machine affects all rows alike.
 
 use super::worker::{Job, REST, Round, Who};
 use crate::progress::Progress;
@@ -6,32 +7,32 @@ use crate::statistics::{median, ratio};
 use console::spawn::{self, ChildFailure};
 use std::time::{Duration, Instant};
 
-/// One row to be.
+/// A row to run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub name: String,
-    /// Groups whose advice it follows.
+    /// The groups whose advice it follows.
     pub groups: Vec<u32>,
     pub who: Who,
 }
 
-/// How many rounds.
+/// Limits of the number of rounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// No more than this, and no fewer than `least`.
+    /// The most rounds, and the fewest.
     pub most: usize,
     pub least: usize,
-    /// So many, if they end within [`PATIENCE`] times `time`.
+    /// This many rounds, if they end within [`PATIENCE`] times `time`.
     pub wanted: usize,
-    /// More than that only if they end within it.
+    /// The time within which more rounds have to end.
     pub time: Duration,
 }
 
-/// How many times its time a replay may take for the sake of the rounds that are wanted.
+/// The multiple of its time that a replay may take for the wanted rounds.
 const PATIENCE: u32 = 3;
 
 impl Limits {
-    /// How many there are if one takes so long.
+    /// The number of rounds if one round takes this long.
     fn rounds(&self, one: Duration) -> usize {
         let fit = |time: Duration| (time.as_nanos() / one.as_nanos().max(1)) as usize;
         let wanted = self.wanted.min(fit(self.time * PATIENCE));
@@ -123,34 +124,37 @@ pub fn in_child(job: &Job, stopped: &dyn Fn() -> bool) -> Result<Round, String> 
 
 const KILLED: i32 = nix::sys::signal::Signal::SIGKILL as i32;
 
-/// Of fewer rounds than this nobody can see how far they lie apart; they are taken to do so by this much.
+/// The distance between fewer rounds than this is unknown; it is assumed to be `UNKNOWN_APART`.
 const ENOUGH: usize = 3;
 const UNKNOWN_APART: f64 = 0.1;
 
-/// What two rows have to differ by in a round, as a share of glibc's time, for the one to be quicker there.
+/// The least difference between two rows in a round, as a share of glibc's time, for one to be quicker.
 const LEAST_DIFFERENCE: f64 = 0.01;
-/// Of fewer rounds than this no test can say that one of two rows is the quicker: all of five come out the same way by chance once in 32 times ...
+/// With fewer rounds than this, the test can't decide: even all of four agree by chance once in 16 times.
+/// (All of five agree once in 32 times.) Then ...
 const TESTED: usize = 5;
-/// ... so that all of them have to differ by more than this, and by more than the noise.
+/// ... all rounds have to differ by more than this, and by more than the noise.
 const UNTESTED: f64 = 0.05;
-/// How often chance alone may make one row the quicker in so many rounds as it was.
+/// The highest probability that chance alone explains the result, for a row to be quicker.
 const BY_CHANCE: f64 = 0.05;
 
-/// How a row did beside glibc.
+/// A row compared with glibc.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Standing {
-    /// Of glibc's time, the median of the rounds' ratios.
+    /// Time divided by glibc's: the median of the rounds' ratios.
     pub time: f64,
-    /// How far a round's ratio typically lies from that.
+    /// The median distance of a round's ratio from `time`.
     pub apart: f64,
-    /// Rounds that both have; in how many of them it was quicker and slower by more than 1 %; and the least and the largest ratio.
+    /// The number of rounds that both have; in how many of these the row was quicker, and slower, by more
+    /// than 1 %; and the least and the largest ratio.
     pub rounds: usize,
     pub quicker: usize,
     pub slower: usize,
     pub extremes: (f64, f64),
-    /// How likely chance alone makes it look as much quicker as it does, and as much slower, by more than 1 % each.
+    /// The probabilities that chance alone makes it look this much quicker, and this much slower, by more
+    /// than 1 % each.
     pub chance: (f64, f64),
-    /// Of glibc's peak.
+    /// Peak memory divided by glibc's.
     pub memory: Option<f64>,
     /// Its peak, and glibc's.
     pub peaks: Option<(u64, u64)>,
@@ -190,18 +194,18 @@ impl Standing {
         })
     }
 
-    /// Twice what a round typically lies from the median.
+    /// Twice the typical distance of a round from the median.
     pub fn noise(&self) -> f64 {
         (2.0 * self.apart).max(LEAST_DIFFERENCE)
     }
 
-    /// What all rounds have to differ by, where they are too few for a test.
+    /// What all rounds have to differ by, if they are too few for the test.
     fn untested(&self) -> Option<f64> {
         (self.rounds < TESTED).then(|| self.noise().max(UNTESTED))
     }
 
-    /// It is quicker than glibc by more than 1 %. That is a test of the ratios within the rounds: what slows the machine for
-    /// both says nothing, and one round that lies far out no more than that.
+    /// Whether it is quicker than glibc by more than 1 %. The test uses only the ratios within the rounds, so
+    /// a disturbance that slows both has no effect, and neither has a single outlier.
     pub fn is_quicker(&self) -> bool {
         match self.untested() {
             Some(least) => self.extremes.1 < 1.0 - least,
@@ -209,7 +213,7 @@ impl Standing {
         }
     }
 
-    /// It is slower than glibc by more than 1 %.
+    /// Whether it is slower than glibc by more than 1 %.
     pub fn is_slower(&self) -> bool {
         match self.untested() {
             Some(least) => self.extremes.0 > 1.0 + least,
@@ -218,14 +222,14 @@ impl Standing {
     }
 }
 
-/// How likely ratios are to lie so far below 1, or further, if each might as well be turned over: the signed-rank test of Wilcoxon,
-/// exact. The ranks are those of the ratios' logarithms.
+/// The probability that ratios lie at least this far below 1 if each were as likely to be its inverse:
+/// Wilcoxon's signed-rank test, computed exactly. The ranks are those of the ratios' logarithms.
 pub fn by_chance(ratios: impl Iterator<Item = f64>) -> f64 {
     let mut logs: Vec<f64> = ratios.map(f64::ln).collect();
     logs.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
     let above = logs.iter().enumerate().filter(|(_, log)| **log >= 0.0);
     let against: usize = above.map(|(at, _)| at + 1).sum();
-    // The share of all ways to turn them whose ranks above 1 have this sum.
+    // By sum: the share of all sign patterns whose ranks above 1 have this sum.
     let mut sums = vec![0.0; against + 1];
     sums[0] = 1.0;
     for rank in 1..=logs.len() {
@@ -242,7 +246,7 @@ pub fn peak(rounds: &[Round]) -> Option<u64> {
     crate::statistics::median_whole(rounds, |round| round.peak_resident)
 }
 
-/// How far rounds of a row lie from its median, as a share of it.
+/// The median distance of a row's rounds from their median, as a share of it.
 pub fn spread(rounds: &[Round]) -> Option<f64> {
     let middle = median(rounds.iter().map(|round| round.time_ns as f64))?;
     let apart = rounds.iter().map(|round| (round.time_ns as f64 / middle.max(1.0) - 1.0).abs());

@@ -19,60 +19,60 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Recorded threads that get a thread each. Where there are more, those of a lane share one.
+/// Up to this many recorded threads get a thread each. With more, the threads of a lane share one.
 pub const MOST_THREADS: usize = 4096;
-/// What a replayed thread's stack may take: it calls allocators and nothing else.
+/// Stack size of a replayed thread, which only calls allocators.
 const STACK: usize = 512 << 10;
-/// The malloc that a plan leaves the rest to.
+/// The malloc that serves what a plan doesn't.
 pub const REST: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 
-/// What is replayed.
+/// The allocator of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
-    /// The harness alone.
+    /// None: the replay itself alone.
     Null,
-    /// An allocator, for everything.
+    /// A malloc for everything.
     Malloc(String),
-    /// Ours, for some.
+    /// Our allocators for some groups, glibc for the rest.
     Plan(Vec<Route>),
-    /// glibc, and nothing for the blocks of some groups.
+    /// glibc, and no allocator for the blocks of some groups.
     Without(Vec<u32>),
 }
 
-/// What a child is to do.
+/// The job of a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
     pub file: PathBuf,
     pub sequence: Sequence,
     pub who: Who,
-    /// In the recorded order, with an eye on every block.
+    /// Perform the steps in the recorded order of all threads, and check every block.
     pub check: bool,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// CPU time of all threads, without what they waited for each other.
+    /// CPU time of all threads, without the time in which they waited for each other.
     pub time_ns: u64,
     /// From the first step to the last.
     pub wall_ns: u64,
-    /// Net of the harness's own.
+    /// Without what the replay itself holds.
     pub peak_resident: Option<u64>,
     pub minor_faults: Option<u64>,
-    /// Where it was checked.
+    /// The curve of live bytes, with `check`.
     pub curve: Option<Curve>,
 }
 
 /// `allot replay-round`, which `allot replay` starts: reads its job, prints a round.
 pub fn run() -> Result<(), Failure> {
     spawn::end_with_parent();
-    // If memory runs out, it is this process that ends, and no other. Where that may not be said, nothing is lost but that.
+    // If memory runs out, the kernel should end this process and no other. An error here is harmless.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text).map_err(|error| failed(&error))?;
     let job: Job = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
-    // Freeing a large block lets glibc change its thresholds: then it would not begin as in a program of its own.
+    // Freeing a large block makes glibc change its thresholds; it should begin as in a fresh program.
     std::mem::forget(text);
     let prepared = Prepared::new(job).map_err(|error| failed(&error))?;
     let round = match prepared.who.clone() {
@@ -118,8 +118,8 @@ impl GlobalVisitor for ForRest<'_> {
     }
 }
 
-/// What the measured part needs. The steps stay in their file until it is their turn, so that a long recording takes no more memory
-/// than a short one.
+/// What the measured part needs. The steps are read from their file piece by piece, so a long recording
+/// takes no more memory than a short one.
 #[derive(Debug)]
 pub struct Prepared {
     pub sequence: Sequence,
@@ -130,7 +130,7 @@ pub struct Prepared {
     check: bool,
 }
 
-/// Threads that run after each other on one thread of the system, and how many of their lane ran before.
+/// Recorded threads that run after each other on one system thread, and how many of their lane ran before.
 #[derive(Debug)]
 pub struct Crew {
     lane: usize,
@@ -207,7 +207,7 @@ impl Prepared {
         let crews = self.crews();
         let Some((first, others)) = crews.split_first() else { return Round::default() };
         if others.is_empty() {
-            // No other thread: a malloc that is faster in a process with one alone shows it.
+            // No other thread is started: some mallocs are faster in a process with one thread.
             let mut room = self.room(first);
             let before = Before::now();
             let time = self.crew(first, true, &mut room, &common, row);
@@ -251,7 +251,7 @@ impl Prepared {
         })
     }
 
-    /// What a crew needs of its own, resident before the first step.
+    /// A crew's own memory, resident before the first step.
     fn room(&self, crew: &Crew) -> Room {
         let threads = || crew.threads.iter().map(|thread| &self.sequence.threads[*thread as usize]);
         let slots = threads().map(|thread| thread.slots).max().unwrap_or_default() as usize;
@@ -262,7 +262,7 @@ impl Prepared {
         }
     }
 
-    /// Does what a crew has to do, one thread after the other.
+    /// Performs a crew's steps, one recorded thread after the other.
     fn crew<R: Row>(
         &self,
         crew: &Crew,
@@ -277,7 +277,7 @@ impl Prepared {
             let about = &self.sequence.threads[thread as usize];
             let began = thread_time();
             let apart = row.within(thread as usize, lasts || about.leaves, |memory| {
-                // What it read and waited.
+                // Without the time for reading and waiting.
                 let mut apart = Duration::ZERO;
                 let mut resizing = None;
                 for piece in &about.steps {
@@ -297,10 +297,10 @@ impl Prepared {
     }
 }
 
-/// What a crew needs of its own.
+/// A crew's own memory.
 #[derive(Debug)]
 struct Room {
-    /// Where its own blocks are.
+    /// The addresses of its own blocks.
     slots: Vec<*mut u8>,
     window: Window,
 }
@@ -336,7 +336,7 @@ impl Before {
     }
 }
 
-/// Ends the process if a thread panics: the others would wait for it for ever.
+/// Ends the process if a thread panics; otherwise the other threads would wait for it and never return.
 pub struct AbortIfPanicking;
 
 impl Drop for AbortIfPanicking {

@@ -188,6 +188,6 @@ fn a_handler_runs_with_the_global_allocator_that_its_row_names() {
         child[2],
     ]);
     let printed = text(&output.stdout);
-    assert!(printed.contains("in allocator") && printed.contains("ns/request in it"), "{printed}");
+    assert!(printed.contains("in allocator") && printed.contains("ns/request inside"), "{printed}");
     assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
 }

@@ -96,7 +96,7 @@ fn the_papers_programs_make_the_papers_calls() {
     }
     let output = run(&["bench", "letters-mapped", "letters-buffered", "--quick", "--rounds", "1"]);
     let printed = text(&output.stdout);
-    assert!(printed.contains("a search  system calls"), "{printed}");
+    assert!(printed.contains("per search  system calls"), "{printed}");
     let beside = |line: &str| {
         line.starts_with("letters-mapped is ") && line.ends_with("x as fast as letters-buffered.")
     };

@@ -1,5 +1,6 @@
-/* The program around an example's work: it does it with each allocator in a process of its own, round by round, and
- * prints what that took. Included once, by a file that has `program` defined to its client_program. */
+/* The main program of an example: it does the work with each allocator in a separate process, round
+ * by round, and prints the time and memory. Include it once, after defining `program` as the
+ * example's client_program. */
 #ifndef CLIENT_MAIN_H
 #define CLIENT_MAIN_H
 
@@ -17,11 +18,11 @@
 
 enum { MOST_ROUNDS = 101 };
 
-/* One run's figures. */
+/* The figures of one run. */
 typedef struct figures {
     double user_seconds;
     double wall_seconds;
-    long peak_kib; /* beyond what the program has before the work */
+    long peak_kib; /* beyond the memory before the work */
     client_result result;
     char error[160];
 } figures;
@@ -39,14 +40,14 @@ static const char *const ALLOCATORS[2] = {"malloc", "allotment"};
 static void print_help(const client_program *client)
 {
     printf("%s: %s\n\n"
-           "The work is done on malloc and on Allotment, each in a process of its own, in turn; the median of the\n"
-           "rounds is printed: user time, wall time, and peak memory beyond what the program has before.\n\n"
-           "  --allocator malloc|allotment|both   which (both)\n"
-           "  --rounds N                          how often each is measured, 1 to %d (5)\n"
-           "  --times N                           how often the work is done in a round (%u)\n"
+           "Does the work on malloc and on Allotment in turn, each in a separate process. Prints the median of the\n"
+           "rounds: user time, wall time, and peak memory beyond the memory before the work.\n\n"
+           "  --allocator malloc|allotment|both   the allocators to measure (both)\n"
+           "  --rounds N                          rounds for each allocator, 1 to %d (5)\n"
+           "  --times N                           repetitions of the work in a round (%u)\n"
            "  --size N                            %s (%u)\n"
-           "  --json                              one JSON object a line\n"
-           "  --help                              this text\n",
+           "  --json                              print one JSON object per line\n"
+           "  --help                              print this text\n",
            client->name, client->work, MOST_ROUNDS, client->times, client->size_is, client->size);
 }
 
@@ -90,7 +91,7 @@ static wishes read_arguments(const client_program *client, int count, char **arg
         } else if (strcmp(option, "--size") == 0) {
             asked.size = number(client, option, value, 10000000);
         } else {
-            fprintf(stderr, "%s: no such option: '%s'; see --help\n", client->name, option);
+            fprintf(stderr, "%s: unknown option '%s'; see --help\n", client->name, option);
             exit(2);
         }
         at++;
@@ -137,14 +138,14 @@ static figures measured(const client_program *client, client_allocator allocator
     return found;
 }
 
-/* The same in a child, so that its memory is that of this run alone. */
+/* Measures in a child process, so that its memory is only that of this run. */
 static figures in_a_child(const client_program *client, client_allocator allocator, const void *prepared, unsigned times)
 {
     figures found;
     int pipes[2];
     pid_t child;
     if (pipe(pipes) != 0 || (child = fork()) < 0) {
-        fprintf(stderr, "%s: no process for a run: %s\n", client->name, strerror(errno));
+        fprintf(stderr, "%s: can't start a process for a run: %s\n", client->name, strerror(errno));
         exit(1);
     }
     if (child == 0) {
@@ -190,7 +191,7 @@ int main(int count, char **arguments)
     wishes asked = read_arguments(client, count, arguments);
     void *prepared = client->prepare(asked.size);
     if (prepared == NULL) {
-        fprintf(stderr, "%s: no memory for what it works on: use a smaller --size\n", client->name);
+        fprintf(stderr, "%s: no memory for the input; use a smaller --size\n", client->name);
         return 1;
     }
     static double user[2][MOST_ROUNDS], wall[2][MOST_ROUNDS], peak[2][MOST_ROUNDS], ratios[MOST_ROUNDS];
@@ -207,7 +208,7 @@ int main(int count, char **arguments)
             if (first.operations == 0) {
                 first = found.result;
             } else if (found.result.checksum != first.checksum || found.result.operations != first.operations) {
-                fprintf(stderr, "%s: the results differ: %s has read or written what was not its own\n", client->name,
+                fprintf(stderr, "%s: the results of the allocators differ: the run on %s corrupted memory\n", client->name,
                         ALLOCATORS[which]);
                 return 1;
             }

@@ -1,5 +1,5 @@
-/* expat on an arena a document: the parser's own memory and the tree that is built of the document live as long as the
- * document is looked at, and end together.
+/* expat with one arena per document: the parser's memory and the document's tree live as long as
+ * the document is in use, and are freed together.
  *
  *     cc -O2 expat.c -o expat $(pkg-config --cflags --libs allotment expat)
  */
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The arena of the document that the thread works on; NULL: it works on malloc. expat's memory functions are not told whom
- * they work for, so it is kept here. */
+/* The arena of the document that the thread works on, or NULL for malloc. It is a thread-local,
+ * because expat's memory functions get no context argument. */
 static _Thread_local allot_arena *document_arena;
 
-/* expat frees and grows without saying how large a block is, and an arena has no look-up: each block has its size in
- * front. */
+/* expat frees and resizes blocks without passing their size, and an arena cannot look it up. Each
+ * block therefore has a header with its size. */
 typedef struct sized_block {
     _Alignas(16) size_t size;
 } sized_block;
@@ -65,13 +65,13 @@ static void expat_free(void *old)
     }
 }
 
-/* Memory for a piece of the tree, which goes when the document does. */
+/* Memory for a part of the tree, which is freed with the document. */
 static void *tree_alloc(size_t size)
 {
     return document_arena != NULL ? allot_arena_try_alloc_aligned(document_arena, size, 8) : malloc(size);
 }
 
-/* ---- the tree ----------------------------------------------------------------------------------------------------- */
+/* ---- the tree -------------------------------------------------------------------------------- */
 
 typedef struct attribute {
     struct attribute *next;
@@ -91,7 +91,7 @@ typedef struct node {
 
 typedef struct tree {
     node *root;
-    node *open; /* the element whose end has not come yet */
+    node *open; /* the innermost element that has not ended */
     uint64_t elements;
     XML_Parser parser;
     const char *error;
@@ -113,7 +113,7 @@ static char *tree_copy(const char *text, size_t length)
     return copy;
 }
 
-/* A node behind the last one of the open element. */
+/* Appends a node to the open element. */
 static node *append(tree *tree)
 {
     node *added = (node *)tree_alloc(sizeof *added);
@@ -181,7 +181,7 @@ static void XMLCALL text_comes(void *data, const XML_Char *text, int length)
     while (at < length && strchr(" \t\r\n", text[at]) != NULL) {
         at++;
     }
-    /* What is nothing but the document's layout is not kept. */
+    /* White space between elements is not kept. */
     if (at == length) {
         return;
     }
@@ -191,7 +191,7 @@ static void XMLCALL text_comes(void *data, const XML_Char *text, int length)
     }
 }
 
-/* On malloc, where each piece goes by itself. */
+/* With malloc, where each node is freed separately. */
 static void tree_free(node *root)
 {
     node *at = root;
@@ -216,7 +216,7 @@ static void tree_free(node *root)
     }
 }
 
-/* ---- what is done with it ----------------------------------------------------------------------------------------- */
+/* ---- what is done with it -------------------------------------------------------------------- */
 
 static const char *attribute_of(const node *element, const char *name)
 {
@@ -228,7 +228,7 @@ static const char *attribute_of(const node *element, const char *name)
     return "";
 }
 
-/* The sum of each order's lines, in cents, and the length of all notes: mixed into one number. */
+/* A checksum of the sum of each order's lines, in cents, and the length of all notes. */
 static uint64_t looked_at(const node *root)
 {
     uint64_t sum = 1;
@@ -256,7 +256,7 @@ static uint64_t looked_at(const node *root)
     return client_mixed(client_mixed(sum, cents), notes);
 }
 
-/* ---- documents ---------------------------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 typedef struct text {
     char *bytes;
@@ -291,7 +291,7 @@ static const char *const WORDS[] = {"please",  "leave", "the",     "parcel", "wi
                                     "deliver", "after", "sixteen", "hundred"};
 enum { WORD_COUNT = sizeof WORDS / sizeof *WORDS };
 
-/* A shop's orders, as such exports look. */
+/* Orders of a shop, like those that a shop system exports. */
 static void *prepare(unsigned orders)
 {
     text *made = (text *)calloc(1, sizeof *made);
@@ -336,12 +336,12 @@ static void dispose(void *prepared)
     free(made);
 }
 
-/* ---- the work ----------------------------------------------------------------------------------------------------- */
+/* ---- the work -------------------------------------------------------------------------------- */
 
-/* What a reader of a file or a socket gets at a time. */
+/* The bytes that a reader of a file or a socket gets per call. */
 enum { PIECE = 64 * 1024 };
 
-/* Parses the document, looks at its tree and frees both. */
+/* Parses the document, reads its tree and frees both. */
 static client_result one_document(const text *document)
 {
     static const XML_Memory_Handling_Suite ARENA = {expat_malloc, expat_realloc, expat_free};

@@ -1,5 +1,5 @@
-/* Lua on a pool a state: whatever the interpreter allocates for a script comes from the state's own pool, and Lua says how
- * large a block is when it frees it.
+/* Lua with one pool per state: all memory that the interpreter allocates for a script comes from
+ * the state's pool. Lua passes the size of a block when it frees it.
  *
  *     cc -O2 lua.c -o lua $(pkg-config --cflags --libs allotment lua5.4)
  */
@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-/* What Lua aligns its own objects to (LUAI_MAXALIGN). */
+/* The alignment of Lua's own objects (LUAI_MAXALIGN). */
 typedef union aligned {
     lua_Number number;
     double real;
@@ -31,7 +31,7 @@ static void *from_pool(void *context, void *block, size_t old_size, size_t new_s
 {
     allot_pool *pool = context;
     if (block == NULL) {
-        /* Of a new object `old_size` tells the type. */
+        /* For a new object, `old_size` is the type of the object. */
         return new_size == 0 ? NULL : allot_pool_try_alloc(pool, new_size, ALIGN);
     }
     if (new_size == 0) {
@@ -41,7 +41,7 @@ static void *from_pool(void *context, void *block, size_t old_size, size_t new_s
     return allot_pool_try_resize(pool, block, old_size, new_size, ALIGN);
 }
 
-/* As luaL_newstate() has it. */
+/* The same as in luaL_newstate(). */
 static void *from_malloc(void *context, void *block, size_t old_size, size_t new_size)
 {
     (void)context;
@@ -53,9 +53,10 @@ static void *from_malloc(void *context, void *block, size_t old_size, size_t new
     return realloc(block, new_size);
 }
 
-/* ---- the script --------------------------------------------------------------------------------------------------- */
+/* ---- the script ------------------------------------------------------------------------------ */
 
-/* A report as such programs are: text in, records of it with their methods, groups and an order, text out. */
+/* A typical report: it parses text into records with methods, groups and sorts them, and writes
+ * text. */
 static const char SCRIPT[] =
     "local source, most = ...\n"
     "local Account = {}\n"
@@ -122,7 +123,7 @@ static const char SCRIPT[] =
     "end\n"
     "return table.concat(lines, '\\n'), #records\n";
 
-/* What it reads: a line a record. */
+/* The input: one record per line. */
 typedef struct source {
     char *text;
     size_t length;
@@ -160,7 +161,7 @@ static void dispose(void *prepared)
     free(made);
 }
 
-/* ---- the work ----------------------------------------------------------------------------------------------------- */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 static uint64_t sum_of(const char *text, size_t length)
 {
@@ -171,7 +172,7 @@ static uint64_t sum_of(const char *text, size_t length)
     return sum;
 }
 
-/* Everything that may raise an error of Lua's. */
+/* All calls that may raise a Lua error. */
 static int report(lua_State *state)
 {
     const source *input = lua_touserdata(state, 1);

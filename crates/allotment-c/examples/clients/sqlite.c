@@ -1,5 +1,6 @@
-/* SQLite on a pool, its page cache on a slab: what SQLite allocates comes from the pool that its thread is in, the pages of
- * its databases are slots of a slab, which any thread may take and free.
+/* SQLite on a pool, and its page cache on a slab. SQLite allocates from the pool that its thread
+ * has entered. The pages of its databases are slots of a slab, which any thread may allocate and
+ * free.
  *
  *     cc -O2 sqlite.c -o sqlite $(pkg-config --cflags --libs allotment sqlite3)
  */
@@ -14,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Of the pool that the thread has entered; of malloc on a thread that is in none. Any thread may free them. */
+/* Blocks of the pool that the thread has entered, or of malloc outside of pools. Any thread may
+ * free them. */
 static void *pool_malloc(int size)
 {
     return allot_try_malloc((size_t)size);
@@ -52,31 +54,32 @@ static const sqlite3_mem_methods POOL = {
     pool_malloc, allot_free, pool_realloc, pool_size, pool_roundup, pool_init, pool_shutdown, NULL,
 };
 
-/* ---- pages -------------------------------------------------------------------------------------------------------- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
-/* A page's slot: this, then what SQLite keeps beside the page, then the page. */
+/* The slot of a page: this structure, then SQLite's extra data for the page, then the page. */
 typedef struct page {
-    sqlite3_pcache_page public; /* first: SQLite has this address */
+    sqlite3_pcache_page public; /* first, because SQLite uses this address */
     struct page *same_hash;
-    struct page *older; /* of the pages that nobody holds */
+    struct page *older; /* list of the unpinned pages */
     struct page *newer;
     unsigned number;
     bool pinned;
 } page;
 
-/* The pages of one database file, or of one in memory. SQLite calls for one cache from one thread at a time. */
+/* The pages of one database, on disk or in memory. SQLite uses one cache from one thread at a
+ * time. */
 typedef struct cache {
-    allot_slab *slab; /* shared by all caches whose pages have this size */
-    page **buckets;   /* by number; a power of two of them */
+    allot_slab *slab; /* shared by all caches with this page size */
+    page **buckets;   /* by page number; their number is a power of two */
     unsigned bucket_count;
     unsigned pages;
     unsigned pinned;
-    unsigned most; /* as many as SQLite would have at most */
-    page *oldest;  /* of the pages that nobody holds */
+    unsigned most; /* limit on the pages, which SQLite sets */
+    page *oldest;  /* of the unpinned pages */
     page *newest;
     size_t page_size;
     size_t extra_size;
-    bool purgeable; /* else the cache is all that there is of the database */
+    bool purgeable; /* false: the cache is the only copy of the database */
 } cache;
 
 enum { FIRST_BUCKETS = 256 };
@@ -169,7 +172,7 @@ static void let_go(cache *cache, page *page)
     allot_slab_free(cache->slab, page);
 }
 
-/* Twice the buckets, if there is memory for them: without it pages are found as well, only not as fast. */
+/* Doubles the buckets. Without memory for them, pages are still found, but more slowly. */
 static void more_buckets(cache *cache)
 {
     struct page **more = (struct page **)allot_try_calloc((size_t)cache->bucket_count * 2, sizeof *more);
@@ -209,7 +212,7 @@ static sqlite3_pcache_page *pages_fetch(sqlite3_pcache *which, unsigned number, 
         return NULL;
     }
     if (cache->purgeable && cache->most > 0) {
-        /* 1: only if it is easy. SQLite writes pages out then, and asks again with 2. */
+        /* With 1, only if it is cheap: SQLite then writes pages out, and calls again with 2. */
         if (create == 1 && cache->pinned >= cache->most - cache->most / 10) {
             return NULL;
         }
@@ -226,7 +229,7 @@ static sqlite3_pcache_page *pages_fetch(sqlite3_pcache *which, unsigned number, 
     }
     char *behind = (char *)made + rounded(sizeof *made);
     *made = (page){.public = {.pBuf = behind + cache->extra_size, .pExtra = behind}, .number = number, .pinned = true};
-    /* By its first word SQLite sees that the page is new. */
+    /* The first word tells SQLite that the page is new. */
     memset(behind, 0, cache->extra_size);
     put_into_bucket(cache, made);
     cache->pages++;
@@ -304,7 +307,7 @@ static const sqlite3_pcache_methods2 SLAB = {
     pages_fetch, pages_unpin, pages_rekey,    pages_truncate, pages_destroy, pages_shrink,
 };
 
-/* ---- the work ----------------------------------------------------------------------------------------------------- */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 typedef struct shop {
     sqlite3 *database;
@@ -418,7 +421,8 @@ static void mix_text(shop *shop, const unsigned char *text)
     }
 }
 
-/* Reads all rows of a query with one number in it. It is compiled each time, as most programs have it. */
+/* Reads all rows of a query with one number in it. Compiles the query each time, as most programs
+ * do. */
 static int ask(shop *shop, const char *query, int number)
 {
     sqlite3_stmt *statement = NULL;
@@ -466,8 +470,8 @@ static int look_and_change(shop *shop)
     return code;
 }
 
-/* What is old goes into a database of its own, in a temporary file: its cache is small, so that pages come and go, and it
- * gives pages up where rows are deleted. */
+/* Old rows go to a separate database in a temporary file. Its cache is small, so that pages are
+ * replaced, and deleting rows discards pages. */
 static int archive(shop *shop)
 {
     int code = run(shop, "ATTACH '' AS archive; PRAGMA archive.auto_vacuum = FULL; PRAGMA archive.cache_size = 100");
@@ -481,7 +485,7 @@ static int archive(shop *shop)
     return code != SQLITE_OK ? code : run(shop, "DETACH archive");
 }
 
-/* A database in memory, from its creation to its end. */
+/* Creates, uses and closes a database in memory. */
 static client_result one_database(unsigned orders)
 {
     client_result result = {0, 0, NULL};
@@ -498,7 +502,7 @@ static client_result one_database(unsigned orders)
     return result;
 }
 
-/* SQLite's own methods, once they have been replaced. */
+/* SQLite's own methods, saved before they are replaced. */
 static sqlite3_mem_methods own_memory;
 static sqlite3_pcache_methods2 own_pages;
 
@@ -506,7 +510,8 @@ static int configure(client_allocator allocator)
 {
     int code = sqlite3_shutdown();
     if (code == SQLITE_OK && own_memory.xMalloc == NULL) {
-        /* Without statistics of its own, as its authors advise where speed counts; with either allocator. */
+        /* Turns SQLite's memory statistics off, as its authors recommend for speed; for both
+         * allocators. */
         code = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
         code = code != SQLITE_OK ? code : sqlite3_config(SQLITE_CONFIG_GETMALLOC, &own_memory);
         code = code != SQLITE_OK ? code : sqlite3_config(SQLITE_CONFIG_GETPCACHE2, &own_pages);

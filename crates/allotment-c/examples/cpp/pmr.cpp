@@ -1,7 +1,9 @@
-/* Containers of std::pmr on an arena and on a pool: a service that parses requests, answers them and caches its answers.
+/* Containers of std::pmr on an arena and on a pool: a service that parses requests, answers them
+ * and caches its answers.
  *
- * What belongs to one request dies with it: an arena, reset after each. What is cached comes and goes one by one, in all sizes, on
- * one thread: a pool. The service itself knows neither: it is given two memory resources.
+ * The data of one request is freed with it: an arena, which is reset after each request. Cached
+ * answers are freed one by one, in all sizes, on one thread: a pool. The service gets two memory
+ * resources and uses neither allocator directly.
  *
  *     c++ -std=c++17 -O2 pmr.cpp -o pmr $(pkg-config --cflags --libs allotment)
  *     ./pmr --help
@@ -25,7 +27,7 @@
 
 namespace {
 
-/* The answers given last, the oldest of which makes room for a new one. */
+/* A cache of the latest answers. A new answer replaces the oldest one. */
 class cache {
 public:
     cache(std::size_t most, std::pmr::memory_resource *memory) : most_(most), answers_(memory), by_path_(memory) {}
@@ -64,7 +66,7 @@ private:
 
 using fields = std::pmr::map<std::pmr::string, std::pmr::string, std::less<>>;
 
-/* Cuts off what comes before a separator; the whole where there is none. */
+/* Cuts off and returns the text before a separator, or the whole text if there is none. */
 std::string_view cut(std::string_view &text, char separator)
 {
     const std::size_t end = text.find(separator);
@@ -123,7 +125,7 @@ std::pmr::string answered(const request &asked, std::pmr::memory_resource *memor
     return out;
 }
 
-/* One request: what it needs while it lasts comes from `transient`. */
+/* Serves one request. Its temporary memory comes from `transient`. */
 std::uint64_t serve(std::string_view text, cache &answers, std::pmr::memory_resource *transient)
 {
     const request asked = parsed(text, transient);
@@ -138,7 +140,7 @@ std::uint64_t serve(std::string_view text, cache &answers, std::pmr::memory_reso
 constexpr unsigned requests = 2000;
 constexpr std::size_t cached = 500;
 
-/* What the clients ask, made before anything is measured. */
+/* The clients' requests, created before the measurement. */
 struct traffic {
     std::vector<std::string> texts;
 };
@@ -156,7 +158,7 @@ void *prepare(unsigned paths)
         auto made = std::make_unique<traffic>();
         std::uint64_t state = 88172645463325252u;
         for (unsigned index = 0; index < requests; ++index) {
-            /* Some paths are asked for more often than others. */
+            /* Some paths are requested more often than others. */
             const unsigned path = client_random(&state) % (1 + client_random(&state) % paths);
             std::string text;
             add(text, "GET /catalogue/section/article-", path);

@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `layout`, `word` | address arithmetic, without unsafe code |
-//! | `os` | every system call |
+//! | `os` | every system call; `os_for_miri` stands in for it under Miri |
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
 //! | `lifo` | the lock-free stack that the recycler and the statistics records share |
 //! | `recycler`, `process` | the cache of warm chunks, and its one process-wide instance |
@@ -36,7 +36,10 @@ pub mod file;
 pub mod home;
 #[cfg(not(loom))]
 pub mod hot;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
+pub mod os;
+#[cfg(miri)]
+#[path = "os_for_miri.rs"]
 pub mod os;
 #[cfg(not(loom))]
 pub mod process;

@@ -31,6 +31,10 @@ static FOUND: AtomicU8 = AtomicU8::new(0);
 /// Which tool is there; found once. Relaxed: every thread finds the same.
 #[inline]
 pub fn tool() -> Tool {
+    // Miri sees every access by itself, and runs no assembly.
+    if cfg!(miri) {
+        return Tool::None;
+    }
     match FOUND.load(Ordering::Relaxed) {
         1 => Tool::None,
         2 => Tool::AddressSanitizer,
@@ -116,6 +120,7 @@ mod address_sanitizer {
 
     // Weak references: null where AddressSanitizer is not linked in. Rust has no stable way to say so. Our own names are weak too:
     // a program may link two versions of this library.
+    #[cfg(not(miri))]
     core::arch::global_asm!(
         ".weak __asan_poison_memory_region",
         ".weak __asan_unpoison_memory_region",

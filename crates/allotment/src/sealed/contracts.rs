@@ -1,6 +1,6 @@
-//! What may not be sealed does not compile.
+//! Doc tests: programs that seal what may not be sealed don't compile.
 
-/// Neither does a field that somebody could write to:
+/// A field that can be written to through a shared reference, or a mutable reference:
 ///
 /// ```compile_fail,E0277
 /// #[derive(allotment::ReadOnly)]
@@ -27,7 +27,7 @@
 /// struct Counter<'s> { hits: &'s mut u32 }
 /// ```
 ///
-/// nor one that owns memory elsewhere:
+/// A field that owns memory elsewhere:
 ///
 /// ```compile_fail,E0277
 /// #[derive(allotment::ReadOnly)]
@@ -54,14 +54,14 @@
 /// struct Config { port: std::sync::Arc<u16> }
 /// ```
 ///
-/// nor a pointer that anyone may write through:
+/// A raw pointer, through which a write is possible:
 ///
 /// ```compile_fail,E0277
 /// #[derive(allotment::ReadOnly)]
 /// struct Config { port: *const u16 }
 /// ```
 ///
-/// not in a variant of an enum either, nor behind a parameter:
+/// The same in a variant of an enum, behind a type parameter, or without a derive:
 ///
 /// ```compile_fail,E0277
 /// #[derive(allotment::ReadOnly)]
@@ -85,7 +85,7 @@
 /// });
 /// ```
 ///
-/// A destructor would never run:
+/// A type with a destructor, which would never run:
 ///
 /// ```compile_fail,E0119
 /// #[derive(allotment::ReadOnly)]
@@ -95,35 +95,35 @@
 /// }
 /// ```
 ///
-/// The sealed memory has one lifetime:
+/// More than one lifetime parameter. The sealed memory has one lifetime:
 ///
 /// ```compile_fail
 /// #[derive(allotment::ReadOnly)]
 /// struct Config<'s, 't> { url: &'s str, path: &'t str }
 /// ```
 ///
-/// and a union's bytes are nobody knows what:
+/// A union: nothing says which of its fields holds a value:
 ///
 /// ```compile_fail
 /// #[derive(allotment::ReadOnly)]
 /// union Either { number: u32, other: i32 }
 /// ```
 ///
-/// A promise that is made by hand is `unsafe`:
+/// An implementation by hand without `unsafe`:
 ///
 /// ```compile_fail,E0200
 /// struct Counter(u32);
 /// impl allotment::ReadOnly for Counter {}
 /// ```
 ///
-/// What an initialiser is given can't leave it:
+/// The sealer can't leave the initialiser:
 ///
 /// ```compile_fail
 /// let mut stolen = None;
 /// let sealed = allotment::Sealed::<()>::new(|sealer| stolen = Some(sealer));
 /// ```
 ///
-/// nor go from one region into another, which may outlive it:
+/// Sealed memory can't refer to the memory of another sealed value, which it may outlive:
 ///
 /// ```compile_fail
 /// let outer = allotment::Sealed::<()>::new(|outer| {
@@ -132,7 +132,7 @@
 /// });
 /// ```
 ///
-/// and one that is read is not replaced:
+/// A value can't be dropped while it is read:
 ///
 /// ```compile_fail,E0505
 /// let sealed = allotment::Sealed::<&'static str>::new(|sealer| sealer.str("read"));

@@ -1,14 +1,18 @@
-//! A pair of fences of which one side is free.
+//! An asymmetric pair of memory fences: one side is frequent and cheap, the other side is rare and
+//! expensive.
 //!
-//! Where one thread writes A and then reads B, and another writes B and then reads A, at least one of them has to see the other's
-//! write; that takes a full fence on both sides, between the write and the read. Here one side is taken often and the other one
-//! seldom: the seldom one has the kernel run a full fence on every processor that runs a thread of this process (`membarrier`),
-//! and the other is left with telling the compiler.
+//! One thread writes A and then reads B. Another thread writes B and then reads A. At least one of
+//! the two must see the other's write. For that, both threads need a full fence between the write
+//! and the read.
 //!
-//! A kernel without that call, or a sandbox that forbids it, leaves two ordinary full fences. It is decided once, by [`decide`], before
-//! anybody can be between the two accesses.
+//! Here, one side runs often and the other rarely. The rare side has the kernel run a full fence on
+//! every processor that runs a thread of this process (`membarrier`). The frequent side then needs
+//! only a compiler fence.
 //!
-//! Under loom it is both ways, as a model wants it.
+//! If the kernel lacks that call, or a sandbox forbids it, both sides are ordinary full fences.
+//! [`decide`] chooses once, before any thread can be between the two accesses.
+//!
+//! Under loom both variants exist, and each model chooses one.
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
@@ -26,22 +30,25 @@ const BOTH_FULL: u8 = 2;
 #[cfg(not(loom))]
 static HOW: AtomicU8 = AtomicU8::new(UNDECIDED);
 
-/// Finds out how it is done in this process. Comes before the first of the fences below.
+/// Chooses how the fences work in this process. Must be called before the first [`light`] or
+/// [`heavy`] fence.
 #[cfg(not(loom))]
 pub fn decide() {
     if HOW.load(Ordering::Relaxed) != UNDECIDED {
         return;
     }
     let how = if os::register_process_fences().is_ok() { BY_KERNEL } else { BOTH_FULL };
-    // The first decision stands: threads may rely on it already. What was registered holds for all.
+    // The first decision stands, because threads may already rely on it. A registration holds for
+    // the whole process.
     let _ = HOW.compare_exchange(UNDECIDED, how, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// The side that is taken often.
+/// The frequent side.
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn light() {
-    // Relaxed: whoever has what the fences are for has it from someone who decided before.
+    // Relaxed: this thread got the data that the fences are for from a thread that called `decide`
+    // before it shared them.
     if HOW.load(Ordering::Relaxed) == BY_KERNEL {
         compiler_fence(Ordering::SeqCst);
     } else {
@@ -55,14 +62,14 @@ fn full() {
     fence(Ordering::SeqCst);
 }
 
-/// The side that is taken seldom. `false` if it could not be had: the kernel has gone back on its word, as it does where a
-/// sandbox was put up after [`decide`].
+/// The rare side. Returns `false` if the kernel refused the fence although it accepted the
+/// registration. That happens if a sandbox was set up after [`decide`].
 #[cfg(not(loom))]
 #[must_use]
 pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
     let passed = HOW.load(Ordering::Relaxed) != BY_KERNEL || os::fence_process().is_ok();
-    // Whatever the compiler holds the call to touch.
+    // A fence for the compiler, in case it assumes that the call accesses no memory.
     compiler_fence(Ordering::SeqCst);
     passed
 }
@@ -70,7 +77,7 @@ pub fn heavy() -> bool {
 #[cfg(loom)]
 pub use of_loom::{ByKernel, as_thread, heavy, light};
 
-/// Both ways, for the models in `tests/loom_published.rs`.
+/// Both variants, for the models in `tests/loom_published.rs`.
 #[cfg(loom)]
 mod of_loom {
     use core::cell::Cell;
@@ -80,7 +87,8 @@ mod of_loom {
     const THREADS: usize = 4;
 
     std::thread_local! {
-        /// Whether the model on this thread of the system has fences by the kernel. Loom runs all threads of a model on one.
+        /// Whether the model on this system thread has the kernel's fences. Loom runs all threads
+        /// of a model on one system thread.
         static BY_KERNEL: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -89,13 +97,16 @@ mod of_loom {
     }
 
     loom::lazy_static! {
-        /// A word for each thread. The thread's light fence changes its own one, and a heavy fence all of them: so each
-        /// heavy fence comes before or after each light one, and whatever comes first is seen by the other's thread. Two light fences know
-        /// nothing of each other, nor does one of an ordinary fence, and so it is with the kernel's.
+        /// One word for each thread. A thread's light fence changes its own word; a heavy fence
+        /// changes all words. So each heavy fence comes either before or after each light fence,
+        /// and the thread of the later fence sees what the thread of the earlier one wrote before
+        /// it. Two light fences are not ordered with each other, nor is a light fence with an
+        /// ordinary fence. The same is true of the kernel's fences.
         static ref WORDS: [AtomicUsize; THREADS] = core::array::from_fn(|_| AtomicUsize::new(0));
     }
 
-    /// While it lives the models that run on this thread of the system have fences by the kernel instead of two full ones.
+    /// While this value lives, the models that run on this system thread have the kernel's fences
+    /// instead of two full ones.
     pub struct ByKernel(());
 
     impl ByKernel {
@@ -112,7 +123,7 @@ mod of_loom {
         }
     }
 
-    /// Tells the model's calling thread its number, which no other one has.
+    /// Sets the number of the model's calling thread. Each thread has its own number.
     pub fn as_thread(number: usize) {
         NUMBER.with(|mine| mine.set(number));
     }

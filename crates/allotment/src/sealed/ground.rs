@@ -1,7 +1,7 @@
-//! The unsafe heart of sealed memory: chunks, a position in them, and their pages' protection.
+//! The unsafe core of sealed memory: chunks, a position in each, and the protection of their pages.
 //!
 //! ```text
-//! newest                                                     the oldest
+//! newest                                                     oldest
 //! ┌───────────────────────────┐   ┌──────────────────────────────────┐
 //! │Chunk│block│block│  free   │──▶│Chunk│Ground│name│block│block│free│
 //! └───────────────────────────┘   └──────────────────────────────────┘
@@ -10,16 +10,20 @@
 //!
 //! # Invariants
 //!
-//! 1. `newest` heads a list of chunks that this ground alone holds. Each is a mapping of our own of `size` bytes at a
-//!    multiple of the segment granule, begins with its `Chunk`, and is registered under the record. The ground lies in
-//!    the oldest; `current` is one of them.
-//! 2. Bytes in `[used, size)` of a chunk belong to no block. Every block lies in `[FIRST, used)` of one chunk, and no
-//!    two overlap. A chunk whose `used` is `FIRST` has none; in any other none lies below `lowest`.
-//! 3. `charged` is a whole number of pages, at least up to `used`. The sum over the chunks is the record's held bytes,
-//!    and what the budget was charged. Nobody has written behind it since the chunk was taken.
-//! 4. `builder` is the token of a living thread, or 0. While it is a token, that thread alone touches the cells of the
-//!    ground and of the chunks, and chunks are writable. Once it is 0 it stays 0: from then on no cell is written, until
-//!    [`end`](Ground::end), whose caller has the ground alone.
+//! 1. `newest` heads a list of chunks that only this ground holds. Each chunk is one of the
+//!    library's own mappings, has `size` bytes at a multiple of the segment granule, begins with
+//!    its `Chunk` header, and is registered under the record. The ground lies in the oldest chunk.
+//!    `current` is one of the chunks.
+//! 2. Bytes in `[used, size)` of a chunk belong to no block. Every block lies in `[FIRST, used)` of
+//!    one chunk, and no two blocks overlap. A chunk with `used == FIRST` has no block. In any other
+//!    chunk, no block lies below `lowest`.
+//! 3. `charged` is a whole number of pages, and at least `used`. Its sum over all chunks is the
+//!    record's held bytes, and what the budget was charged. Since a chunk was taken, nothing has
+//!    been written to it at or behind `charged`.
+//! 4. `builder` is the token of a living thread, or 0. While it is a token, only that thread
+//!    touches the cells of the ground and of the chunks, and the chunks are writable. Once it is 0,
+//!    it stays 0. From then on no cell is written until [`end`](Ground::end), whose caller has
+//!    exclusive access to the ground.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -36,17 +40,18 @@ use crate::memory::source::SharedSource;
 use crate::memory::{os, segments, tools};
 use crate::statistics::{Kind, Record};
 
-/// The beginning of each chunk.
+/// The header at the beginning of each chunk.
 #[repr(C, align(64))]
 struct Chunk {
-    /// The one before it.
+    /// The chunk that was taken before this one.
     older: Option<NonNull<Chunk>>,
     size: usize,
     align: usize,
     link: u32,
-    /// Its pages may have memory, whether they were touched here or not.
+    /// The chunk came from the recycler: its pages may have memory even if this ground did not
+    /// touch them.
     recycled: bool,
-    /// Where its lowest block begins, if it has one.
+    /// Where the lowest block begins, if the chunk has a block.
     lowest: Cell<usize>,
     used: Cell<usize>,
     charged: Cell<usize>,
@@ -55,18 +60,19 @@ struct Chunk {
 /// Where a chunk's first block may begin.
 const FIRST: usize = size_of::<Chunk>();
 
-/// A block of this size or more is worth a look for the chunk that it may leave empty.
+/// When a block of at least this size is freed, all chunks are searched for the one that ends with
+/// it, because that chunk may then be empty.
 const LARGE: usize = 32 << 10;
 
-/// Sealed memory comes from mappings of our own, whose protection can be changed.
+/// Sealed memory comes from the library's own mappings, whose protection can be changed.
 static SOURCE: SharedSource = SharedSource::DEFAULT;
 
-/// The state of sealed memory. It lies in the memory itself, and is sealed with it.
+/// The state of sealed memory. It lies in that memory, and is sealed with it.
 pub(crate) struct Ground {
     builder: AtomicUsize,
     newest: Cell<NonNull<Chunk>>,
     current: Cell<NonNull<Chunk>>,
-    /// The size of the last chunk taken for growth, from which the next one doubles.
+    /// The size of the last chunk taken for growth. The next chunk has twice this size.
     grown: Cell<usize>,
     record: &'static Record,
     budget: Option<Budget>,
@@ -74,7 +80,7 @@ pub(crate) struct Ground {
 }
 
 thread_local! {
-    /// Its address is this thread's token.
+    /// The address of this variable is the thread's token.
     static TOKEN: u8 = const { 0 };
 }
 
@@ -83,8 +89,8 @@ fn token() -> usize {
     TOKEN.with(|token| ptr::from_ref(token).addr())
 }
 
-/// On what terms chunks are taken. With a budget they are fresh mappings: a warm chunk's pages have memory before they
-/// are charged.
+/// The terms on which chunks are taken. With a budget, chunks are fresh mappings: the pages of a
+/// warm chunk would have memory before they are charged.
 fn chunks(recycles: bool) -> Chunks<'static> {
     Chunks {
         source: &SOURCE,
@@ -96,8 +102,8 @@ fn chunks(recycles: bool) -> Chunks<'static> {
     }
 }
 
-/// Takes a chunk of at least `need` bytes, charged with the pages of its header and on no list. On an error nothing has
-/// changed.
+/// Takes a chunk of at least `need` bytes, and charges the pages of its header. The chunk is on no
+/// list. On an error nothing has changed.
 fn take_chunk(
     record: &'static Record,
     budget: Option<&Budget>,
@@ -124,7 +130,8 @@ fn take_chunk(
     }
     tools::allow(taken.start, taken.size);
     let chunk = taken.start.cast::<Chunk>();
-    // SAFETY: the mapping is ours, at least a granule long, and aligned to one.
+    // SAFETY: the mapping belongs to this call, has at least one granule, and is aligned to a
+    // granule.
     unsafe {
         chunk.write(Chunk {
             older: None,
@@ -147,18 +154,19 @@ fn take_chunk(
     Ok(chunk)
 }
 
-/// Gives a chunk back to where it came from.
+/// Gives a chunk back to where it came from. `sealed` says whether its pages may be read-only.
 ///
 /// # Safety
-/// It was taken with this record and budget, is on no list, and nothing in it is used any more.
+/// The chunk was taken with this record and budget, is on no list, and nothing in it is used any
+/// more.
 unsafe fn give_chunk(
     record: &'static Record,
     budget: Option<&Budget>,
     chunk: NonNull<Chunk>,
     sealed: bool,
 ) {
-    // SAFETY: the header can be read before the chunk goes, by this function alone; size, alignment and link are those
-    // that it was taken with.
+    // SAFETY: the header is read before the chunk is given back, and only this function accesses
+    // it. Size, alignment and link are those that the chunk was taken with.
     unsafe {
         let Chunk { size, align, link, charged, .. } = chunk.read();
         let start = chunk.cast::<u8>();
@@ -170,7 +178,8 @@ unsafe fn give_chunk(
             giving.add(start, size, align, link);
             record.source_calls.add(giving.finish() as u64);
         } else {
-            // No mapping is left to split for it. It goes to the system, and leaves its place in the recycler unused.
+            // The process has too many mappings to split one. The chunk goes back to the system,
+            // and its link in the recycler stays unused.
             unmap_or_discard(start, size);
         }
         record.chunks.sub(1);
@@ -182,7 +191,8 @@ unsafe fn give_chunk(
 }
 
 impl Ground {
-    /// Takes the first chunk and begins to build on this thread. The caller ends it by [`end`](Self::end).
+    /// Takes the first chunk, and begins to build on this thread. The caller must end the ground
+    /// with [`end`](Self::end).
     pub(super) fn begin(
         name: Option<&str>,
         budget: Option<Budget>,
@@ -194,7 +204,8 @@ impl Ground {
         };
         let chunk = take_chunk(record, budget.as_ref(), FIRST, 0).map_err(release)?;
         const { assert!(FIRST + size_of::<Ground>() <= 4096 && align_of::<Ground>() <= FIRST) };
-        // SAFETY: the chunk is ours, its first page charged, and the ground fits there.
+        // SAFETY: the chunk belongs to this call, its first page is charged, and the ground fits
+        // into that page.
         let ground = unsafe {
             let place = chunk.cast::<u8>().add(FIRST).cast::<Self>();
             chunk.as_ref().used.set(FIRST + size_of::<Self>());
@@ -210,11 +221,11 @@ impl Ground {
             place
         };
         if let Some(name) = name {
-            // SAFETY: begun above. If the name has no room, the ground ends at once.
+            // SAFETY: begun above. It ends only below, if there is no memory for the name.
             match unsafe { ground.as_ref() }.copy_name(name) {
                 Ok(()) => {}
                 Err(error) => {
-                    // SAFETY: nobody else knows of it.
+                    // SAFETY: only this call has the ground.
                     unsafe { Self::end(ground) };
                     return Err(error);
                 }
@@ -228,11 +239,11 @@ impl Ground {
             return Err(AllocError::new(ErrorKind::SizeOverflow, name.len()));
         };
         let copy = self.alloc(layout)?;
-        // SAFETY: a fresh block so long.
+        // SAFETY: a fresh block of `name.len()` bytes.
         unsafe { copy.copy_from_nonoverlapping(NonNull::from(name).cast(), name.len()) };
         let bytes = NonNull::slice_from_raw_parts(copy, name.len());
         self.name.set(NonNull::new(bytes.as_ptr() as *mut str));
-        // It is the ground's own, no object of the user's.
+        // The name belongs to the ground. It does not count as an object of the user.
         self.count(-1, -(name.len() as i64));
         Ok(())
     }
@@ -242,13 +253,15 @@ impl Ground {
     }
 
     pub(super) fn name(&self) -> Option<&str> {
-        // SAFETY: a copy of a string in the ground's own memory, which stays as long as the ground.
+        // SAFETY: a copy of a string, in the ground's own memory, which lives as long as the
+        // ground.
         self.name.get().map(|name| unsafe { name.as_ref() })
     }
 
     /// Whether the calling thread builds here (invariant 4).
     fn is_building(&self) -> bool {
-        // Relaxed: a thread finds its own token if it wrote it and nothing since, and never another's.
+        // Relaxed: a thread reads its own token only if it wrote that token itself and has written
+        // nothing since. The token of another living thread is never equal to it.
         self.builder.load(Ordering::Relaxed) == token()
     }
 
@@ -257,7 +270,7 @@ impl Ground {
         self.record.live_bytes.add(bytes as u64);
     }
 
-    /// Memory for one block. For a size of zero no memory: an address that is aligned.
+    /// Memory for one block. For a size of zero, returns an aligned address without memory.
     pub(super) fn alloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         if !self.is_building() {
             return Err(AllocError::new(ErrorKind::Sealed, layout.size()));
@@ -274,17 +287,18 @@ impl Ground {
         Ok(block)
     }
 
-    /// A block behind all others of this chunk, if it has room there.
+    /// Allocates a block behind all others of this chunk, if the chunk has room.
     fn place(
         &self,
         chunk: NonNull<Chunk>,
         layout: Layout,
     ) -> Result<Option<NonNull<u8>>, AllocError> {
-        // SAFETY: a chunk that the ground holds, and whose header this thread alone touches (invariants 1 and 4).
+        // SAFETY: the ground holds the chunk, and only this thread touches its header
+        // (invariants 1 and 4).
         let header = unsafe { chunk.as_ref() };
         let base = chunk.addr().get();
         let start = align_up(base + header.used.get(), layout.align()) - base;
-        // No sum of an address and a valid layout wraps (memory/layout.rs).
+        // The sum of an address and a valid layout never wraps (memory/layout.rs).
         let end = start + layout.size();
         if end > header.size {
             return Ok(None);
@@ -316,7 +330,8 @@ impl Ground {
         let need = chunk_bytes_for(FIRST, layout.size(), layout.align(), SEGMENT_GRANULE)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
         if let Some(budget) = &self.budget {
-            // Before the system is asked: what the budget refuses is the budget's error, and maps nothing.
+            // Ask the budget before the system: if the budget refuses, its error is returned and
+            // nothing is mapped.
             budget.charge(layout.size())?;
             budget.credit(layout.size());
         }
@@ -324,12 +339,13 @@ impl Ground {
         let block = match self.place(chunk, layout) {
             Ok(block) => block.expect("the chunk was taken with room for the block"),
             Err(error) => {
-                // SAFETY: taken above, on no list, and holds nothing.
+                // SAFETY: taken above, on no list, and without a block.
                 unsafe { give_chunk(self.record, self.budget.as_ref(), chunk, false) };
                 return Err(error);
             }
         };
-        // SAFETY: the headers are ours (invariants 1 and 4), and no reference to one is held here.
+        // SAFETY: the ground holds the chunks, and only this thread touches their headers
+        // (invariants 1 and 4). No reference to a header is held here.
         unsafe {
             (*chunk.as_ptr()).older = Some(self.newest.get());
             self.newest.set(chunk);
@@ -337,7 +353,7 @@ impl Ground {
             if size <= MAX_GROWTH {
                 self.grown.set(size);
             }
-            // Go on where more room is left.
+            // Continue in the chunk that has more room left.
             let current = self.current.get();
             let left_there = current.as_ref().size - current.as_ref().used.get();
             if size - chunk.as_ref().used.get() >= left_there {
@@ -347,7 +363,8 @@ impl Ground {
         Ok(block)
     }
 
-    /// The chunk whose last block this one is, if it is the current chunk, or the block is large.
+    /// The chunk whose last block is `block`, if that is the current chunk, or if the block is
+    /// large.
     fn chunk_that_ends_with(&self, block: NonNull<u8>, size: usize) -> Option<NonNull<Chunk>> {
         let end = block.addr().get() + size;
         // SAFETY: chunks that the ground holds (invariants 1 and 4).
@@ -368,11 +385,13 @@ impl Ground {
         None
     }
 
-    /// Frees a block: the last of its chunk gives its bytes back, and a chunk that held nothing but a large one goes.
-    /// On another thread, or once all is sealed, nothing happens.
+    /// Frees a block. If [`chunk_that_ends_with`](Self::chunk_that_ends_with) finds its chunk, the
+    /// bytes can be allocated again. If that chunk is then empty and is not the current one, it is
+    /// given back. On another thread, or once the memory is sealed, nothing happens.
     ///
     /// # Safety
-    /// It came from here with this layout, was not freed since, and is not used any more.
+    /// The block came from this ground with this layout, was not freed since, and is not used any
+    /// more.
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         let size = layout.size();
         if size == 0 || !self.is_building() {
@@ -391,9 +410,11 @@ impl Ground {
         }
     }
 
-    /// Gives a chunk back that holds nothing, unless it is the ground's. Nothing is placed in it any more.
+    /// Gives back a chunk without a block, unless it is the oldest one, in which the ground lies.
+    /// Nothing is allocated in it any more.
     fn drop_empty(&self, empty: NonNull<Chunk>) {
-        // SAFETY: chunks that the ground holds (invariants 1 and 4); no reference to a header outlives its statement.
+        // SAFETY: chunks that the ground holds (invariants 1 and 4). No reference to a header
+        // outlives its statement.
         unsafe {
             let older = empty.as_ref().older;
             if older.is_none() {
@@ -412,7 +433,9 @@ impl Ground {
         }
     }
 
-    /// Gives a block another size in place, if it is the last of its chunk and there is room.
+    /// Resizes a block in place, and returns whether it could. It grows only if
+    /// [`chunk_that_ends_with`](Self::chunk_that_ends_with) finds its chunk, and the chunk has
+    /// room.
     ///
     /// # Safety
     /// As for [`free`](Self::free); neither size is zero.
@@ -443,13 +466,15 @@ impl Ground {
         Ok(true)
     }
 
-    /// Ends building and makes all pages read-only; those without a block give their memory back.
+    /// Ends building, and makes all pages read-only. Pages that hold nothing give their memory
+    /// back.
     ///
     /// # Errors
-    /// When the system refuses. Nothing but [`end`](Self::end) may come next.
+    /// If the system refuses. Only [`end`](Self::end) may be called after that.
     ///
     /// # Safety
-    /// The ground was begun on this thread, not sealed, and nobody writes to its memory any more.
+    /// The ground was begun on this thread and not sealed, and nothing writes to its memory any
+    /// more.
     pub(super) unsafe fn seal(ground: NonNull<Self>) -> Result<(), AllocError> {
         // SAFETY: the ground was begun, and this thread builds (invariant 4).
         let this = unsafe { ground.as_ref() };
@@ -472,7 +497,8 @@ impl Ground {
             let header = unsafe { chunk.as_ref() };
             structures += FIRST;
             let kept = align_up(header.used.get(), os::page_size());
-            // Nobody wrote behind `charged` (invariant 3), but a warm chunk's pages have memory there too.
+            // Nothing was written behind `charged` (invariant 3), but in a recycled chunk the pages
+            // there may have memory too.
             let touched = if header.recycled { header.size } else { header.charged.get() };
             if touched > kept {
                 // SAFETY: no block lies there (invariant 2).
@@ -490,11 +516,13 @@ impl Ground {
         record.structure_bytes.set(structures as u64);
         let filled = record.live_bytes.get() + structures as u64;
         record.wasted_bytes.set(record.held_bytes.get().saturating_sub(filled));
-        // Relaxed: who gets what was built is handed it by its owner.
+        // Relaxed: another thread gets the value from its owner, and that hand-over orders this
+        // store before the reads of that thread.
         this.builder.store(0, Ordering::Relaxed);
         let mut next = Some(newest);
         while let Some(chunk) = next {
-            // SAFETY: as above. Nothing here is written any more (invariant 4).
+            // SAFETY: as above. No cell is written any more (invariant 4), nor anything else: the
+            // caller guarantees it.
             unsafe {
                 let Chunk { size, older, .. } = *chunk.as_ref();
                 record.source_calls.add(1);
@@ -505,29 +533,30 @@ impl Ground {
         Ok(())
     }
 
-    /// Has the kernel keep the pages as they are for ever, if it can.
+    /// Has the kernel refuse every later change to the pages, if it can.
     ///
     /// # Safety
     /// The ground was sealed, and is never ended.
     pub(super) unsafe fn keep_for_ever(&self) {
         let mut next = Some(self.newest.get());
         while let Some(chunk) = next {
-            // SAFETY: chunks that the ground holds (invariant 1), and never gives back: the caller's word.
+            // SAFETY: chunks that the ground holds (invariant 1). They are never given back, as the
+            // caller guarantees.
             unsafe {
-                // A kernel that can't leaves them read-only as they are.
+                // On a kernel that can't, the pages stay read-only.
                 let _ = os::seal_for_ever(chunk.cast(), chunk.as_ref().size);
                 next = chunk.as_ref().older;
             }
         }
     }
 
-    /// Gives all memory back, the ground's own too. Nothing in it is dropped.
+    /// Gives all memory back, including the memory of the ground. Nothing in it is dropped.
     ///
     /// # Safety
-    /// Nothing in it is used any more, and nobody else is here.
+    /// Nothing in the memory is used any more, and no other thread uses the ground.
     pub(super) unsafe fn end(ground: NonNull<Self>) {
-        // SAFETY: passed on to the caller; the ground is read once, and its chunks go after that. Of a chunk the header
-        // is read before it goes.
+        // SAFETY: guaranteed by the caller. The ground is read once, before its chunks are given
+        // back. The header of each chunk is read before that chunk is given back.
         unsafe {
             let Self { builder, newest, record, budget, .. } = ground.read();
             let sealed = builder.into_inner() == 0;

@@ -9,8 +9,8 @@ use super::sealer::Sealer;
 /// A hash map in sealed memory. Create it with `SealMap::with_capacity_in(n, sealer)`, then insert.
 ///
 /// Give the capacity beforehand if it is known: a map that grows leaves its old table behind, as a
-/// [`SealVec`](crate::SealVec) does. Don't clone a sealed map: the clone would allocate from the
-/// same sealer, and aborts.
+/// [`SealVec`](crate::SealVec) does. Don't clone a sealed map: the clone allocates from the same
+/// sealer, which aborts the process.
 ///
 /// ```
 /// use allotment::{SealMap, Sealed};
@@ -28,7 +28,7 @@ pub type SealMap<'s, K, V, S = DefaultHashBuilder> = HashMap<K, V, S, Sealer<'s>
 /// A hash set in sealed memory; see [`SealMap`].
 pub type SealSet<'s, T, S = DefaultHashBuilder> = HashSet<T, S, Sealer<'s>>;
 
-// SAFETY: it holds two words, the seed of a hasher.
+// SAFETY: it holds only the seed of a hasher.
 unsafe impl ReadOnly for DefaultHashBuilder {}
 // SAFETY: its table comes from the sealer and is sealed with it. No method writes through a shared
 // reference.

@@ -1,36 +1,53 @@
-//! The protocol of [`Published`](super::published::Published): how a generation is replaced while threads read it, and how
-//! it ends with its last reader.
+//! The protocol of [`Published`](super::published::Published): how a generation is replaced while
+//! threads read it, and how it is reclaimed after its last reader.
 //!
 //! ```text
-//! reader                                writer
-//!   announce the generation in a slot     replace the current generation
-//!   light fence                           heavy fence
-//!   is it still the current one?          put the old one on the retired list
-//!   … reads …                             look
+//! reader                                  writer
+//!   announce the generation in a slot       replace the current generation
+//!   light fence                             heavy fence
+//!   is it still the current one?            put the old one on the retired list
+//!     no: clear the slot, scan, retry       leave the old one, and scan
+//!   … reads …
 //!   clear the slot
-//!   light fence                         look (whoever has left a generation that is no longer current)
-//!   is it still the current one?          take the list, end what no slot announces, put the rest back
-//!     no: look                            was something left meanwhile? Again.
+//!   light fence
+//!   is it still the current one?
+//!     no: scan
+//!
+//! scan (`look`), by a thread that cleared a slot that may have kept a replaced generation
+//!   increment `leavings`
+//!   take the retired list
+//!   reclaim what no slot announces, put the rest back
+//!   did `leavings` change in the meantime? Scan again.
 //! ```
 //!
-//! A pair of fences is there for each pair of accesses in which at least one side has to see the other's: the light and the heavy
-//! one (`fences.rs`), so that readers pay nothing.
+//! Where at least one of two threads must see the other's access, each of them has a fence between
+//! its two accesses. Between readers and writers these are the light fence and the heavy fence
+//! (`fences.rs`), so that readers pay nothing.
 //!
 //! # Invariants
 //!
-//! 1. The current generation lives. A generation is put on the retired list once, by the one who replaced it, after a heavy fence
-//!    that he passed after he had replaced it. So whoever takes it from the list sees the slot of each thread that may read it:
-//!    a thread whose announcement came later looks again, and finds that the generation is not the current one.
-//! 2. What was taken from a list belongs to the taker alone, until he puts it back or gives it to his caller.
-//! 3. A slot is written by one thread at a time. An announcement keeps the generation that it names from its end. It may
-//!    keep one that it was not meant for: a reader finds out that the generation has been replaced only after he announced it.
-//! 4. Nothing on the list stays there for want of a look: whoever clears a slot that may have kept a replaced generation counts that in
-//!    `leavings`, then looks at the list; whoever puts something back on the list looks at `leavings` after that, and looks
-//!    again if it has changed since before he took the list. One of the two sees the other's write.
-//! 5. A word in a slot is the generation's address with the publication's mark: an announcement that is about to be withdrawn does not
-//!    keep another publication's generation, which was given the same address meanwhile. Nothing but promptness rests on that.
+//! 1. The current generation is live. The thread that replaced a generation puts it on the retired
+//!    list, after a heavy fence that follows the replacement. If that fence is refused, the
+//!    generation waits on the `unfenced` list, until a thread that replaces a later one puts it on
+//!    the retired list after a heavy fence of its own. So a thread that takes a generation from the
+//!    retired list sees the slot of each thread that may read it. A thread that announced it later
+//!    checks again, and finds that the generation is no longer the current one.
+//! 2. Generations taken from a list belong to the taking thread alone, until it puts them back or
+//!    returns them to its caller.
+//! 3. One thread at a time writes a slot. While a slot announces a generation, the generation is
+//!    not reclaimed. An announcement may also delay the reclamation of a generation that was
+//!    already replaced: a reader finds out about the replacement only after it announced the
+//!    generation.
+//! 4. No generation stays on the list because a scan is missing. A thread that clears a slot that
+//!    may have kept a replaced generation increments `leavings`, and then takes the list. A thread
+//!    that puts generations back on the list reads `leavings` after that, and scans again if it
+//!    changed since before the list was taken. At least one of the two sees the other's write.
+//! 5. A word in a slot is the generation's address combined with the publication's mark. So an
+//!    announcement that is about to be withdrawn does not keep another publication's generation
+//!    that was allocated at the same address in the meantime. The mark affects only how soon a
+//!    generation is reclaimed; safety does not depend on it.
 //!
-//! The announcement with a second look is Michael's (*Hazard Pointers*, 2004).
+//! The announcement with a second check is Michael's (*Hazard Pointers*, 2004).
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -38,19 +55,20 @@ use core::ptr::{self, NonNull};
 use super::fences::{heavy, light};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
-/// Where a thread announces what it reads.
+/// A word in which a thread announces the generation that it reads.
 pub type Slot = AtomicUsize;
 
 /// A slot that announces nothing.
 pub const FREE: usize = 0;
 
-/// One value, and what belongs to it.
+/// One value, with its number and its link.
 #[derive(Debug)]
 pub struct Generation<T> {
     next: Cell<*mut Self>,
-    /// Counted up with each one that is published. Written before that, and not after.
+    /// One more than the number of the generation published before. Written before the generation
+    /// is published, and not after.
     pub number: u64,
-    /// What is read.
+    /// The value that readers read.
     pub value: T,
 }
 
@@ -61,21 +79,21 @@ impl<T> Generation<T> {
     }
 }
 
-/// The current generation, and those that were replaced.
+/// The current generation, and the replaced generations that are not reclaimed yet.
 #[derive(Debug)]
 pub struct Publication<T> {
     current: AtomicPtr<Generation<T>>,
     mark: usize,
-    /// Replaced generations, after a heavy fence.
+    /// The retired list: replaced generations, put here after a heavy fence.
     retired: AtomicPtr<Generation<T>>,
-    /// Those for which the heavy fence was refused: they wait for the next one.
+    /// Replaced generations whose heavy fence was refused. They wait for the next heavy fence.
     unfenced: AtomicPtr<Generation<T>>,
-    /// How many slots were cleared that may have kept a replaced generation.
+    /// Counts the cleared slots that may have kept a replaced generation.
     leavings: AtomicUsize,
 }
 
 impl<T> Publication<T> {
-    /// One with this generation, which is its own from now on.
+    /// A publication whose current generation is `first`, which belongs to it from here on.
     pub fn new(first: NonNull<Generation<T>>, mark: usize) -> Self {
         Self {
             current: AtomicPtr::new(first.as_ptr()),
@@ -86,23 +104,26 @@ impl<T> Publication<T> {
         }
     }
 
-    /// How a slot announces a generation.
+    /// The word by which a slot announces a generation.
     #[inline(always)]
     fn word(&self, generation: *mut Generation<T>) -> usize {
-        // An address is never zero, and a word with one in it neither.
+        // Never `FREE`, because the address is not zero.
         generation.addr() | self.mark
     }
 
-    /// Announces the current generation in a slot of the calling thread's, which is free. It stays until the thread
-    /// [leaves](Self::leave) it. Nothing if it was replaced meanwhile: the slot is free again then, and the caller has to
-    /// [`look`](Self::look) before it tries again.
+    /// Announces the current generation in a free slot of the calling thread. The generation is
+    /// kept until the thread [leaves](Self::leave) it.
+    ///
+    /// Returns `None` if the generation was replaced in the meantime. The slot is then free again,
+    /// and the caller must scan ([`look`](Self::look)) before it tries again.
     #[inline(always)]
     pub fn enter(&self, slot: &Slot) -> Option<NonNull<Generation<T>>> {
         let seen = self.current.load(Ordering::Relaxed);
-        // Release pairs with the Acquire of who scans: what the thread read before by this slot comes before the end of that.
+        // Release pairs with the Acquire of the scanning thread: what this thread read before
+        // through this slot happens before the reclamation of what it read.
         slot.store(self.word(seen), Ordering::Release);
         light();
-        // Acquire pairs with the Release in `replace`: the value was made before.
+        // Acquire pairs with the Release in `replace`: the generation was made before.
         let current = self.current.load(Ordering::Acquire);
         if current != seen {
             slot.store(FREE, Ordering::Release);
@@ -112,28 +133,33 @@ impl<T> Publication<T> {
         Some(unsafe { NonNull::new_unchecked(current) })
     }
 
-    /// Clears the slot that announces a generation. Whether that one has been replaced, so that the caller has to
-    /// [`look`](Self::look).
+    /// Clears the slot that announces a generation. Returns whether the generation was replaced; if
+    /// so, the caller must scan ([`look`](Self::look)).
     #[inline(always)]
     pub fn leave(&self, slot: &Slot, generation: NonNull<Generation<T>>) -> bool {
-        // Release pairs with the Acquire of who scans: all reads come before the generation's end.
+        // Release pairs with the Acquire of the scanning thread: all reads happen before the
+        // generation is reclaimed.
         slot.store(FREE, Ordering::Release);
         light();
         self.current.load(Ordering::Relaxed) != generation.as_ptr()
     }
 
-    /// Puts `new` in the place of `old`, unless that is no longer the current one. The caller has to leave `old` and to
-    /// [`look`](Self::look) after that. `replaced` is called between the exchange and the moment from which on others may end `old`.
+    /// Puts `new` in the place of `old`, and returns `true`; returns `false` if `old` is no longer
+    /// the current generation. In both cases the caller must then leave `old`, and scan
+    /// ([`look`](Self::look)). `replaced` is called after the exchange, and before other threads
+    /// may reclaim `old`.
     ///
     /// # Safety
-    /// The caller has announced `old`. `new` is the caller's, and belongs to the publication if this succeeds.
+    /// The caller has announced `old`. `new` belongs to the caller, and to the publication if this
+    /// succeeds.
     pub unsafe fn replace(
         &self,
         old: NonNull<Generation<T>>,
         new: NonNull<Generation<T>>,
         replaced: impl FnOnce(),
     ) -> bool {
-        // Release pairs with the Acquire in `enter`. What is announced is not made anew: the same address is the same generation.
+        // Release pairs with the Acquire in `enter`. `old` is announced, so it is not reclaimed and
+        // its address is not reused: an equal address is the same generation.
         let exchanged = self.current.compare_exchange(
             old.as_ptr(),
             new.as_ptr(),
@@ -150,7 +176,8 @@ impl<T> Publication<T> {
 
     fn retire(&self, old: *mut Generation<T>) {
         let before = take(&self.unfenced);
-        // SAFETY: `old` was replaced by the caller and is on no list; what was taken is ours (2).
+        // SAFETY: the caller replaced `old`, which is on no list yet. The generations taken from
+        // `unfenced` belong to this call (invariant 2).
         unsafe {
             (*old).next.set(before);
             let list = if heavy() { &self.retired } else { &self.unfenced };
@@ -158,12 +185,16 @@ impl<T> Publication<T> {
         }
     }
 
-    /// Takes the replaced generations that nobody reads: the first of a chain, which is the caller's now, or null.
-    /// `announced` says whether a word is in any slot, and reads slots with Acquire.
+    /// Scans the retired list: takes the replaced generations that no slot announces. Returns the
+    /// first of a chain that belongs to the caller, or null if there are none. `announced` returns
+    /// whether a word is in any slot, and reads the slots with Acquire.
     pub fn look(&self, announced: impl Fn(usize) -> bool) -> *mut Generation<T> {
-        // Release pairs with the Acquire below: who knows of the leaving sees the slot cleared.
+        // Release pairs with the Acquire below: a thread that sees this leaving counted also sees
+        // the slot cleared.
         self.leavings.fetch_add(1, Ordering::Release);
-        // Pairs with the one below: what is on the list, or what was left, is seen by one of both.
+        // Pairs with the fence below. This thread increments `leavings` and then takes the list;
+        // another thread puts generations on the list and then reads `leavings`. At least one of
+        // them sees the other's write.
         fence(Ordering::SeqCst);
         let mut ended = ptr::null_mut();
         loop {
@@ -183,15 +214,16 @@ impl<T> Publication<T> {
                 } else {
                     &mut ended
                 };
-                // SAFETY: ours (2).
+                // SAFETY: taken from the list, so it belongs to this call (invariant 2).
                 hand = unsafe { (*generation).next.replace(*to) };
                 *to = generation;
             }
             if kept.is_null() {
                 return ended;
             }
-            // SAFETY: ours, linked from `kept` to `last`.
+            // SAFETY: they belong to this call, and are linked from `kept` to `last`.
             unsafe { push(&self.retired, kept, last) };
+            // Pairs with the fence above.
             fence(Ordering::SeqCst);
             if self.leavings.load(Ordering::Relaxed) == leavings {
                 return ended;
@@ -199,16 +231,17 @@ impl<T> Publication<T> {
         }
     }
 
-    /// All generations, as a chain.
+    /// Takes all generations, as a chain.
     ///
     /// # Safety
-    /// Nobody reads any of them, and the publication is not used again.
+    /// No thread reads any of them, and the publication is not used again.
     pub unsafe fn take_all(&mut self) -> *mut Generation<T> {
         let current = self.current.load(Ordering::Acquire);
         for list in [&self.retired, &self.unfenced] {
             let chain = take(list);
             if !chain.is_null() {
-                // SAFETY: ours (2); the current generation is on no list.
+                // SAFETY: the chain belongs to this call (invariant 2). The current generation is
+                // on no list, and belongs to it too: the publication is not used again.
                 unsafe {
                     (*last_of(chain)).next.set((*current).next.get());
                     (*current).next.set(chain);
@@ -219,28 +252,29 @@ impl<T> Publication<T> {
     }
 }
 
-/// Takes one off a chain that is the caller's.
+/// Takes the first generation off a chain.
 ///
 /// # Safety
-/// It is, and `first` is null or lives.
+/// The chain belongs to the caller, and `first` is null or a live generation.
 pub unsafe fn unlink<T>(first: &mut *mut Generation<T>) -> Option<NonNull<Generation<T>>> {
     let generation = NonNull::new(*first)?;
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     *first = unsafe { generation.as_ref() }.next.get();
     Some(generation)
 }
 
-/// Takes a whole list. Acquire pairs with the Release in `push`: the links, and what was done with the generations.
+/// Takes a whole list. Acquire pairs with the Release in `push`: this thread sees the links, and
+/// everything that was done with the generations before.
 fn take<T>(list: &AtomicPtr<Generation<T>>) -> *mut Generation<T> {
     list.swap(ptr::null_mut(), Ordering::Acquire)
 }
 
 /// # Safety
-/// The chain is the caller's, and not null.
+/// The chain belongs to the caller, and is not null.
 unsafe fn last_of<T>(first: *mut Generation<T>) -> *mut Generation<T> {
     let mut last = first;
     loop {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         let next = unsafe { (*last).next.get() };
         if next.is_null() {
             return last;
@@ -250,7 +284,8 @@ unsafe fn last_of<T>(first: *mut Generation<T>) -> *mut Generation<T> {
 }
 
 /// # Safety
-/// The generations are the caller's, linked from `first` to `last`; they belong to the list from now on.
+/// The generations belong to the caller, and are linked from `first` to `last`. They belong to the
+/// list from here on.
 unsafe fn push<T>(
     list: &AtomicPtr<Generation<T>>,
     first: *mut Generation<T>,
@@ -258,7 +293,7 @@ unsafe fn push<T>(
 ) {
     let mut head = list.load(Ordering::Relaxed);
     loop {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*last).next.set(head) };
         match list.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,

@@ -1,10 +1,12 @@
-//! `Published`: a value that is read by many threads and replaced now and then.
+//! `Published`: a value that many threads read, and that is rarely replaced.
 //!
 //! # Invariants
 //!
-//! 1. Every generation is one value in a block of [`Structures`], made by `make` and ended by [`Ended`] once. Between the two it belongs
-//!    to the publication, whose protocol (`publication.rs`) says when nobody reads it any more.
-//! 2. While a `Reading` lives its slot announces its generation.
+//! 1. Every generation is one value in a block of [`Structures`]. [`generation`] makes it, and
+//!    [`end`] drops and frees it once. From its publication until it is part of an [`Ended`] chain,
+//!    the generation belongs to the publication, whose protocol (`publication.rs`) says when no
+//!    thread reads it any more.
+//! 2. While a `Reading` lives, its slot announces its generation.
 
 use core::fmt;
 use core::mem::{self, MaybeUninit};
@@ -17,12 +19,17 @@ use super::{fences, readers};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::structures::Structures;
 
-/// A value that many threads read, and that is replaced as a whole: a configuration, a table of routes.
+/// A value that many threads read, and that is replaced as a whole: a configuration, a table of
+/// routes.
 ///
-/// [`read`](Self::read) gives the current generation and keeps it: no lock, no locked instruction, no waiting, whoever publishes
-/// meanwhile. [`publish`](Self::publish) puts another in its place; those who read the old one read on. The old one is dropped with its last
-/// reader, by the thread that ends that reading or by the one that published, at once, and never while it is read. There is
-/// no thread in the background.
+/// [`read`](Self::read) returns the current generation and keeps it. It takes no lock, executes no
+/// locked instruction and never waits, even while other threads publish. [`publish`](Self::publish)
+/// puts a new generation in the place of the current one. Threads that read the old generation
+/// continue to read it.
+///
+/// An old generation is never dropped while a thread reads it. It is dropped as soon as its last
+/// reading ends, by the thread that ends that reading, or by a thread that publishes or reads at
+/// that moment. There is no background thread.
 ///
 /// ```
 /// use allotment::Published;
@@ -36,24 +43,37 @@ use crate::memory::structures::Structures;
 /// assert_eq!(limits.retired(), 0);
 /// ```
 ///
-/// With a [`Sealed`](crate::Sealed) inside, a generation is read-only memory as well.
+/// In a `Published<Sealed<T>>`, every generation is in read-only memory as well; see
+/// [`Sealed`](crate::Sealed).
 ///
 /// # What it costs
 ///
-/// A thread's first read takes 128 bytes that are kept for the threads after it, and so does every ninth reading that a thread
-/// holds at a time; no other read allocates. A publication allocates the new generation, has the kernel run a memory fence on every
-/// processor that runs a thread of the process (`membarrier`; some microseconds), and looks through the slots of all threads.
-/// So it is for what is read far more often than it is replaced. Where the kernel has no such call, or a sandbox forbids it, reads take two
-/// fences instead; a sandbox that forbids it only after the first `Published` was made keeps old generations until the `Published` is dropped.
+/// A thread announces its readings in records of 128 bytes, each with room for eight readings at a
+/// time. Only a read that needs another record can allocate: a thread's first read, and a read that
+/// finds all slots of the thread's record taken. A record is never freed, but later threads reuse
+/// it.
+///
+/// A publication allocates the new generation. Then it has the kernel run a memory fence on every
+/// processor that runs a thread of the process (`membarrier`; some microseconds), and looks through
+/// the slots of all threads. So a `Published` is for a value that is read far more often than it is
+/// replaced.
+///
+/// If the kernel has no such call, or a sandbox forbids it, every reading takes two full memory
+/// fences instead. If a sandbox forbids the call only after the first `Published` was made, old
+/// generations are kept until the `Published` is dropped.
 ///
 /// # Destructors
 ///
-/// A value's destructor runs on whichever thread was its last reader: in [`publish`](Self::publish), at the end of a [`Reading`], or in a
-/// [`read`](Self::read) that met a publication. It may itself read and publish here. If it panics the panic comes out of that call, the new generation
-/// is in place, and whatever else was to be dropped is; if one of those panics too the process aborts, as it does with a vector's values.
+/// The destructor of a generation runs on a thread that uses the `Published`, usually the last
+/// reader: in [`publish`](Self::publish), in the drop of a [`Reading`], or in a
+/// [`read`](Self::read) that coincides with a publication. It may itself read and publish here. If
+/// it panics, the panic comes out of that call. The new generation is then in place, and all other
+/// generations that were to be dropped are dropped. If one of those panics too, the process aborts,
+/// as when a vector drops its values.
 ///
-/// A [`Reading`] that is leaked keeps its generation until the `Published` is dropped. In a child made by fork the readings of threads that
-/// are not there do the same, and what one of them was about to drop is lost; the child's own reads and publications are as any.
+/// A leaked [`Reading`] keeps its generation until the `Published` is dropped. In a child made by
+/// fork, the readings of threads that exist only in the parent do the same, and a generation that
+/// such a thread was about to drop is leaked. The child itself can read and publish as usual.
 // Threads share the values, and any of them may drop one: hence the bounds.
 #[repr(align(128))]
 pub struct Published<T: Send + Sync> {
@@ -61,46 +81,47 @@ pub struct Published<T: Send + Sync> {
     retired: AtomicUsize,
 }
 
-/// A generation, and the slot that announces it.
+/// A generation and the slot that announces it.
 type Announced<T> = (NonNull<Generation<T>>, &'static Slot);
 
 impl<T: Send + Sync> Published<T> {
-    /// Publishes the first generation, which has the number 1.
+    /// Publishes the first generation, whose number is 1.
     #[must_use]
     pub fn new(value: T) -> Self {
         always(Self::make::<Abort>(value))
     }
 
-    /// As [`new`](Self::new).
+    /// Like [`new`](Self::new), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// When there is no memory; the value is dropped.
+    /// If there is no memory. The value is then dropped.
     pub fn try_new(value: T) -> Result<Self, AllocError> {
         Self::make::<Report>(value)
     }
 
     fn make<F: OnFailure>(value: T) -> Result<Self, F::Error> {
-        /// Marks of publications, one after the other.
+        /// Counts the publications: each count is a mark.
         static MARKS: AtomicUsize = AtomicUsize::new(0);
         fences::decide();
         let first = generation::<T, F>(1, value)?;
-        // In the bits that addresses leave free. Two publications with the same mark are 65,536 apart.
+        // The mark is in bits 48 to 63, above the addresses. It repeats after 65,536 publications.
         let mark = MARKS.fetch_add(1, Ordering::Relaxed) << 48;
         Ok(Self { publication: Publication::new(first, mark), retired: AtomicUsize::new(0) })
     }
 
-    /// The current generation, which stays until the [`Reading`] is dropped.
+    /// Returns the current generation, and keeps it until the [`Reading`] is dropped.
     ///
-    /// A thread may read as often at a time as it likes, here and elsewhere.
+    /// A thread may hold any number of readings at a time, of this and of other `Published` values.
     #[inline]
     pub fn read(&self) -> Reading<'_, T> {
         always(self.read_or::<Abort>())
     }
 
-    /// As [`read`](Self::read).
+    /// Like [`read`](Self::read), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// When the thread needs its first 128 bytes for readings, or the next for eight more at a time, and there is no memory.
+    /// If there is no memory for another record of 128 bytes. A thread needs one for its first
+    /// read, and when all eight slots of its record are taken.
     #[inline]
     pub fn try_read(&self) -> Result<Reading<'_, T>, AllocError> {
         self.read_or::<Report>()
@@ -118,7 +139,8 @@ impl<T: Send + Sync> Published<T> {
         Ok(Reading { published: self, generation, slot })
     }
 
-    /// The thread reads something else too, or has no slots. Cold for the code's layout alone.
+    /// Enters when the thread's first slot is taken, or when the thread has no record. Marked cold
+    /// only for the layout of the code.
     #[cold]
     #[inline(never)]
     fn announce_elsewhere<F: OnFailure>(&self) -> Result<Announced<T>, F::Error> {
@@ -129,7 +151,8 @@ impl<T: Send + Sync> Published<T> {
         }
     }
 
-    /// A publication came in between.
+    /// Tries again after another thread replaced the generation during
+    /// [`enter`](Publication::enter).
     #[cold]
     #[inline(never)]
     fn announce_again<F: OnFailure>(&self) -> Result<Announced<T>, F::Error> {
@@ -142,16 +165,17 @@ impl<T: Send + Sync> Published<T> {
         }
     }
 
-    /// Puts another generation in the place of the current one, and gives its number: one more than that one's. Waits neither
-    /// for readers nor for other writers; of two at a time both are published, one after the other.
+    /// Puts a new generation in the place of the current one, and returns its number: the number of
+    /// the replaced generation plus one. Waits neither for readers nor for other writers. If two
+    /// threads publish at the same time, both values are published, one after the other.
     pub fn publish(&self, value: T) -> u64 {
         always(self.publish_or::<Abort>(value))
     }
 
-    /// As [`publish`](Self::publish).
+    /// Like [`publish`](Self::publish), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// When there is no memory; nothing is published, and the value is dropped.
+    /// If there is no memory. Nothing is published then, and the value is dropped.
     pub fn try_publish(&self, value: T) -> Result<u64, AllocError> {
         self.publish_or::<Report>(value)
     }
@@ -166,8 +190,9 @@ impl<T: Send + Sync> Published<T> {
         }
     }
 
-    /// Publishes what `change` makes of the current generation, and gives the number. If another generation was published
-    /// meanwhile the result is dropped, and `change` is called again with that one: so no publication is lost.
+    /// Publishes the value that `change` returns for the current generation, and returns its
+    /// number. If another thread publishes in the meantime, the result is dropped and `change` is
+    /// called again with the generation that is then current. So no publication is lost.
     ///
     /// ```
     /// let allowed = allotment::Published::new(vec!["a"]);
@@ -178,10 +203,10 @@ impl<T: Send + Sync> Published<T> {
         always(self.update_or::<Abort>(change))
     }
 
-    /// As [`update`](Self::update).
+    /// Like [`update`](Self::update), but returns an error instead of aborting.
     ///
     /// # Errors
-    /// When there is no memory; nothing is published, and what `change` made is dropped.
+    /// If there is no memory. Nothing is published then, and the result of `change` is dropped.
     pub fn try_update(&self, change: impl FnMut(&T) -> T) -> Result<u64, AllocError> {
         self.update_or::<Report>(change)
     }
@@ -196,10 +221,11 @@ impl<T: Send + Sync> Published<T> {
         }
     }
 
-    /// Puts a generation in the place of one that is read, if that is still the current one.
+    /// Puts a new generation in the place of `current`, if that is still the current one.
     fn replace(&self, current: Reading<'_, T>, new: Fresh<T>) -> Result<u64, Fresh<T>> {
         let number = Reading::generation(&current) + 1;
-        // SAFETY: nobody else has the new generation yet. It is published as one that is no longer `Fresh`, and is else.
+        // SAFETY: `current` announces the old generation. No other thread has the new one yet. If
+        // it is published, `new` is forgotten below; otherwise it stays a `Fresh`.
         unsafe {
             (*new.0.as_ptr()).number = number;
             let count = || _ = self.retired.fetch_add(1, Ordering::Relaxed);
@@ -208,24 +234,26 @@ impl<T: Send + Sync> Published<T> {
             }
         }
         mem::forget(new);
-        // Its end looks for generations that nobody reads, if only this one.
+        // This leaves a generation that was replaced, so the drop scans the retired list.
         drop(current);
         Ok(number)
     }
 
-    /// The current generation's number. The first is 1, and each one that is published has the next.
+    /// The number of the current generation. The first generation has number 1, and each
+    /// publication adds one.
     #[must_use]
     pub fn generation(&self) -> u64 {
         Reading::generation(&self.read())
     }
 
-    /// How many generations have been replaced and not been dropped, because somebody reads them.
+    /// The number of generations that were replaced but are not dropped yet, because a reading
+    /// keeps them.
     #[must_use]
     pub fn retired(&self) -> usize {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// Drops the replaced generations that nobody reads.
+    /// Scans the retired list, and drops the generations that no thread reads.
     #[cold]
     #[inline(never)]
     fn look(&self) {
@@ -236,7 +264,8 @@ impl<T: Send + Sync> Published<T> {
 
 impl<T: Send + Sync> Drop for Published<T> {
     fn drop(&mut self) {
-        // SAFETY: borrowed alone, so that no reading lives that was not leaked.
+        // SAFETY: `self` is borrowed exclusively, so every reading was dropped or leaked. The
+        // publication is not used again.
         let first = unsafe { self.publication.take_all() };
         drop(Ended { first, retired: &AtomicUsize::new(usize::MAX) });
     }
@@ -265,9 +294,10 @@ impl<T: Send + Sync> From<T> for Published<T> {
     }
 }
 
-/// One generation of a [`Published`], which stays while this lives.
+/// One generation of a [`Published`], which is kept while this lives.
 ///
-/// It is its thread's, who announced it; what it refers to may be shared.
+/// A `Reading` stays on the thread that made it, because that thread announced the generation.
+/// References to the value may go to other threads.
 ///
 /// ```compile_fail,E0277
 /// let published = allotment::Published::new(7);
@@ -275,7 +305,7 @@ impl<T: Send + Sync> From<T> for Published<T> {
 /// std::thread::scope(|scope| drop(scope.spawn(move || drop(reading))));
 /// ```
 ///
-/// The `Published` can't go before it:
+/// The `Published` can't be dropped before its readings:
 ///
 /// ```compile_fail,E0505
 /// let published = allotment::Published::new(7);
@@ -290,14 +320,16 @@ pub struct Reading<'p, T: Send + Sync> {
     slot: &'static Slot,
 }
 
-// SAFETY: it gives out `&T` and no more; dropping it takes the reading itself, which is not `Send`.
+// SAFETY: a shared reference gives out only `&T` and the number. Dropping needs the reading itself,
+// which is not `Send`.
 unsafe impl<T: Send + Sync> Sync for Reading<'_, T> {}
 
 impl<T: Send + Sync> Reading<'_, T> {
-    /// The generation's number. Not a method, as `T` may have one of the name.
+    /// The number of the generation. Not a method, because `T` may have a method of this name.
     #[must_use]
     pub fn generation(reading: &Self) -> u64 {
-        // SAFETY: announced (2), so it lives; the number is not written any more.
+        // SAFETY: announced, so it is live (invariant 2). The number was written before the
+        // generation was published, and is not written again.
         unsafe { (*reading.generation.as_ptr()).number }
     }
 }
@@ -307,7 +339,8 @@ impl<T: Send + Sync> Deref for Reading<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: announced (2), so it lives as long as this; nobody has leave to write to it.
+        // SAFETY: announced, so it lives as long as this reading (invariant 2). No thread writes to
+        // the value of a published generation.
         unsafe { &(*self.generation.as_ptr()).value }
     }
 }
@@ -333,7 +366,7 @@ impl<T: Send + Sync + fmt::Display> fmt::Display for Reading<'_, T> {
     }
 }
 
-/// Makes a generation. If that fails the value is dropped.
+/// Makes a generation. If that fails, the value is dropped.
 fn generation<T, F: OnFailure>(number: u64, value: T) -> Result<NonNull<Generation<T>>, F::Error> {
     let mut value = Some(value);
     let mut make = |_| Generation::new(number, value.take().expect("called once"));
@@ -343,29 +376,32 @@ fn generation<T, F: OnFailure>(number: u64, value: T) -> Result<NonNull<Generati
     Ok(generation)
 }
 
-/// Ends a generation.
+/// Drops a generation and frees its block.
 ///
 /// # Safety
-/// It was made by [`generation`], nobody uses it any more, and it is ended once.
+/// It was made by [`generation`], no thread uses it any more, and it is ended once.
 unsafe fn end<T>(generation: NonNull<Generation<T>>) {
-    // SAFETY: the block of one value, passed on to the caller. It goes also where the destructor panics.
+    // SAFETY: the block of one value, and adopted once, as the caller guarantees. The block is
+    // freed even if the destructor panics.
     let block = unsafe { Structures::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
-    // SAFETY: passed on to the caller; the block does not drop it again.
+    // SAFETY: guaranteed by the caller. The block does not drop the value again, because its type
+    // is `MaybeUninit`.
     unsafe { ptr::drop_in_place(generation.as_ptr()) };
     drop(block);
 }
 
-/// A generation that has not been published.
+/// A generation that is not published.
 struct Fresh<T>(NonNull<Generation<T>>);
 
 impl<T> Drop for Fresh<T> {
     fn drop(&mut self) {
-        // SAFETY: made and not published; ended here.
+        // SAFETY: made by `generation` and not published, so no other thread has it. It is ended
+        // only here.
         unsafe { end(self.0) };
     }
 }
 
-/// A chain of generations that nobody reads, which end with this.
+/// A chain of generations that no thread reads. Dropping it drops them.
 struct Ended<'p, T> {
     first: *mut Generation<T>,
     retired: &'p AtomicUsize,
@@ -373,10 +409,11 @@ struct Ended<'p, T> {
 
 impl<T> Ended<'_, T> {
     fn end_next(&mut self) -> bool {
-        // SAFETY: the chain is ours.
+        // SAFETY: the chain belongs to this `Ended`.
         let Some(generation) = (unsafe { unlink(&mut self.first) }) else { return false };
         self.retired.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: ours, taken off the chain just now; nobody reads it (1).
+        // SAFETY: it belonged to this chain and was taken off just above, so it is ended once. No
+        // thread reads it (invariant 1).
         unsafe { end(generation) };
         true
     }
@@ -384,7 +421,7 @@ impl<T> Ended<'_, T> {
 
 impl<T> Drop for Ended<'_, T> {
     fn drop(&mut self) {
-        /// Ends those that are left where a destructor panics.
+        /// Drops the remaining generations if a destructor panics.
         struct Rest<'e, 'p, T>(&'e mut Ended<'p, T>);
         impl<T> Drop for Rest<'_, '_, T> {
             fn drop(&mut self) {

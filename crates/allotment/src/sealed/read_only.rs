@@ -2,7 +2,7 @@
 //!
 //! # Invariant
 //!
-//! Each type that is named here writes nothing through a shared reference, and owns nothing outside of itself.
+//! No type that is named here writes through a shared reference or owns anything outside of itself.
 
 use core::cmp::{Ordering, Reverse};
 use core::ffi::CStr;
@@ -21,9 +21,11 @@ use std::time::{Instant, SystemTime};
 
 use super::sealer::Sealer;
 
-/// What may be sealed: nobody writes to it through a shared reference, and it owns nothing outside of itself.
+/// A type that may be sealed: no code writes to it through a shared reference, and it owns nothing
+/// outside of itself.
 ///
-/// Derive it: `#[derive(allotment::ReadOnly)]` (feature `derive`) asks the same of every field.
+/// Derive it with `#[derive(allotment::ReadOnly)]` (feature `derive`), which requires the same of
+/// every field.
 ///
 /// | instead of | seal |
 /// |---|---|
@@ -31,14 +33,16 @@ use super::sealer::Sealer;
 /// | `Vec<T>`, `Box<[T]>` | `&'s [T]` from [`Sealer::slice`], or a [`SealVec`](crate::SealVec) |
 /// | `Box<T>`, `Rc<T>`, `Arc<T>` | `&'s T` from [`Sealer::value`] |
 /// | `std::collections::HashMap` | a `SealMap` (feature `hashbrown-017`), or a sorted slice |
-/// | `PathBuf`, `CString` | `&'s Path`, `&'s CStr`: of a sealed `&'s str`, `Path::new` is one |
+/// | `PathBuf`, `CString` | `&'s Path` (`Path::new` of a sealed `&'s str`), `&'s CStr` |
 /// | `Cell`, `RefCell`, `Mutex`, atomics, `OnceLock` | a shared object beside the sealed one |
 /// | a raw pointer | a reference |
 ///
 /// # Safety
-/// Through a shared reference no byte of the value is ever written, nor any byte that is reached from it by the value's
-/// own methods: it has no `UnsafeCell` (no cell, lock or atomic) in it, nor in what it points to. Its destructor is never
-/// run, and nothing is lost by that: it owns no memory, file or thread outside of the sealed pages.
+/// - No byte of the value is ever written through a shared reference, nor is any byte that the
+///   value's own methods reach from it. Neither the value nor what it points to contains an
+///   `UnsafeCell` (a cell, lock or atomic).
+/// - The destructor is never run, and that loses nothing: the value owns no memory, file or thread
+///   outside of the sealed pages.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be sealed",
     label = "not `ReadOnly`",
@@ -57,11 +61,12 @@ macro_rules! read_only {
     };
 }
 
-/// The same of types with parameters.
+/// The same for types with parameters.
 macro_rules! read_only_of {
     ($([$($parameter:tt)*] $type:ty),* $(,)?) => {
         $(
-            // SAFETY: the module's invariant, of what the parameters stand for too.
+            // SAFETY: the module's invariant. It also holds for the types that the parameters
+            // stand for.
             unsafe impl<$($parameter)*> ReadOnly for $type {}
         )*
     };

@@ -1,35 +1,40 @@
-//! The threads' records: where each announces what it reads.
+//! Records: the slots in which threads announce what they read.
 //!
 //! # Invariants
 //!
-//! 1. A record that was added stays for ever; the list of them only grows.
-//! 2. Whoever owns a record announces in its free slots, and nobody else does. A slot that is not free may be
-//!    cleared by the thread that announced there, also when that thread no longer owns the record.
-//! 3. A record is given to the next owner only when all of its slots are free. So a thread may let go of one
-//!    while it still reads: when its thread ends, and when all slots are taken.
+//! 1. A record that was added is never removed or freed; the list of records only grows.
+//! 2. Only the owner of a record announces in its free slots. A slot that is not free may be
+//!    cleared by the thread that announced there, even if that thread no longer owns the record.
+//! 3. A record gets a new owner only when all of its slots are free. So a thread may give up a
+//!    record while it still reads through its slots. It does so when the thread ends, and when all
+//!    slots of the record are taken.
 
 use core::ptr;
 
 use super::publication::{FREE, Slot};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// How many generations a thread announces in one record. It takes another one for more.
+/// The number of generations that a thread can announce in one record. For more, it takes another
+/// record.
 #[cfg(not(loom))]
 pub const SLOTS: usize = 8;
-/// Each slot makes a model many times longer.
+/// One slot: each further slot makes a model many times longer.
 #[cfg(loom)]
 pub const SLOTS: usize = 1;
 
-/// A slot that announces nothing, but is no longer free.
+/// A slot that announces nothing, but is not free.
 const TAKEN: usize = 1;
 
-/// Takes a free slot of a record that the caller owns, before he announces something there.
+/// Takes a free slot of a record that the caller owns, before the caller announces a generation in
+/// it.
 pub fn reserve(slot: &Slot) {
-    // Release: who finds this in the slot, instead of what another thread announced there before, comes after that one's reads.
+    // Release pairs with the Acquire in `announce`: a scanning thread that finds this word in the
+    // slot, instead of what another thread announced there before, comes after the reads of that
+    // other thread.
     slot.store(TAKEN, Ordering::Release);
 }
 
-/// One thread's slots, on cache lines of their own.
+/// The slots of one thread, on cache lines of their own.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Record {
@@ -39,7 +44,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// An owned record with free slots, that is in no list.
+    /// An owned record whose slots are free, and which is on no list.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self {
@@ -49,7 +54,7 @@ impl Record {
         }
     }
 
-    /// What a thread has that has none: a record without a free slot.
+    /// The placeholder for a thread without a record: a record without a free slot.
     #[cfg(not(loom))]
     const fn none() -> Self {
         Self {
@@ -59,12 +64,12 @@ impl Record {
         }
     }
 
-    /// A slot that is free, for the owner.
+    /// A free slot. Only the owner calls this.
     pub fn free_slot(&self) -> Option<&Slot> {
         self.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == FREE)
     }
 
-    /// Gives the record up. The owner may read on by slots that are not free.
+    /// Gives the record up. The former owner may continue to read through slots that are not free.
     pub fn disown(&self) {
         // Release pairs with the Acquire in `adopt`.
         self.owned.store(0, Ordering::Release);
@@ -76,7 +81,8 @@ impl Record {
         {
             return false;
         }
-        // Acquire pairs with the Release of who clears a slot: he writes it no more.
+        // Acquire pairs with the Release of the thread that clears a slot: that thread does not
+        // write to the slot any more.
         let all_free = self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == FREE);
         if !all_free {
             self.disown();
@@ -85,20 +91,20 @@ impl Record {
     }
 }
 
-/// All records there are.
+/// The list of all records.
 #[derive(Debug)]
 pub struct Records {
     first: AtomicPtr<Record>,
 }
 
 impl Records {
-    /// None yet.
+    /// An empty list.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { first: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// None yet; loom's atomics can't be made in a constant.
+    /// An empty list. Not `const`, because loom's atomics can't be made in a constant.
     #[cfg(loom)]
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
@@ -108,18 +114,18 @@ impl Records {
     fn iter(&self) -> impl Iterator<Item = &'static Record> {
         // Acquire pairs with the Release in `add`.
         let first = self.first.load(Ordering::Acquire);
-        // SAFETY: null, or a record that was added and so stays (1).
+        // SAFETY: null, or a record that was added and so is never freed (invariant 1).
         let mut next = unsafe { first.as_ref() };
         core::iter::from_fn(move || {
             let record = next?;
-            // Relaxed: written before the record was added.
+            // Relaxed: `next` was written before the record was added, and is not written again.
             // SAFETY: as above.
             next = unsafe { record.next.load(Ordering::Relaxed).as_ref() };
             Some(record)
         })
     }
 
-    /// A record that nobody owns any more; the caller does now.
+    /// Takes a record that has no owner any more. The caller becomes its owner.
     pub fn adopt(&self) -> Option<&'static Record> {
         self.iter().find(|record| record.adopt())
     }
@@ -141,9 +147,10 @@ impl Records {
         }
     }
 
-    /// Whether a slot has this word.
+    /// Whether any slot holds this word.
     pub fn announce(&self, word: usize) -> bool {
-        // Acquire pairs with the Release of who clears a slot or announces something else there.
+        // Acquire pairs with the Release of the thread that clears a slot or announces another
+        // generation in it.
         let has = |slot: &Slot| slot.load(Ordering::Acquire) == word;
         self.iter().any(|record| record.slots.iter().any(has))
     }
@@ -165,12 +172,13 @@ mod of_this_process {
     static NONE: Record = Record::none();
 
     thread_local! {
-        /// The record that this thread owns. Without a destructor, so that a thread may read to its last instruction.
+        /// The record that this thread owns. It has no destructor, so that a thread can read until
+        /// its last instruction.
         static RECORD: Cell<*const Record> = const { Cell::new(&raw const NONE) };
         static GUARD: Guard = const { Guard };
     }
 
-    /// Gives the thread's record up at its end.
+    /// Gives the thread's record up when the thread ends.
     struct Guard;
 
     impl Drop for Guard {
@@ -182,9 +190,9 @@ mod of_this_process {
     /// The record that this thread owns, or [`NONE`].
     #[inline(always)]
     fn owned() -> &'static Record {
-        // SAFETY: `RECORD` holds the address of `NONE`, or of a record that `of_another_record` took from
-        // `RECORDS`, whose records are never freed. It is a pointer because Rust 1.85 allows no reference to a
-        // static with atomics in a constant.
+        // SAFETY: `RECORD` holds the address of `NONE`, or of a record that `of_another_record`
+        // took from `RECORDS`, whose records are never freed. It is a pointer because Rust 1.85
+        // allows no reference to a static with atomics in a constant.
         unsafe { &*RECORD.get() }
     }
 
@@ -201,17 +209,18 @@ mod of_this_process {
         RECORDS.announce(word)
     }
 
-    /// The thread's first slot, if nothing is announced there.
+    /// The first slot of the thread's record, if it is free.
     #[inline(always)]
     pub(in super::super) fn first_slot() -> Option<&'static Slot> {
         let slot = &owned().slots[0];
         (slot.load(Ordering::Relaxed) == FREE).then_some(slot)
     }
 
-    /// A slot of this thread's in which nothing is announced. To be used before the next call.
+    /// A free slot of this thread. The caller must announce in it before the next call.
     ///
     /// # Errors
-    /// When there is no memory for a record: a thread's first one, or its next for many at a time.
+    /// If there is no memory for a record. A thread needs one for its first reading, and when all
+    /// slots of its record are taken.
     pub(in super::super) fn slot() -> Result<&'static Slot, AllocError> {
         match owned().free_slot() {
             Some(slot) => Ok(slot),
@@ -225,7 +234,7 @@ mod of_this_process {
             Some(record) => record,
             None => {
                 let made = Structures::new(1, |_| Record::new())?;
-                // SAFETY: made just now, and forgotten on the next line: it stays for ever.
+                // SAFETY: made just above, and forgotten on the next line, so it is never freed.
                 let record = unsafe { made.as_ptr().as_ref() };
                 mem::forget(made);
                 RECORDS.add(record);
@@ -234,11 +243,12 @@ mod of_this_process {
         };
         let slot = record.free_slot().expect("a new record has free slots");
         if GUARD.try_with(|_| ()).is_ok() {
-            // The one before has no free slot. The thread reads on by its slots.
+            // The old record has no free slot. The thread continues to read through its slots.
             give_up();
             RECORD.set(record);
         } else {
-            // The thread is at its end: nobody will give the record up for it. A slot that is taken keeps it from the next owner.
+            // The thread is ending and its `Guard` is gone, so give the record up here. The slot
+            // that is reserved keeps the record from getting a new owner.
             reserve(slot);
             record.disown();
         }
@@ -262,7 +272,7 @@ mod of_this_process {
                     });
                 });
             }
-            // A thread's own end comes after a scope's; others of this process read too.
+            // A thread may end after its scope, and other threads of this process read too.
             let more = count() - before;
             assert!(more < 100, "{more} records for 300 threads that have three each");
         }

@@ -2,7 +2,7 @@
 //!
 //! # Invariant
 //!
-//! `ground` was begun by this region, which alone ends it.
+//! `ground` was begun by this region, and only this region ends it.
 
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
@@ -12,14 +12,16 @@ use super::sealer::Sealer;
 use crate::error::AllocError;
 use crate::memory::budget::Budget;
 
-/// Memory that is built in and then sealed. Dropping it gives the memory back; nothing in it is dropped.
+/// Memory in which a value is built, and which is then sealed. Dropping the region gives the memory
+/// back, and drops nothing in it.
 pub(super) struct Region {
     ground: NonNull<Ground>,
 }
 
-// SAFETY: the ground is the region's (the invariant), and works on the builder's thread alone while it builds.
+// SAFETY: the region owns the ground (the invariant). While the ground builds, its calls work only
+// on the building thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; once it is sealed it is only read.
+// SAFETY: as above; once the ground is sealed, it is only read.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -33,33 +35,36 @@ impl Region {
     }
 
     pub(super) fn sealer(&self) -> Sealer<'_> {
-        // SAFETY: the ground lasts as long as the region.
+        // SAFETY: the ground lives as long as the region, which the sealer borrows.
         unsafe { Sealer::new(self.ground) }
     }
 
-    /// Ends building and makes the memory read-only. On an error the region may only be dropped.
+    /// Ends building and makes the memory read-only. After an error, the region may only be
+    /// dropped.
     ///
     /// # Safety
-    /// The region was begun on this thread and not sealed, and nobody writes to its memory any more.
+    /// The region was begun on this thread and not sealed, and nothing writes to its memory any
+    /// more.
     pub(super) unsafe fn seal(&self) -> Result<(), AllocError> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Ground::seal(self.ground) }
     }
 
-    /// Lets the memory stay for ever. It was sealed before.
+    /// Keeps the memory until the process ends.
     ///
     /// # Safety
-    /// As it says.
+    /// The region was sealed.
     pub(super) unsafe fn leak(self) {
         let region = ManuallyDrop::new(self);
-        // SAFETY: sealed (the caller's word), and never ended from now on.
+        // SAFETY: sealed, as the caller guarantees, and never ended, because it is not dropped.
         unsafe { region.ground().keep_for_ever() };
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: begun here, ended here alone; who borrowed from it is gone.
+        // SAFETY: begun by this region and ended only here (the invariant). No borrow of the region
+        // is left.
         unsafe { Ground::end(self.ground) };
     }
 }

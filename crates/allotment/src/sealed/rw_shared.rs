@@ -1,4 +1,4 @@
-//! `RwShared`: a sealed value that is replaced now and then, under a read-write lock.
+//! `RwShared`: a sealed value that is rarely replaced, under a read-write lock.
 
 use core::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -8,14 +8,17 @@ use super::sealer::Sealer;
 use super::typed::Sealed;
 use crate::error::AllocError;
 
-/// An almost read-only object: readers share a lock, and now and then it is replaced by one that was built anew.
+/// An almost read-only value: readers share a lock, and a writer replaces the whole value by a new
+/// one.
 ///
-/// **When**: reads may wait for a moment, and a writer should know that nobody uses the old value any more once it has
-/// replaced it. **When not**: where readers must not wait, nor write to a line that all readers share (as each does to take
-/// the lock): swap generations with a `Published<Sealed<T>>` then.
+/// - **Use it** if reads may wait for a moment, and a writer must know that no thread uses the old
+///   value any more once it has been replaced.
+/// - **Don't use it** if readers must not wait, or must not write to a cache line that all readers
+///   share, as taking the lock does. Use a `Published<Sealed<T>>` then.
 ///
-/// The new value is built outside of the lock, which is held for the swap alone; nothing that could panic runs then, so
-/// that it is never poisoned. A read allocates nothing. Whoever replaces the value waits for the readers that are there.
+/// The new value is built outside of the lock. The lock is held only for the swap, which can't
+/// panic, so it is never poisoned. A read allocates nothing. A writer waits for the readers that
+/// hold the lock.
 ///
 /// ```
 /// use allotment::RwShared;
@@ -33,7 +36,7 @@ impl<T: Sealable> RwShared<T> {
     /// Builds the first value, as [`Sealed::new`] does.
     ///
     /// # Panics
-    /// As there.
+    /// As [`Sealed::new`].
     #[must_use]
     pub fn new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Self {
         Self::from(Sealed::new(init))
@@ -42,36 +45,38 @@ impl<T: Sealable> RwShared<T> {
     /// Builds the first value, as [`Sealed::try_build`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sealed::try_build`].
     pub fn try_build<E: From<AllocError>>(
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
         Sealed::try_build(init).map(Self::from)
     }
 
-    /// Locks for reading. Waits while the value is being swapped, or while somebody waits to do that.
+    /// Locks for reading. Waits while a writer swaps the value, or while a writer waits for the
+    /// lock.
     ///
-    /// A thread that has a guard already may wait for ever for a second one, if another thread waits to replace the
-    /// value in between.
+    /// A thread that already holds a guard may wait forever for a second one, if a writer starts to
+    /// wait for the lock between the two.
     #[must_use = "the value can be read as long as the guard lives"]
     pub fn read(&self) -> RwSharedGuard<'_, T> {
-        // A reader that panics poisons nothing, and under the write lock nothing panics.
+        // A reader that panics does not poison the lock, and nothing panics under the write lock.
         RwSharedGuard { guard: self.current.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Builds a new value and puts it in the place of the old one, which is dropped. Readers read on while it is built;
-    /// the swap waits for them. Of two threads that do this at once, the one that swaps last wins.
+    /// Builds a new value, puts it in the place of the old one, and drops the old one. Readers
+    /// continue to read while the new value is built; the swap waits for them. If two threads
+    /// replace the value at the same time, the value of the later swap stays.
     ///
     /// # Panics
-    /// If `init` does, and as [`Sealed::new`]; the old value stays then.
+    /// As [`Sealed::new`]. If `init` panics, the old value stays.
     pub fn replace(&self, init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) {
         drop(self.swap(Sealed::new(init)));
     }
 
-    /// Builds a new value with an initialiser that may fail, and puts it in the place of the old one.
+    /// Like [`replace`](Self::replace), with an initialiser that may fail.
     ///
     /// # Errors
-    /// As [`Sealed::try_build`]; the old value stays then.
+    /// As [`Sealed::try_build`]. The old value then stays.
     pub fn try_replace<E: From<AllocError>>(
         &self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
@@ -81,14 +86,15 @@ impl<T: Sealable> RwShared<T> {
         Ok(())
     }
 
-    /// Puts a value in the place of the current one, which comes back: nobody else reads it any more.
+    /// Puts a value in the place of the current one, and returns the old one, which no other thread
+    /// reads any more.
     #[must_use = "the former value"]
     pub fn swap(&self, new: Sealed<T>) -> Sealed<T> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         core::mem::replace(&mut current, new)
     }
 
-    /// The value itself.
+    /// The current value, without the lock.
     #[must_use]
     pub fn into_inner(self) -> Sealed<T> {
         self.current.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -107,7 +113,7 @@ impl<T: Sealable> fmt::Debug for RwShared<T> {
     }
 }
 
-/// A [`RwShared`]'s value, locked for reading. It stays on its thread.
+/// The value of a [`RwShared`], locked for reading. A guard can't move to another thread.
 pub struct RwSharedGuard<'a, T: Sealable> {
     guard: RwLockReadGuard<'a, Sealed<T>>,
 }
@@ -120,7 +126,7 @@ impl<T: Sealable> RwSharedGuard<'_, T> {
         self.guard.get()
     }
 
-    /// The sealed value with its figures and its name.
+    /// The [`Sealed`] itself, which has the statistics and the name.
     #[must_use]
     pub fn sealed(&self) -> &Sealed<T> {
         &self.guard

@@ -1,4 +1,4 @@
-//! `Sealable`: what a `Sealed` holds, at any lifetime of the sealed memory.
+//! `Sealable`: the type that a `Sealed` holds, at any lifetime of the sealed memory.
 
 use core::cmp::{Ordering, Reverse};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -11,17 +11,18 @@ use super::read_only::ReadOnly;
 use super::string::SealString;
 use super::vec::SealVec;
 
-/// What a [`Sealed`](crate::Sealed) holds: this type stands for the same type at any lifetime of the sealed memory.
+/// A type that a [`Sealed`](crate::Sealed) can hold. It stands for the same type at any lifetime of
+/// the sealed memory.
 ///
-/// `#[derive(ReadOnly)] struct Config<'s> { … }` implements it for `Config<'static>`, so that a `Sealed<Config<'static>>`
-/// lends a `&'a Config<'a>`. Without a lifetime, the type stands for itself. References, arrays, tuples and options of such
-/// types are there.
+/// `#[derive(ReadOnly)] struct Config<'s> { … }` implements it for `Config<'static>`, so that a
+/// `Sealed<Config<'static>>` lends a `&'a Config<'a>`. A type without a lifetime stands for itself.
+/// References, arrays, tuples and options of such types implement it too.
 #[diagnostic::on_unimplemented(
     message = "`Sealed` can't hold `{Self}`",
     note = "`#[derive(allotment::ReadOnly)]` on `struct Config<'s>` lets it hold `Config<'static>`"
 )]
 pub trait Sealable: 'static {
-    /// The type where the sealed memory lives for `'s`.
+    /// The same type, in sealed memory that lives for `'s`.
     type In<'s>: ReadOnly;
 }
 

@@ -22,10 +22,10 @@ use crate::statistics::Statistics;
 /// A value that an initialiser builds once, and that is read-only afterwards. Any thread reads it
 /// without a lock.
 ///
-/// The value and everything it refers to lie in pages of their own. When the initialiser returns,
-/// these pages become read-only. A stray write through a wrong pointer then causes a segmentation
-/// fault at the writing instruction, instead of changing data that other threads rely on.
-/// [`owner_of`](crate::owner_of()) knows the address of the fault.
+/// The value, and everything that the initialiser allocates for it, lies in pages of its own. When
+/// the initialiser returns, these pages become read-only. A stray write through a wrong pointer
+/// then causes a segmentation fault at the writing instruction, instead of changing data that other
+/// threads rely on. [`owner_of`](crate::owner_of()) knows the address of the fault.
 ///
 /// `T` is the type at the lifetime `'static`; [`get`](Self::get) lends it at the lifetime of the
 /// borrow. The derive of [`ReadOnly`](crate::ReadOnly) implements [`Sealable`] for types of your
@@ -127,7 +127,7 @@ impl<T: Sealable> Sealed<T> {
     ///
     /// # Errors
     /// If memory for the value itself is refused, or if the system refuses to protect the pages
-    /// (too many mappings). Errors of the calls that `init` makes are up to `init`; see
+    /// (too many mappings). `init` handles the errors of its own calls; see
     /// [`try_build`](Self::try_build).
     pub fn try_new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Result<Self, AllocError> {
         Self::builder().try_new(init)
@@ -205,8 +205,8 @@ impl<T: Sealable> Sealed<T> {
     #[must_use]
     pub fn leak(self) -> &'static T::In<'static> {
         let Self { value, region } = self;
-        // SAFETY: sealed (invariant 2). From here on the region is never dropped, so the value lives
-        // until the process ends (invariant 1).
+        // SAFETY: sealed (invariant 2). From here on the region is never dropped, so the value
+        // lives until the process ends (invariant 1).
         unsafe {
             region.leak();
             value.as_ref()

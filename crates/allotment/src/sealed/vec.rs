@@ -10,10 +10,11 @@ use crate::memory::buffer::Buffer;
 
 /// A vector that grows while the initialiser runs, and is read-only once it is sealed.
 ///
-/// While it is the last block that was allocated, it grows in place. When it has to move, its old
-/// memory stays behind and is sealed too, unless that was the last block of the current chunk, or a
-/// block of 32 KiB or more at the end of any chunk. If the length is known, use
-/// [`with_capacity_in`](Self::with_capacity_in) or [`Sealer::slice`], which leave nothing behind.
+/// While it is the last block that was allocated, and its chunk has room, it grows in place. When
+/// it has to move, its old memory stays behind and is sealed too, unless that was the last block of
+/// the current chunk, or a block of 32 KiB or more at the end of any chunk. If the length is known,
+/// use [`with_capacity_in`](Self::with_capacity_in) or [`Sealer::slice`], which leave nothing
+/// behind.
 ///
 /// ```
 /// use allotment::{SealVec, Sealed};

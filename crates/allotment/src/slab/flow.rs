@@ -33,13 +33,13 @@ const WANTED: usize = 32;
 /// Prefetches a word's cache line, without any other effect.
 #[inline(always)]
 fn prefetch(bits: &AtomicU64) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch has no effect on memory and can't fault.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(ptr::from_ref(bits).cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     let _ = bits;
 }
 

@@ -592,7 +592,7 @@ impl Drop for RawSlabHandle<'_> {
     fn drop(&mut self) {
         if !ptr::eq(self.front, NOBODY) {
             // SAFETY: as in `alloc`.
-            threads::drop_handle(unsafe { &*self.front });
+            unsafe { threads::drop_handle(self.front) };
         }
     }
 }

@@ -176,28 +176,43 @@ fn leave_if(number: u32, wanted: impl FnOnce(&Front) -> bool) {
     if ptr::eq(front, NOBODY) {
         return;
     }
-    // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
-    let front = unsafe { &*front };
-    if front.has_handles() || !wanted(front) {
-        return;
+    {
+        // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
+        let front = unsafe { &*front };
+        if front.has_handles() || !wanted(front) {
+            return;
+        }
     }
     // SAFETY: a cache other than `NOBODY` came from the array, so the index is in its bounds.
     unsafe { *FRONTS.get().add(number as usize) = NOBODY };
-    give_up(front);
+    // SAFETY: this thread's, just taken out of the array; no reference to it is left here.
+    unsafe { give_up(front) };
 }
 
-/// Gives up a cache that is no longer in the array.
-fn give_up(front: &Front) {
-    let number = front.core().number;
-    front.leave();
+/// Gives up a cache that is no longer in the array. Its memory goes with its slab's last reference, which may be this one. So the cache
+/// comes as a pointer: a reference in the arguments would promise that it lives until the call returns.
+///
+/// # Safety
+/// The cache is in use by this thread, and nothing refers to it.
+unsafe fn give_up(front: *const Front) {
+    // SAFETY: in use, so its reference to the core keeps it until `unrefer`; neither borrow lasts until then.
+    let number = unsafe { (*front).core().number };
+    // SAFETY: as above.
+    unsafe { (*front).leave() };
     registry::unrefer(number);
 }
 
 /// Ends a handle to a cache. If its thread's array has ended before, the last handle leaves the
 /// cache.
-pub(super) fn drop_handle(front: &Front) {
-    if front.drop_handle() == 0 && has_ended() {
-        give_up(front);
+///
+/// # Safety
+/// The handle is this thread's, and is not used again.
+pub(super) unsafe fn drop_handle(front: *const Front) {
+    // SAFETY: the handle keeps the cache in use; the borrow ends with this line.
+    let left = unsafe { (*front).drop_handle() };
+    if left == 0 && has_ended() {
+        // SAFETY: the array has ended, so the cache is not in it, and the last handle is gone.
+        unsafe { give_up(front) };
     }
 }
 

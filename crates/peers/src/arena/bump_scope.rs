@@ -30,7 +30,7 @@ impl Listed for Reset {
         Kind::Arena,
         "bump-scope",
         "bump-scope 2.4.1",
-        "each thread keeps its largest chunk, the rest goes back to the C library's malloc when a task ends",
+        "each thread keeps its largest chunk; the others go back to the C library's malloc when a task ends",
     );
 }
 

@@ -60,7 +60,7 @@ impl Listed for Reset {
         Kind::Arena,
         "bumpalo-reset",
         ORIGIN,
-        "each thread keeps its newest and largest chunk, the rest goes back to the C library's malloc when \
+        "each thread keeps its newest and largest chunk; the others go back to the C library's malloc when \
          a task ends",
     );
 }

@@ -32,7 +32,8 @@ impl Listed for New {
             Kind::Arena,
             "allotment-arena",
             "allotment, this workspace's library",
-            "adaptive: chunks stay warm for the next task of any thread, huge pages beyond 2 MiB; what goes unused goes back",
+            "adaptive: chunks stay warm for later tasks of any thread, with huge pages beyond 2 MiB; unused \
+             memory is released",
         )
     };
 }

@@ -245,7 +245,7 @@ impl AnySize for ThreadPool {
     }
 
     unsafe fn free_elsewhere(&self, _: NonNull<u8>, _: Layout) {
-        panic!("another thread's pool can't be given anything back: it is not synchronised");
+        panic!("an unsynchronized_pool_resource can't take back objects on another thread");
     }
 }
 

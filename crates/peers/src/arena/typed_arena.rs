@@ -99,7 +99,7 @@ impl Task for TypedArenaTask {
 #[inline(never)]
 fn no_arena_for(layout: Layout) -> ! {
     panic!(
-        "typed-arena serves objects of {SIZES:?} bytes, aligned to 8 at most, not one of {} aligned to {}",
+        "typed-arena serves objects of {SIZES:?} bytes with alignments up to 8, not {} bytes aligned to {}",
         layout.size(),
         layout.align()
     )

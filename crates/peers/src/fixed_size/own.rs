@@ -14,8 +14,8 @@ use crate::registry::Listed;
 use crate::{About, Kind};
 
 const ORIGIN: &str = "allotment, this workspace's library";
-const ADAPTIVE: &str = "adaptive: empty pages go back, but as many are kept as were soon needed again; what goes \
-                        unused goes back";
+const ADAPTIVE: &str =
+    "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
 /// `allotment-slab`.
 pub(crate) struct Slab(Arc<RawSlab>);

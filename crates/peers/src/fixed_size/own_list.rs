@@ -34,8 +34,8 @@ impl Listed for List {
             Kind::FixedSize,
             "allotment-free-list",
             ORIGIN,
-            "adaptive: slabs found empty, when live objects have halved, go to the recycler, which keeps what \
-             was soon needed again",
+            "adaptive: after the live objects have halved, empty slabs go to the recycler, which keeps as much \
+             as the program reuses",
         )
         .serving(ONE_THREAD)
     };
@@ -48,7 +48,7 @@ impl Listed for ListEach {
             Kind::FixedSize,
             "allotment-free-list-a-tree",
             "allotment's free list, one for each tree",
-            "adaptive, each list by itself; all of a list goes when it is dropped",
+            "adaptive, for each list separately; a list releases all of its slabs when it is dropped",
         )
         .serving(ONE_THREAD)
     };

@@ -61,7 +61,7 @@ impl FixedSizeLocal for &Values {
 
     #[inline(always)]
     unsafe fn bytes(&self, key: usize) -> NonNull<u8> {
-        let value = self.0.get(key).expect("the caller says that it is live");
+        let value = self.0.get(key).expect("the caller promises that the key is live");
         NonNull::from(&value.0).cast()
     }
 }

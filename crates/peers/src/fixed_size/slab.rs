@@ -24,7 +24,7 @@ impl Listed for Values {
         Kind::FixedSize,
         "slab",
         "slab 0.4.12",
-        "one vector, which doubles and never shrinks by itself; trim shrinks it behind its last value",
+        "one vector that doubles; it shrinks only when it is trimmed, down to its last value",
     )
     .serving(FixedSizeAbout { several_threads: false, every_layout: false });
 }

@@ -29,8 +29,8 @@ impl Heap for Calls {
         Kind::Malloc,
         "jemalloc",
         "jemalloc 5.3.1, from tikv-jemalloc-sys 0.7.1",
-        "jemalloc's defaults: unused pages go back over ten seconds (dirty_decay_ms 10000, muzzy_decay_ms \
-         0), no background thread",
+        "jemalloc's defaults: unused pages are released over ten seconds (dirty_decay_ms 10000, \
+         muzzy_decay_ms 0); no background thread",
     );
 
     type Entered = ();

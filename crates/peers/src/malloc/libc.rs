@@ -24,8 +24,8 @@ impl Heap for Calls {
         NAME,
         "this system's C library",
         if cfg!(target_env = "gnu") {
-            "glibc's defaults: the top of the heap goes back once 128 KiB of it are free (the threshold \
-             adapts); blocks of 128 KiB and more are mapped by themselves"
+            "glibc's defaults: the top of the heap is released once 128 KiB of it are free (the threshold \
+             adapts); each block of 128 KiB or more has a mapping of its own"
         } else {
             "the C library's defaults"
         },

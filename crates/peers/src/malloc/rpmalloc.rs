@@ -46,7 +46,7 @@ impl Heap for Calls {
         Kind::Malloc,
         "rpmalloc",
         "rpmalloc 1.4.3, from rpmalloc-sys 0.2.3",
-        "rpmalloc's defaults: free spans are cached by thread and for all, up to a fixed number of each \
+        "rpmalloc's defaults: free spans are cached per thread and globally, up to a fixed number of each \
          size; the rest is unmapped",
     );
 

@@ -21,15 +21,15 @@ impl Heap for Calls {
     const ABOUT: About = About {
         handicap: || {
             cfg!(cxx_assertions).then_some(
-                "snmalloc was built with its assertions: build it again with -DNDEBUG in CXXFLAGS",
+                "snmalloc was built with its assertions; rebuild it with -DNDEBUG in CXXFLAGS",
             )
         },
         ..About::peer(
             Kind::Malloc,
             "snmalloc",
             "snmalloc 0.7, from snmalloc-sys 0.7.6",
-            "snmalloc's defaults: unused chunks are kept by thread and then for all; only large ranges \
-             are decommitted",
+            "snmalloc's defaults: unused chunks are cached per thread, then globally; only large ranges are \
+             decommitted",
         )
     };
 

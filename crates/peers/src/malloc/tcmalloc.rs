@@ -54,8 +54,8 @@ impl Heap for Calls {
             Kind::Malloc,
             "tcmalloc",
             "Google's tcmalloc of June 2025, 8 KiB pages, from libtcmalloc-sys 0.1.14",
-            "tcmalloc's defaults: caches by CPU, free memory kept (background release rate 0), background \
-             thread started",
+            "tcmalloc's defaults: per-CPU caches; free memory is kept (background release rate 0); its \
+             background thread runs",
         )
     };
 

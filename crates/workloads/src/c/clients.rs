@@ -28,7 +28,7 @@ pub(crate) enum Client {
 
 const MALLOC: Way = Way {
     name: super::LIBC,
-    meaning: "the C library's malloc, as the library calls it by itself",
+    meaning: "the C library's malloc, which the library calls by default",
     policy: "the C library's own",
     peer: true,
     own: None,
@@ -38,8 +38,8 @@ const MALLOC: Way = Way {
 static SQLITE: [Way; 2] = [
     Way {
         name: "allotment-pool",
-        meaning: "allot_malloc() in a pool that is entered; the page cache on a slab",
-        policy: "adaptive; the pool's memory goes when the work is done",
+        meaning: "allot_malloc() in a pool that the thread has entered; page cache on a slab",
+        policy: "adaptive; the pool is released when the work is done",
         peer: false,
         own: None,
         run: |load, watch| run(load, Allocator::Ours, watch),
@@ -51,7 +51,7 @@ static LUA: [Way; 2] = [
     Way {
         name: "allotment-pool",
         meaning: "a pool for each state",
-        policy: "adaptive; the pool's memory goes with its state",
+        policy: "adaptive; each pool is released with its state",
         peer: false,
         own: None,
         run: |load, watch| run(load, Allocator::Ours, watch),
@@ -62,8 +62,8 @@ static LUA: [Way; 2] = [
 static EXPAT: [Way; 2] = [
     Way {
         name: "allotment-arena",
-        meaning: "an arena for each document, its parser and its tree",
-        policy: "adaptive: chunks stay warm for the next document; what goes unused goes back",
+        meaning: "an arena for each document, with its parser and its tree",
+        policy: "adaptive: chunks stay warm for later documents; unused memory is released",
         peer: false,
         own: None,
         run: |load, watch| run(load, Allocator::Ours, watch),

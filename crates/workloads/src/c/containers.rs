@@ -37,15 +37,15 @@ const CHUNKS: &str = "every chunk goes back to operator delete when its task or 
 pub(crate) static WAYS: [Way; 7] = [
     Way {
         name: "allotment-arena",
-        meaning: "allot::arena_resource, an arena for each task",
-        policy: "adaptive: chunks stay warm for the next task; what goes unused goes back",
+        meaning: "allot::arena_resource, one arena for each task",
+        policy: "adaptive: chunks stay warm for later tasks; unused memory is released",
         peer: false,
         own: None,
         run: |load, watch| linked::run(load, Resource::Arena, watch),
     },
     Way {
         name: "pmr-monotonic",
-        meaning: "std::pmr::monotonic_buffer_resource, one for each task; beside our arena",
+        meaning: "std::pmr::monotonic_buffer_resource, one per task; ratio to our arena",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-arena"),
@@ -53,15 +53,15 @@ pub(crate) static WAYS: [Way; 7] = [
     },
     Way {
         name: "allotment-pool",
-        meaning: "allot::pool_resource, a pool for each thread",
-        policy: "adaptive: a thread keeps what was soon needed again",
+        meaning: "allot::pool_resource, one pool for each thread",
+        policy: "adaptive: a thread keeps as much empty memory as it reuses",
         peer: false,
         own: Some("allotment-pool"),
         run: |load, watch| linked::run(load, Resource::Pool, watch),
     },
     Way {
         name: "pmr-pool",
-        meaning: "std::pmr::unsynchronized_pool_resource, one a thread; beside our pool",
+        meaning: "std::pmr::unsynchronized_pool_resource, one per thread; ratio to our pool",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-pool"),
@@ -70,14 +70,14 @@ pub(crate) static WAYS: [Way; 7] = [
     Way {
         name: "allotment-slab",
         meaning: "allot::slab_resource, one for all threads",
-        policy: "adaptive: empty pages go back, but as many are kept as were soon needed again",
+        policy: "adaptive: as many empty pages are kept as the program reuses; the others are released",
         peer: false,
         own: Some("allotment-slab"),
         run: |load, watch| linked::run(load, Resource::Slab, watch),
     },
     Way {
         name: "pmr-synchronized-pool",
-        meaning: "std::pmr::synchronized_pool_resource, one for all; beside our slabs",
+        meaning: "std::pmr::synchronized_pool_resource, one for all; ratio to our slabs",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-slab"),
@@ -85,7 +85,7 @@ pub(crate) static WAYS: [Way; 7] = [
     },
     Way {
         name: super::LIBC,
-        meaning: "std::pmr::new_delete_resource(), which is malloc; beside our pool",
+        meaning: "std::pmr::new_delete_resource(), which calls malloc; ratio to our pool",
         policy: "the C library's own",
         peer: true,
         own: Some("allotment-pool"),

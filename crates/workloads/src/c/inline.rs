@@ -38,7 +38,7 @@ static ARENA: [Way; 2] = [
     },
     Way {
         name: "allotment-arena",
-        meaning: "the same objects by Arena::alloc_layout() in Rust: query-alloc's row",
+        meaning: "the same objects with Arena::alloc_layout() in Rust, as in query-alloc",
         policy: ARENA_POLICY,
         peer: true,
         own: None,
@@ -49,7 +49,7 @@ static ARENA: [Way; 2] = [
 static FREE_LIST: [Way; 2] = [
     Way {
         name: "c-free-list",
-        meaning: "allot_free_list_alloc() and _free() of allotment.h",
+        meaning: "allot_free_list_alloc() and allot_free_list_free() of allotment.h",
         policy: LIST_POLICY,
         peer: false,
         own: None,
@@ -57,7 +57,7 @@ static FREE_LIST: [Way; 2] = [
     },
     Way {
         name: "allotment-free-list",
-        meaning: "the same pairs by RawFreeList in Rust: pair's row",
+        meaning: "the same pairs with RawFreeList in Rust, as in pair",
         policy: LIST_POLICY,
         peer: true,
         own: None,
@@ -68,7 +68,7 @@ static FREE_LIST: [Way; 2] = [
 static SLAB_HANDLE: [Way; 2] = [
     Way {
         name: "c-slab-handle",
-        meaning: "allot_slab_handle_alloc() and _free() of allotment.h",
+        meaning: "allot_slab_handle_alloc() and allot_slab_handle_free() of allotment.h",
         policy: SLAB_POLICY,
         peer: false,
         own: None,
@@ -76,7 +76,7 @@ static SLAB_HANDLE: [Way; 2] = [
     },
     Way {
         name: "allotment-slab-handle",
-        meaning: "the same pairs by RawSlabHandle in Rust: pair's row",
+        meaning: "the same pairs with RawSlabHandle in Rust, as in pair",
         policy: SLAB_POLICY,
         peer: true,
         own: None,
@@ -85,10 +85,10 @@ static SLAB_HANDLE: [Way; 2] = [
 ];
 
 const ARENA_POLICY: &str =
-    "adaptive: chunks stay warm for the next task of any thread; what goes unused goes back";
-const LIST_POLICY: &str = "adaptive: slabs found empty go to the recycler";
+    "adaptive: chunks stay warm for later tasks of any thread; unused memory is released";
+const LIST_POLICY: &str = "adaptive: empty slabs go to the recycler";
 const SLAB_POLICY: &str =
-    "adaptive: empty pages go back, but as many are kept as were soon needed again";
+    "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
 /// As in `query-alloc`.
 pub(crate) const DIMENSIONS: usize = 100_000;

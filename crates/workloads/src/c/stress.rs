@@ -13,7 +13,7 @@ use crate::ways::Way;
 pub(crate) static WAYS: [Way; 3] = [
     Way {
         name: "c-stress",
-        meaning: "aral_mallocz(), aral_freez() of allotment_netdata.h, one for all threads",
+        meaning: "aral_mallocz() and aral_freez() of allotment_netdata.h, shared by all",
         policy: SLAB_POLICY,
         peer: false,
         own: None,
@@ -21,7 +21,7 @@ pub(crate) static WAYS: [Way; 3] = [
     },
     Way {
         name: "allotment-slab",
-        meaning: "the same cycles by RawSlab in Rust: stress's row",
+        meaning: "the same cycles with RawSlab in Rust, as in stress",
         policy: SLAB_POLICY,
         peer: false,
         own: None,
@@ -41,7 +41,7 @@ pub(crate) static WAYS: [Way; 3] = [
 ];
 
 const SLAB_POLICY: &str =
-    "adaptive: empty pages go back, but as many are kept as were soon needed again";
+    "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {

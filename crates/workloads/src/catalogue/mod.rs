@@ -210,21 +210,23 @@ impl Workload {
                 Some(Threads { count: 2, or_more: false, meaning: "a producer and a consumer" })
             }
             Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
-                Some(Threads { count: 1, or_more: false, meaning: "a tree is one thread's" })
+                Some(Threads { count: 1, or_more: false, meaning: "a tree belongs to one thread" })
             }
             Kind::Letters(_) => {
                 Some(Threads { count: 1, or_more: false, meaning: "one thread reads the file" })
             }
-            Kind::Inline(Inline::FreeList) => {
-                Some(Threads { count: 1, or_more: false, meaning: "a free list is one thread's" })
-            }
+            Kind::Inline(Inline::FreeList) => Some(Threads {
+                count: 1,
+                or_more: false,
+                meaning: "a free list belongs to one thread",
+            }),
             Kind::Client(_) => {
-                Some(Threads { count: 1, or_more: false, meaning: "the work is one thread's" })
+                Some(Threads { count: 1, or_more: false, meaning: "the program has one thread" })
             }
             Kind::Mixed { remote: true } => Some(Threads {
                 count: 2,
                 or_more: true,
-                meaning: "each hands objects to another one",
+                meaning: "each thread hands objects to the next",
             }),
             _ => None,
         }
@@ -402,7 +404,7 @@ impl fmt::Display for UnknownWorkload {
         families.dedup();
         write!(
             f,
-            "unknown workload '{}'; known are {}, and {} for all of a kind",
+            "unknown workload '{}'; available: {}; all of a kind: {}",
             self.name,
             known.join(", "),
             families.join(", ")
@@ -419,9 +421,9 @@ mod tests {
     #[test]
     fn an_unknown_workload_lists_the_known_ones() {
         let error = Workload::named("quary").unwrap_err().to_string();
-        assert!(error.starts_with("unknown workload 'quary'; known are query, query-alloc"));
+        assert!(error.starts_with("unknown workload 'quary'; available: query, query-alloc"));
         assert!(error.ends_with(
-            "client-expat, and exchange, burst, tiers, tree, tree-copy, many-trees, letters, c, pmr, client for all of a kind"
+            "client-expat; all of a kind: exchange, burst, tiers, tree, tree-copy, many-trees, letters, c, pmr, client"
         ));
     }
 

@@ -36,15 +36,15 @@ const HEAPS_POLICY: &str = "the C library's defaults";
 pub(crate) static WAYS: [Way; 4] = [
     Way {
         name: OWN,
-        meaning: "one lock, for the session list; configuration without, reply in an Arena",
-        policy: "adaptive: chunks stay warm for the next request of any thread",
+        meaning: "one mutex, for the session list; configuration Sealed, reply in an Arena",
+        policy: "adaptive: chunks stay warm for later requests of any thread",
         peer: false,
         own: None,
         run: |load, watch| run::<ByCategory>("allotment-arena", load, watch),
     },
     Way {
         name: "all-mutex",
-        meaning: "session list, configuration, reply buffers and heap, a mutex each",
+        meaning: "session list, configuration, reply buffers and heap, each under a mutex",
         policy: HEAPS_POLICY,
         peer: true,
         own: None,
@@ -52,7 +52,7 @@ pub(crate) static WAYS: [Way; 4] = [
     },
     Way {
         name: "all-mutex-malloc",
-        meaning: "the same on today's malloc, without a lock around it",
+        meaning: "all-mutex without the mutex around the C library's malloc",
         policy: HEAPS_POLICY,
         peer: true,
         own: None,

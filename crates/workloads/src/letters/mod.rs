@@ -47,7 +47,7 @@ static READ: [Way; 1] = [Way {
 
 static BUFFERED: [Way; 1] = [Way {
     name: "buffered",
-    meaning: "a BufReader of 4 KiB, asked for a byte at a time",
+    meaning: "a BufReader of 4 KiB, read one byte at a time",
     policy: "a buffer of 4 KiB for each search, from the C library's malloc",
     peer: false,
     own: None,

@@ -12,8 +12,7 @@ use crate::output::{NOTE, WIDTH, styled, wrapped};
 use crate::table::{Line, Stand, figure, render};
 
 /// The legend of the table's columns.
-pub const COLUMNS: &str =
-    "   saves: share of CPU time; ceiling: the most to save; time, memory: of the replay, against glibc's";
+pub const COLUMNS: &str = "   saves: share of CPU time; ceiling: the most to save; time, memory: of the replay, against glibc's";
 /// The table's rows, and the characters of its first column.
 const ROWS: usize = 5;
 const WHERE: usize = 36;

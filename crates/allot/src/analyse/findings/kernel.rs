@@ -1,4 +1,4 @@
-//! What a program does besides using memory: its system calls, and its waits for locks.
+//! The findings on system calls and on waits for locks.
 
 use super::Frame;
 use serde::{Deserialize, Serialize};
@@ -10,40 +10,40 @@ pub struct LockSite {
     pub frames: Vec<Frame>,
     /// `mutex`, `read` or `write`.
     pub kind: String,
-    /// How often a thread had to wait, and for how long in all and at most.
+    /// How often a thread waited, for how long in all, and the longest wait.
     pub waits: u64,
     pub waited_ns: u64,
     pub longest_ns: u64,
-    /// Different locks.
+    /// The number of different locks.
     pub locks: u32,
-    /// The waiting as a share of the time of all its threads, each from its first event to its last.
+    /// The waiting time as a share of the time of all threads, each from its first event to its last.
     #[serde(default)]
     pub share: Option<f64>,
-    /// What to do, where it is worth it.
+    /// What to do, if a change is worth it.
     #[serde(default)]
     pub advice: Option<String>,
 }
 
-/// What the kernel counted: for all processes of the recording together.
+/// What the kernel counted, for all processes of the recording together.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct System {
-    /// Calls by name, where they could be counted; the most frequent first. The recorder's own are not among them.
+    /// Calls by name, if they could be counted, the most frequent first, without the recorder's own.
     pub calls: Vec<SystemCalls>,
-    /// Why they were not counted, in words with what to do.
+    /// Why they were not counted, and what to do about it.
     #[serde(default)]
     pub not_counted: Option<String>,
-    /// All of them together.
+    /// The number of all calls.
     #[serde(default)]
     pub total_calls: Option<u64>,
-    /// Reads and writes by files, pipes and what else `/proc/PID/io` counts.
+    /// Reads and writes as `/proc/PID/io` counts them: of files, pipes and others.
     pub read_calls: Option<u64>,
     pub read_bytes: Option<u64>,
     pub write_calls: Option<u64>,
     pub written_bytes: Option<u64>,
-    /// With the recorder's.
+    /// The recorder's included.
     pub minor_faults: Option<u64>,
     pub major_faults: Option<u64>,
-    /// The program's own, where they were counted.
+    /// The program's own, if they were counted.
     #[serde(default)]
     pub page_faults: Option<u64>,
     pub voluntary_switches: Option<u64>,
@@ -53,16 +53,16 @@ pub struct System {
     pub futex_waits: Option<u64>,
     #[serde(default)]
     pub futex_wait_ns: Option<u64>,
-    /// CPU time in the kernel over all CPU time, with what the recorder took.
+    /// CPU time in the kernel as a share of all CPU time, the recorder's included.
     #[serde(default)]
     pub kernel_share: Option<f64>,
-    /// Which files small reads and writes were of, the most frequent first.
+    /// The files of small reads and writes, the most frequent first.
     #[serde(default)]
     pub small_transfers: Vec<allot_trace::container::SmallTransfers>,
-    /// What calls cost on the machine that the program ran on.
+    /// What calls cost on the machine of the recording.
     #[serde(default)]
     pub costs: Option<allot_trace::container::CallCosts>,
-    /// What sidestepping some of them would save, the most first; only what is worth it.
+    /// What sidestepping calls would save, the largest saving first; only what is worth a change.
     pub advice: Vec<SystemAdvice>,
 }
 
@@ -73,18 +73,18 @@ pub struct SystemCalls {
     pub calls: u64,
     #[serde(default)]
     pub failed: u64,
-    /// Bytes that were read or written; `None` where it does neither.
+    /// Bytes that were read or written; `None` if it does neither.
     #[serde(default)]
     pub bytes: Option<u64>,
-    /// Of the calls, those that moved some bytes, but fewer than 512; and these bytes.
+    /// The calls that moved at least one byte but fewer than 512, and the bytes that they moved.
     #[serde(default)]
     pub small: Option<u64>,
     #[serde(default)]
     pub small_bytes: Option<u64>,
-    /// From each call to its return, with what it waited for.
+    /// The time from each call to its return, waiting included.
     #[serde(default)]
     pub ns: Option<u64>,
-    /// What so many such calls cost in CPU time at least; `None` where it wasn't measured.
+    /// A lower bound of the CPU time of these calls; `None` if it wasn't measured.
     #[serde(default)]
     pub cost_ns: Option<u64>,
 }
@@ -98,7 +98,7 @@ pub struct SystemAdvice {
     /// What to do, in a few words: `buffer the reads`.
     #[serde(default)]
     pub title: String,
-    /// Why, and how, in words with figures.
+    /// The reason with figures, and how to change it.
     pub advice: String,
     pub calls: u64,
     pub saved_ns: u64,

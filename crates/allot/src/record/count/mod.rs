@@ -1,8 +1,9 @@
-//! Counting the system calls of a program while it is recorded.
+//! Counts the system calls of a program while it is recorded.
 //!
-//! [Programs](programs) in the kernel are run at the beginning and at the end of each call, and when threads begin and end: the
-//! recorded program is not stopped, and what it starts is counted with it. Where the kernel doesn't let us, which is
-//! the rule for who isn't root, there is a [reason](Counter::begin) in words, and only what `/proc` and `getrusage` know.
+//! eBPF [programs](programs) run in the kernel at the beginning and the end of each call, and when threads
+//! begin and end. The recorded program is not stopped, and its child processes are counted with it. Where
+//! the kernel doesn't permit this, as a rule without root, there is a [reason](Counter::begin) in words,
+//! and only the figures of `/proc` and `getrusage`.
 
 mod assemble;
 pub mod costs;
@@ -20,11 +21,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use syscalls::Sysno;
 
-/// Threads that can be followed at once.
+/// The most threads that are followed at once.
 const MOST_THREADS: u32 = 1 << 15;
-/// Open files whose small transfers can be told apart.
+/// The most open files whose small transfers are counted separately.
 const MOST_FILES: u32 = 1 << 12;
-/// The lower half of the secret number, which is no option of `prctl`.
+/// The lower half of the secret number; it is not an option of `prctl`.
 const NO_OPTION: u64 = 0x616c_6c6f;
 
 /// Counts the calls of threads.
@@ -34,7 +35,7 @@ pub struct Counter {
     files: Files,
     secret: u64,
     processors: usize,
-    /// What was counted before the program began.
+    /// The counts before the program began.
     before: Vec<[u64; WORDS]>,
     faults: bool,
     programs: Vec<(Program, OwnedFd)>,
@@ -45,16 +46,17 @@ pub struct Counter {
 pub struct Counts {
     pub calls: Vec<SystemCall>,
     pub small_transfers: Vec<SmallTransfers>,
-    /// `None` where the kernel doesn't tell of them.
+    /// `None` if the kernel has no trace points for them.
     pub page_faults: Option<u64>,
 }
 
-/// What puts a thread in.
+/// What makes a thread counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry(u64);
 
 impl Entry {
-    /// This thread, and those that it makes from now on, are counted. Does nothing that isn't allowed between fork and exec.
+    /// Makes this thread, and those that it starts from here on, counted. It may be called between fork and
+    /// exec.
     pub fn enter(self) {
         // SAFETY: there is no such option, so the kernel refuses it.
         unsafe { libc::syscall(libc::SYS_prctl, self.0, 0, 0, 0, 0) };
@@ -62,7 +64,7 @@ impl Entry {
 }
 
 impl Counter {
-    /// Begins. If that isn't permitted, or can't be: the reason, for people.
+    /// Begins to count. On failure, returns the reason as text for the user.
     pub fn begin() -> Result<Self, String> {
         Self::try_begin().map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => "only root, or a process with the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, may count them; record as root to have them counted".to_owned(),
@@ -94,7 +96,7 @@ impl Counter {
             faults: false,
             programs: Vec::new(),
         };
-        // Threads come and go before their calls are looked at.
+        // Threads come and go before their counts are read.
         let point = points.find("sched/sched_process_exit")?;
         counter.add(&programs::exit(maps), point.number)?;
         let point = points.find("sched/sched_process_fork")?;
@@ -104,13 +106,13 @@ impl Counter {
         counter.add(&programs::exec(maps, old, new), point.number)?;
         let point = points.find("raw_syscalls/sys_exit")?;
         if counter.add(&programs::leave_call(maps), point.number).is_err() {
-            // A kernel that can't say which process it is has no files told apart.
+            // Without the process's number, files can't be told apart.
             let maps = Maps { namespace: None, ..maps };
             counter.add(&programs::leave_call(maps), point.number)?;
         }
         let point = points.find("raw_syscalls/sys_enter")?;
         counter.add(&programs::enter(maps, secret), point.number)?;
-        // Not every processor's kernel tells of these.
+        // Not every processor's kernel has these trace points.
         for name in ["exceptions/page_fault_user", "exceptions/page_fault_kernel"] {
             if let Ok(point) = points.find(name) {
                 counter.faults |= counter.add(&programs::fault(maps), point.number).is_ok();
@@ -127,12 +129,12 @@ impl Counter {
         Ok(())
     }
 
-    /// What the thread to count has to do first.
+    /// What the thread to be counted has to do first.
     pub fn entry(&self) -> Entry {
         Entry(self.secret)
     }
 
-    /// Forgets what was counted until now.
+    /// Discards the counts so far.
     pub fn start_over(&mut self) -> io::Result<()> {
         self.before = self.sums()?;
         Ok(())
@@ -142,7 +144,7 @@ impl Counter {
         (0..KINDS).map(|kind| self.kinds.sum(kind, self.processors)).collect()
     }
 
-    /// To be called now and then while the program runs: looks what its open files are.
+    /// Looks up the names of the program's open files; call it from time to time while the program runs.
     pub fn look_at_files(&mut self) {
         self.files.look();
     }
@@ -175,7 +177,7 @@ impl Counter {
     }
 }
 
-/// What a kind of call is called.
+/// The name of a kind of call.
 fn name(kind: u32) -> String {
     match kind {
         FUTEX_WAIT => "futex (wait)".to_owned(),

@@ -1,0 +1,72 @@
+# Functions that the scripts in .ci share; `source` it. A failed step is recorded, and the next one runs.
+
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+export RUST_BACKTRACE=1
+features=allocator-api2-02,allocator-api2-03,allocator-api2-04,derive,hashbrown-017,toml
+started=$SECONDS
+failed=()
+skipped=()
+
+# step NAME COMMAND...: runs the command, prints how long it took, and goes on if it fails.
+step() {
+    local name=$1 from=$SECONDS
+    shift
+    printf '\n== %s\n' "$name"
+    if "$@"; then
+        printf '== %s: %d s\n' "$name" $((SECONDS - from))
+    else
+        printf '\n== FAILED: %s (%d s)\n   %s\n' "$name" $((SECONDS - from)) "$*"
+        failed+=("$name")
+    fi
+}
+
+# skip NAME REASON
+skip() {
+    printf '\n== SKIPPED: %s: %s\n' "$1" "$2"
+    skipped+=("$1: $2")
+}
+
+# Prints what was skipped and what failed; the script's exit status.
+finish() {
+    printf '\n== %d s\n' $((SECONDS - started))
+    for text in "${skipped[@]}"; do printf '== skipped: %s\n' "$text"; done
+    for name in "${failed[@]}"; do printf '== failed: %s\n' "$name"; done
+    [ ${#failed[@]} = 0 ] && echo '== all passed'
+}
+
+has() { command -v "$1" >/dev/null; }
+
+# packages WORD...: installs Debian packages where that is possible. Callers look afterwards what is there.
+packages() {
+    [ $# -gt 0 ] && [ "$(id -u)" = 0 ] && has apt-get || return 0
+    if [ -z "${lists_are_new:-}" ]; then
+        timeout 120 apt-get update >/dev/null 2>&1 || true
+        lists_are_new=1
+    fi
+    DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 || true
+}
+
+# for_programs "PROGRAM:PACKAGE..." ...: installs the packages of the programs that are missing, and skips what needs those
+# that could not be installed.
+for_programs() {
+    local pair missing=()
+    local look=$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)
+    for pair in "$@"; do
+        # shellcheck disable=SC2086 # one word for each package
+        PATH=$look command -v "${pair%%:*}" >/dev/null || missing+=(${pair#*:})
+    done
+    packages "${missing[@]}"
+    for pair in "$@"; do
+        PATH=$look command -v "${pair%%:*}" >/dev/null || skip "what needs ${pair%%:*}" 'it is not installed, and could not be'
+    done
+}
+
+# toolchain NAME COMPONENT...: a Rust toolchain with its components, installed by rustup where it is missing.
+toolchain() {
+    local name=$1
+    shift
+    has rustup || { cargo "+$name" --version >/dev/null 2>&1; return; }
+    cargo "+$name" --version >/dev/null 2>&1 ||
+        timeout 300 rustup toolchain install "$name" --profile minimal >/dev/null 2>&1 || return 1
+    [ $# = 0 ] || timeout 300 rustup component add "$@" --toolchain "$name" >/dev/null 2>&1 || return 1
+}

@@ -1,0 +1,197 @@
+//! A stand-in for `os.rs` under Miri, which has no system calls for memory: each mapping is a block of the global allocator.
+//!
+//! # Invariants
+//!
+//! 1. A mapping is freed when the last of its bytes is unmapped. So Miri reports every use of memory after the whole mapping
+//!    has gone, and every mapping that leaks; a use of a part that was unmapped first stays unseen.
+//! 2. Advice changes nothing, except that discarded memory reads zeros.
+//! 3. Protection changes nothing: a write to read-only memory stays unseen. A page without memory reads zeros.
+//! 4. Files can't be mapped: the calls are refused.
+//! 5. The clocks advance with each reading. A thread that waits yields, and looks again.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::error::{AllocError, ErrorKind};
+
+/// Reserved addresses are memory here, so only this much can be reserved.
+const MOST_RESERVED: usize = 64 << 20;
+
+/// A block that stands for a mapping.
+struct Mapping {
+    start: NonNull<u8>,
+    layout: Layout,
+    /// Bytes that are not unmapped yet.
+    left: usize,
+}
+
+// SAFETY: the address is used to find the block and to free it, which any thread may do.
+unsafe impl Send for Mapping {}
+
+static MAPPINGS: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
+
+fn mappings() -> MutexGuard<'static, Vec<Mapping>> {
+    MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refused(errno: Errno, bytes: usize) -> AllocError {
+    AllocError::new(ErrorKind::System(errno.raw_os_error()), bytes)
+}
+
+pub fn page_size() -> usize {
+    4096
+}
+
+fn tick() -> u64 {
+    static NOW: AtomicU64 = AtomicU64::new(1 << 40);
+    // Relaxed: the clock orders nothing.
+    NOW.fetch_add(1000, Ordering::Relaxed)
+}
+
+pub fn coarse_millis() -> u64 {
+    tick() / 1_000_000
+}
+
+pub fn nanos() -> u64 {
+    tick()
+}
+
+pub fn on_fork(_child: extern "C" fn()) {}
+
+pub fn register_process_fences() -> Result<(), AllocError> {
+    Err(refused(Errno::NOSYS, 0))
+}
+
+pub fn fence_process() -> Result<(), AllocError> {
+    Err(refused(Errno::NOSYS, 0))
+}
+
+pub fn map(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    debug_assert!(len % page_size() == 0 && align.is_power_of_two());
+    let layout = Layout::from_size_align(len, align.max(page_size()));
+    let too_large = || AllocError::new(ErrorKind::SizeOverflow, len);
+    let layout = layout.ok().filter(|layout| layout.size() > 0).ok_or_else(too_large)?;
+    // SAFETY: the layout's size is not zero.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused(Errno::NOMEM, len))?;
+    mappings().push(Mapping { start, layout, left: len });
+    Ok(start)
+}
+
+pub fn map_file(_: BorrowedFd<'_>, _: u64, len: usize) -> Result<NonNull<u8>, AllocError> {
+    Err(refused(Errno::NOSYS, len))
+}
+
+/// # Safety
+/// As in `os.rs`.
+pub unsafe fn map_file_at(
+    _: NonNull<u8>,
+    _: BorrowedFd<'_>,
+    _: u64,
+    len: usize,
+) -> Result<(), AllocError> {
+    Err(refused(Errno::NOSYS, len))
+}
+
+pub fn keep_from_children(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    if len > MOST_RESERVED { Err(refused(Errno::NOMEM, len)) } else { map(len, align) }
+}
+
+/// # Safety
+/// As in `os.rs`.
+pub unsafe fn make_accessible(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+/// # Safety
+/// As in `os.rs`.
+pub unsafe fn make_read_only(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+/// # Safety
+/// As in `os.rs`.
+pub unsafe fn seal_for_ever(_: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    Err(refused(Errno::NOSYS, len))
+}
+
+pub fn hold_addresses(_: NonNull<u8>, _: usize) -> bool {
+    true
+}
+
+pub fn extend_file(_: BorrowedFd<'_>, len: u64) -> Result<(), AllocError> {
+    Err(refused(Errno::NOSYS, len as usize))
+}
+
+/// # Safety
+/// As in `os.rs`.
+pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    let mut mappings = mappings();
+    let at = mappings.iter().position(|mapping| {
+        let first = mapping.start.addr().get();
+        (first..first + mapping.layout.size()).contains(&start.addr().get())
+    });
+    let at = at.expect("only mappings are unmapped");
+    mappings[at].left = mappings[at].left.checked_sub(len).expect("no byte is unmapped twice");
+    if mappings[at].left == 0 {
+        let mapping = mappings.swap_remove(at);
+        // SAFETY: allocated by `map` with this layout; all of it is unmapped, and by the callers' promise nothing refers to it.
+        unsafe { dealloc(mapping.start.as_ptr(), mapping.layout) };
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As in `os.rs`.
+pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: the range was mapped, and by the caller's promise nothing refers to its bytes.
+    unsafe { start.write_bytes(0, len) };
+    Ok(())
+}
+
+pub fn advise_huge(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+/// # Safety
+/// As in `os.rs`.
+pub unsafe fn split_huge(_: NonNull<u8>, _: usize) {}
+
+pub fn populate(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+pub fn wait_on(word: &AtomicU32, expected: u32) {
+    // Acquire, as a return from the system call would be: pairs with what the waking thread wrote.
+    if word.load(Ordering::Acquire) == expected {
+        std::thread::yield_now();
+    }
+}
+
+pub fn wake_all(_: &AtomicU32) {}
+
+pub fn create_unlinked(_: &Path) -> std::io::Result<fs::File> {
+    Err(Errno::NOSYS.into())
+}
+
+pub fn create_named(_: &Path) -> std::io::Result<fs::File> {
+    Err(Errno::NOSYS.into())
+}
+
+pub fn reserve_blocks(_: BorrowedFd<'_>, _: u64, len: usize) -> Result<(), AllocError> {
+    Err(refused(Errno::NOSYS, len))
+}
+
+pub fn punch_hole(_: BorrowedFd<'_>, _: u64, len: usize) -> Result<(), AllocError> {
+    Err(refused(Errno::NOSYS, len))
+}
