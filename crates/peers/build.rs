@@ -1,6 +1,6 @@
-//! Compiles the C++ side of the two `std::pmr` rows and, where the headers of Boost are found, of
-//! `boost-pool`; and finds out how the other C++ peers are being compiled, so that a row that is not at its
-//! best can say so.
+//! Compiles the C++ side of the two `std::pmr` rows and, if the headers of Boost are found, of
+//! `boost-pool`. It also checks how the other C++ peers are compiled, so that a row that does not
+//! run at its best can say so.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(cxx_assertions)");
@@ -28,8 +28,7 @@ mod c_peers {
         }
     }
 
-    /// The flags are pinned: whatever profile our own crates are built with, headers are inlined into
-    /// the calls.
+    /// The flags are fixed: headers are inlined into the calls for every profile of our own crates.
     fn compile(file: &str, library: &str) {
         println!("cargo::rerun-if-changed={file}");
         cc::Build::new()
@@ -43,8 +42,8 @@ mod c_peers {
             .compile(library);
     }
 
-    /// Whether the compiler finds the headers of Boost.Pool. Nothing tells cargo when they are installed
-    /// later: peers then has to be compiled again.
+    /// Whether the compiler finds the headers of Boost.Pool. Cargo does not notice if they are
+    /// installed later: this package must then be compiled again.
     fn has_boost_pool() -> bool {
         println!("cargo::rerun-if-env-changed=CPLUS_INCLUDE_PATH");
         let file = "src/fixed_size/boost_pool_found.cpp";
@@ -56,8 +55,8 @@ mod c_peers {
             .is_ok_and(|text| String::from_utf8_lossy(&text).contains("boost_pool_found;"))
     }
 
-    /// Whether the flags that every C++ peer is compiled with switch assertions off. The crate
-    /// that builds snmalloc does not do it by itself, not even for a release.
+    /// Whether the flags of every C++ peer turn assertions off. The crate that builds snmalloc does
+    /// not do so itself, not even for a release.
     fn without_assertions(compiler: &cc::Tool) -> bool {
         let mut off = false;
         for flag in compiler.args() {

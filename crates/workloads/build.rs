@@ -1,5 +1,6 @@
-//! Compiles the rows that are written in C and C++: loops over `allotment.h`, containers over `allotment.hpp`, and the
-//! examples of `allotment-c` that are programs which others wrote, where their libraries are found.
+//! Compiles the rows that are written in C and C++: loops over `allotment.h`, containers over
+//! `allotment.hpp`, and the examples of `allotment-c` that use libraries of other projects, if
+//! these libraries are found.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -22,7 +23,7 @@ mod c {
     const CONTAINERS: &str = "src/c/containers.cpp";
 
     pub fn build() {
-        // Of `allotment-c`, whose build script says where it is.
+        // The include directory of `allotment-c`, which its build script reports.
         let include = env::var_os("DEP_ALLOTMENT_INCLUDE").map(PathBuf::from);
         let include = include.expect("allotment-c tells where its headers are");
         println!("cargo::rerun-if-changed={}", include.display());
@@ -39,10 +40,10 @@ mod c {
         }
     }
 
-    /// A library that others wrote, and the example of `allotment-c` that is its client.
+    /// A library of another project, and the example of `allotment-c` that uses it.
     struct Client {
         name: &'static str,
-        /// The package's names in one distribution and another.
+        /// The package's names in different distributions.
         packages: &'static [&'static str],
         versions: std::ops::Range<&'static str>,
     }
@@ -57,8 +58,8 @@ mod c {
         Client { name: "expat", packages: &["expat"], versions: "2.1".."3" },
     ];
 
-    /// Compiles it and links the library, if that is found. Nothing tells cargo when it is installed later: workloads then has
-    /// to be compiled again.
+    /// Compiles it and links the library, if that is found. Cargo does not notice if the library is
+    /// installed later: this package must then be compiled again.
     fn client(client: &Client, include: &Path) {
         let find = |package: &&str| {
             pkg_config::Config::new()
@@ -80,7 +81,7 @@ mod c {
             println!("cargo::rustc-link-search=native={}", path.display());
         }
         for name in &library.libs {
-            // Static where it is there, so that no call goes through a table.
+            // Static if there is a static library, so that no call goes through a table.
             let archive = format!("lib{name}.a");
             let is_static = library.link_paths.iter().any(|path| path.join(&archive).exists());
             let kind = if is_static { "static:-bundle" } else { "dylib" };
@@ -89,7 +90,8 @@ mod c {
         println!("cargo::rustc-cfg=client_{}", client.name);
     }
 
-    /// The flags are pinned: whatever profile our own crates are built with, the header is inlined into the loops.
+    /// The flags are fixed: the header is inlined into the loops for every profile of our own
+    /// crates.
     fn compiler(include: &Path) -> cc::Build {
         let mut build = cc::Build::new();
         build

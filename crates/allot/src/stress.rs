@@ -186,7 +186,8 @@ fn check(arguments: &StressArguments) -> Result<&'static peers::About, Failure> 
     }
 }
 
-/// Restarts this program with the environment variables that an allocator needs, unless they are set.
+/// Restarts this program with the environment variables that an allocator needs, unless they are
+/// set.
 fn restart_with(environment: &[(&str, &str)]) -> Result<(), Failure> {
     let there = |(name, value): &(&str, &str)| std::env::var(name).is_ok_and(|is| is == *value);
     if environment.iter().all(there) {
@@ -203,7 +204,8 @@ fn restart_with(environment: &[(&str, &str)]) -> Result<(), Failure> {
     Err(failed(command.exec()))
 }
 
-/// Runs the threads and prints a line each second. Returns the time that it took, and the result of printing.
+/// Runs the threads and prints a line each second. Returns the time that it took, and the result of
+/// printing.
 fn work(
     allocator: &str,
     elements: usize,

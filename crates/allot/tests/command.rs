@@ -12,12 +12,23 @@ mod ways;
 mod words;
 
 use serde_json::Value;
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 fn allot(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
     command.args(arguments).stdin(Stdio::null()).env_remove("CARGO");
     command
+}
+
+/// Whether a test that takes half a minute in a debug build is left out, and says so: it runs if `ALLOTMENT_LONG_TESTS` is set.
+fn too_long(what: &str) -> bool {
+    let left_out = std::env::var_os("ALLOTMENT_LONG_TESTS").is_none();
+    if left_out {
+        // Not by `eprintln!`, which the harness shows for failing tests alone.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: ALLOTMENT_LONG_TESTS is not set");
+    }
+    left_out
 }
 
 fn run(arguments: &[&str]) -> Output {

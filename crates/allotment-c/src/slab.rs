@@ -171,8 +171,8 @@ fn by_size(size: usize, align: usize) -> Result<NonNull<Held<Slab>>, Noted> {
 /// The slab, if its fast paths may be tried: it is not NULL, and handles are not looked up.
 #[inline(always)]
 unsafe fn at_once<'a>(slab: *const Held<Slab>) -> Option<&'a Slab> {
-    // SAFETY: a slab (invariant 1 of lib.rs), or the tombstone of a hardened slab, of which only
-    // `raw` is read, unchanged (2).
+    // SAFETY: a slab (invariant 1 of lib.rs), or the tombstone of a hardened slab. Only `raw` of a
+    // tombstone is read, and it is unchanged (2).
     if known::none_looked_up() { unsafe { slab.cast::<Slab>().as_ref() } } else { None }
 }
 

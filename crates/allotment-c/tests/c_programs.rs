@@ -15,7 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use support::{Compiler, has, installation, limited, package, scratch, skip, text};
+use support::{Compiler, has, installation, limited, package, scratch, skip, text, too_long};
 
 /// SIGABRT's number on Linux.
 const ABORTED: i32 = 6;
@@ -141,6 +141,9 @@ fn programs_pass_by_gcc_on_the_shared_library_and_misuse_is_stopped() {
 
 #[test]
 fn programs_pass_by_clang_on_the_static_library_and_misuse_is_stopped() {
+    if too_long("C and C++ programs by Clang") {
+        return;
+    }
     if !Compiler::Clang.is_there() {
         return skip("C and C++ programs by Clang", "it is not installed");
     }
@@ -154,6 +157,9 @@ fn programs_pass_by_clang_on_the_static_library_and_misuse_is_stopped() {
 
 #[test]
 fn programs_pass_under_the_sanitizers_of_addresses_and_undefined_behaviour() {
+    if too_long("C and C++ programs under sanitizers") {
+        return;
+    }
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
     flags.extend(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"].map(str::to_owned));
@@ -162,6 +168,9 @@ fn programs_pass_under_the_sanitizers_of_addresses_and_undefined_behaviour() {
 
 #[test]
 fn programs_pass_under_valgrind() {
+    if too_long("C and C++ programs under Valgrind") {
+        return;
+    }
     if !has("valgrind") {
         return skip("C and C++ programs under Valgrind", "it is not installed");
     }

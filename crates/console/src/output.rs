@@ -23,8 +23,8 @@ pub fn line(text: impl Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}").map_err(Failure::from)
 }
 
-/// Writes one line to standard error. Errors are ignored: standard error may be closed, or on a full
-/// disk.
+/// Writes one line to standard error. Errors are ignored: standard error may be closed, or on a
+/// full disk.
 pub fn to_errors(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }

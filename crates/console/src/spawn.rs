@@ -1,4 +1,5 @@
-//! Child processes: starting them, waiting for them with a time limit, and describing how they failed.
+//! Child processes: starting them, waiting for them with a time limit, and describing how they
+//! failed.
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -27,11 +28,12 @@ pub fn child_command(arguments: &[String]) -> io::Result<Command> {
 /// Environment variables, with their values, for a child and its own children.
 pub type Environment = [(&'static str, &'static str)];
 
-/// Called in a child: the child ends when its parent ends, whatever ended the parent.
+/// Called in a child: the child ends when its parent ends, also if the parent is killed.
 pub fn end_with_parent() {
     let told = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
     let parent = std::env::var(PARENT).ok().and_then(|parent| parent.parse().ok());
-    // If the parent ended before the request to the kernel, no process waits for the child's answer.
+    // If the parent ended before the request to the kernel, no process waits for the child's
+    // answer.
     if told && parent.is_some_and(|parent: i32| parent != getppid().as_raw()) {
         std::process::exit(1);
     }
@@ -76,7 +78,8 @@ fn after_colon(last: &str) -> String {
     if last.is_empty() { String::new() } else { format!(": {last}") }
 }
 
-/// Runs this executable with `arguments` and `environment`, writes `input` to it, and reads its answer.
+/// Runs this executable with `arguments` and `environment`, writes `input` to it, and reads its
+/// answer.
 pub fn ask<T: serde::de::DeserializeOwned>(
     arguments: &[String],
     environment: &Environment,
@@ -103,8 +106,8 @@ fn answer<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&answer).map_err(|error| ChildFailure::Garbled(error.to_string()))
 }
 
-/// Like [`ask`], but ends the child as soon as `stopped` returns true. An interrupt at the terminal reaches only
-/// this process, not the child.
+/// Like [`ask`], but ends the child as soon as `stopped` returns true. An interrupt at the terminal
+/// reaches only this process, not the child.
 pub fn ask_unless<T: serde::de::DeserializeOwned>(
     stopped: &dyn Fn() -> bool,
     arguments: &[String],

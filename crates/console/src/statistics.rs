@@ -12,13 +12,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The median of the values that `of` returns, rounded to the nearest whole number. Items without a value don't
-/// count.
+/// The median of the values that `of` returns, rounded to the nearest whole number. Items without a
+/// value don't count.
 pub fn median_whole<T>(items: &[T], of: impl Fn(&T) -> Option<u64>) -> Option<u64> {
     median(items.iter().filter_map(of).map(|value| value as f64)).map(|value| value.round() as u64)
 }
 
-/// The median of `rounds` divided by `own`, round by round. Rounds that one of them lacks don't count.
+/// The median of `rounds` divided by `own`, round by round. Rounds that one of them lacks don't
+/// count.
 pub fn ratio(rounds: &[Option<f64>], own: &[Option<f64>]) -> Option<f64> {
     median(rounds.iter().zip(own).filter_map(|(round, own)| Some((*round)? / (*own)?)))
 }

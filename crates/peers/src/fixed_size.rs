@@ -1,9 +1,10 @@
-//! Allocators of objects of one layout. The objects outlive every task, and any thread may free them.
+//! Allocators of objects of one layout. The objects outlive every task, and any thread may free
+//! them.
 //!
 //! # Invariants of this file and those below
 //!
-//! 1. An object of a store stays valid until it is freed: `bytes` finds its memory, which has the layout that
-//!    the store was made for. The call that allocated it wrote its first word.
+//! 1. An object of a store stays valid until it is freed: `bytes` finds its memory, which has the
+//!    layout that the store was made for. The call that allocated it wrote its first word.
 //! 2. An object goes back once, to the store that it came from. The callers of
 //!    [`FixedSizeLocal::free`] promise this.
 //! 3. If only one thread may use a store, [`OneThread`] lends it to one thread at a time.
@@ -27,11 +28,12 @@ pub(crate) mod boost_pool;
 /// The layout that every row of this kind serves: 64 bytes, aligned to a word.
 pub const OBJECT: Layout = Layout::new::<[u64; 8]>();
 
-/// An allocator of objects of one layout. Its objects belong to no task, and live until they are freed.
+/// An allocator of objects of one layout. Its objects belong to no task, and live until they are
+/// freed.
 ///
-/// The threads of the program share this value, and each thread gets its own [`local`](Self::local) part before
-/// it uses it. [`About::fixed_size`](crate::About::fixed_size) says whether several threads may do so, and which
-/// layouts it serves.
+/// The threads of the program share this value, and each thread gets its own [`local`](Self::local)
+/// part before it uses it. [`About::fixed_size`](crate::About::fixed_size) says whether several
+/// threads may do so, and which layouts it serves.
 pub trait FixedSize: Send + Sync + Sized + 'static {
     /// What identifies an object: its address, or its key in a store of values.
     type Object: Copy + Send + Debug + 'static;
@@ -47,8 +49,8 @@ pub trait FixedSize: Send + Sync + Sized + 'static {
     /// If the row does not serve the layout.
     fn new(layout: Layout) -> Self;
 
-    /// The allocator that the process shares for objects of about this size, or a new one if there is no
-    /// sharing.
+    /// The allocator that the process shares for objects of about this size, or a new one if there
+    /// is no sharing.
     fn by_size(layout: Layout) -> Self {
         Self::new(layout)
     }
@@ -59,8 +61,8 @@ pub trait FixedSize: Send + Sync + Sized + 'static {
     /// If only one thread may use the allocator, and another thread has it.
     fn local(&self) -> Self::Local<'_>;
 
-    /// Takes memory in advance, and touches it, until there is enough for `objects` objects in total. Returns
-    /// whether the allocator has such a call; if not, nothing was done.
+    /// Takes memory in advance, and touches it, until there is enough for `objects` objects in
+    /// total. Returns whether the allocator has such a call; if not, nothing was done.
     fn reserve(&self, objects: usize) -> bool {
         let _ = objects;
         false
@@ -72,8 +74,8 @@ pub trait FixedSizeLocal {
     /// What identifies an object.
     type Object: Copy;
 
-    /// Allocates an object with `word` in its first eight bytes. The contents of the rest depend on the
-    /// allocator. Aborts when there is no memory: a benchmark has no plan for it.
+    /// Allocates an object with `word` in its first eight bytes. The contents of the rest depend on
+    /// the allocator. Aborts when there is no memory: a benchmark has no plan for it.
     fn alloc(&self, word: u64) -> Self::Object;
 
     /// Frees an object, which any thread may have allocated.
@@ -88,8 +90,8 @@ pub trait FixedSizeLocal {
     /// It came from this allocator and is live.
     unsafe fn bytes(&self, object: Self::Object) -> NonNull<u8>;
 
-    /// Releases memory that the calling thread and the allocator keep without need. Returns whether the
-    /// allocator has such a call; if not, nothing was done.
+    /// Releases memory that the calling thread and the allocator keep without need. Returns whether
+    /// the allocator has such a call; if not, nothing was done.
     fn trim(&self) -> bool {
         false
     }
@@ -100,8 +102,8 @@ pub trait FixedSizeLocal {
 #[repr(transparent)]
 pub struct Block(NonNull<u8>);
 
-// SAFETY: a block is only an address. Code that reads or frees the memory there has an unsafe block of its own
-// that says why it may.
+// SAFETY: a block is only an address. Code that reads or frees the memory there has an unsafe block
+// of its own that says why it may.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -124,8 +126,9 @@ impl Block {
     }
 }
 
-/// Makes the compiler assume that the memory at an address, and all memory that is reachable from it, is read.
-/// It then can't omit the write, nor a pair of calls to `malloc` and `free` whose meaning it knows. Unlike
+/// Makes the compiler assume that the memory at an address, and all memory that is reachable from
+/// it, is read. It then can't omit the write, nor a pair of calls to `malloc` and `free` whose
+/// meaning it knows. Unlike
 /// [`std::hint::black_box`], this costs no instruction.
 #[inline(always)]
 pub(crate) fn keep<T>(at: *const T) {
@@ -164,9 +167,9 @@ pub(crate) struct OneThread<T> {
     store: UnsafeCell<T>,
 }
 
-// SAFETY: `lend` lends the store to one borrower at a time (invariant 3), and a loan can't leave its thread.
-// Through the flag's acquire and release, the next borrower sees everything that the previous one did. So the
-// store moves from thread to thread, which `T: Send` allows.
+// SAFETY: `lend` lends the store to one borrower at a time (invariant 3), and a loan can't leave
+// its thread. Through the flag's acquire and release, the next borrower sees everything that the
+// previous one did. So the store moves from thread to thread, which `T: Send` allows.
 unsafe impl<T: Send> Sync for OneThread<T> {}
 
 impl<T> OneThread<T> {
@@ -196,8 +199,8 @@ impl<T> Loan<'_, T> {
     /// Calls `work` with the store.
     #[inline(always)]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: there is one loan (invariant 3), on this thread. The closures of the files below call only into
-        // the store, and so never call `with` again.
+        // SAFETY: there is one loan (invariant 3), on this thread. The closures of the files below
+        // call only into the store, and so never call `with` again.
         work(unsafe { &mut *self.lender.store.get() })
     }
 }

@@ -1,17 +1,17 @@
 //! The allocators that Allotment is measured against, and Allotment's own, behind common traits.
 //!
 //! An [`Allocator`] is the state that one worker thread holds; a [`Task`] is the memory of one
-//! piece of work (a query, a request). A general-purpose malloc has nothing to create for a task and
-//! frees its objects one by one. An arena is created for the task and frees them together
+//! piece of work (a query, a request). A general-purpose malloc has nothing to create for a task
+//! and frees its objects one by one. An arena is created for the task and frees them together
 //! ([`Task::FREED_TOGETHER`]). Workloads are generic over both traits, so each allocator's own fast
 //! path is compiled into the loop, exactly as in a program that uses it.
 //!
-//! A [`FixedSize`] is an allocator of objects of one layout that belong to no task. They live until any thread
-//! frees them. Each thread uses the allocator through a [`FixedSizeLocal`]. A general-purpose malloc is such an
-//! allocator too; an arena is not.
+//! A [`FixedSize`] is an allocator of objects of one layout that belong to no task. They live until
+//! any thread frees them. Each thread uses the allocator through a [`FixedSizeLocal`]. A
+//! general-purpose malloc is such an allocator too; an arena is not.
 //!
-//! An [`AnySize`] is the same for objects of any layout: one thread's allocator, whose objects other threads
-//! may free.
+//! An [`AnySize`] is the same for objects of any layout: one thread's allocator, whose objects
+//! other threads may free.
 //!
 //! A [`Global`] can be a program's global allocator, which serves its `String`s and `Vec`s.
 //!
@@ -19,9 +19,9 @@
 //!
 //! # The rows
 //!
-//! [`known`] lists the rows. [`with`] runs a [`Visitor`] with the allocator of a given name; [`with_fixed_size`]
-//! runs a [`FixedSizeVisitor`], [`with_any_size`] an [`AnySizeVisitor`], [`with_global`] a [`GlobalVisitor`], and
-//! [`with_placement`] a [`PlacementVisitor`].
+//! [`known`] lists the rows. [`with`] runs a [`Visitor`] with the allocator of a given name;
+//! [`with_fixed_size`] runs a [`FixedSizeVisitor`], [`with_any_size`] an [`AnySizeVisitor`],
+//! [`with_global`] a [`GlobalVisitor`], and [`with_placement`] a [`PlacementVisitor`].
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -58,13 +58,13 @@
 //!   of the Rust code. If something keeps an allocator from its best in this process,
 //!   [`About::handicap`] says so.
 //! - **The fastest calls.** If an allocator has several entry points, the row uses the fastest one
-//!   that serves the layout: `malloc` if its alignment suffices, otherwise the aligned variant, and a
-//!   sized free if there is one.
+//!   that serves the layout: `malloc` if its alignment suffices, otherwise the aligned variant, and
+//!   a sized free if there is one.
 //!
 //! # Adding a peer
 //!
-//! Add a file under `malloc`, `arena` or `fixed_size` with the implementation and its [`About`], and a line to
-//! the table in `registry`.
+//! Add a file under `malloc`, `arena` or `fixed_size` with the implementation and its [`About`],
+//! and a line to the table in `registry`.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -104,7 +104,8 @@ pub trait Task {
     /// Whether dropping the task frees all of its objects. If not, the workload frees each one.
     const FREED_TOGETHER: bool;
 
-    /// Memory for one object, uninitialised. Aborts when there is none: a benchmark has no plan for it.
+    /// Memory for one object, uninitialised. Aborts when there is none: a benchmark has no plan for
+    /// it.
     fn alloc(&self, layout: Layout) -> NonNull<u8>;
 
     /// Frees one object.
@@ -120,33 +121,35 @@ pub trait Task {
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8>;
 }
 
-/// An allocator of objects of any layout that belong to no task, as one thread sees it. The objects live until
-/// they are freed. [`About::lasting`] says which threads may free them.
+/// An allocator of objects of any layout that belong to no task, as one thread sees it. The objects
+/// live until they are freed. [`About::lasting`] says which threads may free them.
 pub trait AnySize: Sized + 'static {
-    /// Creates the calling thread's state, which serves the thread's objects. It lives until all of them are
-    /// freed.
+    /// Creates the calling thread's state, which serves the thread's objects. It lives until all of
+    /// them are freed.
     fn start() -> Self;
 
-    /// Runs the thread's work, in which it allocates and frees. Allocators that need to know where the work begins
-    /// and ends override this.
+    /// Runs the thread's work, in which it allocates and frees. Allocators that need to know where
+    /// the work begins and ends override this.
     fn within<R>(&self, work: impl FnOnce() -> R) -> R {
         work()
     }
 
-    /// Memory for one object, uninitialised. Aborts when there is none: a benchmark has no plan for it.
+    /// Memory for one object, uninitialised. Aborts when there is none: a benchmark has no plan for
+    /// it.
     fn alloc(&self, layout: Layout) -> NonNull<u8>;
 
     /// Frees one object.
     ///
     /// # Safety
-    /// `ptr` came from this very value's `alloc`, is live, and has this layout; it is not used after.
+    /// `ptr` came from this very value's `alloc`, is live, and has this layout; it is not used
+    /// after.
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout);
 
     /// Frees an object that another thread may have allocated.
     ///
     /// # Safety
-    /// `ptr` came from `alloc` of a value of this type that still exists, on any thread; it is live, has
-    /// this layout, and is not used after.
+    /// `ptr` came from `alloc` of a value of this type that still exists, on any thread; it is
+    /// live, has this layout, and is not used after.
     ///
     /// # Panics
     /// If only the allocating thread may free ([`FreedBy::ItsThread`]).
@@ -165,8 +168,8 @@ pub trait Global: Sized + 'static {
     fn request<R>(&self, serve: impl FnOnce() -> R) -> R;
 }
 
-/// The calls of a program to its global allocator: [`GlobalAlloc`](std::alloc::GlobalAlloc)'s functions, with
-/// the same promises, without the receiver.
+/// The calls of a program to its global allocator: [`GlobalAlloc`](std::alloc::GlobalAlloc)'s
+/// functions, with the same promises, without the receiver.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct GlobalCalls {

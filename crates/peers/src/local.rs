@@ -1,15 +1,15 @@
 //! Our own allocators of any size for one thread: `allotment-reap`, a new `Reap` for each task, and
 //! `allotment-pool`, a `LocalPool` for each thread, with their defaults.
 //!
-//! A reap frees its objects when it is dropped, and one by one if the work does so. A pool's objects are freed one
-//! by one, by any thread. As a program's global allocator, the pool is `Routed<System>`: each thread has a pool and
-//! enters it for each request.
+//! A reap frees its objects when it is dropped, and one by one if the work does so. A pool's
+//! objects are freed one by one, by any thread. As a program's global allocator, the pool is
+//! `Routed<System>`: each thread has a pool and enters it for each request.
 //!
 //! # Invariant
 //!
-//! A block is used with the reap or the pool that it came from: a task hands out only its own blocks, and its
-//! callers return only blocks that they got from it. [`PoolRef::free_anywhere`] takes a block of any pool on any
-//! thread.
+//! A block is used with the reap or the pool that it came from: a task hands out only its own
+//! blocks, and its callers return only blocks that they got from it. [`PoolRef::free_anywhere`]
+//! takes a block of any pool on any thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
@@ -63,14 +63,15 @@ impl Task for ReapTask {
 
     #[inline]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this layout.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
         unsafe { self.0.free_layout(ptr, layout) }
     }
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the layout `old` and
-        // that the new size suits its alignment.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the
+        // layout `old` and that the new size suits its alignment.
         unsafe { self.0.resize(ptr, old, new_size) }
     }
 }
@@ -91,7 +92,7 @@ impl Listed for Pool {
             Kind::Pool,
             "allotment-pool",
             ORIGIN,
-            "adaptive: a thread that leaves its pool keeps 1 MiB of empty memory, more for a second",
+            "adaptive: a thread that leaves its pool keeps up to 1 MiB of empty memory, and more for a second",
         )
     };
 }
@@ -119,14 +120,15 @@ impl Task for PoolTask<'_> {
 
     #[inline]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this layout.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
         unsafe { self.0.free_layout(ptr, layout) }
     }
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the layout `old` and
-        // that the new size suits its alignment.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the
+        // layout `old` and that the new size suits its alignment.
         unsafe { self.0.resize(ptr, old, new_size) }
     }
 }
@@ -147,13 +149,15 @@ impl AnySize for Pool {
 
     #[inline(always)]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this layout.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
         unsafe { self.0.free_layout(ptr, layout) }
     }
 
     #[inline(always)]
     unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the block comes from the pool of some thread and is live with this layout: the caller's promise.
+        // SAFETY: the block comes from the pool of some thread and is live with this layout: the
+        // caller's promise.
         unsafe { PoolRef::free_anywhere(ptr, layout) }
     }
 }

@@ -6,13 +6,14 @@
 //!
 //! # Invariants of this file and those below
 //!
-//! 1. A non-null block from [`Heap::alloc`] is fresh, and has the alignment and the size of its layout,
-//!    until it is freed or grown. malloc promises this.
+//! 1. A non-null block from [`Heap::alloc`] is fresh, and has the alignment and the size of its
+//!    layout, until it is freed or grown. malloc promises this.
 //! 2. A block goes back to the heap that it came from, with its current layout. The callers of
 //!    [`Task::free`] and [`Task::grow`], of [`AnySize`] and of [`GlobalCalls`] promise this.
 //! 3. The calling thread has entered the heap. A [`HeapTask`] borrows the [`Malloc`] that
-//!    [`Allocator::start`] made on this thread, and neither can leave the thread. If the heap is a program's
-//!    global allocator, each thread enters it with its first call, and stays ([`Heap::enter_for_good`]).
+//!    [`Allocator::start`] made on this thread, and neither can leave the thread. If the heap is a
+//!    program's global allocator, each thread enters it with its first call, and stays
+//!    ([`Heap::enter_for_good`]).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
@@ -45,9 +46,9 @@ pub(crate) trait Heap: 'static {
     /// Prepares the heap for the calling thread.
     fn enter() -> Self::Entered;
 
-    /// Prepares the heap for the calling thread until the thread ends, unless that is done already. If the heap
-    /// is a program's global allocator, this runs before each call, from the program's first call on. It
-    /// allocates nothing.
+    /// Prepares the heap for the calling thread until the thread ends, unless that is done already.
+    /// If the heap is a program's global allocator, this runs before each call, from the program's
+    /// first call on. It allocates nothing.
     #[inline(always)]
     fn enter_for_good() {}
 
@@ -70,15 +71,15 @@ pub(crate) trait Heap: 'static {
     /// `layout`.
     unsafe fn free(block: *mut u8, layout: Layout);
 
-    /// Resizes a block to `new_size` bytes, in place or by moving it. Its contents stay, up to the smaller of the
-    /// two sizes.
+    /// Resizes a block to `new_size` bytes, in place or by moving it. Its contents stay, up to the
+    /// smaller of the two sizes.
     ///
     /// # Safety
     /// As for [`Heap::free`]; `new_size` is not zero, and valid for the alignment.
     unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8;
 
-    /// Releases memory that the calling thread and the heap keep without need, with the calls that the
-    /// allocator has for it. Returns whether it has any.
+    /// Releases memory that the calling thread and the heap keep without need, with the calls that
+    /// the allocator has for it. Returns whether it has any.
     ///
     /// # Safety
     /// The calling thread has entered the heap.
@@ -90,8 +91,8 @@ pub(crate) trait Heap: 'static {
 /// The alignment that malloc gives to every block that is large enough (C's `max_align_t`).
 const MALLOC_ALIGN: usize = 16;
 
-/// Whether the alignment of an allocator's plain `malloc(size)` suffices. Blocks smaller than an alignment may
-/// be aligned to less: a block of 8 bytes is aligned to 8.
+/// Whether the alignment of an allocator's plain `malloc(size)` suffices. Blocks smaller than an
+/// alignment may be aligned to less: a block of 8 bytes is aligned to 8.
 #[inline(always)]
 pub(crate) const fn plain(size: usize, align: usize) -> bool {
     align <= MALLOC_ALIGN && align <= size
@@ -119,10 +120,10 @@ unsafe fn zeroed_by_writing<H: Heap>(layout: Layout) -> *mut u8 {
 /// As for [`Heap::resize`].
 #[inline]
 unsafe fn resize_by_copy<H: Heap>(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
-    // SAFETY: the caller vouches that `new_size` suits the alignment.
+    // SAFETY: the caller promises that `new_size` is valid for the alignment.
     let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-    // SAFETY: the thread has entered the heap; both blocks are live, don't overlap, and are at least as long as
-    // the shorter of them; the old one is freed once, with its layout.
+    // SAFETY: the thread has entered the heap; both blocks are live, don't overlap, and are at
+    // least as long as the shorter of them; the old one is freed once, with its layout.
     unsafe {
         let resized = H::alloc(new);
         if !resized.is_null() {
@@ -236,7 +237,8 @@ impl<H: Heap> Global for HeapAsGlobal<H> {
     }
 }
 
-/// The calls. Their callers promise what [`GlobalCalls`]'s fields require, the same as [`GlobalAlloc`'s].
+/// The calls. Their callers promise what [`GlobalCalls`]'s fields require, the same as
+/// [`GlobalAlloc`'s].
 ///
 /// [`GlobalAlloc`'s]: std::alloc::GlobalAlloc
 impl<H: Heap> HeapAsGlobal<H> {

@@ -1,5 +1,5 @@
-//! Five placements: ways to place the nodes of a linked structure in memory, which the ancestor of the free list
-//! compared. Each is a row, though none is an allocator.
+//! Five placements: ways to place the nodes of a linked structure in memory, which the ancestor of
+//! the free list compared. Each is a row, though none is an allocator.
 
 use std::alloc::Layout;
 
@@ -21,8 +21,8 @@ pub trait Placement: 'static {
     /// Whether the structure is copied. If not, it stays as it was built.
     const COPIED: bool;
 
-    /// Whether all objects that the copy needs are first allocated from the target and freed in random order. One
-    /// more object stays live meanwhile, because an empty list is in order again.
+    /// Whether all objects that the copy needs are first allocated from the target and freed in
+    /// random order. One more object stays live meanwhile, because an empty list is in order again.
     const SCRAMBLED: bool;
 
     /// Makes the target for `objects` objects.

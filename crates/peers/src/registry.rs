@@ -40,25 +40,25 @@ pub struct About {
     /// Whether its tasks serve every layout and grow objects. If not, they serve only
     /// [`TYPED_ARENA_SIZES`](crate::TYPED_ARENA_SIZES), and panic on other sizes and on growth.
     pub any_size: bool,
-    /// Whether a task reuses the memory of objects that it frees one by one. If not, all objects of a task
-    /// take memory until the task ends.
+    /// Whether a task reuses the memory of objects that it frees one by one. If not, all objects of
+    /// a task take memory until the task ends.
     pub frees_within_tasks: bool,
-    /// Which threads may free its objects of any size that belong to no task, which [`with_any_size`] needs.
-    /// `None` if it has no such objects.
+    /// Which threads may free its objects of any size that belong to no task, which
+    /// [`with_any_size`] needs. `None` if it has no such objects.
     pub lasting: Option<FreedBy>,
     /// Whether it can be a program's global allocator, so that [`with_global`] finds it.
     pub global: bool,
-    /// Its service for objects of one size, which [`with_fixed_size`] needs. `None` if none of its objects
-    /// outlive their task, or if it is private to each thread.
+    /// Its service for objects of one size, which [`with_fixed_size`] needs. `None` if none of its
+    /// objects outlive their task, or if it is private to each thread.
     pub fixed_size: Option<FixedSizeAbout>,
-    /// Whether each data structure gets an allocator of its own, instead of one for the whole program. Such a
-    /// row is only of use in workloads with many structures.
+    /// Whether each data structure gets an allocator of its own, instead of one for the whole
+    /// program. Such a row is only of use in workloads with many structures.
     pub one_for_each_structure: bool,
-    /// Environment variables, with their values, that the measuring process must have been *started* with for
-    /// the allocator to run at its best. They do not affect other rows.
+    /// Environment variables, with their values, that the measuring process must have been
+    /// *started* with for the allocator to run at its best. They do not affect other rows.
     pub environment: &'static [(&'static str, &'static str)],
-    /// What keeps the allocator from its best in this process, and the remedy; `None` if nothing does. Call it
-    /// in the process that measures.
+    /// What keeps the allocator from its best in this process, and the remedy; `None` if nothing
+    /// does. Call it in the process that measures.
     pub handicap: fn() -> Option<&'static str>,
 }
 
@@ -74,10 +74,11 @@ pub enum FreedBy {
 /// What an allocator of objects of one size can do beyond 64-byte objects on one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedSizeAbout {
-    /// Whether several threads may use it at the same time, and each may free what another allocated.
+    /// Whether several threads may use it at the same time, and each may free what another
+    /// allocated.
     pub several_threads: bool,
-    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::OBJECT), and panics on other
-    /// layouts.
+    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::OBJECT), and panics
+    /// on other layouts.
     pub every_layout: bool,
 }
 
@@ -132,7 +133,8 @@ pub enum Kind {
     Arena,
     /// One by one; all of one size.
     FixedSize,
-    /// Not an allocator, but a way to place the nodes of a structure in memory. [`with_placement`] finds it.
+    /// Not an allocator, but a way to place the nodes of a structure in memory. [`with_placement`]
+    /// finds it.
     Placement,
 }
 
@@ -148,8 +150,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Work to do with an allocator whose name is known at run time. The compiler knows its type, so the work is
-/// compiled for each allocator.
+/// Work to do with an allocator whose name is known at run time. The compiler knows its type, so
+/// the work is compiled for each allocator.
 pub trait Visitor {
     /// The result of the work.
     type Output;
@@ -194,8 +196,8 @@ pub trait PlacementVisitor {
     fn visit<P: Placement>(self, about: &'static About) -> Self::Output;
 }
 
-/// The error if this build has no allocator of that name, or if that allocator does not do this work. Its
-/// text lists the available ones.
+/// The error if this build has no allocator of that name, or if that allocator does not do this
+/// work. Its text lists the available ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAllocator {
     name: String,
@@ -274,7 +276,8 @@ impl fmt::Display for UnknownAllocator {
     }
 }
 
-/// The allocators that other builds of this crate have and this build lacks: each name, and how to get it.
+/// The allocators that other builds of this crate have and this build lacks: each name, and how to
+/// get it.
 pub fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
     LEFT_OUT.iter().map(|name| (*name, why_left_out(name)))
 }
@@ -302,9 +305,9 @@ pub(crate) trait Listed {
 }
 
 /// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`] and of its
-/// relatives; and, in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type after the
-/// name has the entry's text. The types after it serve tasks, objects of one size, objects of any size that
-/// belong to no task, and a whole program, or are a placement.
+/// relatives; and, in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
+/// after the name has the entry's text. The types after it serve tasks, objects of one size,
+/// objects of any size that belong to no task, and a whole program, or are a placement.
 macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
@@ -346,8 +349,8 @@ macro_rules! registry {
         /// Runs `visitor` with the allocator called `name`, for objects of one size.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not serve objects of
-        /// one size ([`About::fixed_size`]).
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not
+        /// serve objects of one size ([`About::fixed_size`]).
         pub fn with_fixed_size<V: FixedSizeVisitor>(
             name: &str,
             visitor: V,
@@ -359,11 +362,12 @@ macro_rules! registry {
             unreachable!("every entry of the table has an arm")
         }
 
-        /// Runs `visitor` with the allocator called `name`, for objects of any size that belong to no task.
+        /// Runs `visitor` with the allocator called `name`, for objects of any size that belong to
+        /// no task.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it has no objects of any size
-        /// that outlive their task.
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it has no
+        /// objects of any size that outlive their task.
         pub fn with_any_size<V: AnySizeVisitor>(
             name: &str,
             visitor: V,
@@ -375,8 +379,8 @@ macro_rules! registry {
             unreachable!("every entry of the table has an arm")
         }
 
-        /// Runs `visitor` with the allocator called `name`, as a program's global allocator. The caller must
-        /// have made it the global allocator of this program, with [`global_calls`].
+        /// Runs `visitor` with the allocator called `name`, as a program's global allocator. The
+        /// caller must have made it the global allocator of this program, with [`global_calls`].
         ///
         /// # Errors
         /// [`UnknownAllocator`] if this build has no allocator of that name, or if it can't be global.
@@ -391,8 +395,9 @@ macro_rules! registry {
             unreachable!("every entry of the table has an arm")
         }
 
-        /// The calls of a program whose global allocator is the one called `name`, and that name. Finding them
-        /// allocates nothing. `None` if this build has no allocator of that name, or if it can't be global.
+        /// The calls of a program whose global allocator is the one called `name`, and that name.
+        /// Finding them allocates nothing. `None` if this build has no allocator of that name, or
+        /// if it can't be global.
         pub fn global_calls(name: &[u8]) -> Option<(&'static str, &'static GlobalCalls)> {
             $( $(#[cfg($($present)+)])? {
                 $( if name == $name.as_bytes() {
@@ -492,8 +497,8 @@ pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
     find(name, Work::Any)
 }
 
-/// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, then allocators of
-/// objects of one size, then the placements.
+/// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, then
+/// allocators of objects of one size, then the placements.
 pub fn known() -> &'static [About] {
     KNOWN
 }

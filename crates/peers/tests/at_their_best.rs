@@ -37,7 +37,7 @@ fn snmalloc_says_whether_it_was_built_with_its_assertions() {
     assert_eq!((about("snmalloc").handicap)().is_some(), with_assertions);
 }
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(feature = "all-peers", target_os = "linux", target_env = "gnu"))]
 mod tcmalloc {
     use std::env;
     use std::process::Command;

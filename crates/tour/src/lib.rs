@@ -1,5 +1,5 @@
-//! The tour: answers context queries over this machine's counters and over a synthetic store, with malloc, with
-//! an arena, and with other allocators.
+//! The tour: answers context queries over this machine's counters and over a synthetic store, with
+//! malloc, with an arena, and with other allocators.
 
 mod machine;
 mod queries;
@@ -24,7 +24,8 @@ use workloads::query::store::{CHARTS, DIMENSIONS};
 const MALLOC: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 /// The project's own row.
 const ARENA: &str = "allotment-arena";
-/// The allocators of the tests at full size. The tour leaves out those that this build lacks, and reports them.
+/// The allocators of the tests at full size. The tour leaves out those that this build lacks, and
+/// reports them.
 const FULL_SIZE: [&str; 6] = [MALLOC, "mimalloc", "jemalloc", "tcmalloc", "bumpalo", ARENA];
 
 /// How much the tour does.
@@ -50,7 +51,8 @@ const SMALL: Size = Size { samples: 2, machine_queries: 2, charts: 5, queries: 4
 /// A run takes about a second. A run that takes this long hangs: it is ended.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
-/// One allocator's reports: for each round, the reports of all contexts, or `None` if the run failed.
+/// One allocator's reports: for each round, the reports of all contexts, or `None` if the run
+/// failed.
 #[derive(Debug)]
 struct Entry {
     about: &'static About,
@@ -194,8 +196,8 @@ fn print_json(figures: &[impl Serialize]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The conclusion in one line: the arena's time compared with malloc's, for one caller and for many. It is the
-/// same line if the arena loses.
+/// The conclusion in one line: the arena's time compared with malloc's, for one caller and for
+/// many. It is the same line if the arena loses.
 fn take_home(one: Option<f64>, many: Option<f64>, callers: usize) -> Option<String> {
     /// A smaller difference counts as none.
     const NOTHING: f64 = 0.03;

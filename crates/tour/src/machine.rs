@@ -1,5 +1,5 @@
-//! This machine's own counters, read from /proc several times. Every process and device is a chart, and every
-//! counter is a dimension. What can't be read is left out.
+//! This machine's own counters, read from /proc several times. Every process and device is a chart,
+//! and every counter is a dimension. What can't be read is left out.
 
 use procfs::CurrentSI;
 use procfs::process::{Process, all_processes};
@@ -40,7 +40,8 @@ pub fn read(samples: u32, mut sampled: impl FnMut()) -> Store {
 struct Readings {
     store: Store,
     charts: HashMap<(&'static str, String), usize>,
-    /// For each chart, by the dimension's name: the dimension's index, its last raw value, and the time of that.
+    /// For each chart, by the dimension's name: the dimension's index, its last raw value, and the
+    /// time of that.
     dimensions: Vec<HashMap<String, (usize, f64, Duration)>>,
     samples: usize,
     now: Duration,

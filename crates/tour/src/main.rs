@@ -1,4 +1,5 @@
-//! `cargo run --release`: the tour in a binary of its own, which compiles in a fraction of the time that `allot` takes.
+//! `cargo run --release`: the tour in a binary of its own, which compiles in a fraction of the time
+//! that `allot` takes.
 
 use clap::{Parser, Subcommand};
 use console::failure::Failure;
@@ -8,9 +9,9 @@ use tour::QueriesArguments;
 
 /// Measures what an arena saves on this machine, within 30 seconds.
 ///
-/// Reads this machine's counters from /proc, answers queries over them with malloc and with an arena, repeats that at
-/// full size beside other allocators, and prints a table for each. Everything else is a command of `allot`:
-/// `cargo allot --help` lists them.
+/// Reads this machine's counters from /proc and answers queries over them with malloc and with an
+/// arena. Repeats this at full size, also with other allocators, and prints a table for each. All
+/// other commands belong to `allot`: `cargo allot --help` lists them.
 #[derive(Debug, Parser)]
 #[command(name = "allotment-tour", version, args_conflicts_with_subcommands = true)]
 struct CommandLine {

@@ -24,8 +24,8 @@ pub struct QueriesArguments {
     /// Callers that wait for the answers
     #[arg(long)]
     pub callers: usize,
-    /// Charts of the synthetic store; without it, the store is read from standard input, and each of its
-    /// contexts is queried in turn
+    /// Charts of the synthetic store; without it, the store is read from standard input, and each
+    /// of its contexts is queried in turn
     #[arg(long)]
     pub charts: Option<usize>,
 }

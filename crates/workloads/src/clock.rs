@@ -5,7 +5,7 @@
 /// Whether this processor has a counter that this module can read.
 pub const AVAILABLE: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// The counter now. Always 0 where there is none ([`AVAILABLE`]).
+/// The current count. Always 0 if there is no counter ([`AVAILABLE`]).
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -28,17 +28,18 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// What it costs to time one call, in ticks.
+/// The cost of timing one call, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overhead {
-    /// The part that falls between the two readings, and so is counted as the call's own time.
+    /// The part between the two readings, which counts as the call's own time.
     pub inside: f64,
-    /// Both readings together: what the timed program loses for each call.
+    /// The whole cost of both readings, which the timed program loses for each call.
     pub whole: f64,
 }
 
 impl Overhead {
-    /// Times a call that does nothing; the least of several rounds, as interruptions only add.
+    /// Times a call that does nothing. Takes the minimum of several rounds, because interruptions
+    /// only add time.
     pub fn calibrate() -> Self {
         const CALLS: u64 = 10_000;
         const ROUNDS: usize = 16;

@@ -1,20 +1,20 @@
-//! What a row is of: an allocator, or a way of doing the work.
+//! The subject of a row: an allocator, or a way to do the work.
 
 use crate::catalogue::{Workload, catalogue};
 use crate::ways::Way;
 use peers::{About, UnknownAllocator};
 use std::fmt;
 
-/// What a row is of.
+/// The subject of a row.
 #[derive(Debug, Clone, Copy)]
 pub enum Contender {
-    /// An allocator, which does the work's allocations.
+    /// An allocator, which serves the work's allocations.
     Allocator(&'static About),
-    /// A way of doing the work.
+    /// A way to do the work.
     Way(&'static Way),
 }
 
-/// The general-purpose allocators of which the fastest is the best peer.
+/// The general-purpose allocators. The fastest of them is the best peer.
 const PEERS: [&str; 5] = ["glibc", "jemalloc", "mimalloc", "snmalloc", "tcmalloc"];
 
 impl Contender {
@@ -26,7 +26,7 @@ impl Contender {
         }
     }
 
-    /// What sort of thing it is, in a word or two.
+    /// Its kind, in a word or two.
     pub fn kind(self) -> String {
         match self {
             Self::Allocator(about) => about.kind.to_string(),
@@ -34,7 +34,7 @@ impl Contender {
         }
     }
 
-    /// When its memory goes back, in words.
+    /// When it releases memory, in words.
     pub fn policy(self) -> &'static str {
         match self {
             Self::Allocator(about) => about.policy,
@@ -42,7 +42,7 @@ impl Contender {
         }
     }
 
-    /// Variables, with their values, that its process must be started with.
+    /// Environment variables, with their values, that its process must be started with.
     pub fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Allocator(about) => about.environment,
@@ -50,7 +50,7 @@ impl Contender {
         }
     }
 
-    /// Whether it is one of those of which the fastest is the best peer.
+    /// Whether it may be the best peer.
     pub fn is_peer(self) -> bool {
         match self {
             Self::Allocator(about) => PEERS.contains(&about.name),
@@ -58,7 +58,7 @@ impl Contender {
         }
     }
 
-    /// The row that its time is set beside, if it is another one than the workload's own.
+    /// The row that its time is compared with, if that is not the workload's own row.
     pub fn own(self) -> Option<&'static str> {
         match self {
             Self::Allocator(_) => None,
@@ -66,7 +66,7 @@ impl Contender {
         }
     }
 
-    /// Whether it stands among the first rows: the project's own, or a way that is no peer.
+    /// Whether it is listed first: it is the project's own, or a way that is not a peer.
     pub fn is_ours(self) -> bool {
         match self {
             Self::Allocator(about) => about.ours,
@@ -74,13 +74,14 @@ impl Contender {
         }
     }
 
-    /// The row of this name, of whichever workload.
+    /// The row called `name`, of any workload.
     ///
     /// # Errors
-    /// [`UnknownRow`] if there is none; it lists the rows that `asked_for` have.
+    /// [`UnknownRow`] if there is none. It lists the rows of the workloads `asked_for`.
     pub fn named(name: &str, asked_for: &[&'static Workload]) -> Result<Self, UnknownRow> {
         let of = |way: &&Way| way.name == name;
-        // A way may be named after the allocator that it has: then it is that workload's row of it.
+        // A way may have the name of the allocator that it uses. In its workload, the name means
+        // the way.
         if let Some(way) = asked_for.iter().flat_map(|one| one.ways()).find(of) {
             return Ok(Self::Way(way));
         }
@@ -104,7 +105,7 @@ impl Contender {
 }
 
 impl Workload {
-    /// All that its rows may be of: its ways, or all allocators of this build.
+    /// The subjects of all its rows: its ways, or all allocators of this build.
     pub fn contenders(&self) -> Vec<Contender> {
         match self.ways() {
             [] => peers::known().iter().map(Contender::Allocator).collect(),
@@ -113,7 +114,7 @@ impl Workload {
     }
 }
 
-/// There is no row of that name. Its text lists those that the workloads in question have.
+/// The error if there is no row of that name. Its text lists the rows of the requested workloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownRow {
     unknown: UnknownAllocator,

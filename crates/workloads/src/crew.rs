@@ -1,5 +1,5 @@
-//! The threads of a run on one shared allocator, who work in parts: all begin a part at once, and none
-//! begins the next one before all have ended this one.
+//! The threads of a run on one shared allocator. They work in parts: all threads begin a part at
+//! once, and none begins the next part before all have ended this one.
 
 use crate::team::AbortIfPanicking;
 use crate::watch::Watch;
@@ -8,31 +8,33 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the workers of one run share.
+/// The state that the workers of one run share.
 pub struct Crew<'w> {
     threads: usize,
     watch: &'w dyn Watch,
     barrier: Barrier,
-    /// Workers that are on a processor of their own and about to begin.
+    /// The number of workers that have a processor of their own and are about to begin, counted
+    /// over all parts.
     spinning: AtomicUsize,
     times: Mutex<Option<Times>>,
 }
 
-/// Workers spin for so long before a measured part, where each can have a processor: those that were woken on the same
-/// one are apart by then. Otherwise the first milliseconds would count as if there were one processor fewer.
+/// If each worker can have a processor, workers spin for this time before a measured part. Workers
+/// that woke on the same processor are on different ones by then. Without this, the first
+/// milliseconds would run with one processor less.
 const SPIN: Duration = Duration::from_millis(10);
 
-/// The measured part's times: of the first to begin and the last to end.
+/// When the first worker began the measured part, and when the last one ended it.
 struct Times {
     began: Instant,
     last_finish: Instant,
 }
 
-/// Runs `work` on `threads` workers and returns what each of them did.
+/// Runs `work` on `threads` workers and returns the result of each.
 ///
-/// Each worker first makes what it works on with `prepare` (and touches it), on its own thread; then the watch
-/// is told that all are ready; then all work. One worker is the calling thread itself, with no other beside
-/// it: a malloc that is faster in a process with one thread shows it.
+/// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
+/// watch gets `ready`, and then all workers work. A single worker is the calling thread itself, and
+/// no thread is started: some mallocs are faster in a process with one thread.
 pub fn run<S, R: Send>(
     threads: usize,
     watch: &dyn Watch,
@@ -74,17 +76,17 @@ pub fn run<S, R: Send>(
     })
 }
 
-/// One worker's place in its crew.
+/// One worker of a crew.
 #[derive(Clone, Copy)]
 pub struct Worker<'c, 'w> {
     crew: &'c Crew<'w>,
-    /// Which worker it is, from 0.
+    /// The worker's number, from 0.
     pub index: usize,
 }
 
 impl Worker<'_, '_> {
-    /// The measured part: the watch is told of its begin and its end. Returns the time from the common start to
-    /// the last finish, the same for all workers.
+    /// Runs the measured part, between the watch's `begin` and `end`. Returns the time from the
+    /// common start until the last worker finishes, the same for all workers.
     pub fn measured(&self, part: impl FnOnce()) -> Duration {
         self.lead(|| {
             self.crew.watch.begin();
@@ -104,7 +106,7 @@ impl Worker<'_, '_> {
         self.times().as_ref().map_or(Duration::ZERO, |all| all.last_finish - all.began)
     }
 
-    /// All workers come out of it at the same time, each on a processor of its own if there are enough.
+    /// All workers return at the same time, each on a processor of its own if there are enough.
     fn spread(&self) {
         let threads = self.crew.threads;
         if threads == 1 {
@@ -116,7 +118,8 @@ impl Worker<'_, '_> {
             while began.elapsed() < SPIN {
                 std::hint::spin_loop();
             }
-            // All of them count up, so a multiple of their number is when all have come.
+            // Each worker adds one, so the count is a multiple of their number when all have
+            // arrived.
             let before = self.crew.spinning.fetch_add(1, Ordering::AcqRel);
             let all = (before / threads + 1) * threads;
             while self.crew.spinning.load(Ordering::Acquire) < all {
@@ -127,7 +130,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// All workers wait until one of them has done something.
+    /// The first worker does `work` while the others wait.
     pub fn lead(&self, work: impl FnOnce()) {
         self.wait();
         if self.index == 0 {
@@ -136,7 +139,7 @@ impl Worker<'_, '_> {
         self.wait();
     }
 
-    /// Tells the watch that a step of the work is done, on one worker while the others wait.
+    /// Reports a step of the work to the watch, on one worker while the others wait.
     pub fn step(&self, name: &'static str) {
         self.lead(|| self.crew.watch.step(name));
     }
@@ -187,7 +190,7 @@ mod tests {
                 |worker, seat| {
                     assert_eq!(worker.index, seat);
                     let wall = worker.measured(|| _ = done.fetch_add(1, Ordering::Relaxed));
-                    // All have done their part before any goes on.
+                    // All workers have done their part before any continues.
                     assert_eq!(done.load(Ordering::Relaxed), threads);
                     worker.step("step");
                     wall

@@ -1,17 +1,19 @@
-//! The program's global allocator is the one that its environment names.
+//! A global allocator that the environment of the process selects.
 //!
-//! `handler` runs ordinary code, whose memory comes from wherever its program has it from. So that one program can be
-//! measured with every malloc, [`Global`] passes each call on to the one that [`VARIABLE`] names, by a table of
-//! functions: two loads and a jump, the same for all of them.
+//! `handler` runs ordinary code, which uses its program's global allocator. To measure one program
+//! with every malloc, [`Global`] passes each call to the malloc that [`VARIABLE`] names. It uses a
+//! table of functions: two loads and a jump, the same for every malloc.
 //!
 //! # Invariants
 //!
-//! 1. One malloc serves a process from its first allocation to its end, so that every block goes back to where it came
-//!    from. It is chosen by the first call, before which there is nothing to be freed; all threads that come first at
-//!    once choose the same, since nothing has changed the environment: whoever does so through Rust's library
-//!    allocates before.
-//! 2. `CURRENT` points to one of three tables: the one that chooses, that of the malloc which was chosen, or the one
-//!    that marks the calls of that. All three live as long as the process.
+//! 1. One malloc serves a process from its first allocation to its end, so every block goes back to
+//!    the malloc that it came from. The first call chooses it; before that there is nothing to
+//!    free. If several threads make the first call at once, they choose the same malloc, because
+//!    nothing has changed the environment: code that changes it through Rust's library allocates
+//!    before.
+//! 2. `CURRENT` points to one of three tables: the table that chooses, the table of the chosen
+//!    malloc, or the table that marks the calls of that malloc. All three live as long as the
+//!    process.
 //! 3. Nothing in this file allocates.
 
 use crate::sampled;
@@ -23,17 +25,18 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The environment variable that names the allocator. Without it, or where it names none, it is the C library's.
+/// The environment variable that names the allocator. If it is not set, or names no known
+/// allocator, the C library's malloc is used.
 pub const VARIABLE: &str = "ALLOT_GLOBAL";
 
-/// The same, for the C library.
+/// [`VARIABLE`], for the C library.
 const VARIABLE_IN_C: &CStr = c"ALLOT_GLOBAL";
 
 /// The global allocator of a program that runs `handler`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Global;
 
-/// The malloc that was chosen.
+/// The chosen malloc.
 static CHOSEN: OnceLock<(&'static str, &'static GlobalCalls)> = OnceLock::new();
 
 static CURRENT: AtomicPtr<GlobalCalls> = AtomicPtr::new((&raw const FIRST).cast_mut());
@@ -43,21 +46,17 @@ pub fn in_use() -> Option<&'static str> {
     CHOSEN.get().map(|(name, _)| *name)
 }
 
-/// While one of these lives the calls of all threads are marked for [`sampled`].
+/// While a value of this type lives, the calls of all threads are marked for [`sampled`].
 #[derive(Debug)]
 pub(crate) struct Marking(());
 
-/// How many there are.
+/// The number of live [`Marking`]s.
 static MARKINGS: Mutex<usize> = Mutex::new(0);
 
 impl Marking {
-    /// Marks the calls of this malloc, which must be the one that was chosen.
+    /// Marks the calls of the malloc called `name`, which must be the chosen one.
     pub fn begin<G: peers::Global>(name: &str) -> Self {
-        assert_eq!(
-            in_use(),
-            Some(name),
-            "the program's global allocator is the one that is marked"
-        );
+        assert_eq!(in_use(), Some(name), "only the program's global allocator can be marked");
         let mut markings = MARKINGS.lock().unwrap_or_else(PoisonError::into_inner);
         *markings += 1;
         CURRENT.store(ptr::from_ref(Marked::<G>::CALLS).cast_mut(), Ordering::Relaxed);
@@ -77,12 +76,13 @@ impl Drop for Marking {
 
 #[inline(always)]
 fn calls() -> &'static GlobalCalls {
-    // SAFETY: invariant 2. The tables were there before the program began: there is nothing to wait for.
+    // SAFETY: invariant 2. The tables exist before the program begins, so relaxed ordering
+    // suffices.
     unsafe { &*CURRENT.load(Ordering::Relaxed) }
 }
 
-// SAFETY: all calls go to one malloc (invariant 1), whose functions keep the promises of this trait: that is what
-// `GlobalCalls` asks of them.
+// SAFETY: all calls go to one malloc (invariant 1). `GlobalCalls` requires of its functions what
+// this trait promises.
 unsafe impl GlobalAlloc for Global {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -109,7 +109,7 @@ unsafe impl GlobalAlloc for Global {
     }
 }
 
-/// The malloc of this process, chosen now if it has not been.
+/// The malloc of this process, which is chosen now if it was not before.
 fn chosen() -> &'static GlobalCalls {
     CHOSEN.get_or_init(named).1
 }
@@ -121,7 +121,7 @@ fn named() -> (&'static str, &'static GlobalCalls) {
     let named = if value.is_null() {
         None
     } else {
-        // SAFETY: a string, which stays while nothing changes the environment.
+        // SAFETY: a string, which stays valid while nothing changes the environment.
         peers::global_calls(unsafe { CStr::from_ptr(value) }.to_bytes())
     };
     named
@@ -129,11 +129,11 @@ fn named() -> (&'static str, &'static GlobalCalls) {
         .unwrap_or_else(|| std::process::abort())
 }
 
-/// Chooses, and passes the call on.
+/// The table that chooses the malloc and passes the call on.
 static FIRST: GlobalCalls = {
     fn choose() -> &'static GlobalCalls {
         let chosen = chosen();
-        // Unless calls are marked by now.
+        // If calls are marked already, the table stays.
         let _ = CURRENT.compare_exchange(
             (&raw const FIRST).cast_mut(),
             ptr::from_ref(chosen).cast_mut(),
@@ -161,7 +161,7 @@ static FIRST: GlobalCalls = {
     GlobalCalls { alloc, alloc_zeroed, dealloc, realloc }
 };
 
-/// Marks the calls of a malloc: nothing but the call itself, as a program's own would be, lies between the marks.
+/// Marks the calls of a malloc. Only the call itself, as in a program, is between the marks.
 struct Marked<G>(PhantomData<G>);
 
 impl<G: peers::Global> Marked<G> {

@@ -1,4 +1,4 @@
-//! `grow`: a reply appended in small pieces, then dropped.
+//! `grow`: a reply that grows in small pieces and is then dropped.
 
 use crate::memory::Buffer;
 use crate::random::Random;
@@ -13,7 +13,7 @@ pub const REPLY_BYTES: usize = 1 << 20;
 /// A piece has 1 to this many bytes.
 pub const LONGEST_PIECE: usize = 64;
 
-/// The room that a reply begins with; it doubles whenever it is full.
+/// The initial capacity of a reply. It doubles whenever it is full.
 pub const FIRST_ROOM: usize = 64;
 
 /// Runs `replies` replies on each of `threads` workers.

@@ -1,19 +1,19 @@
-//! The workloads of the measuring contract, generic over the allocator that serves them.
+//! The workloads of the benchmark, generic over the allocator that serves them.
 //!
-//! A workload is a sequence of *tasks* (queries, replies). For each, a worker begins a
-//! [`peers::Task`], allocates and uses its objects, and ends it. Where the allocator frees together
-//! ([`peers::Task::FREED_TOGETHER`]) ending is all; elsewhere the workload first frees every object
-//! by walking its own structures, as a C program would. The sequence of operations comes from one
-//! seed and is the same for every allocator; every object is written; the harness's own arrays are
-//! touched before the measured part.
+//! A workload is a sequence of *tasks* (queries, replies, requests). For each task, a worker begins
+//! a [`peers::Task`], allocates and uses its objects, and ends the task. If the allocator frees a
+//! task's objects together ([`peers::Task::FREED_TOGETHER`]), ending the task is enough. Otherwise
+//! the workload first frees every object by walking its own structures, as a C program would. The
+//! sequence of operations comes from one seed and is the same for every allocator. Every object is
+//! written. The harness's own arrays are touched before the measured part.
 //!
-//! Some workloads have no tasks: their objects, of one size or of many, live until they are freed. One, `handler`,
-//! is ordinary code that allocates from its program's global allocator. Some compare no allocators but ways of doing
-//! their work ([`Way`]).
+//! Some workloads have no tasks: their objects, of one size or of many, live until they are freed.
+//! One workload, `handler`, is ordinary code that allocates from its program's global allocator.
+//! Some workloads compare ways to do their work ([`Way`]) instead of allocators.
 //!
-//! The *steady state* of a worker begins after its first [`WARM_UP`] tasks: by then an allocator that
-//! keeps memory warm has it. Steady-state figures count what the workers do from there to their last
-//! task, by the number of those tasks.
+//! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
+//! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
+//! last task, and are divided by the number of these tasks.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 #[cfg(feature = "catalogue")]
@@ -66,7 +66,7 @@ mod watch;
 #[cfg(feature = "catalogue")]
 mod ways;
 
-// The rows in C call it by name.
+// The rows in C call it by its C names.
 #[cfg(feature = "fast-peers")]
 use allotment_c as _;
 

@@ -1,4 +1,4 @@
-//! Values and bytes in a task's memory, by pointer, as a C program keeps them.
+//! Values and bytes in a task's memory, used through pointers, as in a C program.
 
 use peers::Task;
 use std::alloc::Layout;
@@ -8,12 +8,13 @@ use std::ptr::NonNull;
 #[inline(always)]
 pub fn put<T: Task, V>(task: &T, value: V) -> NonNull<V> {
     let place = task.alloc(Layout::new::<V>()).cast::<V>();
-    // SAFETY: `alloc` gave memory of this layout that nobody else uses.
+    // SAFETY: `alloc` returned unused memory of this layout.
     unsafe { place.write(value) };
     place
 }
 
-/// Gives back what [`put`] made. The value is not dropped; workloads put in nothing that needs it.
+/// Frees what [`put`] allocated. The value is not dropped: workloads put in only values that need
+/// no drop.
 ///
 /// # Safety
 /// `value` came from `put` on this task and is live; it is not used after.
@@ -23,7 +24,7 @@ pub unsafe fn give_back<T: Task, V>(task: &T, value: NonNull<V>) {
     unsafe { task.free(value.cast(), Layout::new::<V>()) };
 }
 
-/// Room for `count` values, each of them a copy of `value`.
+/// An array of `count` copies of `value`.
 #[inline(always)]
 pub fn put_array<T: Task, V: Copy>(task: &T, count: usize, value: V) -> NonNull<V> {
     let first = task.alloc(array_layout::<V>(count)).cast::<V>();
@@ -34,10 +35,10 @@ pub fn put_array<T: Task, V: Copy>(task: &T, count: usize, value: V) -> NonNull<
     first
 }
 
-/// Gives back what [`put_array`] made.
+/// Frees what [`put_array`] allocated.
 ///
 /// # Safety
-/// As for [`give_back`], and `count` is the one it was made with.
+/// As for [`give_back`], and `count` is the one that the array was made with.
 #[inline(always)]
 pub unsafe fn give_back_array<T: Task, V: Copy>(task: &T, first: NonNull<V>, count: usize) {
     // SAFETY: `put_array` allocated it with this layout; live by the caller's promise.
@@ -48,7 +49,7 @@ fn array_layout<V>(count: usize) -> Layout {
     Layout::array::<V>(count).expect("a workload's arrays are small")
 }
 
-/// A string in a task's memory, ended by a zero byte as `strdup` ends it.
+/// A string in a task's memory, terminated by a zero byte as with `strdup`.
 #[derive(Debug, Clone, Copy)]
 pub struct Text {
     bytes: NonNull<u8>,
@@ -61,7 +62,7 @@ impl Text {
     #[inline(always)]
     pub fn put<T: Task>(task: &T, text: &str) -> Self {
         let bytes = task.alloc(Self::layout(text.len()));
-        // SAFETY: the new memory has one byte more than `text`, and nobody else uses it.
+        // SAFETY: the new memory has one byte more than `text`, and is not otherwise in use.
         unsafe {
             bytes.copy_from_nonoverlapping(NonNull::from(text).cast(), text.len());
             bytes.add(text.len()).write(0);
@@ -69,7 +70,7 @@ impl Text {
         Self { bytes, length: text.len() }
     }
 
-    /// Gives it back.
+    /// Frees it.
     ///
     /// # Safety
     /// It was put into this task and is live; neither it nor a copy is used after.
@@ -130,13 +131,13 @@ impl<'t, T: Task> Buffer<'t, T> {
         self.length += more.len();
     }
 
-    /// What has been appended.
+    /// The bytes appended so far.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: `push` has written the first `length` bytes, and they live as long as the task.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr(), self.length) }
     }
 
-    /// Gives the buffer back, if its task does not free everything together.
+    /// Frees the buffer, if its task does not free everything together.
     pub fn free(self) {
         if !T::FREED_TOGETHER {
             // SAFETY: `bytes` came from this task with `capacity`, and `self` ends here.
@@ -147,7 +148,8 @@ impl<'t, T: Task> Buffer<'t, T> {
     #[cold]
     fn grow(&mut self, needed: usize) {
         let capacity = (self.capacity * 2).max(needed);
-        // SAFETY: `bytes` came from this task, is live, and has `capacity` bytes; the new one is larger.
+        // SAFETY: `bytes` came from this task, is live, and has `capacity` bytes; the new one is
+        // larger.
         self.bytes = unsafe { self.task.grow(self.bytes, Self::layout(self.capacity), capacity) };
         self.capacity = capacity;
     }

@@ -1,16 +1,19 @@
-//! `mixed` and `mixed-remote`: objects of any size, of which each thread has 10,000; one of them at random is freed, and
-//! one of another size takes its place.
+//! `mixed` and `mixed-remote`: each thread has 10,000 objects of any size. A random one is freed,
+//! and an object of another size replaces it.
 //!
-//! In `mixed-remote` one in twenty of them is freed by another thread. The threads stand in a ring; each hands such
-//! objects to the next one, 32 at a time, by a bounded queue of `rtrb`, and then frees what has come from the one before.
-//! A thread whose queue is full frees what it has got meanwhile, so that the ring can't come to a halt.
+//! In `mixed-remote` another thread frees one object in twenty. The threads form a ring. Each hands
+//! these objects to the next thread, 32 at a time, through a bounded queue of `rtrb`, and then
+//! frees what came from the thread before. A thread whose queue is full frees received objects
+//! meanwhile, so the ring can't deadlock.
 //!
 //! # Invariants
 //!
-//! 1. Between [`fill`] and [`empty`] each place has a live object of its thread, with the size noted beside it.
-//! 2. An object has one place, is in one thread's hand or in one queue, and who takes it out frees it or puts it into another.
-//! 3. Every thread's allocator outlives all objects: none of them is dropped before the measured part has ended for
-//!    all, and by then each thread has freed all that was handed to it.
+//! 1. Between [`fill`] and [`empty`], each place has a live object of its thread, and its size is
+//!    stored with it.
+//! 2. An object is in one place, in one thread's handful, or in one queue. The code that takes it
+//!    out either frees it or moves it to another of these.
+//! 3. Every thread's allocator outlives all objects: none is dropped before the measured part has
+//!    ended for all threads, and by then each thread has freed everything that was handed to it.
 
 use crate::catalogue::Effort;
 use crate::crew::{self, Worker};
@@ -26,20 +29,20 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Objects that live at a time, on each thread.
+/// Live objects on each thread.
 pub const LIVE: usize = 10_000;
 
-/// One object in so many is freed by another thread.
+/// One object in this many is freed by another thread.
 pub const REMOTE: usize = 20;
 
-/// Draws after which a thread begins again: whole handfuls go to others.
+/// The number of draws of a thread, which it repeats. It makes whole handfuls for other threads.
 const DRAWS: usize = REMOTE * HAND * 128;
 
-/// Objects that a thread hands on together.
+/// The objects of a handful, which a thread hands on together.
 const HAND: usize = 32;
 
-/// Objects that are on their way from one thread to the next at most: so many that a thread whose neighbour waits for a
-/// processor has work for a turn of its own.
+/// The most objects on their way from one thread to the next. It is large enough that a thread
+/// whose neighbour waits for a processor has work for a time slice.
 const ROOM: usize = 8192;
 
 /// An object and its size.
@@ -49,32 +52,34 @@ struct Object {
     size: u16,
 }
 
-// SAFETY: an address and a number; who frees what is there has it from its owner (invariant 2).
+// SAFETY: an address and a number. The code that frees the object got it from its owner (invariant
+// 2).
 unsafe impl Send for Object {}
 
-/// A place, and the size of the object that comes there.
+/// A place, and the size of its next object.
 #[derive(Clone, Copy)]
 struct Draw {
     place: u16,
     size: u16,
 }
 
-/// What a worker has ready.
+/// A worker's data.
 struct Seat {
     places: Box<[MaybeUninit<Object>]>,
     /// The sizes of the first objects.
     sizes: Vec<u16>,
     draws: Vec<Draw>,
-    /// To the next thread and from the one before.
+    /// The queue to the next thread, and the queue from the thread before.
     ring: Option<(Producer<Object>, Consumer<Object>)>,
 }
 
-/// Runs it; `remote` if there are frees by other threads, which takes two threads at least.
+/// Runs it. With `remote`, other threads free objects, which needs at least two threads.
 pub fn run<A: AnySize>(remote: bool, threads: usize, effort: Effort, watch: &dyn Watch) -> Figures {
     rounds::<A>(remote, threads, number_of_rounds(threads, effort), watch)
 }
 
-/// Rounds that each thread does: so many that each of many threads has several turns on its core.
+/// The number of rounds of each thread. It is large enough that each of many threads runs on its
+/// core several times.
 fn number_of_rounds(threads: usize, effort: Effort) -> usize {
     let pairs: usize = if effort.is_quick() { 6_000_000 } else { 30_000_000 };
     let pairs = if threads > 4 { 2 * pairs } else { pairs };
@@ -82,7 +87,7 @@ fn number_of_rounds(threads: usize, effort: Effort) -> usize {
 }
 
 fn rounds<A: AnySize>(remote: bool, threads: usize, rounds: usize, watch: &dyn Watch) -> Figures {
-    assert!(!remote || threads > 1, "nobody else is there to free anything");
+    assert!(!remote || threads > 1, "frees by other threads need at least two threads");
     let ends: Vec<_> = if remote { ring(threads) } else { Vec::new() };
     let results = crew::run(
         threads,
@@ -104,14 +109,14 @@ fn rounds<A: AnySize>(remote: bool, threads: usize, rounds: usize, watch: &dyn W
                     }
                 }
                 Some((next, last)) => {
-                    // SAFETY: just filled; both ends of the queues are at work with objects of `A`.
+                    // SAFETY: just filled; both ends of the queues work with objects of `A`.
                     unsafe {
                         replace_in_ring(&own, &mut seat.places, &seat.draws, rounds, next, last)
                     };
                 }
             };
             let wall = worker.measured(|| own.within(work));
-            // SAFETY: the places are full, and not used after.
+            // SAFETY: the places are full, and not used afterwards.
             (wall, unsafe { empty(&own, &seat.places) })
         },
     );
@@ -128,7 +133,7 @@ impl Seat {
     fn new(index: usize, ring: Option<(Producer<Object>, Consumer<Object>)>) -> Self {
         let random = &mut Random::stream(index as u64);
         let mut places = Box::new_uninit_slice(LIVE);
-        // Without this the compiler asks for memory that is zero already, and touches none of it.
+        // Without this, the compiler requests zeroed memory and touches none of it.
         black_box(&mut places);
         places.fill(MaybeUninit::zeroed());
         black_box(&mut places);
@@ -140,8 +145,8 @@ impl Seat {
 
 type End = Mutex<Option<(Producer<Object>, Consumer<Object>)>>;
 
-/// Queues from each thread to the next one, every slot of which has been used once. Thread by thread: the end to put in,
-/// and the end of the queue from the thread before.
+/// Queues from each thread to the next one, whose slots have all been used once. For each thread:
+/// the producer of its queue, and the consumer of the queue from the thread before.
 fn ring(threads: usize) -> Vec<End> {
     let (mut into, mut from): (Vec<_>, Vec<_>) = (0..threads)
         .map(|_| {
@@ -155,11 +160,11 @@ fn ring(threads: usize) -> Vec<End> {
     into.drain(..).zip(from).map(|ends| Mutex::new(Some(ends))).collect()
 }
 
-/// A new object whose first word is written.
+/// Allocates an object and writes its first word.
 #[inline(always)]
 fn new<A: AnySize>(own: &A, size: u16) -> Object {
     let at = own.alloc(sizes::layout(size));
-    // SAFETY: a fresh object of a word at least, aligned to one.
+    // SAFETY: a fresh object with at least the size and alignment of a word.
     unsafe { at.cast::<u64>().write(u64::from(size)) };
     Object { at, size }
 }
@@ -172,10 +177,10 @@ fn fill<A: AnySize>(own: &A, places: &mut [MaybeUninit<Object>], sizes: &[u16]) 
     black_box(places);
 }
 
-/// Frees the object of each place and says how many bytes they were.
+/// Frees the object of each place, and returns the sum of their sizes in bytes.
 ///
 /// # Safety
-/// Each place has a live object of `own`'s.
+/// Each place has a live object of `own`.
 #[inline(never)]
 unsafe fn empty<A: AnySize>(own: &A, places: &[MaybeUninit<Object>]) -> u64 {
     let mut bytes = 0;
@@ -190,10 +195,10 @@ unsafe fn empty<A: AnySize>(own: &A, places: &[MaybeUninit<Object>]) -> u64 {
     bytes
 }
 
-/// Replaces the object of each place drawn.
+/// Replaces the object of each drawn place.
 ///
 /// # Safety
-/// Each place has a live object of `own`'s.
+/// Each place has a live object of `own`.
 #[inline(never)]
 unsafe fn replace<A: AnySize>(own: &A, places: &mut [MaybeUninit<Object>], draws: &[Draw]) {
     for draw in draws {
@@ -208,12 +213,12 @@ unsafe fn replace<A: AnySize>(own: &A, places: &mut [MaybeUninit<Object>], draws
     black_box(places);
 }
 
-/// The same so many times over, where one object in [`REMOTE`] goes to the next thread and those of the thread before
-/// are freed.
+/// Does [`replace`] `rounds` times, except that one object in [`REMOTE`] goes to the next thread.
+/// Frees the objects from the thread before.
 ///
 /// # Safety
-/// As for [`replace`]; `last` brings live objects of another thread's allocator of the same type, which nobody else
-/// frees, and as many as go to `next`.
+/// As for [`replace`]. `last` delivers live objects of another thread's allocator of the same type,
+/// which no other code frees, and as many as go to `next`.
 #[inline(never)]
 unsafe fn replace_in_ring<A: AnySize>(
     own: &A,
@@ -256,7 +261,7 @@ unsafe fn replace_in_ring<A: AnySize>(
     }
 }
 
-/// Frees what has come from another thread; returns how many objects that were.
+/// Frees the objects that came from another thread, and returns their number.
 ///
 /// # Safety
 /// As for [`replace_in_ring`].
@@ -293,12 +298,12 @@ mod tests {
     fn no_more_objects_live_than_there_are_places_and_room_between_threads() {
         let (figures, audit) = audited(|| rounds::<Audited>(false, 1, 1, &Unwatched));
         assert_eq!(audit.most_live, LIVE as u64);
-        // About 110 bytes each, whenever one looks.
+        // About 110 bytes for each object, at any time.
         for bytes in [figures.live_bytes, audit.most_live_bytes] {
             assert!((1_000_000..1_250_000).contains(&bytes), "{bytes}");
         }
         let (_, audit) = audited(|| rounds::<Audited>(true, 2, 1, &Unwatched));
-        // In the places, in the queues, and in each thread's hand.
+        // Objects in the places, in the queues, and in each thread's handful.
         assert!(audit.most_live <= 2 * (LIVE + ROOM + HAND) as u64, "{}", audit.most_live);
     }
 

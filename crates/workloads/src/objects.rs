@@ -1,4 +1,4 @@
-//! `query-alloc` and `query-small`: the objects of a query and nothing else.
+//! `query-alloc` and `query-small`: only the objects of a query.
 
 use crate::run::Outcome;
 use crate::team::{self, Pace, Run};
@@ -13,7 +13,7 @@ pub const SIZES: [usize; 4] = [192, 24, 40, 64];
 
 const ALIGN: usize = 8;
 
-/// Bytes that one dimension's objects ask for.
+/// The bytes requested by one dimension's objects.
 pub const BYTES_A_DIMENSION: u64 = (SIZES[0] + SIZES[1] + SIZES[2] + SIZES[3]) as u64;
 
 /// Runs `queries` queries of `dimensions` x [`SIZES`] on each of `threads` workers.
@@ -39,7 +39,7 @@ pub fn run<A: Allocator>(
     )
 }
 
-/// What so many queries of each worker came to.
+/// The outcome of `queries` queries on each worker.
 pub(crate) fn outcome(run: &Run<()>, threads: usize, dimensions: usize, queries: u64) -> Outcome {
     let queries = queries * threads as u64;
     Outcome {
@@ -54,7 +54,7 @@ pub(crate) fn outcome(run: &Run<()>, threads: usize, dimensions: usize, queries:
 pub(crate) fn touched(length: usize) -> Vec<NonNull<u8>> {
     let mut objects = Vec::with_capacity(length);
     for index in 0..length {
-        // Not all alike, so that no page can be shared or left out.
+        // The values differ, so that the kernel can neither share nor omit a page.
         objects.push(NonNull::without_provenance(
             std::num::NonZeroUsize::MIN.saturating_add(black_box(index)),
         ));
@@ -74,7 +74,7 @@ fn one_query<T: Task>(task: &T, objects: &mut [NonNull<u8>], fill: u8) {
             *place = object;
         }
     }
-    // The objects are reachable from here, so their bytes must have been written.
+    // The objects are reachable from here, so the compiler must have written their bytes.
     black_box(&mut *dimensions);
     if !T::FREED_TOGETHER {
         for dimension in &*dimensions {

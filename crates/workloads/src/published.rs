@@ -1,7 +1,8 @@
 //! `published`: a configuration that all threads read.
 //!
-//! One operation is one read: the configuration is found, two of its fields are looked at, and it is let go. Nobody writes
-//! while it is measured, as in a server whose configuration stays for days.
+//! One operation is one read: the thread acquires the configuration, reads two of its fields, and
+//! releases it. No thread writes during the measured part, as in a server whose configuration stays
+//! for days.
 
 use crate::catalogue::Effort;
 use crate::crew;
@@ -14,7 +15,7 @@ use arc_swap::ArcSwap;
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError, RwLock};
 
-/// What all threads read.
+/// The configuration that all threads read.
 #[derive(Debug)]
 struct Configuration {
     url: String,
@@ -27,7 +28,7 @@ impl Configuration {
     }
 }
 
-/// The same in sealed memory.
+/// The same configuration in sealed memory.
 #[derive(Debug, ReadOnly)]
 struct SealedConfiguration<'s> {
     url: &'s str,
@@ -37,15 +38,15 @@ struct SealedConfiguration<'s> {
 const URL: &str = "https://shop.example.org/server";
 const PORT: u16 = 8443;
 
-/// How the threads share it.
+/// A way to share the configuration between threads.
 trait Shared: Sync + Sized {
     fn new() -> Self;
 
-    /// Gives the URL and the port to `look`, which returns nothing that borrows from them.
+    /// Calls `look` with the URL and the port. The result does not borrow from them.
     fn read(&self, look: impl FnOnce(&str, u16));
 }
 
-/// The row that ratios are taken against.
+/// The row with which ratios compare.
 pub const OWN: &str = "allotment-published";
 
 pub(crate) static WAYS: [Way; 5] = [
@@ -165,7 +166,7 @@ fn run<S: Shared>(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
     Ok(Outcome::timed(reads * threads as u64, walls[0]))
 }
 
-/// Reads of each thread.
+/// The number of reads of each thread.
 fn reads(threads: usize, effort: Effort) -> u64 {
     let all = if effort.is_quick() { 8_000_000 } else { 40_000_000 };
     (all / threads as u64).max(1)
@@ -174,7 +175,7 @@ fn reads(threads: usize, effort: Effort) -> u64 {
 #[inline(never)]
 fn read_often<S: Shared>(shared: &S, reads: u64) {
     for _ in 0..reads {
-        // Where it is, is not known beforehand: a loop that loads once has read once.
+        // `black_box` hides the address. Otherwise the compiler could load once for all iterations.
         black_box(shared).read(|url, port| {
             black_box(url.len());
             black_box(port);

@@ -8,7 +8,7 @@ pub const SEED: u64 = 0x0A11_07E7;
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for `stream` (a thread, a chart), from the workloads' seed.
+    /// A separate sequence for `stream` (a thread, a chart), from the workloads' seed.
     pub fn stream(stream: u64) -> Self {
         Self(SEED ^ stream.wrapping_mul(0xD6E8_FEB8_6659_FD93))
     }

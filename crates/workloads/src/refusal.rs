@@ -1,4 +1,4 @@
-//! What can't be run with what, and why.
+//! Which rows can't run which workloads, and why.
 
 use crate::catalogue::{Kind, Threads, Workload, catalogue};
 use crate::contender::{Contender, UnknownRow, listed};
@@ -11,48 +11,48 @@ use std::{fmt, io};
 /// Why a run did not begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// No row has this name.
+    /// There is no row of this name.
     Unknown(UnknownRow),
-    /// The allocator can't do it, or the way is another workload's.
+    /// The allocator can't run the workload, or the way belongs to another workload.
     Unable {
         /// The allocator or the way.
         row: &'static str,
         /// The workload.
         workload: &'static str,
-        /// What it lacks.
+        /// What the row lacks.
         lacks: Unable,
     },
     /// The workload does not run with this number of threads.
     Threads {
         /// The workload.
         workload: &'static str,
-        /// The threads that it runs with.
+        /// The numbers of threads that it needs.
         needed: Threads,
     },
-    /// The workload runs with the program's global allocator, and that is another one.
+    /// The workload measures the program's global allocator, and that is another one.
     Global {
         /// The allocator.
         allocator: &'static str,
         /// The workload.
         workload: &'static str,
-        /// The program's, if it is one that this crate knows.
+        /// The program's global allocator, if this crate knows it.
         in_use: Option<&'static str>,
     },
-    /// What the row needs is not in this build.
+    /// This build lacks what the row needs.
     Missing {
         /// The workload.
         workload: &'static str,
-        /// What is missing, and the remedy.
+        /// How to get it.
         what: &'static str,
     },
-    /// The library that does the work gave it up.
+    /// The library that does the work reported an error.
     Failed {
         /// The workload.
         workload: &'static str,
-        /// What it says.
+        /// The library's message.
         why: String,
     },
-    /// The file that is searched could not be made, or read.
+    /// The file to search could not be created or read.
     File {
         /// Why.
         why: String,
@@ -60,7 +60,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// This build has no rows in C.
+    /// The refusal in a build without rows in C.
     #[cfg(not(feature = "fast-peers"))]
     pub(crate) fn without_c(workload: &Workload) -> Self {
         Self::Missing {
@@ -106,41 +106,42 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What an allocator lacks that a workload needs.
+/// What a workload needs and a row lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unable {
-    /// It gives out objects of types it knows beforehand only.
+    /// Its objects have a fixed set of sizes.
     AnySize,
     /// Its objects are all of one size.
     SeveralSizes,
-    /// Its objects end with their task.
+    /// Its objects are freed when their task ends.
     OutlivingTasks,
-    /// Each thread has its own, and the workload has one for all.
+    /// Each thread has an allocator of its own, and the workload shares one.
     Shared,
-    /// What its tasks free one by one makes room for nothing.
+    /// Its tasks don't reuse memory before they end.
     FreesWithinTasks,
-    /// Only their own threads may free its objects.
+    /// Only the allocating thread may free an object.
     FreesElsewhere,
     /// It can't be a program's global allocator.
     Global,
-    /// It has values of one size only.
+    /// It stores values of one size only.
     EveryLayout,
     /// It serves one thread only.
     SeveralThreads,
-    /// There is one for each data structure, and the workload has one structure, or none.
+    /// There is one for each data structure, and the workload has at most one structure.
     ManyStructures,
     /// It is an allocator, and the workload compares placements.
     Placement,
     /// It is a placement.
     Allocator,
-    /// The rows of this workload are ways of its own.
+    /// The workload compares ways of its own.
     Ways(&'static str),
-    /// It is a way of this workload.
+    /// It is a way of another workload, the one named here.
     WayOf(&'static str),
 }
 
 impl Unable {
-    /// Whether it is plain from what row and workload are, and need not be said where nobody asked for the row.
+    /// Whether the reason is obvious from the kinds of row and workload. Such a reason is reported
+    /// only if the row was requested by name.
     pub fn is_plain(self) -> bool {
         matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator | Self::Global)
     }
@@ -184,7 +185,8 @@ impl From<UnknownAllocator> for Refusal {
     }
 }
 
-/// Whether a workload can be run with this and so many threads; if not, what that lacks.
+/// Checks that a workload can run with this row and this number of threads. The error is what the
+/// row lacks.
 pub fn can_run(workload: &Workload, contender: Contender, threads: usize) -> Result<(), Unable> {
     let has =
         |workload: &Workload, way: &Way| workload.ways().iter().any(|other| other.name == way.name);
@@ -199,7 +201,7 @@ pub fn can_run(workload: &Workload, contender: Contender, threads: usize) -> Res
     }
 }
 
-/// The same of an allocator, and a workload whose rows are allocators.
+/// [`can_run`] for an allocator, and for a workload whose rows are allocators.
 fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unable> {
     let is_placement = allocator.kind == peers::Kind::Placement;
     let shape = match workload.kind {

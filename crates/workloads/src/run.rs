@@ -20,39 +20,40 @@ use std::time::Duration;
 /// What to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// The workload.
+    /// The workload to run.
     pub workload: &'static Workload,
-    /// Threads and callers.
+    /// The numbers of threads and callers.
     pub setting: Setting,
-    /// How much of it.
+    /// The amount of work.
     pub effort: Effort,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
-    /// Operations, over all threads.
+    /// Operations of all threads.
     pub ops: u64,
-    /// Tasks, over all threads; `None` of a workload that has none.
+    /// Tasks of all threads; `None` for a workload without tasks.
     pub tasks: Option<u64>,
-    /// From the barrier to the last finish.
+    /// The time from the common start until the last thread finishes.
     pub wall: Duration,
-    /// Bytes that the live objects of all threads ask for at most; in `churn`, at the end.
+    /// The most bytes that live objects of all threads request at a time; in `churn` and `mixed`,
+    /// at the end.
     pub live_bytes: Option<u64>,
-    /// The steady state.
+    /// The figures of the steady state.
     pub steady: Steady,
-    /// Response times, where there are callers.
+    /// Response times, if there are callers.
     pub responses: Option<Responses>,
-    /// Ordinary seconds, and a reservation, where there are any.
+    /// Times of ordinary seconds and of a reservation, if the workload has them.
     pub seconds: Option<Seconds>,
-    /// Nanoseconds for each node visited, where trees are walked besides.
+    /// Nanoseconds for each visited node, if trees are walked in addition.
     pub walk: Option<f64>,
-    /// Lock acquisitions for each operation, where they are counted.
+    /// Lock acquisitions for each operation, if they are counted.
     pub locks: Option<Locks>,
 }
 
 impl Outcome {
-    /// So many operations in so long a time, of which nothing else is to be told.
+    /// An outcome with only a number of operations and their time.
     pub(crate) fn timed(ops: u64, wall: Duration) -> Self {
         Self {
             ops,
@@ -67,7 +68,7 @@ impl Outcome {
         }
     }
 
-    /// Nanoseconds for one operation: wall time by the operations of all threads.
+    /// Nanoseconds for one operation: wall time divided by the operations of all threads.
     pub fn ns_per_op(&self) -> f64 {
         self.wall.as_nanos() as f64 / self.ops as f64
     }
@@ -85,7 +86,7 @@ impl From<Figures> for Outcome {
 }
 
 impl Load {
-    /// Runs it with the allocator, or in the way, of this name.
+    /// Runs it with the allocator or the way called `allocator`.
     pub fn measure(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, Refusal> {
         if let Contender::Way(way) = self.check(allocator)? {
             return (way.run)(self, watch);
@@ -141,7 +142,7 @@ impl Load {
         })
     }
 
-    /// The objects of queries with the allocator of this name.
+    /// Runs the objects of queries with the allocator called `allocator`.
     pub(crate) fn objects(
         &self,
         dimensions: usize,
@@ -154,13 +155,14 @@ impl Load {
         Ok(objects::outcome(&run, threads, dimensions, tasks))
     }
 
-    /// Pairs of an allocation and a free with the allocator of this name.
+    /// Runs pairs of an allocation and a free with the allocator called `allocator`.
     pub(crate) fn pairs(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, Refusal> {
         Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, watch)?.into())
     }
 
-    /// The part of the time that is spent in the allocator, in a run of its own; `None` where the
-    /// workload has nothing beside it, or the processor no counter.
+    /// The part of the time that is spent in the allocator, from a separate run. `None` if the
+    /// workload does no other work, or if the processor has no counter or the system no timer for
+    /// it.
     pub fn share(&self, allocator: &str) -> Result<Option<f64>, Refusal> {
         self.check(allocator)?;
         if !self.workload.has_share() {
@@ -172,7 +174,7 @@ impl Load {
         }
         let (store, questions) = full_size();
         let mut queries = self.queries(&store, &questions);
-        // A share needs no more: it is a part, not a time.
+        // A share needs fewer queries: it is a ratio, not a time.
         queries.count = queries.count.min(8);
         Ok(queries.share(allocator)?)
     }
@@ -214,14 +216,14 @@ impl Load {
     }
 }
 
-/// The full-size store and the question that takes all of it.
+/// The full-size store, and the question that covers all of it.
 pub fn full_size() -> (Store, [Question; 1]) {
     let store = Store::synthetic(CHARTS, DIMENSIONS, VALUES);
     let question = Question::new(&store, SYNTHETIC_CONTEXT);
     (store, [question])
 }
 
-/// A workload of which every worker does the same number of tasks.
+/// A workload in which every worker does the same number of tasks.
 struct Alike<'l> {
     load: &'l Load,
     tasks: u64,
@@ -301,13 +303,13 @@ impl GlobalVisitor for Serve<'_> {
     }
 }
 
-/// The allocator's part of the time of these requests.
+/// The part of the time that such requests spend in the allocator.
 struct HandlersShare {
     threads: usize,
     time: Duration,
 }
 
-/// Some 24,000 looks: the share of a tenth comes to within a fiftieth of itself.
+/// About 24,000 samples. A share of a tenth is then accurate to about 2 % of itself.
 const SHARE_TIME: Duration = Duration::from_millis(1200);
 
 impl GlobalVisitor for HandlersShare {
@@ -318,7 +320,7 @@ impl GlobalVisitor for HandlersShare {
     }
 }
 
-/// Trees that lie as a placement has it.
+/// Trees whose nodes a placement has laid out.
 struct TreeCopy<'w> {
     amount: copy::Amount,
     watch: &'w dyn Watch,

@@ -1,15 +1,16 @@
-//! The part of a thread's time that is spent in calls which last a few nanoseconds: by looking, thousands of times a
-//! second, whether the thread is in one.
+//! The part of a thread's time that is spent in calls of a few nanoseconds: a timer samples,
+//! thousands of times a second, whether the thread is in such a call.
 //!
-//! Reading a clock twice would take several times as long as such a call. Here each call sets a flag of its thread's and
-//! takes it off; a timer of the system interrupts the thread, and the signal's handler looks at the flag. One look in a
-//! hundred calls or so costs a few per cent of the time, and hits the call as often as anything else.
+//! Reading a clock twice would take several times as long as such a call. Here each call sets a
+//! flag of its thread and clears it. A system timer interrupts the thread, and the signal handler
+//! reads the flag. A sample for about every hundred calls costs a few per cent of the time, and
+//! finds the thread inside a call in proportion to the time spent there.
 //!
 //! # Invariants
 //!
-//! 1. What the handler uses are thread-locals that need neither initialisation nor destructor, and atomics: it may
-//!    interrupt its thread anywhere, in the allocator too.
-//! 2. The handler stays once it is installed, so that a signal which comes late finds it.
+//! 1. The handler uses only atomics, and thread-locals that need neither initialisation nor
+//!    destructor. It may interrupt its thread anywhere, in the allocator too.
+//! 2. Once installed, the handler stays, so a late signal finds it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
@@ -25,33 +26,33 @@ use nix::{
     unistd::gettid,
 };
 
-/// Nanoseconds between two looks: no multiple of what a machine does regularly.
+/// Nanoseconds between two samples: not a multiple of any usual period of a machine.
 const INTERVAL: i64 = 49_999;
 
 thread_local! {
     /// Whether the thread is in a call.
     static INSIDE: AtomicBool = const { AtomicBool::new(false) };
-    /// Looks that found it in one.
+    /// Samples that found the thread in a call.
     static FOUND: AtomicU64 = const { AtomicU64::new(0) };
-    /// All looks.
+    /// All samples.
     static LOOKS: AtomicU64 = const { AtomicU64::new(0) };
 }
 
-/// From here on the thread is in a call.
+/// Marks the thread as inside a call.
 #[inline(always)]
 pub(crate) fn enter() {
     INSIDE.with(|inside| inside.store(true, Ordering::Relaxed));
     compiler_fence(Ordering::SeqCst);
 }
 
-/// No longer.
+/// Marks the thread as outside calls.
 #[inline(always)]
 pub(crate) fn leave() {
     compiler_fence(Ordering::SeqCst);
     INSIDE.with(|inside| inside.store(false, Ordering::Relaxed));
 }
 
-/// The signal's handler. Nobody else writes the counters of this thread while it lasts.
+/// The signal handler. While it runs, no other code writes this thread's counters.
 extern "C" fn look(_: c_int) {
     let count = |counter: &AtomicU64| {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -62,7 +63,7 @@ extern "C" fn look(_: c_int) {
     }
 }
 
-/// What the looks of a thread, or of several, found.
+/// The samples of one thread or of several.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     inside: u64,
@@ -74,13 +75,13 @@ impl Found {
         Self { inside: self.inside + other.inside, looks: self.looks + other.looks }
     }
 
-    /// The part of the time, 0 to 1; `None` if there was no look.
+    /// The part of the time inside calls, from 0 to 1; `None` if there was no sample.
     pub fn share(self) -> Option<f64> {
         (self.looks > 0).then(|| self.inside as f64 / self.looks as f64)
     }
 }
 
-/// Looks at the calling thread until the work is done. No look is had where the system has no such timers.
+/// Samples the calling thread during `work`. There are no samples if the system has no such timers.
 pub(crate) fn while_looking(work: impl FnOnce()) -> Found {
     let now = || Found {
         inside: FOUND.with(|found| found.load(Ordering::Relaxed)),
@@ -139,9 +140,9 @@ mod tests {
             }
         });
         let share = found.share().unwrap();
-        // A quarter, and nobody promises that the two loops run alike.
+        // About a quarter: the two loops need not run at the same speed.
         assert!((0.1..0.4).contains(&share), "{share} of {found:?}");
-        // Thread by thread: this one is not looked at any more.
+        // This thread is not sampled any more.
         let before = LOOKS.with(|looks| looks.load(Ordering::Relaxed));
         let elsewhere = std::thread::spawn(|| while_looking(|| busy(10_000_000)));
         busy(10_000_000);

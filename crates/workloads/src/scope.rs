@@ -1,13 +1,15 @@
-//! `scope` and `scope-exit`: the memory of a request, which allocates objects of many sizes, frees half of them while it is
-//! served, and the rest at its end.
+//! `scope` and `scope-exit`: the memory of a request. The request allocates objects of many sizes,
+//! frees half of them while it is served, and the rest at its end.
 //!
-//! Where the allocator frees together, ending the task is all that the end takes; elsewhere each object that is left is
-//! freed by itself, in the order in which they were allocated. `scope-exit` times that end and nothing else.
+//! If the allocator frees a task's objects together, the end of the request only ends the task.
+//! Otherwise the remaining objects are freed one by one, in the order of their allocation.
+//! `scope-exit` times only this end.
 //!
 //! # Invariant
 //!
-//! [`serve`] writes the address of each of a request's objects before anything reads it, and frees those that
-//! [`Request::freed`] lists, once each and after they were allocated. What is left are those of [`Request::kept`].
+//! [`serve`] writes the address of each of a request's objects before anything reads it. It frees
+//! the objects that [`Request::freed`] lists, each once and after its allocation. The objects of
+//! [`Request::kept`] remain.
 
 use crate::random::Random;
 use crate::sizes;
@@ -21,22 +23,22 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Objects that a request allocates.
+/// The number of objects of a request.
 pub const OBJECTS: usize = 2_000;
 
-/// Requests that differ; then they begin again.
+/// The number of different requests. They are repeated.
 const REQUESTS: usize = 8;
 
-/// Within a request, one of so many of the youngest objects is freed after every second allocation.
+/// After every second allocation of a request, one of this many youngest objects is freed.
 const YOUNGEST: usize = 16;
 
-/// What one request does.
+/// The work of one request.
 struct Request {
-    /// The objects' sizes, in the order in which they are allocated.
+    /// The objects' sizes, in the order of allocation.
     sizes: Vec<u16>,
-    /// The object that is freed after every second allocation.
+    /// The objects that are freed after every second allocation.
     freed: Vec<u16>,
-    /// The others.
+    /// The other objects.
     kept: Vec<u16>,
 }
 
@@ -55,13 +57,13 @@ impl Request {
         Self { sizes: (0..OBJECTS).map(|_| sizes::draw(random)).collect(), freed, kept }
     }
 
-    /// Bytes of all objects that live at the end of the request.
+    /// The bytes of all objects that are live at the end of the request.
     fn bytes_kept(&self) -> u64 {
         self.kept.iter().map(|object| u64::from(self.sizes[usize::from(*object)])).sum()
     }
 }
 
-/// What a worker has ready.
+/// A worker's data.
 struct Seat {
     requests: Vec<Request>,
     objects: Vec<NonNull<u8>>,
@@ -79,7 +81,7 @@ fn requests() -> Vec<Request> {
     (0..REQUESTS).map(|_| Request::new(random)).collect()
 }
 
-/// Bytes that the objects of a request ask for at its end, of the largest one.
+/// The bytes of the live objects at the end of a request, for the largest request.
 pub fn live_bytes() -> u64 {
     requests().iter().map(Request::bytes_kept).max().unwrap_or(0)
 }
@@ -95,7 +97,7 @@ pub fn run<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch) -> Ru
             for request in seat.requests.iter().cycle().take(requests as usize) {
                 let task = allocator.begin();
                 serve(&task, request, &mut seat.objects);
-                // SAFETY: just served, by this task.
+                // SAFETY: this task has just served the request.
                 unsafe { end(task, request, &seat.objects) };
                 pace.task_done();
             }
@@ -103,11 +105,11 @@ pub fn run<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch) -> Ru
     )
 }
 
-/// The same; [`Run::wall`] is the time that the ends of the requests took.
+/// Like [`run`], except that [`Run::wall`] is the time of the ends of the requests.
 ///
-/// Each is timed by itself. Where there are more threads than processors the system may take the processor away in the
-/// midst of one: such a one says nothing, and the average of the others is taken for it. For a time that compares with
-/// the whole request's, it is divided by the threads that run at a time.
+/// Each end is timed separately. With more threads than processors, the system may interrupt a
+/// thread during an end. Such an end counts as the average of the others. The sum is divided by the
+/// number of threads that run at a time, so that it compares with the time of whole requests.
 pub fn run_exits<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch) -> Run<()> {
     let clock = cost_of_the_clock();
     let run = team::run(
@@ -122,7 +124,7 @@ pub fn run_exits<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch)
                 serve(&task, request, &mut seat.objects);
                 let interruptions = interruptions();
                 let began = Instant::now();
-                // SAFETY: just served, by this task.
+                // SAFETY: this task has just served the request.
                 unsafe { end(task, request, &seat.objects) };
                 let took = began.elapsed().saturating_sub(clock);
                 exits.note(took, interruptions != self::interruptions());
@@ -141,11 +143,11 @@ pub fn run_exits<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch)
     }
 }
 
-/// The ends of requests.
+/// The times of the ends of requests.
 #[derive(Debug, Default, Clone, Copy)]
 struct Exits {
     undisturbed: u32,
-    /// Of those.
+    /// The time of the undisturbed ends.
     time: Duration,
     interrupted: u32,
     interrupted_time: Duration,
@@ -171,7 +173,7 @@ impl Exits {
         }
     }
 
-    /// What all of them took, had none been interrupted.
+    /// The time of all ends, if none had been interrupted.
     fn estimate(&self) -> Duration {
         if self.undisturbed == 0 {
             return self.interrupted_time;
@@ -181,12 +183,13 @@ impl Exits {
     }
 }
 
-/// How often the system has taken the processor away from this thread; 0 where it doesn't tell.
+/// How often the system has interrupted this thread; 0 if it doesn't count that.
 fn interruptions() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
 }
 
-/// What timing nothing seems to take; the least of several rounds, as interruptions only add.
+/// The measured time of doing nothing. Takes the minimum of several rounds, because interruptions
+/// only add time.
 fn cost_of_the_clock() -> Duration {
     const CALLS: u32 = 1_000;
     let round = |_| {
@@ -201,13 +204,13 @@ fn cost_of_the_clock() -> Duration {
     (0..16).map(round).min().unwrap_or(Duration::ZERO)
 }
 
-/// All of a request but its end.
+/// Serves a request, without its end.
 #[inline(never)]
 fn serve<T: Task>(task: &T, request: &Request, objects: &mut [NonNull<u8>]) {
     let put = |objects: &mut [NonNull<u8>], index: usize| {
         let size = request.sizes[index];
         let object = task.alloc(sizes::layout(size));
-        // SAFETY: a fresh object of a word at least, aligned to one.
+        // SAFETY: a fresh object with at least the size and alignment of a word.
         unsafe { object.cast::<u64>().write(u64::from(size)) };
         objects[index] = object;
     };
@@ -215,13 +218,14 @@ fn serve<T: Task>(task: &T, request: &Request, objects: &mut [NonNull<u8>]) {
         put(objects, 2 * step);
         put(objects, 2 * step + 1);
         let freed = usize::from(*freed);
-        // SAFETY: allocated before by this task, with this layout, and listed once (the invariant).
+        // SAFETY: this task allocated it with this layout before, and it is listed once (the
+        // invariant).
         unsafe { task.free(objects[freed], sizes::layout(request.sizes[freed])) };
     }
     black_box(objects);
 }
 
-/// The end of a request.
+/// Ends a request.
 ///
 /// # Safety
 /// The task has served this request, and these are its objects.
@@ -230,7 +234,7 @@ unsafe fn end<T: Task>(task: T, request: &Request, objects: &[NonNull<u8>]) {
     if !T::FREED_TOGETHER {
         for object in &request.kept {
             let object = usize::from(*object);
-            // SAFETY: kept until here (the invariant), with this layout; not used after.
+            // SAFETY: kept until here (the invariant), with this layout; not used afterwards.
             unsafe { task.free(objects[object], sizes::layout(request.sizes[object])) };
         }
     }
@@ -263,7 +267,7 @@ mod tests {
         assert!(one.iter().map(|r| &r.sizes).eq(again.iter().map(|r| &r.sizes)));
         assert!(one.iter().map(|r| &r.freed).eq(again.iter().map(|r| &r.freed)));
         assert_ne!(one[0].sizes, one[1].sizes);
-        // About 110 bytes each.
+        // About 110 bytes for each object.
         assert!((90_000..130_000).contains(&live_bytes()), "{}", live_bytes());
     }
 

@@ -1,22 +1,24 @@
-//! Sizes of objects as programs have them: many small ones, few large ones.
+//! Object sizes with a distribution as in programs: many small objects, few large ones.
 
 use crate::random::Random;
 use std::alloc::Layout;
 
-/// The least size, in bytes.
+/// The smallest size, in bytes.
 pub const LEAST: u16 = 16;
 
-/// The greatest.
+/// The largest size, in bytes.
 pub const GREATEST: u16 = 1024;
 
-/// Of 100 objects, so many are of 16 to 31 bytes, of 32 to 63, and so on; the last ones of 512 to 1024.
+/// Of 100 objects, the number with 16 to 31 bytes, with 32 to 63 bytes, and so on; the last range
+/// is 512 to 1024.
 pub const SKEW: [u32; 6] = [30, 30, 20, 11, 6, 3];
 
-/// What every object is aligned to.
+/// The alignment of every object.
 const ALIGN: usize = align_of::<u64>();
 
-/// One size: a doubling from [`SKEW`], and within it any size with the same probability; every other one is rounded
-/// up to a word, as structures are, the others are as they come, as text is.
+/// Draws one size. The range comes from [`SKEW`]; within it, all sizes have the same probability.
+/// Half of the sizes are rounded up to a word, as sizes of structures are. The others are not, as
+/// lengths of text.
 pub fn draw(random: &mut Random) -> u16 {
     let mut rest = random.below(SKEW.iter().sum());
     let mut from = LEAST;
@@ -27,7 +29,7 @@ pub fn draw(random: &mut Random) -> u16 {
         rest -= share;
         from *= 2;
     }
-    // The last doubling has its end too.
+    // The last range includes its end.
     let sizes = u32::from(from) + u32::from(2 * from == GREATEST);
     let size = from + random.below(sizes) as u16;
     if random.below(2) == 0 { size.next_multiple_of(ALIGN as u16) } else { size }
@@ -36,7 +38,7 @@ pub fn draw(random: &mut Random) -> u16 {
 /// The layout of an object of this size.
 #[inline(always)]
 pub fn layout(size: u16) -> Layout {
-    // The compiler sees that neither can fail.
+    // The compiler sees that this can't fail.
     Layout::from_size_align(usize::from(size), ALIGN)
         .expect("the sizes are small and the alignment a power of two")
 }
@@ -58,7 +60,7 @@ mod tests {
             seen[usize::from(size)] = true;
             sum += u32::from(size);
             words += u32::from(size.is_multiple_of(8));
-            // A size that was rounded up may have come into the next doubling.
+            // A size that was rounded up may be in the next range.
             let doubling = (size.ilog2() - LEAST.ilog2()).min(SKEW.len() as u32 - 1);
             counts[doubling as usize] += 1;
         }

@@ -1,4 +1,5 @@
-//! The threads of one run: started together, timed from the barrier to the last finish.
+//! The threads of one run: they start together, and are timed from the common start until the last
+//! one finishes.
 
 use crate::watch::Watch;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -9,16 +10,16 @@ use std::time::{Duration, Instant};
 /// Tasks of each thread that are left out of the steady-state figures.
 pub const WARM_UP: u64 = 2;
 
-/// What a team's run came to.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Run<R> {
-    /// From the barrier to the last worker's finish.
+    /// The time from the common start until the last worker finishes.
     pub wall: Duration,
     /// When the measured part began.
     pub began: Instant,
     /// What each worker returned.
     pub results: Vec<R>,
-    /// Each worker's steady state, added up.
+    /// The sum of the workers' steady states.
     pub steady: Steady,
 }
 
@@ -27,12 +28,13 @@ pub struct Run<R> {
 pub struct Steady {
     /// Tasks counted.
     pub tasks: u64,
-    /// Minor page faults that the workers took in them; `None` if the system does not tell.
+    /// Minor page faults of the workers in these tasks; `None` if the system does not count them.
     pub faults: Option<u64>,
 }
 
 impl Steady {
-    /// Faults a task; `None` if no worker came beyond its warm-up, or the system does not tell.
+    /// Page faults for each task; `None` if no worker reached the steady state, or the system does
+    /// not count faults.
     pub fn faults_per_task(self) -> Option<f64> {
         let faults = self.faults.filter(|_| self.tasks > 0)?;
         Some(faults as f64 / self.tasks as f64)
@@ -75,14 +77,14 @@ fn thread_faults() -> Option<u64> {
     u64::try_from(usage.minor_page_faults()).ok()
 }
 
-/// Runs `work` on `threads` workers, each of which has its part `A` of an allocator.
+/// Runs `work` on `threads` workers. Each has its own part `A` of an allocator.
 ///
-/// Each worker first makes what it works on with `prepare` (and touches it), on its own thread;
-/// then the watch is told that all are ready; then each starts its allocator with `start`; then all begin at
-/// once. The workers outlive the measured part, so that it counts no thread's end.
+/// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
+/// watch gets `ready`. Then each worker starts its allocator with `start`, and all begin at once.
+/// The workers outlive the measured part, so it includes no thread's end.
 ///
-/// One worker is the calling thread itself, with no other beside it: a malloc that is faster in a
-/// process with one thread shows it.
+/// A single worker is the calling thread itself, and no thread is started: some mallocs are faster
+/// in a process with one thread.
 pub fn run<A, S, R>(
     threads: usize,
     watch: &dyn Watch,
@@ -96,7 +98,7 @@ where
     if threads == 1 {
         return alone(watch, prepare, start, work);
     }
-    // Everyone waits at it: the workers and this thread.
+    // The workers and this thread wait at the barrier.
     let barrier = Barrier::new(threads + 1);
     let worker = |index: usize| {
         let guard = AbortIfPanicking;
@@ -170,7 +172,8 @@ fn alone<A, S, R>(
     Run { wall, began, results: vec![result], steady }
 }
 
-/// Ends the process if a worker panics: the others would wait at the barrier for ever.
+/// Aborts the process if a worker panics. Otherwise the other workers would wait at the barrier
+/// without end.
 pub(crate) struct AbortIfPanicking;
 
 impl Drop for AbortIfPanicking {

@@ -1,8 +1,8 @@
 //! The part of a run's time that is spent in the allocator.
 //!
-//! [`Timed`] wraps an allocator and reads the time stamp counter around each call. That slows the
-//! run, so the share is taken in a pass of its own, never in the timed one, and what the readings
-//! cost is subtracted.
+//! [`Timed`] wraps an allocator and reads the time stamp counter around each call. This slows the
+//! run, so the share comes from a separate run, never from the timed one, and the cost of the
+//! readings is subtracted.
 
 use crate::clock::{Overhead, ticks};
 use peers::{Allocator, Task};
@@ -10,7 +10,7 @@ use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-/// Ticks spent in calls, and how many calls.
+/// Ticks spent in calls, and the number of calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Between the two readings of each call.
@@ -20,7 +20,8 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// This call's part of `whole` ticks, 0 to 1, with what the readings cost taken out of both.
+    /// The calls' part of `whole` ticks, from 0 to 1. The cost of the readings is subtracted from
+    /// both.
     pub fn share_of(self, whole: u64, overhead: Overhead) -> f64 {
         let calls = self.calls as f64;
         let inside = (self.ticks as f64 - calls * overhead.inside).max(0.0);
@@ -33,7 +34,7 @@ thread_local! {
     static SPENT: Cell<Spent> = const { Cell::new(Spent { ticks: 0, calls: 0 }) };
 }
 
-/// What this thread's ended [`Timed`] tasks spent since the last call of this function.
+/// The ticks and calls of this thread's ended [`Timed`] tasks since the last call of this function.
 pub fn take_spent() -> Spent {
     SPENT.take()
 }
@@ -92,7 +93,8 @@ impl<T: Task> Task for TimedTask<T> {
 
     #[inline(always)]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's promise, passed on unchanged: `alloc` and `grow` are the inner task's.
+        // SAFETY: the caller's promise, passed on unchanged: `alloc` and `grow` are the inner
+        // task's.
         self.timed(|task| unsafe { task.free(ptr, layout) });
     }
 
@@ -142,7 +144,7 @@ mod tests {
     fn the_share_leaves_out_what_the_readings_cost() {
         let overhead = Overhead { inside: 10.0, whole: 30.0 };
         let spent = Spent { ticks: 1_500, calls: 100 };
-        // 500 ticks of the calls' own, of a run of 10_000 that lost 3_000 to the readings.
+        // The calls took 500 ticks. The run took 10,000 ticks, and the readings 3,000 of them.
         assert!((spent.share_of(10_000, overhead) - 500.0 / 7_000.0).abs() < 1e-12);
         assert_eq!(Spent { ticks: 900, calls: 100 }.share_of(10_000, overhead), 0.0);
     }

@@ -1,7 +1,7 @@
-//! What the harness around a workload is told while it runs.
+//! The events of a running workload, for the harness.
 
-/// Told where a run stands, so that memory, faults and system calls are counted between the right
-/// points. Every method does nothing unless it is overridden.
+/// Receives the events of a run, so that memory, page faults and system calls are counted between
+/// the right points. Each method does nothing unless it is overridden.
 pub trait Watch: Sync {
     /// The harness's own arrays exist and are touched; no allocator has been started.
     fn ready(&self) {}
@@ -9,7 +9,7 @@ pub trait Watch: Sync {
     /// The measured part begins. All threads wait.
     fn begin(&self) {}
 
-    /// The calling worker has done its first [`WARM_UP`](crate::WARM_UP) tasks and has more to do.
+    /// The calling worker has done its first [`WARM_UP`](crate::WARM_UP) tasks.
     fn steady(&self) {}
 
     /// The calling worker has done its last task.
@@ -18,7 +18,7 @@ pub trait Watch: Sync {
     /// The measured part has ended: all tasks are over, all workers still live.
     fn end(&self) {}
 
-    /// A step of the work is done, after which the memory that is held says something. All workers wait.
+    /// A step of the work is done, after which resident memory is of interest. All workers wait.
     fn step(&self, name: &'static str) {
         let _ = name;
     }

@@ -1,4 +1,4 @@
-//! What the rows of a workload are that compares no allocators: the ways in which its work can be done.
+//! Ways to do the work of a workload: the rows of workloads that don't compare allocators.
 
 use crate::refusal::Refusal;
 use crate::run::{Load, Outcome};
@@ -8,15 +8,15 @@ use std::fmt;
 /// One way.
 #[derive(Clone, Copy)]
 pub struct Way {
-    /// As it is named on the command line and in rows.
+    /// Its name on the command line and in rows.
     pub name: &'static str,
     /// What it does, in one line.
     pub meaning: &'static str,
-    /// When the memory that it takes goes back, in words.
+    /// When it releases memory, in words.
     pub policy: &'static str,
-    /// Whether it is one of those that the project's own is set beside.
+    /// Whether it is a peer, with which the project's own way is compared.
     pub peer: bool,
-    /// The row that its time is set beside, if it is another one than the workload's own.
+    /// The row that its time is compared with, if that is not the workload's own row.
     pub own: Option<&'static str>,
     pub(crate) run: fn(&Load, &dyn Watch) -> Result<Outcome, Refusal>,
 }

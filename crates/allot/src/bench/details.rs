@@ -1,5 +1,5 @@
-//! The second table of some workloads: memory after each step, times outside the measured part, the part of
-//! the time spent in the allocator, user time, locks, or all system calls.
+//! The second table of some workloads: memory after each step, times outside the measured part, the
+//! part of the time spent in the allocator, user time, locks, or all system calls.
 
 use super::row::Row;
 use crate::table::{figure, grouped, mebibytes, time};
@@ -65,7 +65,8 @@ fn seconds(row: &Row) -> Vec<String> {
     [boundary, row.reserve_ms, row.second_ms_avg, row.second_ms_max].map(time).to_vec()
 }
 
-/// The part of the time spent in the allocator, then the time of an operation inside and outside it.
+/// The part of the time spent in the allocator, then the time of an operation inside and outside
+/// it.
 fn share(row: &Row) -> Vec<String> {
     let ns = |part: fn(f64) -> f64| {
         row.ns_per_op.zip(row.alloc_share).map(|(ns, share)| ns * part(share))

@@ -140,7 +140,8 @@ fn missing_rows() -> Vec<String> {
     by_remedy.into_iter().map(text).collect()
 }
 
-/// A message if this machine has too little memory for a workload: the run would swap, or be killed.
+/// A message if this machine has too little memory for a workload: the run would swap, or be
+/// killed.
 fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
     let effort = if quick { Effort::Quick } else { Effort::Full };
     let needed = workload.memory(effort)?;

@@ -65,7 +65,8 @@ impl Case {
         }
     }
 
-    /// Environment variables of that child. They override a global allocator named in our own environment.
+    /// Environment variables of that child. They override a global allocator named in our own
+    /// environment.
     pub fn environment(&self) -> Vec<(&'static str, &'static str)> {
         let global = self.workload.variable(self.contender.name());
         let global = global.unwrap_or((workloads::global::VARIABLE, ""));
@@ -121,7 +122,8 @@ pub fn plans(wishes: &Wishes) -> Result<Plans, Failure> {
     Ok(Plans { plans, refused })
 }
 
-/// The settings of a workload: its own, or those of the user's numbers of threads that it can run with.
+/// The settings of a workload: its own, or those of the user's numbers of threads that it can run
+/// with.
 fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -> Vec<Setting> {
     if threads.is_empty() {
         return workload.settings();
@@ -184,8 +186,8 @@ fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Failure> {
     Ok(unique(found.map_err(|error| Failure::Usage(error.to_string()))?.into_iter().flatten()))
 }
 
-/// The rows of a workload, or the rows that the user names, of any workload. The project's own rows come first,
-/// then the others in their listed order.
+/// The rows of a workload, or the rows that the user names, of any workload. The project's own rows
+/// come first, then the others in their listed order.
 fn contenders(workload: &Workload, names: &[String]) -> Vec<Contender> {
     let mut all = workload.contenders();
     let has = |all: &[Contender], name: &str| all.iter().any(|one| one.name() == name);

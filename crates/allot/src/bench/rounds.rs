@@ -1,5 +1,5 @@
-//! The rounds of a plan: every case runs once, then every case runs again. A drift of the machine affects all
-//! cases alike.
+//! The rounds of a plan: every case runs once, then every case runs again. A drift of the machine
+//! affects all cases alike.
 
 use super::plan::{Case, Plan};
 use crate::child::{Pass, Report};
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 pub struct Limits {
     /// The most rounds.
     pub rounds: usize,
-    /// The time for all rounds. A further round begins only if it would end within this time, judged by the
-    /// longest round so far. When the time is over, no system calls are counted and no shares are measured.
-    /// The first round always runs.
+    /// The time for all rounds. A further round begins only if it would end within this time,
+    /// judged by the longest round so far. When the time is over, no system calls are counted and
+    /// no shares are measured. The first round always runs.
     pub time: Option<Duration>,
 }
 
@@ -46,7 +46,8 @@ pub struct Found {
 pub trait Runner: Sync {
     /// A timed run.
     fn timed(&self, case: &Case) -> Result<Report, ChildFailure>;
-    /// An untimed run whose system calls are counted. The inner error is the reason if tracing is not permitted.
+    /// An untimed run whose system calls are counted. The inner error is the reason if tracing is
+    /// not permitted.
     fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure>;
     /// A run that measures the part of the time spent in the allocator.
     fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure>;
@@ -115,7 +116,8 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<Found> {
             progress.step();
         }
         longest = longest.max(round_began.elapsed());
-        // After the first round, so that the length of a round is known when this decides about time.
+        // After the first round, so that the length of a round is known when this decides about
+        // time.
         if round == 0 {
             let too_late = || limits.too_late(began, Duration::ZERO);
             count_calls(cases, &mut found, runner, &progress, &too_late);

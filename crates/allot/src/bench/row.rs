@@ -15,11 +15,11 @@ pub struct Row {
     pub workload: &'static str,
     /// The allocator, or the way in a workload that compares ways.
     pub allocator: &'static str,
-    /// The row that `ratio_to_own` compares with: the project's own row of this workload, or, if there are
-    /// several, the one that does the same work.
+    /// The row that `ratio_to_own` compares with: the project's own row of this workload, or, if
+    /// there are several, the one that does the same work.
     pub own: &'static str,
-    /// `malloc` (objects are freed one by one), `arena` (all together), `fixed size` (one by one, all of one
-    /// size), `pool`, `placement`, or `way`.
+    /// `malloc` (objects are freed one by one), `arena` (all together), `fixed size` (one by one,
+    /// all of one size), `pool`, `placement`, or `way`.
     pub kind: String,
     pub threads: usize,
     pub callers: Option<usize>,
@@ -39,7 +39,8 @@ pub struct Row {
     pub user_ratio_to_own: Option<f64>,
     /// This row's time divided by the best peer's, the median of the ratios of single rounds.
     pub ratio_to_best_peer: Option<f64>,
-    /// The fastest of the general-purpose allocators, or of the ways that are not the project's, in this setting.
+    /// The fastest of the general-purpose allocators, or of the ways that are not the project's, in
+    /// this setting.
     pub best_peer: Option<&'static str>,
     /// Whether this row is the fastest of its setting.
     pub best: bool,
@@ -52,15 +53,18 @@ pub struct Row {
     pub rss_steps: Option<Vec<(&'static str, Option<u64>)>>,
     /// Page faults of the measured part, over all threads.
     pub minor_faults: Option<u64>,
-    /// Memory system calls in the measured part of a traced run, which has `traced_queries` queries.
+    /// Memory system calls in the measured part of a traced run, which has `traced_queries`
+    /// queries.
     pub mmap_calls: Option<u64>,
     pub traced_queries: Option<u64>,
-    /// All system calls in the measured part of a traced run: of one search, in the workloads that count them.
+    /// All system calls in the measured part of a traced run: of one search, in the workloads that
+    /// count them.
     pub system_calls: Option<u64>,
     /// Lock acquisitions for each operation: the total, and one figure for each guarded object.
     #[serde(serialize_with = "as_object")]
     pub locks_per_op: Option<Vec<(&'static str, Option<f64>)>>,
-    /// Tasks (queries, replies, requests) of one run, over all threads; null for a workload without tasks.
+    /// Tasks (queries, replies, requests) of one run, over all threads; null for a workload without
+    /// tasks.
     pub queries: Option<u64>,
     /// Page faults for each query in the steady state.
     pub faults_per_query: Option<f64>,
@@ -103,7 +107,8 @@ impl Row {
         }
     }
 
-    /// Memory system calls: for each query, or of the whole measured part of a workload without queries.
+    /// Memory system calls: for each query, or of the whole measured part of a workload without
+    /// queries.
     pub fn calls(&self) -> Option<f64> {
         match self.queries {
             Some(_) => self.mmap_calls_per_query,
@@ -166,7 +171,8 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
 }
 
 fn row(case: &Case, found: &Found) -> Row {
-    // The row of a failed case has no figures: the other rounds of a crashing allocator prove nothing.
+    // The row of a failed case has no figures: the other rounds of a crashing allocator prove
+    // nothing.
     let reports: Vec<&Report> = match found.failure {
         Some(_) => Vec::new(),
         None => found.reports.iter().flatten().collect(),

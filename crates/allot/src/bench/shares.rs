@@ -1,5 +1,5 @@
-//! How the sizes of one kind of workload share its time: a run of all sizes takes as long as a run of one other
-//! workload.
+//! How the sizes of one kind of workload share its time: a run of all sizes takes as long as a run
+//! of one other workload.
 
 use super::rounds::Limits;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use workloads::Workload;
 pub struct Shares(Vec<(&'static str, Duration)>);
 
 impl Shares {
-    /// The limits of the first workload in `to_be_run`, the workloads that are still to run. A workload without
-    /// sizes has `limits` to itself.
+    /// The limits of the first workload in `to_be_run`, the workloads that are still to run. A
+    /// workload without sizes has `limits` to itself.
     pub fn limits(&self, limits: Limits, to_be_run: &[&Workload]) -> Limits {
         let Some((time, kind)) = limits.time.zip(to_be_run.first().and_then(|first| kind(first)))
         else {
@@ -39,7 +39,8 @@ fn kind(workload: &Workload) -> Option<&'static str> {
     workload.exponent().and(workload.family())
 }
 
-/// The approximate time of a round relative to other sizes. It grows where the trees exceed the caches.
+/// The approximate time of a round relative to other sizes. It grows where the trees exceed the
+/// caches.
 fn weight(workload: &Workload) -> f64 {
     workload.exponent().map_or(1.0, |exponent| 1.0 + (f64::from(exponent) - 16.0).exp2())
 }

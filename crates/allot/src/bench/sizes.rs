@@ -16,7 +16,8 @@ pub struct Sizes<'r> {
 }
 
 impl<'r> Sizes<'r> {
-    /// All sizes of the kind of `workload`, if it is the first of them in `all` and there are others.
+    /// All sizes of the kind of `workload`, if it is the first of them in `all` and there are
+    /// others.
     pub fn beginning_with(workload: &Workload, all: &'r [(&Workload, Vec<Row>)]) -> Option<Self> {
         let (family, _) = workload.family().zip(workload.exponent())?;
         let mut rows: Vec<(u32, &[Row])> = all
@@ -59,7 +60,8 @@ impl<'r> Sizes<'r> {
         lines
     }
 
-    /// The number of labels on the axis of sizes. Their distance is the smallest distance of two sizes.
+    /// The number of labels on the axis of sizes. Their distance is the smallest distance of two
+    /// sizes.
     fn steps(&self) -> usize {
         let (first, last) = (self.rows[0].0, self.rows[self.rows.len() - 1].0);
         let nearest = self.rows.windows(2).map(|pair| pair[1].0 - pair[0].0).min();
@@ -163,12 +165,12 @@ struct Line {
 
 type End = ((i32, i32), RGBColor, &'static str);
 
-/// The ends of the lines, each with the vertical position of its name. Names that would overlap are stacked
-/// around the mean of the ends of their lines.
+/// The ends of the lines, each with the vertical position of its name. Names that would overlap are
+/// stacked around the mean of the ends of their lines.
 fn spread(mut ends: Vec<End>, bottom: i32) -> Vec<(End, i32)> {
     ends.sort_by_key(|((_, height), ..)| *height);
-    // Groups of stacked names: their number, the sum of the first name's positions that would suit each of
-    // them, and the position of the first name.
+    // Groups of stacked names: their number, the sum of the first name's positions that would suit
+    // each of them, and the position of the first name.
     let mut groups: Vec<(i32, i32, i32)> = Vec::new();
     for ((_, height), ..) in &ends {
         let mut group = (1, *height, *height);

@@ -1,5 +1,5 @@
-//! `--svg`: all workloads in one plot. Each allocator's time stands by that of the project's own row, so that one axis serves
-//! nanoseconds and microseconds alike.
+//! `--svg`: all workloads in one plot. It shows each allocator's time divided by that of the
+//! project's own row, so one axis serves nanoseconds and microseconds.
 
 use super::html::{Drawn, LINE_COLOUR, OWN_COLOUR};
 use super::row::Row;
@@ -19,15 +19,15 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(0x17, 0xbe, 0xcf),
 ];
 
-/// The allocators' dots on one line: a workload with a number of threads.
+/// One line of dots: a workload with a number of threads.
 struct Group {
     name: String,
     own: &'static str,
-    /// The allocators that are not the project's, with the ratio of their time to the own row's.
+    /// The allocators of other projects, with the ratio of their time to the own row's.
     peers: Vec<(&'static str, f64)>,
 }
 
-/// The plot of all rows that have a ratio to a row of the project's, as SVG.
+/// The plot of all rows that have a ratio to one of the project's rows, as SVG.
 pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
     let groups = groups(all);
     let mut names: Vec<&str> = Vec::new();
@@ -49,7 +49,7 @@ pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
         area.fill(&WHITE)?;
         let from_below = |index: usize| groups.len() - 1 - index;
         let mut chart = ChartBuilder::on(&area)
-            .caption("time by that of Allotment: right of 1 is slower", ("sans-serif", 15))
+            .caption("time divided by Allotment's: right of 1 is slower", ("sans-serif", 15))
             .x_label_area_size(30)
             .y_label_area_size(300)
             .right_y_label_area_size(0)

@@ -4,8 +4,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use procfs::process::{MMPermissions, MMapPath, Process};
 use std::time::Duration;
 
-/// Resident bytes now. They are counted page by page if the kernel supports that, because its running count may
-/// be wrong by some pages for each core.
+/// Resident bytes now. They are counted page by page if the kernel supports that, because its
+/// running count may be wrong by some pages for each core.
 pub fn resident() -> Option<u64> {
     let exactly = || {
         let rollup = Process::myself().ok()?.smaps_rollup().ok()?;
@@ -40,8 +40,8 @@ pub fn user_time() -> Option<Duration> {
     Some(Duration::from_secs(whole) + Duration::from_micros(u64::try_from(time.tv_usec()).ok()?))
 }
 
-/// Maps all pages of the program and its libraries. They are in the page cache anyway. Code that runs for the
-/// first time then does not look like allocated memory.
+/// Maps all pages of the program and its libraries. They are in the page cache anyway. Code that
+/// runs for the first time then does not look like allocated memory.
 pub fn map_programs() {
     let Ok(maps) = Process::myself().and_then(|myself| myself.maps()) else { return };
     for map in maps {
@@ -49,9 +49,9 @@ pub fn map_programs() {
         if readable && matches!(map.pathname, MMapPath::Path(_)) {
             let (start, end) = map.address;
             let at = std::ptr::without_provenance_mut(start as usize);
-            // SAFETY: the call changes nothing that a program can see: it maps pages of a file for reading, as
-            // the first access would. If the kernel lacks it, or there is nothing left to map, it fails, and
-            // only precision is lost.
+            // SAFETY: the call changes nothing that a program can see: it maps pages of a file for
+            // reading, as the first access would. If the kernel lacks it, or there is nothing left
+            // to map, it fails, and only precision is lost.
             let _ = unsafe { libc::madvise(at, (end - start) as usize, libc::MADV_POPULATE_READ) };
         }
     }

@@ -64,7 +64,8 @@ pub struct Report {
     pub tasks: Option<u64>,
     pub wall_seconds: f64,
     pub ns_per_op: f64,
-    /// User time of all threads in the measured part, for each operation, if the workload reports it.
+    /// User time of all threads in the measured part, for each operation, if the workload reports
+    /// it.
     pub user_ns_per_op: Option<f64>,
     pub memory: MemoryReport,
     pub live_bytes: Option<u64>,

@@ -33,6 +33,9 @@ fn a_json_row_has_every_field_of_the_contract() {
 
 #[test]
 fn rows_of_objects_of_one_size_have_their_steps_and_no_queries() {
+    if crate::too_long("rows_of_objects_of_one_size_have_their_steps_and_no_queries") {
+        return;
+    }
     let output = run(&[
         "bench",
         "churn",
@@ -137,6 +140,9 @@ fn trees_tell_their_memory_and_their_walk() {
 
 #[test]
 fn objects_of_any_size_are_rows_of_every_malloc() {
+    if crate::too_long("objects_of_any_size_are_rows_of_every_malloc") {
+        return;
+    }
     for (workload, ops) in [("mixed-remote", 20), ("scope", 2_000), ("scope-exit", 2_000)] {
         let output =
             run(&["bench", workload, "--quick", "--rounds", "1", "--threads", "2", "--json"]);
@@ -154,6 +160,9 @@ fn objects_of_any_size_are_rows_of_every_malloc() {
 
 #[test]
 fn a_handler_runs_with_the_global_allocator_that_its_row_names() {
+    if crate::too_long("a_handler_runs_with_the_global_allocator_that_its_row_names") {
+        return;
+    }
     let output = run(&["bench", "handler", "--quick", "--rounds", "1", "--threads", "2", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let rows = json_lines(&output);

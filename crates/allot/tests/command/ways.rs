@@ -6,6 +6,9 @@ use serde_json::Value;
 #[cfg(feature = "fast-peers")]
 #[test]
 fn the_programs_of_others_tell_their_user_time_or_what_is_missing() {
+    if crate::too_long("the_programs_of_others_tell_their_user_time_or_what_is_missing") {
+        return;
+    }
     let output = run(&["bench", "client", "--quick", "--rounds", "1", "--json"]);
     let rows = json_lines(&output);
     let names = ["client-sqlite", "client-lua", "client-expat"];
@@ -75,6 +78,9 @@ fn loops_in_c_stand_beside_those_in_rust() {
 
 #[test]
 fn the_papers_programs_make_the_papers_calls() {
+    if crate::too_long("the_papers_programs_make_the_papers_calls") {
+        return;
+    }
     let output = run(&["bench", "letters", "--quick", "--rounds", "1", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let rows = json_lines(&output);
@@ -106,6 +112,9 @@ fn the_papers_programs_make_the_papers_calls() {
 
 #[test]
 fn ways_are_rows_beside_each_other() {
+    if crate::too_long("ways_are_rows_beside_each_other") {
+        return;
+    }
     let arguments =
         ["bench", "published", "categories", "--quick", "--rounds", "1", "--threads", "2"];
     let output = run(&[&arguments[..], &["--json"]].concat());

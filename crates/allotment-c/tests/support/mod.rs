@@ -11,6 +11,15 @@ use std::sync::OnceLock;
 /// Seconds after which a program counts as hung.
 const TIME_LIMIT: &str = "300";
 
+/// Whether tests that take a minute are left out, and says so: they run if `ALLOTMENT_LONG_TESTS` is set.
+pub fn too_long(what: &str) -> bool {
+    let left_out = std::env::var_os("ALLOTMENT_LONG_TESTS").is_none();
+    if left_out {
+        skip(what, "ALLOTMENT_LONG_TESTS is not set");
+    }
+    left_out
+}
+
 /// The crate's own directory.
 pub fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

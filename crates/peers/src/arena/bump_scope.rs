@@ -1,13 +1,13 @@
-//! `bump-scope`, the fastest way that it has: one `Bump` a thread, reset after each task.
+//! `bump-scope` in its fastest configuration: one `Bump` for each thread, reset after each task.
 //!
-//! With its default settings (upwards, minimum alignment 1): bumping downwards and a minimum alignment of 8 were
-//! measured slower on the objects of `query-alloc`, and doing without claims, deallocation and shrinking no
-//! faster. A reset keeps the largest chunk.
+//! The row uses the default settings (upwards, minimum alignment 1). On the objects of
+//! `query-alloc`, bumping downwards and a minimum alignment of 8 are slower, and disabling claims,
+//! deallocation and shrinking is no faster. A reset keeps the largest chunk.
 //!
 //! # Invariant
 //!
-//! A block is used with the `Bump` that it came from: a thread has one, and a task's callers give back what
-//! they got from it.
+//! A block is used with the `Bump` that it came from: a thread has one `Bump`, and a task's callers
+//! return only blocks that they got from the task.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
@@ -19,7 +19,7 @@ use ::bump_scope::traits::BumpAllocatorTyped as _;
 use crate::registry::Listed;
 use crate::{About, Allocator, Kind, Task};
 
-/// One a thread.
+/// One for each thread.
 pub(crate) struct Reset(Bump);
 
 /// A task that borrows its thread's `Bump`.
@@ -64,16 +64,17 @@ impl Task for ResetTask<'_> {
 
     #[inline]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this layout.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
         unsafe { self.0.deallocate(ptr, layout) }
     }
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the caller vouches that `new_size` suits the alignment.
+        // SAFETY: the caller promises that `new_size` is valid for the alignment.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the layout
-        // `old` and that the new size is no smaller.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the
+        // layout `old` and that the new size is no smaller.
         match unsafe { self.0.grow(ptr, old, new) } {
             Ok(grown) => grown.cast(),
             Err(_) => handle_alloc_error(new),

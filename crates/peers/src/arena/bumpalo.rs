@@ -1,14 +1,14 @@
-//! `bumpalo`, both ways in which it is used: a new `Bump` for each task, and one a thread that is reset
-//! after each task.
+//! `bumpalo`, used in two ways: a new `Bump` for each task, and one `Bump` for each thread that is
+//! reset after each task.
 //!
-//! Both take its defaults (minimum alignment 1, first chunk of half a KiB, chunks that double, from the global
-//! allocator, which here is the system's). A reset keeps the newest chunk, the largest: a thread holds on to
-//! what its largest task needed.
+//! Both use its defaults: minimum alignment 1, a first chunk of 512 bytes, and chunks that double.
+//! The chunks come from the global allocator, which here is the system's. A reset keeps the newest
+//! chunk, which is the largest, so a thread keeps what its largest task needed.
 //!
 //! # Invariant
 //!
-//! A block is used with the `Bump` that it came from: a task hands out blocks of its own `Bump` alone, and its
-//! callers give back what they got from it.
+//! A block is used with the `Bump` that it came from: a task hands out only blocks of its own
+//! `Bump`, and its callers return only blocks that they got from it.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
@@ -21,13 +21,13 @@ use crate::{About, Allocator, Kind, Task};
 
 const ORIGIN: &str = "bumpalo 3.20.3";
 
-/// `bumpalo`: a new one for each task.
+/// `bumpalo`: a new `Bump` for each task.
 pub(crate) struct New;
 
 /// A task with a `Bump` of its own.
 pub(crate) struct NewTask(Bump);
 
-/// `bumpalo-reset`: one a thread.
+/// `bumpalo-reset`: one `Bump` for each thread.
 pub(crate) struct Reset(Bump);
 
 /// A task that borrows its thread's `Bump`.
@@ -114,16 +114,17 @@ impl<B: Bumps> Task for B {
 
     #[inline]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this layout.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
         unsafe { self.bump().deallocate(ptr, layout) }
     }
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the caller vouches that `new_size` suits the alignment.
+        // SAFETY: the caller promises that `new_size` is valid for the alignment.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the layout
-        // `old` and that the new size is no smaller.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the
+        // layout `old` and that the new size is no smaller.
         match unsafe { self.bump().grow(ptr, old, new) } {
             Ok(grown) => grown.cast(),
             Err(_) => handle_alloc_error(new),

@@ -1,14 +1,15 @@
-//! `mimalloc-heap`: a heap of mimalloc's for each task, destroyed whole at its end.
+//! `mimalloc-heap`: a mimalloc heap for each task, destroyed as a whole at the task's end.
 //!
-//! Since version 3 any thread may use any heap, and finds its own part of it at each call. A task stays on its
-//! thread, so the row asks for that part once and allocates from it (`mi_theap_malloc`), as mimalloc's header
-//! advises for runtimes: 5 % faster.
+//! In mimalloc 3 any thread may use any heap, and each call finds the thread's own part of it. A
+//! task stays on its thread, so the row gets that part once and allocates from it
+//! (`mi_theap_malloc`), as mimalloc's header advises for runtimes. This is 5 % faster.
 //!
 //! # Invariants
 //!
-//! 1. `heap` is live from `begin` until the task is dropped, and so is `part`, the current thread's part of
-//!    it: a task can't leave its thread.
-//! 2. A block comes from this task's heap, and its callers give it back before the task ends or not at all.
+//! 1. `heap` is live from `begin` until the task is dropped. So is `part`, the current thread's
+//!    part of the heap, because a task can't leave its thread.
+//! 2. A block comes from this task's heap, and its callers free it before the task ends or not at
+//!    all.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
@@ -22,7 +23,8 @@ use crate::malloc::plain;
 use crate::registry::Listed;
 use crate::{About, Allocator, Kind, Task};
 
-// From mimalloc 3's `mimalloc.h`; the crate links them in without declaring them all.
+// From mimalloc 3's `mimalloc.h`. The crate links these functions, but does not declare all of
+// them.
 unsafe extern "C" {
     fn mi_heap_new() -> *mut c_void;
     fn mi_heap_destroy(heap: *mut c_void);
@@ -44,7 +46,7 @@ pub(crate) struct MimallocHeap;
 pub(crate) struct HeapTask {
     heap: NonNull<c_void>,
     part: NonNull<c_void>,
-    /// The part is the thread's: the task must not leave it.
+    /// The part belongs to the thread, so the task must not leave the thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -93,7 +95,8 @@ impl Task for HeapTask {
     #[inline]
     fn alloc(&self, layout: Layout) -> NonNull<u8> {
         let part = self.part.as_ptr();
-        // SAFETY: the part is live and this thread's (invariant 1); the alignment is a power of two.
+        // SAFETY: the part is live and this thread's (invariant 1); the alignment is a power of
+        // two.
         let block = unsafe {
             if plain(layout.size(), layout.align()) {
                 mi_theap_malloc(part, layout.size())

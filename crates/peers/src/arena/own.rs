@@ -1,12 +1,13 @@
-//! Our own arena: `allotment-arena` as it ships, and `mmap-per-query`, the same arena with recycling off.
+//! Our own arena: `allotment-arena` with its defaults, and `mmap-per-query`, the same arena without
+//! recycling.
 //!
-//! The second does what the arena's ancestor did: each task maps its chunks, touches every page for the first
-//! time and gives all of them back. It stands among the peers, to show what the recycler is worth.
+//! The second works as the arena's ancestor did: each task maps its chunks, faults in every page
+//! and unmaps all chunks. It is listed among the peers, to show the effect of the recycler.
 //!
 //! # Invariant
 //!
-//! A block is used with the arena that it came from: a task hands out blocks of its own arena alone, and its
-//! callers give back what they got from it.
+//! A block is used with the arena that it came from: a task hands out only blocks of its own arena,
+//! and its callers return only blocks that they got from it.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -16,10 +17,10 @@ use allotment::{Arena, Mmap, Release};
 use crate::registry::Listed;
 use crate::{About, Allocator, Kind, Task};
 
-/// `allotment-arena`: a new one for each task.
+/// `allotment-arena`: a new arena for each task.
 pub(crate) struct New;
 
-/// `mmap-per-query`: a new one for each task, with nothing kept between them.
+/// `mmap-per-query`: a new arena for each task. Nothing is kept between tasks.
 pub(crate) struct MmapPerQuery;
 
 /// A task with an arena of its own.
@@ -83,16 +84,17 @@ impl Task for ArenaTask {
 
     #[inline]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this layout.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
         unsafe { self.0.free(ptr, layout) }
     }
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the caller vouches that `new_size` suits the alignment.
+        // SAFETY: the caller promises that `new_size` is valid for the alignment.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the layout
-        // `old` and that the new size is no smaller.
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the
+        // layout `old` and that the new size is no smaller.
         unsafe { self.0.grow(ptr, old, new) }
     }
 }

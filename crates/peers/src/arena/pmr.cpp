@@ -1,8 +1,8 @@
 // The C++ side of the two std::pmr rows.
 //
-// Each function works on storage that the Rust side owns. The resources are final here, so that
-// the compiler calls them directly and inlines what their headers offer: a row pays one call from
-// Rust, about what a std::pmr container pays for its virtual one.
+// Each function works on storage that the Rust side owns. The resources are final here, so the
+// compiler calls them directly and inlines the functions of their headers. A row pays one call from
+// Rust, about as much as a std::pmr container pays for its virtual call.
 //
 // All are noexcept: an exception must not unwind into Rust, and a benchmark has no plan for
 // exhausted memory, so std::bad_alloc ends the process.
@@ -21,13 +21,13 @@ struct Pool final : std::pmr::unsynchronized_pool_resource {
     using std::pmr::unsynchronized_pool_resource::unsynchronized_pool_resource;
 };
 
-// The pools of libstdc++ before GCC 15 ignore an alignment that the size is no multiple of (a block of 112
-// bytes serves 106 at an alignment of 64). A size rounded up to it is served well by all versions.
+// The pools of libstdc++ before GCC 15 ignore the alignment if the size is not a multiple of it: a block of
+// 112 bytes serves 106 bytes with an alignment of 64. All versions serve a size rounded up to the alignment.
 constexpr std::size_t rounded(std::size_t size, std::size_t align) noexcept {
     return (size + align - 1) & ~(align - 1);
 }
 
-// As the Rust side reserves it.
+// The size and alignment that the Rust side reserves.
 constexpr std::size_t storage_size = 128;
 constexpr std::size_t storage_align = 16;
 
@@ -70,8 +70,8 @@ void peers_pmr_pool_deallocate(void* storage, void* block, std::size_t size,
     resource<Pool>(storage).deallocate(block, rounded(size, align), align);
 }
 
-// What `new` and `delete` are in this program, as C++ code sees them: for the test that no peer
-// has replaced them.
+// The addresses of `new` and `delete` in this program, as C++ code sees them. A test checks with them
+// that no peer replaced `new` and `delete`.
 using New = void* (*)(std::size_t);
 using Delete = void (*)(void*);
 

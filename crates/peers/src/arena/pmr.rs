@@ -1,20 +1,25 @@
-//! `pmr-monotonic` and `pmr-pool`: what the C++ standard library offers for a task's memory.
+//! `pmr-monotonic` and `pmr-pool`: the memory resources of the C++ standard library, for a task's
+//! memory.
 //!
-//! Both take their chunks from `new_delete_resource()`, which ends in the C library's malloc, and both are
-//! called through FFI, one call an object (`pmr.cpp` says how that compares with a container's).
+//! Both take their chunks from `new_delete_resource()`, which calls the C library's malloc. Both
+//! are called through FFI, with one call for each object (`pmr.cpp` compares that with a
+//! container's call).
 //!
-//! A `monotonic_buffer_resource` frees nothing before it ends; an `unsynchronized_pool_resource` takes objects
-//! back one by one as well, from the thread that uses it alone: for objects that belong to no task each thread
-//! has one as long as it lives. Neither grows in place: like a `std::pmr::vector`, `grow` allocates, copies and
-//! gives the old block back.
+//! A `monotonic_buffer_resource` frees nothing before it ends. An `unsynchronized_pool_resource`
+//! also takes objects back one by one, on the one thread that uses it. For objects that belong to
+//! no task, each thread has one for the thread's lifetime. Neither grows in place: like a
+//! `std::pmr::vector`, `grow` allocates, copies and frees the old block.
 //!
 //! # Invariants
 //!
-//! 1. A resource lives in its thread's [`Storage`] exactly as long as its task: `begin` makes it, dropping the
-//!    task ends it; or, in a [`ThreadPool`], as long as that. `begin` borrows the storage for as long, so that there is one at a time, and the storage is
-//!    boxed, so that the resource never moves. A task that is forgotten leaks its memory; the next one is made
-//!    over it, and a C++ object's storage may be reused without its destructor.
-//! 2. A block comes from the task's or the thread's resource, and its callers give it back to that one alone.
+//! 1. A resource lives in its thread's [`Storage`] exactly as long as its task: `begin` creates it,
+//!    and dropping the task destroys it. In a [`ThreadPool`] it lives as long as that value.
+//!    `begin` borrows the storage for that time, so there is one resource at a time. The storage is
+//!    boxed, so the resource never moves. A task that is forgotten leaks its memory. The next
+//!    resource is then created in the same storage, which C++ allows without a call of the old
+//!    object's destructor.
+//! 2. A block comes from the task's or the thread's resource, and its callers return it only to
+//!    that resource.
 
 use std::alloc::Layout;
 use std::cell::UnsafeCell;
@@ -25,7 +30,7 @@ use std::ptr::NonNull;
 use crate::registry::Listed;
 use crate::{About, Allocator, AnySize, FreedBy, Kind, Task};
 
-/// As `pmr.cpp`, which does not compile if it is too small.
+/// Memory for a resource, as large as in `pmr.cpp`, which does not compile if that is too small.
 #[repr(C, align(16))]
 struct Storage(UnsafeCell<MaybeUninit<[u8; 128]>>);
 
@@ -45,7 +50,7 @@ unsafe extern "C" {
     );
 }
 
-/// Which of the resources.
+/// One kind of resource.
 pub(crate) trait Resource: 'static {
     const ABOUT: About;
 
@@ -57,18 +62,18 @@ pub(crate) trait Resource: 'static {
     /// `storage` holds a resource of this kind, which is not used again.
     unsafe fn destroy(storage: *mut c_void);
 
-    /// Never null: the C++ side ends the process if there is no memory.
+    /// Returns a block, never null: the C++ side ends the process if there is no memory.
     ///
     /// # Safety
     /// `storage` holds a resource of this kind.
     unsafe fn allocate(storage: *mut c_void, layout: Layout) -> *mut c_void;
 
     /// # Safety
-    /// `storage` holds a resource of this kind, from which came `block`, live and with this layout.
+    /// `storage` holds a resource of this kind. `block` came from it, is live, and has this layout.
     unsafe fn deallocate(storage: *mut c_void, block: *mut c_void, layout: Layout);
 }
 
-/// A thread's storage, in which each task makes its resource.
+/// A thread's storage, in which each task creates its resource.
 pub(crate) struct PerTask<R> {
     storage: Box<Storage>,
     resource: std::marker::PhantomData<R>,
@@ -194,22 +199,24 @@ impl<R: Resource> Task for ResourceTask<'_, R> {
 
     #[inline]
     fn alloc(&self, layout: Layout) -> NonNull<u8> {
-        // SAFETY: the storage holds this task's resource (invariant 1), and what it allocates is not null.
+        // SAFETY: the storage holds this task's resource (invariant 1), and what it allocates is
+        // not null.
         unsafe { NonNull::new_unchecked(R::allocate(self.0.storage(), layout).cast()) }
     }
 
     #[inline]
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the storage holds this task's resource (invariant 1), the block is its (invariant 2).
+        // SAFETY: the storage holds this task's resource (invariant 1), the block is its (invariant
+        // 2).
         unsafe { R::deallocate(self.0.storage(), ptr.as_ptr().cast(), layout) }
     }
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the caller vouches that `new_size` suits the alignment.
+        // SAFETY: the caller promises that `new_size` is valid for the alignment.
         let grown = self.alloc(unsafe { Layout::from_size_align_unchecked(new_size, old.align()) });
-        // SAFETY: both blocks are live, apart, and at least `old.size()` long; the old one is given back
-        // once, with its layout.
+        // SAFETY: both blocks are live, don't overlap, and have at least `old.size()` bytes; the
+        // old one is freed once, with its layout.
         unsafe {
             grown.copy_from_nonoverlapping(ptr, old.size());
             self.free(ptr, old);
@@ -218,7 +225,7 @@ impl<R: Resource> Task for ResourceTask<'_, R> {
     }
 }
 
-/// One `unsynchronized_pool_resource` a thread, for objects that belong to no task.
+/// One `unsynchronized_pool_resource` for each thread, for objects that belong to no task.
 pub(crate) struct ThreadPool(Pool);
 
 impl AnySize for ThreadPool {
@@ -251,7 +258,7 @@ impl AnySize for ThreadPool {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        // SAFETY: `start` made the resource, and what used it is over (invariant 1).
+        // SAFETY: `start` created the resource, and it is not used again (invariant 1).
         unsafe { UnsynchronizedPool::destroy(self.0.storage()) }
     }
 }

@@ -1,8 +1,10 @@
-//! `typed-arena`: four arenas for each task, one for each object size of the workload `query-alloc`.
+//! `typed-arena`: four arenas for each task, one for each object size of the workload
+//! `query-alloc`.
 //!
-//! A typed arena holds values of one type, so the row serves those four sizes alone and can't grow: it takes
-//! part in `query-alloc` and `query-small` and in nothing else. It has no reset either, so that each task
-//! makes its four anew. Which of them serves an object is known where the size is known at compile time.
+//! A typed arena holds values of one type, so the row serves only those four sizes and can't grow
+//! objects. It takes part only in `query-alloc` and `query-small`. A typed arena can't be reset, so
+//! each task makes four new ones. If the size of an object is known at compile time, so is the
+//! arena that serves it.
 
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
@@ -13,7 +15,7 @@ use ::typed_arena::Arena;
 use crate::registry::Listed;
 use crate::{About, Allocator, Kind, Task};
 
-/// The sizes of object, in bytes, that the row `typed-arena` serves, at alignments of up to 8.
+/// The object sizes in bytes that the row `typed-arena` serves, with alignments up to 8.
 pub const SIZES: [usize; 4] = [192, 24, 40, 64];
 
 /// An object of `N` words.

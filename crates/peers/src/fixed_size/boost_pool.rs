@@ -1,14 +1,14 @@
-//! `boost-pool`: `boost::pool`, for one thread, where the headers of Boost are installed.
+//! `boost-pool`: `boost::pool`, for one thread, if the headers of Boost are installed.
 //!
-//! Its chunks come from `operator new`, which ends in the C library's malloc. It is called through FFI, one
-//! call an object; in C++ its header would be inlined.
+//! Its chunks come from `operator new`, which calls the C library's malloc. The row calls it
+//! through FFI, with one call for each object; in C++ its header would be inlined.
 //!
 //! # Invariants
 //!
 //! Beside those of [`fixed_size`](crate::fixed_size):
 //!
 //! - The pool lives from `new` until the value is dropped, which can't happen while it is lent.
-//! - It aligns its blocks to a word: `new` refuses more.
+//! - It aligns its blocks to a word: `new` rejects larger alignments.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
@@ -26,18 +26,19 @@ unsafe extern "C" {
     fn peers_boost_pool_free(pool: *mut c_void, block: *mut c_void);
 }
 
-/// A pool of C++'s.
+/// A pool on the C++ side.
 pub(crate) struct Handle {
     pool: NonNull<c_void>,
     layout: Layout,
 }
 
-// SAFETY: a pool has no state by thread; it is used by one thread at a time (invariant 3 of `fixed_size`).
+// SAFETY: a pool has no state for each thread, and one thread uses it at a time (invariant 3 of
+// `fixed_size`).
 unsafe impl Send for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed here only.
+        // SAFETY: `new` created it, and it is destroyed only here.
         unsafe { peers_boost_pool_destroy(self.pool.as_ptr()) }
     }
 }
@@ -62,7 +63,7 @@ impl FixedSize for Pool {
     fn new(layout: Layout) -> Self {
         check(layout);
         assert!(layout.align() <= align_of::<usize>(), "boost::pool aligns to a word at most");
-        // SAFETY: any size that is not zero.
+        // SAFETY: any size other than zero is allowed.
         let pool = unsafe { peers_boost_pool_create(layout.size()) };
         let pool = NonNull::new(pool).expect("memory for a pool");
         Self(OneThread::new(Handle { pool, layout }))
@@ -79,7 +80,7 @@ impl FixedSizeLocal for Loan<'_, Handle> {
     #[inline(always)]
     fn alloc(&self, word: u64) -> Block {
         self.with(|handle| {
-            // SAFETY: the pool lives, and is this thread's for now.
+            // SAFETY: the pool is live, and lent to this thread.
             let block = unsafe { peers_boost_pool_malloc(handle.pool.as_ptr()) };
             let Some(block) = NonNull::new(block) else { handle_alloc_error(handle.layout) };
             // SAFETY: a fresh block of a layout that has a word, aligned (`new`).
@@ -90,7 +91,8 @@ impl FixedSizeLocal for Loan<'_, Handle> {
     #[inline(always)]
     unsafe fn free(&self, object: Block) {
         self.with(|handle| {
-            // SAFETY: the pool lives, and is this thread's for now; the block is its: the caller's promise.
+            // SAFETY: the pool is live, and lent to this thread. The block is the pool's: the
+            // caller's promise.
             unsafe { peers_boost_pool_free(handle.pool.as_ptr(), object.at().as_ptr().cast()) };
         });
     }

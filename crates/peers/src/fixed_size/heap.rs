@@ -1,4 +1,5 @@
-//! General-purpose allocators as allocators of objects of one layout: the same direct calls as for tasks.
+//! General-purpose allocators as allocators of objects of one layout, with the same direct calls as
+//! for tasks.
 //!
 //! The invariants are those of [`malloc`](crate::malloc) and of [`fixed_size`](crate::fixed_size).
 
@@ -9,17 +10,17 @@ use std::ptr::NonNull;
 use super::{Block, FixedSize, FixedSizeLocal, check};
 use crate::malloc::Heap;
 
-/// Objects of one layout from a [`Heap`]. It has no state beside the heap's own.
+/// Objects of one layout from a [`Heap`]. It has no state except the heap's own.
 pub(crate) struct HeapObjects<H> {
     layout: Layout,
     _heap: PhantomData<fn() -> H>,
 }
 
-/// The calling thread's way to the heap.
+/// The calling thread's part of the heap.
 pub(crate) struct HeapLocal<H: Heap> {
     layout: Layout,
     _entered: H::Entered,
-    /// Heaps have state by thread: this one must not leave its own.
+    /// Heaps have state for each thread, so this value must not leave its thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -51,8 +52,8 @@ impl<H: Heap> FixedSizeLocal for HeapLocal<H> {
 
     #[inline(always)]
     unsafe fn free(&self, object: Block) {
-        // SAFETY: this thread has entered the heap; the object is the heap's, of this layout, and live: the
-        // caller's promise.
+        // SAFETY: this thread has entered the heap; the object is the heap's, of this layout, and
+        // live: the caller's promise.
         unsafe { H::free(object.at().as_ptr(), self.layout) }
     }
 

@@ -1,5 +1,6 @@
-//! Our own slab: `allotment-slab` as it ships, by its ordinary calls; `allotment-slab-handle`, the same by an
-//! explicit handle; and `allotment-slab-at-once`, which gives every empty page back at once, as its ancestor did.
+//! Our own slab: `allotment-slab` with its defaults and its ordinary calls;
+//! `allotment-slab-handle`, the same with an explicit handle; and `allotment-slab-at-once`, which
+//! releases every empty page at once, as its ancestor did.
 //!
 //! The invariants are those of [`fixed_size`](crate::fixed_size).
 
@@ -26,10 +27,10 @@ pub(crate) struct SlabHandle(Arc<RawSlab>);
 /// `allotment-slab-at-once`.
 pub(crate) struct SlabAtOnce(Arc<RawSlab>);
 
-/// A thread that uses a slab by its ordinary calls.
+/// One thread's use of a slab with its ordinary calls.
 pub(crate) struct Ordinary<'s>(&'s RawSlab);
 
-/// A thread that has a handle.
+/// One thread's use of a slab with a handle.
 pub(crate) struct Handle<'s>(RawSlabHandle<'s>);
 
 impl Listed for Slab {

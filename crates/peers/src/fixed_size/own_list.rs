@@ -1,5 +1,5 @@
-//! Our own free list: `allotment-free-list` as it ships; `allotment-free-list-a-tree`, the same where each data
-//! structure has a list of its own; and the lists that trees are copied into.
+//! Our own free list: `allotment-free-list` with its defaults; `allotment-free-list-a-tree`, the
+//! same with a list for each data structure; and the lists that trees are copied into.
 //!
 //! The invariants are those of [`fixed_size`](crate::fixed_size).
 
@@ -18,13 +18,15 @@ const ONE_THREAD: FixedSizeAbout = FixedSizeAbout { several_threads: false, ever
 /// `allotment-free-list`.
 pub(crate) struct List(OneThread<RawFreeList>);
 
-/// `allotment-free-list-a-tree`: the same list. What is different is how many of them a workload makes.
+/// `allotment-free-list-a-tree`: the same list. Only the number of lists that a workload makes
+/// differs.
 pub(crate) struct ListEach(List);
 
-/// A list whose objects lie in the order of their allocation, whatever was freed before.
+/// A list whose objects are in memory in the order of their allocation, regardless of earlier
+/// frees.
 pub(crate) struct ListInOrder(List);
 
-/// The calling thread's way to a [`ListInOrder`].
+/// The calling thread's part of a [`ListInOrder`].
 pub(crate) struct InOrder<'s>(Loan<'s, RawFreeList>);
 
 impl Listed for List {
@@ -55,8 +57,8 @@ impl Listed for ListEach {
 }
 
 impl List {
-    /// A list for so many objects that has them all in one slab, which it never looks for empty ones in: the order of
-    /// its free objects is that of their frees.
+    /// A list that has `objects` objects in one slab. It never sweeps for empty slabs, so its free
+    /// objects stay in the order of their frees.
     pub(crate) fn of_one_slab(layout: Layout, objects: usize) -> Self {
         check(layout);
         Self(OneThread::new(RawFreeList::builder(layout).objects_per_slab(objects).build()))
@@ -134,7 +136,7 @@ impl FixedSizeLocal for InOrder<'_> {
 
     #[inline(always)]
     fn alloc(&self, word: u64) -> Block {
-        // The place that `FreeList::copy_in_order` takes for each object of a copy.
+        // The call that `FreeList::copy_in_order` makes for each object of a copy.
         // SAFETY: a fresh object of a layout that has a word, aligned (`check`).
         self.0.with(|list| unsafe { Block::written(list.alloc_fresh(), word) })
     }

@@ -1,7 +1,8 @@
 //! `sharded-slab`: a lock-free store of values behind keys, sharded by thread.
 //!
-//! Objects of 64 bytes are stored as values, written whole; a removal by another thread than the one that
-//! inserted goes to a list of its shard's own, as everything here does by the key alone.
+//! Objects of 64 bytes are stored as values, and an insertion writes the whole value. All calls
+//! take only the key. If a thread removes a value that another thread inserted, the value goes to a
+//! separate list of its shard.
 //!
 //! The invariants are those of [`fixed_size`](crate::fixed_size).
 

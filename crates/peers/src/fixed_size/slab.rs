@@ -1,7 +1,7 @@
 //! `slab`: tokio's store of values behind keys, for one thread.
 //!
-//! The values lie in one `Vec`: a value is known by its key, and moves when the vector grows. Objects of 64
-//! bytes are stored as values, written whole.
+//! The values are in one `Vec`. A value is identified by its key, and moves when the vector grows.
+//! Objects of 64 bytes are stored as values, and an insertion writes the whole value.
 //!
 //! The invariants are those of [`fixed_size`](crate::fixed_size).
 

@@ -1,8 +1,8 @@
-//! `jemalloc`, called as its crate's `GlobalAlloc` calls it: `malloc` where that aligns well enough,
-//! `mallocx` otherwise, and frees that are told the size.
+//! `jemalloc`, called as its crate's `GlobalAlloc` calls it: `malloc` if its alignment suffices,
+//! `mallocx` otherwise, and sized frees.
 //!
-//! Built by its own configure and make, with the prefix `_rjem_` on every name. Without statistics, which
-//! is how the crate ships it.
+//! The crate builds it with its own configure and make, with the prefix `_rjem_` on every name, and
+//! without statistics.
 //!
 //! The invariants are those of [`malloc`](crate::malloc).
 
@@ -18,7 +18,7 @@ pub(crate) type Jemalloc = Malloc<Calls>;
 
 pub(crate) enum Calls {}
 
-/// The flags of the `...x` calls: an alignment that malloc would not give.
+/// The flags of the `...x` calls: the alignment, if malloc would not provide it.
 #[inline(always)]
 fn flags(size: usize, align: usize) -> i32 {
     if plain(size, align) { 0 } else { je::MALLOCX_ALIGN(align) }
@@ -79,7 +79,8 @@ impl Heap for Calls {
     }
 
     unsafe fn trim() -> bool {
-        // This thread's cache, then the unused pages of all arenas (4096 stands for all of them).
+        // Flushes this thread's cache, then purges the unused pages of all arenas (4096 means all
+        // of them).
         for command in [c"thread.tcache.flush", c"arena.4096.purge"] {
             // SAFETY: a command that neither reads nor writes a value.
             let failed = unsafe {

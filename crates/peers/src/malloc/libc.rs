@@ -1,8 +1,8 @@
-//! `glibc`: the C library's own malloc. Where the C library is not glibc, the row is called `libc`, so
-//! that nobody takes musl's malloc for glibc's.
+//! `glibc`: the C library's own malloc. If the C library is not glibc, the row is called `libc`, so
+//! that musl's malloc is not mistaken for glibc's.
 //!
-//! Rust's `System` allocator makes the same calls; the row makes them itself so that it does not depend
-//! on what a program chose as its global allocator.
+//! Rust's `System` allocator makes the same calls. The row makes them itself, so it does not depend
+//! on a program's global allocator.
 //!
 //! The invariants are those of [`malloc`](crate::malloc).
 

@@ -1,5 +1,5 @@
-//! `mimalloc`, by `mi_malloc` where that aligns well enough and by its aligned twin otherwise. (Its
-//! crate's `GlobalAlloc` always takes the aligned one, which is up to a tenth slower.)
+//! `mimalloc`: `mi_malloc` if its alignment suffices, otherwise its aligned variant. (Its crate's
+//! `GlobalAlloc` always calls the aligned variant, which is up to a tenth slower.)
 //!
 //! The invariants are those of [`malloc`](crate::malloc).
 
@@ -14,9 +14,10 @@ pub(crate) type Mimalloc = Malloc<Calls>;
 
 pub(crate) const ORIGIN: &str = "mimalloc 3.3.2, from libmimalloc-sys 0.1.49";
 
-// From mimalloc's `mimalloc.h`; the crate links it in, and declares it only with more of its features.
+// From mimalloc's `mimalloc.h`. The crate links it, but declares it only with more of its features.
 unsafe extern "C" {
-    /// Gives back what the calling thread's heap keeps; with `force`, all that can be.
+    /// Releases what the calling thread's heap keeps; with `force`, everything that can be
+    /// released.
     fn mi_collect(force: bool);
 }
 

@@ -1,6 +1,6 @@
-//! `rpmalloc`, by its plain entry points: `rpmalloc` where that aligns well enough, the aligned twin
-//! otherwise. (Its crate's `GlobalAlloc` always takes the aligned ones, which are a third slower, and has no
-//! realloc.)
+//! `rpmalloc`, with its plain entry points: `rpmalloc` if its alignment suffices, otherwise the
+//! aligned variant. (Its crate's `GlobalAlloc` always calls the aligned variants, which are a third
+//! slower, and has no realloc.)
 //!
 //! The invariants are those of [`malloc`](crate::malloc).
 
@@ -18,20 +18,22 @@ use crate::{About, Kind};
 
 pub(crate) type Rpmalloc = Malloc<Calls>;
 
-// The crate declares it without the parameter that it has in the rpmalloc that the crate builds.
+// The crate declares this function without the parameter that it has in the version that the crate
+// builds.
 unsafe extern "C" {
-    /// Leaves the calling thread's heap to the next thread that enters; its caches go to all if
-    /// `release_caches` is not zero.
+    /// Hands the calling thread's heap to the next thread that enters. If `release_caches` is not
+    /// zero, the heap's caches go to the global cache.
     fn rpmalloc_thread_finalize(release_caches: c_int);
 }
 
-/// rpmalloc aligns to less than a span, of 64 KiB.
+/// rpmalloc's alignments are smaller than a span, which has 64 KiB.
 const MAX_ALIGN: usize = 32 << 10;
 
 pub(crate) enum Calls {}
 
-/// A thread that has a heap of rpmalloc's. Nested entries of one thread share it; the first to be dropped
-/// takes it away, and the others' next call gets a new one.
+/// A thread's entry into rpmalloc, which gives it a heap. Nested entries of one thread share the
+/// heap. The first entry to be dropped removes it, and the next call through another entry gets a
+/// new heap.
 pub(crate) struct Entered(PhantomData<*const ()>);
 
 impl Drop for Entered {
@@ -54,15 +56,16 @@ impl Heap for Calls {
 
     fn enter() -> Entered {
         static INITIALISED: Once = Once::new();
-        // SAFETY: once, before any other call; the guard of `Once` orders it before other threads' calls.
+        // SAFETY: called once, before any other call; `Once` orders it before the calls of other
+        // threads.
         INITIALISED.call_once(|| assert_eq!(unsafe { rp::rpmalloc_initialize() }, 0));
-        // SAFETY: after the above; does nothing for a thread that has a heap.
+        // SAFETY: rpmalloc is initialised; the call does nothing for a thread that has a heap.
         unsafe { rp::rpmalloc_thread_initialize() };
         Entered(PhantomData)
     }
 
-    /// What rpmalloc does by itself when it is built to be preloaded, which would replace malloc. A thread's
-    /// heap is then nobody else's when it ends, as there.
+    /// rpmalloc does this by itself if it is built for preloading, which would replace malloc. As
+    /// there, no other thread gets the heap of a thread that ended.
     #[inline]
     fn enter_for_good() {
         thread_local! {
@@ -105,8 +108,8 @@ impl Heap for Calls {
 
     #[inline]
     unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the thread has a heap (invariant 3), the block came from one (invariant 2); an alignment
-        // that is not plain passed the test of `alloc`.
+        // SAFETY: the thread has a heap (invariant 3), the block came from one (invariant 2); an
+        // alignment that is not plain passed the test of `alloc`.
         unsafe {
             if plain(new_size, old.align()) {
                 rp::rprealloc(block.cast(), new_size)

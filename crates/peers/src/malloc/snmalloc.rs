@@ -1,8 +1,8 @@
-//! `snmalloc`, by the entry points that it has for Rust: all of them are told alignment and size.
+//! `snmalloc`, with its entry points for Rust. All of them take alignment and size.
 //!
-//! Its crate compiles it without `NDEBUG` when it does not use cmake, even for a release, and its
-//! assertions cost it half of its speed. The workspace therefore sets that flag for every C++ peer; a build
-//! in which it is missing warns, and the row says so.
+//! If its crate does not use cmake, it compiles snmalloc without `NDEBUG`, even for a release, and
+//! the assertions halve the speed. The workspace therefore sets that flag for every C++ peer. A
+//! build without the flag prints a warning, and the row says so.
 //!
 //! The invariants are those of [`malloc`](crate::malloc).
 

@@ -1,17 +1,20 @@
-//! `tcmalloc`: Google's, by its `malloc`, its `aligned_alloc` and C23's `free_sized` and
-//! `free_aligned_sized`. (Its crate's `GlobalAlloc` always takes the functions behind the aligned
-//! `operator new`, which are a tenth slower, and grows by copying. The plain `operator new` is as fast, but
-//! does not mix with `realloc`: the two disagree on the size class of 8 bytes.)
+//! `tcmalloc`: Google's allocator, with its `malloc`, its `aligned_alloc` and C23's `free_sized`
+//! and `free_aligned_sized`. (Its crate's `GlobalAlloc` always calls the functions behind the
+//! aligned `operator new`, which are a tenth slower, and grows by copying. The plain `operator new`
+//! is as fast, but can't be combined with `realloc`: the two disagree on the size class of 8
+//! bytes.)
 //!
-//! Its crate compiles only these internal functions, under names of their own, so that it replaces neither
-//! `malloc` nor `operator new`. As that crate asks its users to, the row starts the thread for tcmalloc's
-//! background work (resizing the caches of the CPUs; it releases nothing by itself, the rate being 0).
+//! Its crate compiles only these internal functions, under names of their own, so it replaces
+//! neither `malloc` nor `operator new`. As the crate requires, the row starts the thread for
+//! tcmalloc's background work. That thread resizes the per-CPU caches; it releases no memory,
+//! because the release rate is 0.
 //!
-//! **Per CPU or not.** Its caches belong to CPUs by means of Linux's restartable sequences, for which a
-//! thread can be registered only once, and glibc (2.35 and later) registers every thread for itself. Only
-//! `GLIBC_TUNABLES=glibc.pthread.rseq=0`, set before the process starts, leaves them to tcmalloc. Without
-//! it every call takes a lock, at half the speed or less. [`About::environment`] asks for the variable, and
-//! [`About::handicap`] tells whether it helped.
+//! **Per-CPU caches.** They need Linux's restartable sequences, for which a thread can be
+//! registered only once, and glibc (2.35 and later) registers every thread for itself. Only
+//! `GLIBC_TUNABLES=glibc.pthread.rseq=0`, set before the process starts, leaves them to tcmalloc.
+//! Without it, every call takes a lock, at half the speed or less. [`About::environment`] requests
+//! the variable, and
+//! [`About::handicap`] reports whether it took effect.
 //!
 //! The invariants are those of [`malloc`](crate::malloc).
 
@@ -27,7 +30,7 @@ use crate::{About, Kind};
 
 pub(crate) type Tcmalloc = Malloc<Calls>;
 
-// Entry points that the crate links in without declaring them; signatures from tcmalloc's own
+// Entry points that the crate links without declaring them; signatures from tcmalloc's own
 // `tcmalloc.h` and `internal_malloc_extension.h`.
 unsafe extern "C" {
     fn TCMallocInternalMalloc(size: usize) -> *mut c_void;
@@ -36,11 +39,11 @@ unsafe extern "C" {
     fn TCMallocInternalAlignedAlloc(align: usize, size: usize) -> *mut c_void;
     fn TCMallocInternalFreeAlignedSized(block: *mut c_void, align: usize, size: usize);
     fn TCMallocInternalRealloc(block: *mut c_void, size: usize) -> *mut c_void;
-    /// Whether caches belong to CPUs.
+    /// Whether the per-CPU caches are in use.
     fn MallocExtension_Internal_GetPerCpuCachesActive() -> bool;
     /// Empties a CPU's cache.
     fn MallocExtension_Internal_ReleaseCpuMemory(cpu: c_int) -> usize;
-    /// Gives so many unused bytes back to the system, if there are.
+    /// Releases up to `bytes` unused bytes to the system.
     fn MallocExtension_Internal_ReleaseMemoryToSystem(bytes: usize) -> usize;
 }
 
@@ -64,13 +67,13 @@ impl Heap for Calls {
     fn enter() {
         static BACKGROUND: Once = Once::new();
         BACKGROUND.call_once(|| {
-            // SAFETY: may be asked at any time.
+            // SAFETY: may be called at any time.
             if unsafe { tc::NeedsProcessBackgroundActions() } {
-                // A process that can't have another thread measures without it. The thread never ends;
-                // it sleeps most of the time and dies with the process.
+                // If the process can't start another thread, it measures without it. The thread
+                // sleeps most of the time, and ends with the process.
                 let _ = thread::Builder::new()
                     .name("tcmalloc".to_owned())
-                    // SAFETY: made for a thread of its own, and called once.
+                    // SAFETY: the function is made for a thread of its own, and is called once.
                     .spawn(|| unsafe { tc::ProcessBackgroundActions() });
             }
         });
@@ -101,8 +104,8 @@ impl Heap for Calls {
 
     #[inline]
     unsafe fn free(block: *mut u8, layout: Layout) {
-        // SAFETY: the block came from this heap (invariant 2), and from the twin of the call that frees
-        // it: both look at the layout in the same way.
+        // SAFETY: the block came from this heap (invariant 2), and from the variant that matches
+        // the free: both choose by the layout in the same way.
         unsafe {
             if plain(layout.size(), layout.align()) {
                 TCMallocInternalFreeSized(block.cast(), layout.size());
@@ -115,8 +118,8 @@ impl Heap for Calls {
     #[inline]
     unsafe fn resize(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
         if plain(old.size(), old.align()) && plain(new_size, old.align()) {
-            // SAFETY: the block came from this heap (invariant 2), from `malloc`; `free` finds its new layout
-            // a plain one too.
+            // SAFETY: the block came from this heap (invariant 2), from `malloc`. Its new layout is
+            // plain too, so `free` chooses the matching variant.
             return unsafe { TCMallocInternalRealloc(block.cast(), new_size) }.cast();
         }
         // SAFETY: the same promise as the caller's.
@@ -124,13 +127,13 @@ impl Heap for Calls {
     }
 
     unsafe fn trim() -> bool {
-        // SAFETY: may be asked at any time.
+        // SAFETY: may be called at any time.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         for cpu in 0..c_int::try_from(cpus).unwrap_or(0) {
-            // SAFETY: a CPU that there is; may be called at any time.
+            // SAFETY: the CPU exists; may be called at any time.
             unsafe { MallocExtension_Internal_ReleaseCpuMemory(cpu) };
         }
-        // SAFETY: as many bytes as there may be.
+        // SAFETY: any number of bytes is allowed.
         unsafe { MallocExtension_Internal_ReleaseMemoryToSystem(usize::MAX) };
         true
     }
@@ -138,8 +141,8 @@ impl Heap for Calls {
 
 fn handicap() -> Option<&'static str> {
     let layout = Layout::new::<u64>();
-    // SAFETY: entering this heap does nothing for the thread; the block is freed once, with its layout.
-    // The first allocation decides whether caches belong to CPUs, so there must have been one.
+    // SAFETY: this heap needs no entry of the thread; the block is freed once, with its layout.
+    // The first allocation decides whether per-CPU caches are used, so there must have been one.
     let per_cpu = unsafe {
         let block = Calls::alloc(layout);
         if !block.is_null() {

@@ -1,21 +1,22 @@
-//! `client-sqlite`, `client-lua`, `client-expat`: what libraries that others wrote gain from an allocator of ours, by the user
-//! time that they take on it and on malloc.
+//! `client-sqlite`, `client-lua`, `client-expat`: libraries of other projects, on an allocator of
+//! ours and on malloc. The user time of both is compared.
 //!
-//! The work is that of the examples of `allotment-c`, which are compiled into this program.
+//! The work is done by the examples of `allotment-c`, which are compiled into this program.
 //!
 //! # Invariants
 //!
-//! 1. The declarations below are those of `client.h`; nothing is thrown out of these calls, and no error is anything but a text
+//! 1. The declarations below match `client.h`. These calls throw nothing, and every error is a text
 //!    that lasts as long as its thread.
-//! 2. What `prepare` returned is read by `work_on` and given up by `dispose`, once, behind all of it.
-//! 3. SQLite is set up for all of a process: whoever works with it holds [`linked::ONE_AT_A_TIME`].
+//! 2. `work_on` reads what `prepare` returned. `dispose` frees it once, after its last use.
+//! 3. SQLite is configured for the whole process: code that uses it holds
+//!    [`linked::ONE_AT_A_TIME`].
 
 use crate::refusal::Refusal;
 use crate::run::{Load, Outcome};
 use crate::watch::Watch;
 use crate::ways::Way;
 
-/// Which of the libraries.
+/// One of the libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
     /// A database in memory.
@@ -81,7 +82,7 @@ impl Client {
     }
 }
 
-/// As `client.h` numbers them.
+/// Numbered as in `client.h`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 enum Allocator {
@@ -141,7 +142,7 @@ mod linked {
         dispose: unsafe extern "C" fn(NonNull<c_void>),
     }
 
-    // SAFETY: all of it is constant, and what it points to too.
+    // SAFETY: all of it is constant, and so is what it points to.
     unsafe impl Sync for Program {}
 
     unsafe extern "C" {
@@ -155,34 +156,34 @@ mod linked {
 
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    /// What the examples' authors had in mind, if the library was found when this was compiled.
+    /// The example's program, if the library was found when this was compiled.
     fn program(client: Client) -> Result<&'static Program, &'static str> {
         match client {
             #[cfg(client_sqlite)]
             Client::Sqlite => Ok(&client_sqlite),
             #[cfg(not(client_sqlite))]
             Client::Sqlite => Err(
-                "SQLite 3 was not found when it was compiled; install it (libsqlite3-dev, sqlite-devel) and \
-                 pkg-config, and compile the crate workloads again",
+                "SQLite 3 was not found at compile time; install it (libsqlite3-dev, sqlite-devel) and \
+                 pkg-config, then compile the package allotment-workloads again",
             ),
             #[cfg(client_lua)]
             Client::Lua => Ok(&client_lua),
             #[cfg(not(client_lua))]
             Client::Lua => Err(
-                "Lua 5.4 was not found when it was compiled; install it (liblua5.4-dev, lua-devel) and \
-                 pkg-config, and compile the crate workloads again",
+                "Lua 5.4 was not found at compile time; install it (liblua5.4-dev, lua-devel) and \
+                 pkg-config, then compile the package allotment-workloads again",
             ),
             #[cfg(client_expat)]
             Client::Expat => Ok(&client_expat),
             #[cfg(not(client_expat))]
             Client::Expat => Err(
-                "expat was not found when it was compiled; install it (libexpat1-dev, expat-devel) and \
-                 pkg-config, and compile the crate workloads again",
+                "expat was not found at compile time; install it (libexpat1-dev, expat-devel) and \
+                 pkg-config, then compile the package allotment-workloads again",
             ),
         }
     }
 
-    /// How often the work is done: about a second, on malloc.
+    /// How often the work is done: about a second on malloc.
     fn times(program: &Program, effort: Effort) -> c_uint {
         match effort {
             Effort::Full => program.times * 2,
@@ -214,13 +215,13 @@ mod linked {
                     // SAFETY: as declared (invariants 1 and 2); the lock is held (invariant 3).
                     done = Some(unsafe { (program.work_on)(allocator, prepared, times) });
                 });
-                // SAFETY: nobody reads it any more (invariant 2).
+                // SAFETY: it is not read any more (invariant 2).
                 unsafe { (program.dispose)(prepared) };
                 let done = done.expect("the measured part was run");
                 let Some(why) = NonNull::new(done.error.cast_mut()) else {
                     return Ok((Outcome::timed(done.operations, wall), done.checksum));
                 };
-                // SAFETY: a text of this thread (invariant 1).
+                // SAFETY: a text that lasts as long as this thread (invariant 1).
                 let why = unsafe { CStr::from_ptr(why.as_ptr()) };
                 Err(why.to_string_lossy().into_owned())
             },
@@ -241,7 +242,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// Of the last run on this thread.
+        /// The checksum of the last run on this thread.
         pub(super) static CHECKSUM: Cell<u64> = const { Cell::new(0) };
     }
 

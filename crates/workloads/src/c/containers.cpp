@@ -1,7 +1,7 @@
-// Standard containers over memory resources: ours, by allotment.hpp, and those of the C++ library. All are used as containers
-// use them, by their virtual functions.
+// Standard containers over memory resources: ours, from allotment.hpp, and those of the C++ library. Containers
+// call all of them through their virtual functions.
 //
-// noexcept: an exception must not unwind into Rust, and a benchmark has no plan for exhausted memory.
+// All functions are noexcept: an exception must not unwind into Rust, and a benchmark has no plan for exhausted memory.
 
 #include <allotment.hpp>
 
@@ -17,7 +17,7 @@
 
 namespace {
 
-// As `containers.rs` numbers them.
+// Numbered as in `containers.rs`.
 enum class kind : std::uint32_t {
     arena = 0,
     pool = 1,
@@ -28,7 +28,7 @@ enum class kind : std::uint32_t {
     new_delete = 6,
 };
 
-// What all threads have in common.
+// The state that all threads share.
 struct shared {
     explicit shared(kind which) : which(which)
     {
@@ -44,7 +44,7 @@ struct shared {
     std::optional<std::pmr::synchronized_pool_resource> synchronized;
 };
 
-// A thread's own: pools last as long as the thread, arenas and buffers as long as a task.
+// A thread's own state: pools live as long as the thread, arenas and buffers as long as a task.
 class seat {
 public:
     explicit seat(shared& all) : all_(all)
@@ -121,8 +121,8 @@ private:
 constexpr std::size_t VECTORS = 500;
 constexpr std::uint32_t LONGEST = 48;
 
-// One task of `pmr-vector`: vectors that grow by an element at a time, as many as are live together; then the numbers of all
-// of them are added up. Counts the elements.
+// One task of `pmr-vector`: vectors that grow by one element at a time, all of them live together. Then the numbers of all
+// vectors are added up. Returns the number of elements.
 [[gnu::noinline]] std::uint64_t vectors(std::pmr::memory_resource* memory, std::uint64_t task, std::uint64_t& sum)
 {
     numbers drawn(task);
@@ -146,11 +146,11 @@ constexpr std::uint32_t LONGEST = 48;
 constexpr std::size_t MAPS = 100;
 constexpr std::uint32_t MOST_KEYS = 16;
 
-// One task of `pmr-map`: small ordered maps of strings, such as the headers of a request or the fields of a record; a part of
-// the keys is looked up, replaced, and erased. Counts the keys put in.
+// One task of `pmr-map`: small ordered maps of strings, such as the headers of a request or the fields of a record. A part of
+// the keys is looked up, replaced and erased. Returns the number of inserted keys.
 [[gnu::noinline]] std::uint64_t maps(std::pmr::memory_resource* memory, std::uint64_t task, std::uint64_t& sum)
 {
-    // Longer than what a string keeps in itself.
+    // Longer than the strings that need no allocation.
     static constexpr std::string_view VALUE = "text/html,application/xhtml+xml,application/xml;q=0.9";
     numbers drawn(task);
     std::uint64_t keys = 0;
@@ -188,7 +188,7 @@ void* workloads_pmr_sit(void* all) noexcept { return new seat(*static_cast<share
 
 void workloads_pmr_leave(void* own) noexcept { delete static_cast<seat*>(own); }
 
-// Does one task and returns how many operations it had; their results are added to `sum`.
+// Does one task, adds its results to `sum`, and returns its number of operations.
 std::uint64_t workloads_pmr_task(void* own, std::uint32_t maps_or_vectors, std::uint64_t task, std::uint64_t* sum) noexcept
 {
     seat& place = *static_cast<seat*>(own);

@@ -1,16 +1,18 @@
-//! `pmr-vector`, `pmr-map`: containers of C++ on memory resources of ours and of the standard library.
+//! `pmr-vector`, `pmr-map`: C++ containers on our memory resources and on those of the standard
+//! library.
 //!
 //! # Invariants
 //!
-//! 1. The declarations below are those of `containers.cpp`, which lets no exception out.
-//! 2. What threads share outlives their seats; both end once. A seat is used by the thread that made it alone.
+//! 1. The declarations below match `containers.cpp`, which lets no exception out.
+//! 2. The shared state outlives the threads' own states; each is destroyed once. A thread's state
+//!    is used only by the thread that made it.
 
 use crate::refusal::Refusal;
 use crate::run::{Load, Outcome};
 use crate::watch::Watch;
 use crate::ways::Way;
 
-/// Which of the containers.
+/// One of the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Container {
     /// Vectors that grow.
@@ -19,7 +21,7 @@ pub(crate) enum Container {
     Map,
 }
 
-/// As `containers.cpp` numbers them.
+/// Numbered as in `containers.cpp`.
 #[derive(Debug, Clone, Copy)]
 enum Resource {
     Arena = 0,
@@ -33,7 +35,8 @@ enum Resource {
 
 const CHUNKS: &str = "every chunk goes back to operator delete when its task or its thread ends";
 
-/// The rows of both. Each of the project's stands before the one of the standard library that does its work.
+/// The rows of both. Each of the project's resources is listed before the one of the standard
+/// library that does the same work.
 pub(crate) static WAYS: [Way; 7] = [
     Way {
         name: "allotment-arena",
@@ -118,10 +121,10 @@ mod linked {
         fn workloads_pmr_task(own: *mut c_void, maps: u32, task: u64, sum: &mut u64) -> u64;
     }
 
-    /// What all threads have in common.
+    /// The state that all threads share.
     struct Shared(*mut c_void);
 
-    // SAFETY: a resource that is not for all threads is in their seats, not here.
+    // SAFETY: resources that threads can't share are in the threads' own states, not here.
     unsafe impl Sync for Shared {}
 
     impl Drop for Shared {
@@ -131,12 +134,12 @@ mod linked {
         }
     }
 
-    /// A thread's own.
+    /// A thread's own state.
     struct Seat(*mut c_void);
 
     impl Drop for Seat {
         fn drop(&mut self) {
-            // SAFETY: on the thread that made it, behind its last use (invariant 2).
+            // SAFETY: on the thread that made it, after its last use (invariant 2).
             unsafe { workloads_pmr_leave(self.0) };
         }
     }
@@ -152,18 +155,18 @@ mod linked {
         let maps = u32::from(container == Container::Map);
         let threads = load.setting.threads;
         let tasks = load.workload.tasks(threads, load.effort);
-        // SAFETY: one of those that it knows.
+        // SAFETY: one of the kinds that it knows.
         let shared = Shared(unsafe { workloads_pmr_shared(resource as u32) });
         let run = team::run(
             threads,
             watch,
             |_| (),
-            // SAFETY: on the thread that uses it; `shared` lasts longer (invariant 2).
+            // SAFETY: on the thread that uses it; `shared` outlives it (invariant 2).
             || Seat(unsafe { workloads_pmr_sit(black_box(&shared).0) }),
             |seat, (), pace: &mut Pace<'_>| {
                 let (mut operations, mut sum) = (0, 0);
                 for task in 0..tasks {
-                    // SAFETY: this thread's (invariant 2).
+                    // SAFETY: this thread's own state (invariant 2).
                     operations += unsafe { workloads_pmr_task(seat.0, maps, task, &mut sum) };
                     pace.task_done();
                 }
@@ -194,7 +197,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// What the containers of the last run on this thread held.
+        /// The sum of the containers' contents in the last run on this thread.
         pub(super) static SUM: Cell<u64> = const { Cell::new(0) };
     }
 

@@ -1,11 +1,11 @@
-/* Loops over the header's inline functions, each the shape of one that is written in Rust: the objects of a query
+/* Loops over the header's inline functions. Each has the shape of a loop in Rust: the objects of a query
  * (objects.rs), and pairs of an allocation and a free (fixed_size/live.rs). */
 
 #include <allotment.h>
 
 #include <string.h>
 
-/* What is written stays written: whoever reads `at` later may be anybody. */
+/* Keeps the compiler from omitting the write: it must assume that `at` is read later. */
 #define SEEN_BY_OTHERS(at) __asm__ volatile("" : : "r"(at) : "memory")
 
 /* An object, every byte written. */
@@ -14,7 +14,7 @@ static inline void *filled(allot_arena *arena, size_t size, unsigned char fill)
     return memset(allot_arena_alloc_aligned(arena, size, 8), fill, size);
 }
 
-/* One query's objects in an arena of its own: for each dimension those that the Rust side has. */
+/* One query's objects in an arena of its own, for each dimension the same as on the Rust side. */
 void workloads_c_arena_query(void **objects, size_t dimensions, unsigned char fill)
 {
     allot_arena *arena = allot_arena_create(NULL);
@@ -29,7 +29,7 @@ void workloads_c_arena_query(void **objects, size_t dimensions, unsigned char fi
     allot_arena_destroy(arena);
 }
 
-/* Fills so many places. The objects' first words are written. */
+/* Fills `count` places, and writes the objects' first words. */
 void workloads_c_free_list_fill(allot_free_list *list, void **places, size_t count)
 {
     for (size_t index = 0; index < count; index++) {
@@ -45,7 +45,7 @@ void workloads_c_free_list_empty(allot_free_list *list, void **places, size_t co
     }
 }
 
-/* So many pairs. */
+/* Allocates and frees `pairs` objects. */
 void workloads_c_free_list_pairs(allot_free_list *list, uint64_t pairs)
 {
     for (uint64_t word = 0; word < pairs; word++) {
@@ -79,7 +79,7 @@ void workloads_c_slab_handle_pairs(allot_slab_handle *handle, uint64_t pairs)
     }
 }
 
-/* The creating functions are inline in the header, and so no symbols. */
+/* The creating functions are inline in the header, so they are no symbols. */
 allot_free_list *workloads_c_free_list(size_t size, size_t align)
 {
     return allot_free_list_create(size, align, NULL);

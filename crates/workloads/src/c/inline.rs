@@ -1,12 +1,14 @@
-//! `c-arena`, `c-free-list`, `c-slab-handle`: what the header's inline functions cost a C program, beside the same loops in
-//! Rust.
+//! `c-arena`, `c-free-list`, `c-slab-handle`: the header's inline functions in a C program,
+//! compared with the same loops in Rust.
 //!
 //! # Invariants
 //!
-//! 1. The declarations below are those of `inline.c` and of `allotment.h`, and neither lets a panic or an exception out.
-//! 2. What a creating call returned is not null (it aborts instead), and is used by the thread that made it alone, except
-//!    for a slab, which any thread may use; it is destroyed once, after its last use.
-//! 3. An array of places has as many as a call is told.
+//! 1. The declarations below match `inline.c` and `allotment.h`, and neither lets a panic or an
+//!    exception out.
+//! 2. A creating call never returns null (it aborts instead). Its result is used only by the thread
+//!    that made it, except for a slab, which any thread may use. It is destroyed once, after its
+//!    last use.
+//! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
 use crate::refusal::Refusal;
@@ -14,7 +16,7 @@ use crate::run::{Load, Outcome};
 use crate::watch::Watch;
 use crate::ways::Way;
 
-/// Which of the allocators.
+/// One of the allocators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inline {
     /// The objects of a query.
@@ -23,7 +25,7 @@ pub(crate) enum Inline {
     FreeList,
     /// The same.
     SlabHandle,
-    /// The array allocator's stress, by that allocator's own names.
+    /// The array allocator's stress test, with that allocator's own functions.
     Stress,
 }
 
@@ -157,7 +159,8 @@ mod linked {
             || (),
             |(), objects: &mut Vec<NonNull<u8>>, pace: &mut Pace<'_>| {
                 for query in 0..tasks {
-                    // SAFETY: there is a place for each object of so many dimensions (invariant 3).
+                    // SAFETY: there is a place for each object of this number of dimensions
+                    // (invariant 3).
                     unsafe {
                         workloads_c_arena_query(objects.as_mut_ptr(), DIMENSIONS, query as u8)
                     };
@@ -168,7 +171,7 @@ mod linked {
         Ok(objects::outcome(&run, threads, DIMENSIONS, tasks))
     }
 
-    /// What makes the pairs of one thread.
+    /// The functions that make the pairs of one thread.
     struct Calls {
         fill: unsafe extern "C" fn(Pointer, *mut c_void, usize),
         pairs: unsafe extern "C" fn(Pointer, u64),
@@ -183,22 +186,22 @@ mod linked {
             empty: workloads_c_free_list_empty,
             destroy: allot_free_list_destroy,
         };
-        // SAFETY: it asks for a layout that lists have.
+        // SAFETY: lists support this layout.
         Ok(pairs(load, watch, &calls, || unsafe {
             workloads_c_free_list(OBJECT.size(), OBJECT.align())
         }))
     }
 
     pub(super) fn slab_handle(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
-        /// A slab of the C interface, which all threads have in common.
+        /// A slab of the C interface, which all threads share.
         struct Slab(Pointer);
-        // SAFETY: slabs are made for it.
+        // SAFETY: any thread may use a slab (invariant 2).
         unsafe impl Send for Slab {}
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe impl Sync for Slab {}
         impl Drop for Slab {
             fn drop(&mut self) {
-                // SAFETY: made below, and its handles are gone (invariant 2).
+                // SAFETY: made below, and its handles are destroyed (invariant 2).
                 unsafe { allot_slab_destroy(self.0) };
             }
         }
@@ -209,14 +212,14 @@ mod linked {
             destroy: allot_slab_handle_destroy,
         };
         let slab = OnceLock::new();
-        // SAFETY: a layout that slabs have; the slab outlives its handles (invariant 2).
+        // SAFETY: slabs support this layout; the slab outlives its handles (invariant 2).
         Ok(pairs(load, watch, &calls, || unsafe {
             let slab = slab.get_or_init(|| Slab(workloads_c_slab(OBJECT.size(), OBJECT.align())));
             workloads_c_slab_handle(slab.0)
         }))
     }
 
-    /// As `live::run` has it for Rust.
+    /// The C counterpart of `live::run`.
     fn pairs(
         load: &Load,
         watch: &dyn Watch,
@@ -232,8 +235,8 @@ mod linked {
             |worker: Worker<'_, '_>, mut places| {
                 let own = create();
                 let places = places.all().as_mut_ptr().cast::<c_void>();
-                // SAFETY: `create` made it on this thread, and there are so many places (invariants 2 and 3), which are
-                // filled, then emptied.
+                // SAFETY: `create` made it on this thread, and there are as many places (invariants
+                // 2 and 3), which are filled and then emptied.
                 unsafe {
                     (calls.fill)(own, places, live::LIVE);
                     let wall = worker.measured(|| {

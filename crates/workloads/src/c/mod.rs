@@ -1,14 +1,15 @@
-//! Rows that are written in C and C++: over `allotment.h`, over `allotment.hpp`, and those of libraries that others wrote.
+//! Rows that are written in C and C++: with `allotment.h`, with `allotment.hpp`, and with libraries
+//! of other projects.
 //!
-//! `build.rs` compiles them, if this is a build with the feature `fast-peers`. Their rows are there in every build; where their
-//! code is not, they say why.
+//! `build.rs` compiles them in builds with the feature `fast-peers`. Every build lists these rows.
+//! Without their code, they report the reason.
 
 pub(crate) mod clients;
 pub(crate) mod containers;
 pub(crate) mod inline;
 pub(crate) mod stress;
 
-/// The row of the C library's malloc, as the allocator's.
+/// The name of the row of the C library's malloc, the same as the allocator's.
 const LIBC: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-/* The array allocator's stress in the shape of fixed_size/stress.rs, as a C program has it that was written against ARAL, and
+/* The array allocator's stress test, in the shape of fixed_size/stress.rs: as a C program that was written for ARAL, and
  * the same with the C library's malloc. */
 
 #include <allotment_netdata.h>
@@ -21,7 +21,7 @@ ALWAYS_INLINE void aral_release(void *ar, void *object)
     aral_freez((ARAL *)ar, object);
 }
 
-/* As netdata's mallocz(): a failure ends the process. */
+/* A failure ends the process, as in netdata's mallocz(). */
 ALWAYS_INLINE void *libc_allocate(void *size)
 {
     void *object = malloc(*(const size_t *)size);
@@ -37,7 +37,7 @@ ALWAYS_INLINE void libc_release(void *size, void *object)
     free(object);
 }
 
-/* The objects' first words are written. Returns how many they are. */
+/* Allocates objects and writes their first words. Returns their number. */
 ALWAYS_INLINE size_t fill(allocate *alloc, void *allocator, void **places, size_t count, size_t step)
 {
     size_t filled = 0;
@@ -56,7 +56,7 @@ ALWAYS_INLINE void empty(release *free_one, void *allocator, void **places, size
     }
 }
 
-/* One cycle: the places are empty before and after. Returns its allocations. */
+/* One cycle. The places are empty before and after. Returns the number of allocations. */
 ALWAYS_INLINE size_t cycle(allocate *alloc, release *free_one, void *allocator, void **places, size_t elements)
 {
     size_t allocated = fill(alloc, allocator, places, elements, 1);
@@ -77,13 +77,13 @@ size_t workloads_c_stress_aral(void *ar, void **places, size_t elements)
     return cycle(aral_allocate, aral_release, ar, places, elements);
 }
 
-/* `size` points to the objects' size: where an allocator would be. */
+/* `size` points to the objects' size, in place of an allocator. */
 size_t workloads_c_stress_libc(void *size, void **places, size_t elements)
 {
     return cycle(libc_allocate, libc_release, size, places, elements);
 }
 
-/* These are inline in the header, and so no symbols. */
+/* These are inline in the header, so they are no symbols. */
 void *workloads_c_aral(size_t size)
 {
     return aral_create("stress", size, 0, 0, NULL, NULL, NULL, true, false, false);

@@ -1,11 +1,12 @@
-//! `c-stress`: the array allocator's stress test, by a C program that was written against that allocator's own names.
+//! `c-stress`: the array allocator's stress test, in a C program that calls that allocator's own
+//! functions.
 //!
 //! # Invariants
 //!
-//! 1. The declarations below are those of `stress.c`, which lets no exception out.
-//! 2. What `workloads_c_aral` returned is not null (it aborts instead); any thread may use it, and it is destroyed once, after
-//!    the last use.
-//! 3. An array of places has as many as a cycle is told, and is one thread's.
+//! 1. The declarations below match `stress.c`, which lets no exception out.
+//! 2. `workloads_c_aral` never returns null (it aborts instead). Any thread may use its result,
+//!    which is destroyed once, after the last use.
+//! 3. An array of places has as many places as are passed to a cycle, and belongs to one thread.
 
 use crate::fixed_size::Shape;
 use crate::ways::Way;
@@ -70,7 +71,8 @@ mod linked {
     use std::sync::OnceLock;
     use std::time::Instant;
 
-    /// One cycle of the stress on so many places; returns the allocations.
+    /// Runs one cycle of the stress test on `elements` places, and returns the number of
+    /// allocations.
     pub(super) type Cycle = unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> usize;
 
     unsafe extern "C" {
@@ -88,47 +90,47 @@ mod linked {
         fn workloads_c_aral_destroy(ar: *mut c_void);
     }
 
-    /// What a cycle allocates from: an ARAL, or the size that malloc is asked for.
+    /// The allocator of a cycle: an ARAL, or the size to request from malloc.
     pub(super) struct Allocator(pub *mut c_void);
 
-    // SAFETY: any thread may use an ARAL (invariant 2), and nobody writes the size.
+    // SAFETY: any thread may use an ARAL (invariant 2), and no thread writes the size.
     unsafe impl Send for Allocator {}
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe impl Sync for Allocator {}
 
     pub(super) struct Aral(pub Allocator);
 
     impl Aral {
         pub(super) fn new() -> Self {
-            // SAFETY: a size that slabs have (invariant 1).
+            // SAFETY: slabs support this size (invariant 1).
             Self(Allocator(unsafe { workloads_c_aral(OBJECT.size()) }))
         }
     }
 
     impl Drop for Aral {
         fn drop(&mut self) {
-            // SAFETY: made in `new`, and dropped by its last user (invariant 2).
+            // SAFETY: made in `new`, and dropped after its last use (invariant 2).
             unsafe { workloads_c_aral_destroy(self.0.0) };
         }
     }
 
     pub(super) fn aral(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
         let aral = OnceLock::new();
-        // SAFETY: it is an ARAL.
+        // SAFETY: the pointer is an ARAL.
         Ok(unsafe { run(load, watch, workloads_c_stress_aral, || &aral.get_or_init(Aral::new).0) })
     }
 
     pub(super) fn libc(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
         let mut size = OBJECT.size();
         let size = Allocator((&raw mut size).cast());
-        // SAFETY: it is a size.
+        // SAFETY: the pointer points to a size.
         Ok(unsafe { run(load, watch, workloads_c_stress_libc, || &size) })
     }
 
-    /// Cycles on all threads until the time is over, as `stress::run` has it for Rust.
+    /// Runs cycles on all threads until the time is over, as `stress::run` does for Rust.
     ///
     /// # Safety
-    /// The allocator is one that the cycle takes, and the same on all threads.
+    /// The allocator is of the kind that the cycle takes, and the same on all threads.
     unsafe fn run<'a>(
         load: &Load,
         watch: &dyn Watch,
@@ -148,8 +150,8 @@ mod linked {
                 let wall = worker.measured(|| {
                     let began = Instant::now();
                     while {
-                        // SAFETY: there are so many places, all empty; the allocator is by the caller's promise
-                        // (invariants 2 and 3).
+                        // SAFETY: there are as many places, all empty, and the allocator is the
+                        // caller's promise (invariants 2 and 3).
                         allocated += unsafe { cycle(allocator.0, places, ELEMENTS) } as u64;
                         began.elapsed() < time
                     } {}
@@ -175,7 +177,7 @@ mod tests {
     fn a_cycle_in_c_allocates_as_many_as_one_in_rust() {
         let allocations = |cycle: Cycle, allocator: &Allocator, elements: usize| {
             let mut places = vec![ptr::null_mut::<u8>(); elements];
-            // SAFETY: there are so many places, and the allocator is the cycle's.
+            // SAFETY: there are as many places, and the allocator is the cycle's.
             unsafe { cycle(allocator.0, places.as_mut_ptr().cast(), elements) }
         };
         let aral = Aral::new();

@@ -1,4 +1,4 @@
-//! Which workloads there are, and in which settings each is run.
+//! The list of workloads, and the settings in which each of them runs.
 
 mod table;
 
@@ -13,10 +13,10 @@ use std::fmt;
 use std::num::NonZero;
 use table::CATALOGUE;
 
-/// One workload of the measuring contract.
+/// One workload of the benchmark.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// As it is named on the command line and in rows.
+    /// Its name on the command line and in rows.
     pub name: &'static str,
     /// What it does, in one line.
     pub meaning: &'static str,
@@ -29,21 +29,21 @@ pub struct Workload {
 pub(crate) enum Kind {
     /// Context queries.
     Query,
-    /// The objects of queries of so many dimensions.
+    /// The objects of queries with this number of dimensions.
     Objects { dimensions: usize },
-    /// Replies appended in pieces.
+    /// Replies that grow in pieces.
     Grow,
-    /// Objects of one size, which belong to no task.
+    /// Objects of one size that belong to no task.
     FixedSize(Shape),
-    /// Objects of any size, which belong to no task; `remote` where other threads free some.
+    /// Objects of any size that belong to no task. With `remote`, other threads free some of them.
     Mixed { remote: bool },
-    /// The memory of requests; `exit` where their ends alone count.
+    /// The memory of requests. With `exit`, only the ends of the requests are timed.
     Scope { exit: bool },
     /// Requests to ordinary code, which allocates from the program's global allocator.
     Handler,
-    /// Trees of 2^`exponent` nodes, walked where a placement has laid them.
+    /// Trees of 2^`exponent` nodes, walked after a placement has laid out their nodes.
     TreeCopy { exponent: u32 },
-    /// Requests to a server whose objects are shared in several ways.
+    /// Requests to a server whose shared objects are protected in several ways.
     Categories,
     /// Reads of a configuration that all threads share.
     Published,
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     Inline(Inline),
     /// Containers of C++.
     Container(Container),
-    /// A library that others wrote.
+    /// A library of another project.
     Client(Client),
 }
 
@@ -62,18 +62,18 @@ pub fn catalogue() -> &'static [Workload] {
     &CATALOGUE
 }
 
-/// The most threads that a run may have.
+/// The largest number of threads of a run.
 pub const MOST_THREADS: usize = 1024;
 
-/// The callers of the parallel `query`, and its queries, as in the seed.
+/// The number of callers of the parallel `query`, and of its queries.
 pub const CALLERS: usize = 256;
 
-/// How many threads work, and for how many callers.
+/// The number of threads and callers of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Setting {
-    /// Threads that work.
+    /// The number of worker threads.
     pub threads: usize,
-    /// Callers that they serve; only `query` has any.
+    /// The number of callers that the threads serve; only `query` has callers.
     pub callers: Option<usize>,
 }
 
@@ -93,16 +93,16 @@ impl fmt::Display for Setting {
 /// The numbers of threads that a workload runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// This one.
+    /// This number.
     pub count: usize,
-    /// And all above.
+    /// Larger numbers are allowed too.
     pub or_more: bool,
-    /// Why.
+    /// The reason.
     pub meaning: &'static str,
 }
 
 impl Threads {
-    /// Whether it is one of them.
+    /// Whether the workload runs with `threads` threads.
     pub fn include(self, threads: usize) -> bool {
         threads == self.count || (self.or_more && threads > self.count)
     }
@@ -119,23 +119,24 @@ impl fmt::Display for Threads {
 /// How much work a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// As the contract says; a second or two a run.
+    /// The full amount of work: about a second or two for each run.
     Full,
-    /// Enough to see the order of things.
+    /// Less work, enough for a rough ranking.
     Quick,
-    /// Nothing is timed: the same, or where each task makes very many system calls, a single one.
+    /// For runs whose calls are counted and whose time is not. The same as `Quick`, except that
+    /// `letters` and `client` do their work once.
     Counted,
 }
 
 impl Effort {
-    /// Whether it is less than the contract's.
+    /// Whether it is less than the full amount.
     pub fn is_quick(self) -> bool {
         self != Self::Full
     }
 }
 
 impl Workload {
-    /// The workload of this name.
+    /// The workload called `name`.
     pub fn named(name: &str) -> Result<&'static Self, UnknownWorkload> {
         CATALOGUE
             .iter()
@@ -143,7 +144,8 @@ impl Workload {
             .ok_or_else(|| UnknownWorkload { name: name.to_owned() })
     }
 
-    /// The workload of this name, or all variants of it: `burst` stands for `burst-alloc` and `burst-free`.
+    /// The workload called `name`, or all workloads of the kind `name`: `burst` means `burst-alloc`
+    /// and `burst-free`.
     pub fn all_named(name: &str) -> Result<Vec<&'static Self>, UnknownWorkload> {
         Self::named(name).map(|workload| vec![workload]).or_else(|unknown| {
             let of = |workload: &&Self| workload.family() == Some(name);
@@ -152,17 +154,17 @@ impl Workload {
         })
     }
 
-    /// The name that stands for it and its other variants, if it is one of several.
+    /// The name of its kind, if there are several workloads of that kind.
     pub fn family(&self) -> Option<&'static str> {
         let (family, _) = match self.kind {
             Kind::Inline(_) => self.name.split_once('-')?,
             _ => self.name.rsplit_once('-')?,
         };
-        // A workload's own name stands for that one alone.
+        // A name that is a workload's own means only that workload.
         CATALOGUE.iter().all(|workload| workload.name != family).then_some(family)
     }
 
-    /// The settings that the contract names.
+    /// The default settings.
     pub fn settings(&self) -> Vec<Setting> {
         let threads = |counts: &[usize]| {
             counts.iter().map(|threads| Setting { threads: *threads, callers: None }).collect()
@@ -196,14 +198,14 @@ impl Workload {
         }
     }
 
-    /// The setting for a number of threads that the user names. More than one thread in `query`
+    /// The setting for a number of threads from the command line. In `query`, more than one thread
     /// serves [`CALLERS`] callers.
     pub fn setting(&self, threads: usize) -> Setting {
         let callers = self.has_callers().then_some(if threads == 1 { 1 } else { CALLERS });
         Setting { threads, callers }
     }
 
-    /// The threads that it runs with, if it doesn't run with any number.
+    /// The numbers of threads that it needs; `None` if it runs with any number.
     pub fn needed_threads(&self) -> Option<Threads> {
         match self.kind {
             Kind::FixedSize(Shape::Exchange { .. }) => {
@@ -232,23 +234,24 @@ impl Workload {
         }
     }
 
-    /// Whether there is other work beside the allocator's, so that its part can be told.
+    /// Whether it does other work besides allocation, so that the part of the time spent in the
+    /// allocator is of interest.
     pub fn has_share(&self) -> bool {
         matches!(self.kind, Kind::Query | Kind::Handler)
     }
 
-    /// The environment variable, with its value, that a process must be started with to run it with this allocator,
-    /// if there is one.
+    /// The environment variable, with its value, that a process must be started with to run this
+    /// workload with `allocator`, if there is one.
     pub fn variable(&self, allocator: &'static str) -> Option<(&'static str, &'static str)> {
         (self.kind == Kind::Handler).then_some((crate::global::VARIABLE, allocator))
     }
 
-    /// Whether it has callers, whose responses are timed.
+    /// Whether it has callers, whose response times are measured.
     pub fn has_callers(&self) -> bool {
         self.kind == Kind::Query
     }
 
-    /// Whether it consists of tasks, so that figures a task can be told.
+    /// Whether it consists of tasks, so that there are figures for each task.
     pub fn has_tasks(&self) -> bool {
         !matches!(
             self.kind,
@@ -262,7 +265,7 @@ impl Workload {
         )
     }
 
-    /// The ways that its rows are; none of a workload whose rows are allocators.
+    /// The ways that it compares. Empty if it compares allocators.
     pub fn ways(&self) -> &'static [Way] {
         match self.kind {
             Kind::Categories => &categories::WAYS,
@@ -275,22 +278,22 @@ impl Workload {
         }
     }
 
-    /// Whether the time that it takes is that of a program as a whole, so that user time by itself says something.
+    /// Whether its time is that of a whole program, so that user time is reported separately.
     pub fn has_user_time(&self) -> bool {
         matches!(self.kind, Kind::Client(_))
     }
 
-    /// Whether the locks that it takes are counted.
+    /// Whether its lock acquisitions are counted.
     pub fn has_locks(&self) -> bool {
         self.kind == Kind::Categories
     }
 
-    /// Whether all of its system calls are counted, besides those for memory.
+    /// Whether all of its system calls are counted, not only those for memory.
     pub fn counts_all_calls(&self) -> bool {
         matches!(self.kind, Kind::Letters(_))
     }
 
-    /// The steps after which the memory held is looked at.
+    /// The steps after which resident memory is read.
     pub fn steps(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::FixedSize(Shape::Churn) => &CHURN_STEPS,
@@ -300,13 +303,13 @@ impl Workload {
         }
     }
 
-    /// Whether trees are walked besides what is measured.
+    /// Whether trees are walked in addition to the measured part.
     pub fn has_walk(&self) -> bool {
         matches!(self.kind, Kind::FixedSize(Shape::ManyTrees(_)))
     }
 
-    /// Of one that is there in several sizes: the size, as a power of two. The sizes of one kind share the time that
-    /// a workload has, and are plotted together.
+    /// The size as an exponent of two, if the workload exists in several sizes. The sizes of one
+    /// kind share the time of one workload, and are plotted together.
     pub fn exponent(&self) -> Option<u32> {
         match self.kind {
             Kind::FixedSize(Shape::Tree { exponent }) | Kind::TreeCopy { exponent } => {
@@ -316,12 +319,12 @@ impl Workload {
         }
     }
 
-    /// Whether ordinary seconds, and a reservation, are timed besides.
+    /// Whether ordinary seconds and a reservation are timed in addition to the measured part.
     pub fn has_seconds(&self) -> bool {
         matches!(self.kind, Kind::FixedSize(Shape::Tiers { .. }))
     }
 
-    /// The project's own row, which ratios are taken against.
+    /// The project's own row, with which ratios compare.
     pub fn own(&self) -> &'static str {
         match self.kind {
             Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => "allotment-free-list",
@@ -338,7 +341,7 @@ impl Workload {
         }
     }
 
-    /// Memory that a run needs, roughly, if it is so much that a machine may lack it.
+    /// The approximate memory in bytes that a run needs, if some machines lack that much.
     pub fn memory(&self, effort: Effort) -> Option<u64> {
         match (&self.kind, effort) {
             (Kind::FixedSize(Shape::Tiers { .. }), Effort::Full) => Some(6 << 30),
@@ -346,12 +349,12 @@ impl Workload {
         }
     }
 
-    /// Tasks that each thread does; in `query`, that all do together. The same for every allocator. 0 where
-    /// there are none.
+    /// The number of tasks of each thread; in `query`, of all threads together. The same for every
+    /// allocator. 0 if the workload has no tasks.
     pub(crate) fn tasks(&self, threads: usize, effort: Effort) -> u64 {
         let threads = threads as u64;
-        // At least three, so that there is a steady state to count; but a quick run of many threads
-        // has none.
+        // At least three tasks, so that there is a steady state. A quick run with many threads has
+        // none.
         let least = if effort.is_quick() && threads > 16 { 1 } else { crate::WARM_UP + 1 };
         let shared = |all: u64, most: u64| (all / threads).clamp(least, most);
         match (&self.kind, effort) {
@@ -390,10 +393,10 @@ impl Workload {
     }
 }
 
-/// There is no workload of this name.
+/// The error if there is no workload of this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownWorkload {
-    /// The name asked for.
+    /// The requested name.
     pub name: String,
 }
 

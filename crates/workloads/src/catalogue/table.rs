@@ -273,7 +273,7 @@ pub(super) static CATALOGUE: [Workload; 51] = [
     },
     Workload {
         name: "client-expat",
-        meaning: "expat: a 4 MB document is parsed into a tree, summed, and all is freed",
+        meaning: "expat: a 4 MB document is parsed into a tree, its orders summed, all is freed",
         unit: "element",
         kind: Kind::Client(Client::Expat),
     },

@@ -1,8 +1,8 @@
-//! Which locks a request takes.
+//! Counts of the locks that a request takes.
 
 use std::cell::Cell;
 
-/// What a lock guards.
+/// The object that a lock guards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarded {
     /// The list of sessions.
@@ -15,7 +15,7 @@ pub enum Guarded {
     Heap,
 }
 
-/// All that locks guard, by the names in `locks_per_op`.
+/// The guarded objects, with their names in `locks_per_op`.
 const GUARDED: [(Guarded, &str); 4] = [
     (Guarded::SessionList, "session_list"),
     (Guarded::Configuration, "configuration"),
@@ -23,12 +23,12 @@ const GUARDED: [(Guarded, &str); 4] = [
     (Guarded::Heap, "heap"),
 ];
 
-/// One worker's count of the locks that it takes.
+/// One worker's counts of the locks that it takes.
 #[derive(Debug, Default)]
 pub struct Tally([Cell<u64>; GUARDED.len()]);
 
 impl Tally {
-    /// To be called by whoever takes a lock.
+    /// Counts a lock. Called by the code that takes it.
     #[inline(always)]
     pub fn takes(&self, lock: Guarded) {
         let count = &self.0[lock as usize];
@@ -45,7 +45,7 @@ impl Tally {
 pub struct Locks([f64; GUARDED.len()]);
 
 impl Locks {
-    /// Of all workers, for `requests` requests.
+    /// The figures of all workers, for `requests` requests.
     pub(super) fn of(
         workers: impl IntoIterator<Item = [u64; GUARDED.len()]>,
         requests: u64,
@@ -59,13 +59,13 @@ impl Locks {
         Self(sums.map(|sum| sum as f64 / requests as f64))
     }
 
-    /// By what they guard.
+    /// The figures by guarded object.
     pub fn by_guarded(self) -> [(&'static str, f64); GUARDED.len()] {
         std::array::from_fn(|index| (GUARDED[index].1, self.0[index]))
     }
 }
 
-/// The names of what locks guard.
+/// The names of the guarded objects.
 pub fn guarded() -> [&'static str; GUARDED.len()] {
     GUARDED.map(|(_, name)| name)
 }

@@ -1,9 +1,9 @@
-//! `categories`: a request to the server of *Locking Categories*, which uses the session list, the configuration and a
-//! reply.
+//! `categories`: a request to the server of *Locking Categories*, which uses the session list, the
+//! configuration and a reply.
 //!
-//! It looks up its session, asks the configuration for title, URL, links and footer, and renders a page of some 3 KiB with
-//! 57 short texts of its own on the way. Where all is locked every use takes a lock; by categories the session list
-//! alone has one.
+//! It looks up its session, reads title, URL, links and footer from the configuration, and renders
+//! a page of about 3 KiB. Meanwhile it makes 57 short texts. In the servers with locks everywhere,
+//! every use of an object takes a lock. With locking categories, only the session list has a lock.
 
 mod locks;
 mod page;
@@ -26,10 +26,10 @@ use std::sync::{Mutex, RwLock};
 
 pub use locks::{Locks, guarded};
 
-/// The row that ratios are taken against.
+/// The row with which ratios compare.
 pub const OWN: &str = "allotment-categories";
 
-/// Where the locked servers' texts come from.
+/// The allocator of the locked servers' texts.
 const HEAP: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 const HEAPS_POLICY: &str = "the C library's defaults";
 
@@ -68,10 +68,10 @@ pub(crate) static WAYS: [Way; 4] = [
     },
 ];
 
-/// Users of the server.
+/// The number of users of the server.
 const USERS: u32 = 1024;
 
-/// Requests of a worker that differ; then they come again.
+/// The number of different requests of a worker. They are repeated.
 const REQUESTS: usize = 4096;
 
 fn run<S: Server>(allocator: &str, load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
@@ -87,7 +87,7 @@ fn run<S: Server>(allocator: &str, load: &Load, watch: &dyn Watch) -> Result<Out
     })
 }
 
-/// The server, with an allocator for what belongs to a request.
+/// The server, with an allocator for the objects of a request.
 struct Serve<'l, S> {
     load: &'l Load,
     watch: &'l dyn Watch,

@@ -1,4 +1,5 @@
-//! The page that a request asks for: a menu, a table, the user's last pages. The same bytes, however things are shared.
+//! The page that a request asks for: a menu, a table, and the user's last pages. Its bytes are the
+//! same, however the objects are shared.
 
 use super::locks::Tally;
 use super::servers::Server;
@@ -7,16 +8,16 @@ use crate::memory::Buffer;
 use peers::Task;
 use std::fmt::{self, Write};
 
-/// Links of the menu.
+/// The number of links of the menu.
 pub const LINKS: usize = 16;
-/// Lines of the table.
+/// The number of lines of the table.
 const LINES: u32 = 24;
-/// The room that a reply begins with; no page has more.
+/// The initial capacity of a reply. No page exceeds it.
 pub const REPLY_ROOM: usize = 8 << 10;
-/// The room that a text of the request begins with.
+/// The initial capacity of a text of the request.
 const TEXT_ROOM: usize = 64;
 
-/// What the configuration says.
+/// The contents of the configuration.
 pub trait Settings {
     fn title(&self) -> &str;
     fn url(&self) -> &str;
@@ -37,7 +38,7 @@ pub fn label(number: usize) -> String {
     format!("Department number {number}")
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     pub user: u32,
@@ -46,7 +47,8 @@ pub struct Request {
 
 /// Renders the page. Texts that only this request needs come from `memory`.
 ///
-/// The configuration is asked each time something of it is needed, as it would be by code that is spread over a program.
+/// The configuration is read each time that something of it is needed, as in a program whose code
+/// is in many places.
 pub fn render<S: Server, T: Task>(
     server: &S,
     memory: &T,

@@ -2,7 +2,8 @@
 //!
 //! # Invariant
 //!
-//! [`OneHeap`] hands on every call to the task below it, in order and unchanged; the lock around it is not seen.
+//! [`OneHeap`] passes every call to the task inside it, in order and unchanged. The lock around a
+//! call does not affect its result.
 
 use super::locks::{Guarded, Tally};
 use super::page::{self, LINKS, REPLY_ROOM, Request, Settings, render};
@@ -15,7 +16,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-/// What all workers share.
+/// The objects that all workers share.
 pub trait Server: Sync + Sized {
     type Settings<'s>: Settings;
 
@@ -23,10 +24,10 @@ pub trait Server: Sync + Sized {
 
     fn sessions(&self) -> &Sessions;
 
-    /// Looks at the configuration.
+    /// Calls `look` with the configuration.
     fn configuration<R>(&self, tally: &Tally, look: impl FnOnce(&Self::Settings<'_>) -> R) -> R;
 
-    /// Serves a request: renders its page and hands the bytes to `send`.
+    /// Serves a request: renders its page and passes the bytes to `send`.
     fn serve<T: Task>(&self, task: T, request: Request, tally: &Tally, send: impl FnOnce(&[u8]));
 }
 
@@ -97,13 +98,14 @@ impl ConfigurationLock for RwLock<OnTheHeap> {
     }
 }
 
-/// Nothing here is half done when it panics.
+/// Locks a mutex, and ignores poisoning: a panic leaves none of these objects in an invalid state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every object has a lock: the session list, the configuration, the buffers for replies. With `ONE_HEAP` the heap has one
-/// too, as in the paper; else memory comes as the allocator gives it.
+/// Every object has a lock: the session list, the configuration, and the buffers for replies. With
+/// `ONE_HEAP` the heap has a lock too, as in the paper. Without it, calls go directly to the
+/// allocator.
 #[derive(Debug)]
 pub struct Locked<C, const ONE_HEAP: bool> {
     sessions: Sessions,
@@ -188,8 +190,9 @@ impl Settings for InSealedMemory<'_> {
     }
 }
 
-/// By locking categories: the session list alone is shared and has a lock. The configuration is read-only; the reply and
-/// all texts of the request lie in the request's memory.
+/// The server with locking categories. Only the session list is shared and mutable, and has a lock.
+/// The configuration is read-only. The reply and all texts of the request are in the request's
+/// memory.
 #[derive(Debug)]
 pub struct ByCategory {
     sessions: Sessions,
@@ -229,12 +232,12 @@ impl Server for ByCategory {
     }
 }
 
-/// Memory takes every text: there is no error that rendering could have.
+/// Checks the result of rendering, which can't fail: memory accepts every text.
 fn whole(rendered: fmt::Result) {
     rendered.expect("a page is rendered whole");
 }
 
-/// A heap with one lock, which each call takes.
+/// A heap with one lock, which every call takes.
 struct OneHeap<'h, T> {
     task: &'h T,
     heap: &'h Mutex<()>,

@@ -1,20 +1,21 @@
-//! The list of sessions: the shared object, in whichever way the rest is shared.
+//! The list of sessions. It is shared and has a lock in every row.
 //!
-//! It follows the Thread-Safe Interface: the methods of [`Sessions`] take the lock, those of [`List`] are called with it.
+//! It follows the Thread-Safe Interface pattern: the methods of [`Sessions`] take the lock, and the
+//! methods of [`List`] are called with the lock held.
 
 use super::locks::{Guarded, Tally};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Pages that a session remembers.
+/// The number of pages that a session remembers.
 pub const REMEMBERED: usize = 4;
 
-/// What the server knows of a user.
+/// The server's data on a user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Session {
-    /// Visits, with this one.
+    /// The number of visits, with this one.
     pub visits: u32,
-    /// The last pages, the youngest first.
+    /// The last pages, the latest first.
     pub pages: [u32; REMEMBERED],
 }
 
@@ -26,14 +27,14 @@ pub struct Sessions(Mutex<List>);
 struct List(HashMap<u32, Session>);
 
 impl Sessions {
-    /// A user comes, for the first time or again, and wants this page.
+    /// Records a user's visit of a page, and returns the user's session.
     pub fn visit(&self, user: u32, page: u32, tally: &Tally) -> Session {
         self.lock(tally).visit(user, page)
     }
 
     fn lock(&self, tally: &Tally) -> MutexGuard<'_, List> {
         tally.takes(Guarded::SessionList);
-        // A panic leaves a list that is whole: no method stops half way.
+        // Ignores poisoning: a panic leaves the list valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! `burst-alloc` and `burst-free`: a million objects at once, then freed in random order.
 //!
-//! One program with two parts, of which one is measured. It runs once, so that the allocator gets its memory
-//! from the system while it is measured.
+//! One program with two parts. One of them is measured. It runs once, so that the allocator gets
+//! its memory from the system during the measured part.
 
 use super::Figures;
 use super::places::{Indices, Places, empty, fill};
@@ -14,16 +14,16 @@ use std::sync::OnceLock;
 /// Objects of each thread.
 pub const OBJECTS: usize = 1_000_000;
 
-/// Which part is measured.
+/// The part that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Allocating all.
+    /// Allocating all objects.
     Alloc,
-    /// Freeing all, in random order.
+    /// Freeing all objects, in random order.
     Free,
 }
 
-/// Runs it with so many objects on each thread.
+/// Runs it with `objects` objects on each thread.
 pub fn run<A: FixedSize>(part: Part, objects: usize, threads: usize, watch: &dyn Watch) -> Figures {
     let store = OnceLock::new();
     let walls = crew::run(
@@ -36,7 +36,7 @@ pub fn run<A: FixedSize>(part: Part, objects: usize, threads: usize, watch: &dyn
         |worker, (mut places, order)| {
             let local = store.get_or_init(|| A::new(OBJECT)).local();
             let alloc = |places: &mut Places<A::Object>| fill(&local, places.all());
-            // SAFETY: `alloc` has filled all places, and the order is of as many.
+            // SAFETY: `alloc` has filled all places, and the order was made for the same number.
             let free = |places: &mut Places<A::Object>| unsafe { empty(&local, places, &order) };
             match part {
                 Part::Alloc => {

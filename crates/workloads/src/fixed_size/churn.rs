@@ -1,8 +1,10 @@
-//! `churn`: what is left of a burst after most of it was freed, while the rest is replaced for long.
+//! `churn`: the memory that is left of a burst after most of it was freed, while the rest is
+//! replaced many times.
 //!
-//! A million objects are allocated at once; nine in ten, chosen at random, are freed; then the rest is
-//! replaced at random, one object at a time, which is what is timed; then all are freed; then each thread asks
-//! the allocator to give back what it keeps. After each of these steps the watch looks at the memory held.
+//! A million objects are allocated at once. Nine in ten, chosen at random, are freed. Then random
+//! objects of the rest are replaced, one at a time; this part is timed. Then all objects are freed.
+//! Then each thread asks the allocator to release what it keeps. After each of these steps the
+//! watch reads the resident memory.
 
 use super::Figures;
 use super::places::{Indices, Places, empty, fill, replace};
@@ -12,28 +14,29 @@ use crate::watch::Watch;
 use peers::{FixedSize, FixedSizeLocal, OBJECT};
 use std::sync::OnceLock;
 
-/// How much of it, on each thread.
+/// The amount of work on each thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     /// Objects of the burst.
     pub burst: usize,
-    /// Those that are not freed after it.
+    /// Objects that are not freed after the burst.
     pub live: usize,
-    /// Replacements of one of these.
+    /// Replacements among these.
     pub replacements: usize,
 }
 
-/// As the contract has it.
+/// The full amount of work.
 pub const FULL: Amount = Amount { burst: 1_000_000, live: 100_000, replacements: 5_000_000 };
 
-/// The steps after which memory is looked at. The last one is there only where the allocator can be asked.
+/// The steps after which resident memory is read. The last one exists only if the allocator has a
+/// call to release memory.
 pub const STEPS: [&str; 5] = ["burst", "frees", "replacements", "all_freed", "trimmed"];
 
 struct Seat<O> {
     places: Places<O>,
-    /// What is freed after the burst.
+    /// The objects that are freed after the burst.
     freed: Indices,
-    /// What stays and is replaced.
+    /// The objects that stay and are replaced.
     stays: Indices,
     replaced: Indices,
 }
@@ -59,14 +62,14 @@ pub fn run<A: FixedSize>(amount: Amount, threads: usize, watch: &dyn Watch) -> F
             // SAFETY: all places are full, and the indices were made for them.
             unsafe { empty(&local, &mut places, &freed) };
             worker.step(after_frees);
-            // SAFETY: these places are full still, and a replacement leaves its place full.
+            // SAFETY: these places are still full, and a replacement leaves its place full.
             let wall = worker.measured(|| unsafe { replace(&local, &mut places, &replaced) });
             worker.step(after_replacements);
             // SAFETY: they are full, and not used after.
             unsafe { empty(&local, &mut places, &stays) };
             worker.step(after_all);
             let trims = local.trim();
-            // Every thread has given back its own when the last one looks.
+            // Every thread has released its own memory when resident memory is read.
             worker.lead(|| ());
             if trims {
                 worker.step(after_trim);
@@ -91,7 +94,7 @@ mod tests {
 
     const SMALL: Amount = Amount { burst: 1000, live: 100, replacements: 5000 };
 
-    /// Writes down how many objects live at each step.
+    /// Records the number of live objects at each step.
     #[derive(Default)]
     struct Live(Mutex<Vec<(&'static str, u64)>>);
 

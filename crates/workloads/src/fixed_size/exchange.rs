@@ -1,7 +1,8 @@
-//! `exchange-1000` and `exchange-1`: one thread allocates, the other one frees.
+//! `exchange-1000` and `exchange-1`: one thread allocates, and another one frees.
 //!
-//! Between them lies a bounded queue of `rtrb`, with one producer and one consumer. The objects travel in
-//! batches: the producer shows the consumer a batch at a time, and the consumer gives the batch's room back.
+//! A bounded queue of `rtrb`, with one producer and one consumer, is between them. The objects
+//! travel in batches: the producer publishes a batch at a time, and the consumer releases the
+//! batch's slots.
 
 use super::Figures;
 use super::places::Places;
@@ -16,10 +17,10 @@ use std::thread;
 /// The producer and the consumer.
 pub const THREADS: usize = 2;
 
-/// Objects that the queue has room for, or eight batches if that is more.
+/// The capacity of the queue in objects, or eight batches if that is more.
 const ROOM: usize = 1024;
 
-/// Looks at a queue that is full or empty before the thread lets another one run.
+/// The number of times that a thread checks a full or empty queue before it yields the processor.
 const LOOKS: u32 = 100;
 
 type Slot<O> = MaybeUninit<O>;
@@ -30,7 +31,7 @@ enum End<O> {
     Consumer(Consumer<Slot<O>>),
 }
 
-/// Runs it with so many objects, rounded up to whole batches.
+/// Runs it with `objects` objects, rounded up to whole batches.
 pub fn run<A: FixedSize>(batch: usize, objects: usize, watch: &dyn Watch) -> Figures {
     let batches = objects.div_ceil(batch);
     let room = ROOM.max(8 * batch);
@@ -51,7 +52,7 @@ pub fn run<A: FixedSize>(batch: usize, objects: usize, watch: &dyn Watch) -> Fig
                 (End::Producer(producer), _) => {
                     produce(&local, producer, places.all(), batches);
                 }
-                // SAFETY: the producer puts in so many objects of the same allocator.
+                // SAFETY: the producer pushes as many objects of the same allocator.
                 (End::Consumer(consumer), 1) => unsafe {
                     consume_singly(&local, consumer, batches);
                 },
@@ -65,14 +66,14 @@ pub fn run<A: FixedSize>(batch: usize, objects: usize, watch: &dyn Watch) -> Fig
     Figures {
         ops: (batches * batch) as u64,
         wall: walls[0],
-        // In the queue, in the producer's hand and in the consumer's.
+        // Objects in the queue, and in the current batches of the producer and the consumer.
         live_bytes: ((room + 2 * batch) * OBJECT.size()) as u64,
         seconds: None,
         walk: None,
     }
 }
 
-/// A queue of which every slot has been used once.
+/// A queue whose slots have all been used once.
 fn touched<O>(room: usize) -> (Producer<Slot<O>>, Consumer<Slot<O>>) {
     let (mut producer, mut consumer) = RingBuffer::new(room);
     while producer.push(MaybeUninit::zeroed()).is_ok() {}
@@ -80,7 +81,7 @@ fn touched<O>(room: usize) -> (Producer<Slot<O>>, Consumer<Slot<O>>) {
     (producer, consumer)
 }
 
-/// Waits until a look at the queue finds something.
+/// Waits until `look` returns a value.
 #[inline(always)]
 fn until<T, E>(mut look: impl FnMut() -> Result<T, E>) -> T {
     let mut looks = 0;
@@ -112,7 +113,8 @@ fn produce<L: FixedSizeLocal>(
 }
 
 /// # Safety
-/// The other end puts in so many batches of live objects of this allocator, and leaves them alone.
+/// The other end pushes `batches` batches of live objects of this allocator, and does not use them
+/// afterwards.
 #[inline(never)]
 unsafe fn consume<L: FixedSizeLocal>(
     local: &L,
@@ -123,7 +125,7 @@ unsafe fn consume<L: FixedSizeLocal>(
     for _ in 0..batches {
         until(|| if queue.slots() < batch { Err(()) } else { Ok(()) });
         let objects =
-            queue.read_chunk(batch).expect("as many are there, and nobody else takes any");
+            queue.read_chunk(batch).expect("the batch is there, and there is no other consumer");
         let (first, second) = objects.as_slices();
         for object in first.iter().chain(second) {
             // SAFETY: the caller's promise.

@@ -1,4 +1,5 @@
-//! `pair`, `lifo`, `fifo`, `random`: one object allocated and one freed, 10,000 live.
+//! `pair`, `lifo`, `fifo`, `random`: one object is allocated and one is freed, while 10,000 are
+//! live.
 
 use super::Figures;
 use super::places::{Indices, Places, fill, replace};
@@ -11,40 +12,40 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Objects that live at a time, on each thread.
+/// Live objects on each thread.
 pub const LIVE: usize = 10_000;
 
-/// Draws after which `random` begins again.
+/// The number of random draws, after which `random` begins again with the first.
 const DRAWS: usize = 1 << 16;
 
-/// Which object is freed.
+/// The choice of the object to free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The one just allocated, [`LIVE`] others lying beside it.
+    /// The object that was just allocated, while [`LIVE`] others are live.
     AtOnce,
-    /// [`LIVE`] are allocated; then they are freed, the last one first.
+    /// [`LIVE`] objects are allocated, then freed from last to first.
     Lifo,
-    /// [`LIVE`] are allocated; then they are freed, the first one first.
+    /// [`LIVE`] objects are allocated, then freed from first to last.
     Fifo,
-    /// One of [`LIVE`] at random; a new one takes its place.
+    /// A random one of [`LIVE`] objects. A new object replaces it.
     Random,
 }
 
 impl Order {
-    /// Pairs between two looks at the whole.
+    /// The number of pairs in one round.
     fn round(self) -> usize {
         if self == Self::Random { DRAWS } else { LIVE }
     }
 
-    /// Rounds that each thread does: so many that the fastest allocators take a tenth of a second, and
-    /// that each of many threads has several turns on its core.
+    /// The number of rounds of each thread. It is large enough that the fastest allocators take a
+    /// tenth of a second, and that each of many threads runs on its core several times.
     pub fn rounds(self, threads: usize, effort: Effort) -> usize {
         let pairs: usize = if effort.is_quick() { 16_000_000 } else { 64_000_000 };
         let pairs = if threads > 4 { 2 * pairs } else { pairs };
         pairs.div_ceil(threads * self.round())
     }
 
-    /// What so many rounds on each thread come to.
+    /// The results of `rounds` rounds on each thread.
     pub fn figures(self, threads: usize, rounds: usize, wall: Duration) -> Figures {
         let beside = usize::from(self == Self::AtOnce);
         Figures {
@@ -57,7 +58,7 @@ impl Order {
     }
 }
 
-/// What a worker has ready.
+/// A worker's data.
 struct Seat<O> {
     places: Places<O>,
     draws: Indices,
@@ -93,7 +94,8 @@ fn rounds<A: FixedSize>(order: Order, threads: usize, rounds: usize, watch: &dyn
                             if order == Order::AtOnce {
                                 pairs(&local);
                             } else {
-                                // SAFETY: drawn below the number of places, which are full.
+                                // SAFETY: the index was drawn below the number of places, and the
+                                // places are full.
                                 unsafe { replace(&local, places, &seat.draws) };
                             }
                         }
@@ -125,7 +127,7 @@ fn rounds<A: FixedSize>(order: Order, threads: usize, rounds: usize, watch: &dyn
 /// Frees the object of each place.
 ///
 /// # Safety
-/// Each has one that came from this allocator; none is used after.
+/// Each place has an object of this allocator, which is not used afterwards.
 #[inline(always)]
 unsafe fn empty<'p, L: FixedSizeLocal>(
     local: &L,
@@ -143,7 +145,7 @@ unsafe fn empty<'p, L: FixedSizeLocal>(
 fn pairs<L: FixedSizeLocal>(local: &L) {
     for word in 0..LIVE as u64 {
         let object = local.alloc(word);
-        // SAFETY: it came from this allocator and is not used after.
+        // SAFETY: the object came from this allocator and is not used afterwards.
         unsafe { local.free(object) };
     }
 }
@@ -163,7 +165,8 @@ mod tests {
                 let (figures, audit) =
                     audited(|| rounds::<crate::testing::Audited>(order, threads, 2, &Unwatched));
                 assert_eq!(figures.ops, (threads * 2 * order.round()) as u64);
-                // Those that lie beside them, or that are replaced, are not counted.
+                // The objects that stay live, or that are there before the first replacement, are
+                // not operations.
                 let beside = match order {
                     Order::AtOnce | Order::Random => (threads * LIVE) as u64,
                     Order::Lifo | Order::Fifo => 0,

@@ -1,9 +1,9 @@
-//! Workloads on objects of one size, which outlive any task and which any thread may free.
+//! Workloads on objects of one size. The objects outlive tasks, and any thread may free them.
 //!
-//! All are loops around [`FixedSizeLocal`](peers::FixedSizeLocal)'s calls, compiled once for each allocator.
-//! Places for the objects are arrays that were touched beforehand, and so are the random orders. An object's
-//! first word is written when it is allocated; no workload reads it before it is freed, so that what is
-//! counted is the allocator's own traffic.
+//! All are loops over [`FixedSizeLocal`](peers::FixedSizeLocal)'s calls, compiled once for each
+//! allocator. The places for the objects and the random orders are arrays that are touched
+//! beforehand. An object's first word is written when it is allocated. No workload reads the object
+//! before it is freed, so the measured traffic is the allocator's own.
 
 mod burst;
 mod churn;
@@ -22,24 +22,24 @@ use std::time::Duration;
 
 pub use churn::STEPS as CHURN_STEPS;
 
-/// Which of the workloads.
+/// One of these workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Allocate, free at once.
+    /// Allocate one object and free it at once.
     Pair,
-    /// Allocate many, free in the opposite order.
+    /// Allocate many objects, then free them in reverse order.
     Lifo,
-    /// Allocate many, free in the same order.
+    /// Allocate many objects, then free them in the same order.
     Fifo,
-    /// Replace one of many at random.
+    /// Replace a random one of many objects.
     Random,
-    /// One thread allocates, another one frees; so many objects at a time.
+    /// One thread allocates and another one frees, `batch` objects at a time.
     Exchange { batch: usize },
-    /// The array allocator's own stress.
+    /// The array allocator's stress test.
     Stress,
-    /// Very many at once.
+    /// Allocate very many objects at once.
     BurstAlloc,
-    /// The same, freed in random order.
+    /// Free very many objects in random order.
     BurstFree,
     /// Random replacement after a burst.
     Churn,
@@ -51,29 +51,29 @@ pub(crate) enum Shape {
     ManyTrees(many::Order),
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Figures {
-    /// Operations, over all threads.
+    /// Operations of all threads.
     pub ops: u64,
-    /// From the common start of the measured part to the last finish.
+    /// The time from the common start of the measured part until the last thread finishes.
     pub wall: Duration,
-    /// Bytes of the objects that live at most; of `churn`, at the end of the measured part.
+    /// The most bytes of live objects at a time; in `churn`, at the end of the measured part.
     pub live_bytes: u64,
-    /// What `tiers-*` timed besides.
+    /// The other times of `tiers-*`.
     pub seconds: Option<Seconds>,
-    /// Nanoseconds for each node visited, where trees are walked besides.
+    /// Nanoseconds for each visited node, if trees are walked in addition.
     pub walk: Option<f64>,
 }
 
-/// Times beside the hour boundary.
+/// Times other than that of the hour boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seconds {
-    /// What the reservation took; `None` where the allocator has none.
+    /// The time of the reservation; `None` if the allocator can't reserve.
     pub reserve: Option<Duration>,
-    /// The average ordinary second's replacements.
+    /// The time of the replacements in an average ordinary second.
     pub average: Duration,
-    /// The worst one's.
+    /// The same in the worst second.
     pub worst: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Shape {
         !matches!(self, Self::Tiers { .. } | Self::Tree { .. } | Self::ManyTrees(_))
     }
 
-    /// Runs it with the allocator of this name.
+    /// Runs it with the allocator called `allocator`.
     pub fn measure(
         self,
         allocator: &str,

@@ -1,24 +1,24 @@
-//! Arrays that stand ready before anything is measured: places for objects, and random orders.
+//! Arrays that are prepared before the measured part: places for objects, and random orders.
 //!
 //! # Invariants
 //!
 //! 1. Every index of an [`Indices`] is below the bound that it was made with.
-//! 2. A place is read only after something was put there: the workloads' own promise, which each of their
-//!    unsafe blocks repeats.
+//! 2. A place is read only after an object was put there. The workloads promise this, in each of
+//!    their unsafe blocks.
 
 use crate::random::Random;
 use peers::FixedSizeLocal;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
-/// A place for each of so many objects.
+/// An array of places for objects.
 pub struct Places<O>(Box<[MaybeUninit<O>]>);
 
 impl<O: Copy> Places<O> {
-    /// So many empty places, every page of them written.
+    /// `length` empty places, with every page written.
     pub fn touched(length: usize) -> Self {
         let mut places = Box::new_uninit_slice(length);
-        // Without this the compiler asks for memory that is zero already, and touches none of it.
+        // Without this, the compiler requests zeroed memory and touches none of it.
         black_box(&mut places);
         places.fill(MaybeUninit::zeroed());
         black_box(&mut places);
@@ -31,10 +31,10 @@ impl<O: Copy> Places<O> {
         &mut self.0
     }
 
-    /// The place that an index stands for.
+    /// The place with this index.
     ///
     /// # Safety
-    /// The index is from an [`Indices`] that was made with a bound of at most the number of places.
+    /// The index comes from an [`Indices`] whose bound is at most the number of places.
     #[inline(always)]
     pub unsafe fn at(&mut self, index: u32) -> &mut MaybeUninit<O> {
         debug_assert!((index as usize) < self.0.len());
@@ -47,7 +47,7 @@ impl<O: Copy> Places<O> {
 pub struct Indices(Vec<u32>);
 
 impl Indices {
-    /// All numbers below `bound`, once each, in random order.
+    /// All numbers below `bound`, each once, in random order.
     pub fn shuffled(bound: usize, random: &mut Random) -> Self {
         let mut indices: Vec<u32> = (0..count(bound)).collect();
         for last in (1..indices.len()).rev() {
@@ -56,23 +56,23 @@ impl Indices {
         Self(indices)
     }
 
-    /// So many numbers below `bound`, each drawn by itself.
+    /// `length` numbers below `bound`, drawn independently.
     pub fn drawn(length: usize, bound: usize, random: &mut Random) -> Self {
         Self((0..length).map(|_| random.below(count(bound))).collect())
     }
 
-    /// So many of these, each drawn by itself.
+    /// `length` of these indices, drawn independently.
     pub fn drawn_from(&self, length: usize, random: &mut Random) -> Self {
         let bound = count(self.0.len());
         Self((0..length).map(|_| self.0[random.below(bound) as usize]).collect())
     }
 
-    /// Keeps the first so many of these, and returns the rest.
+    /// Keeps the indices before `first` and returns the rest.
     pub fn split_off(&mut self, first: usize) -> Self {
         Self(self.0.split_off(first))
     }
 
-    /// In their order.
+    /// The indices in their order.
     pub fn as_slice(&self) -> &[u32] {
         &self.0
     }
@@ -87,11 +87,11 @@ pub fn fill<L: FixedSizeLocal>(local: &L, places: &mut [MaybeUninit<L::Object>])
     black_box(places);
 }
 
-/// Frees the objects of the places in this order.
+/// Frees the objects of the places with these indices, in this order.
 ///
 /// # Safety
-/// Each of these places has an object of this allocator, which is not used after; the indices were made for
-/// at most as many places.
+/// Each of these places has an object of this allocator, which is not used afterwards. The indices
+/// were made for at most as many places.
 #[inline(never)]
 pub unsafe fn empty<L: FixedSizeLocal>(local: &L, places: &mut Places<L::Object>, order: &Indices) {
     for index in order.as_slice() {
@@ -103,8 +103,8 @@ pub unsafe fn empty<L: FixedSizeLocal>(local: &L, places: &mut Places<L::Object>
 /// Replaces the object of each place in turn.
 ///
 /// # Safety
-/// Each of these places has an object of this allocator, which is not used after; the indices were made for
-/// at most as many places.
+/// Each of these places has an object of this allocator, which is not used afterwards. The indices
+/// were made for at most as many places.
 #[inline(never)]
 pub unsafe fn replace<L: FixedSizeLocal>(
     local: &L,

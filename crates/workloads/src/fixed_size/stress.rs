@@ -1,8 +1,9 @@
-//! `stress`: the array allocator's own stress test, in its shape.
+//! `stress`: the same work as the array allocator's own stress test.
 //!
-//! Each thread has so many elements. In a cycle it allocates them all; then a fifth, a quarter, a third and a
-//! half of them, from the first on, are freed and allocated again; then every 50th, 40th, 30th, 20th and 10th;
-//! then all are freed. All threads use one allocator.
+//! Each thread has a number of elements. In a cycle it allocates all of them. Then it frees a fifth
+//! of them, from the first on, and allocates these again; then the same with a quarter, a third and
+//! a half. Then it does the same with every 50th, 40th, 30th, 20th and 10th element. Then it frees
+//! all. All threads use one allocator.
 
 use super::Figures;
 use super::places::{Places, fill};
@@ -15,16 +16,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Elements of each thread, if nobody says otherwise.
+/// The default number of elements of each thread.
 pub const ELEMENTS: usize = 10_000;
 
 /// The parts that are replaced, as divisors of the whole.
 const DIVISORS: [usize; 4] = [5, 4, 3, 2];
 
-/// Then every so manyth is replaced.
+/// The distances of the elements that are replaced after that.
 const STRIDES: [usize; 5] = [50, 40, 30, 20, 10];
 
-/// What one thread has done so far. Others may read it at any time.
+/// The counts of one thread so far. Other threads may read them at any time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Count {
@@ -43,20 +44,21 @@ impl Count {
         self.freed.load(Ordering::Relaxed)
     }
 
-    // One thread writes: no need for an atomic addition. The order does not matter: they are only counts.
+    // Only one thread writes, so no atomic addition is needed. The order does not matter: these are
+    // only counts.
     fn add(counter: &AtomicU64, more: usize) {
         counter.store(counter.load(Ordering::Relaxed) + more as u64, Ordering::Relaxed);
     }
 }
 
-/// Allocations, and frees, of one cycle.
+/// The number of allocations of one cycle, and of its frees.
 pub fn pairs_a_cycle(elements: usize) -> u64 {
     let parts: usize = DIVISORS.iter().map(|divisor| elements / divisor).sum();
     let strides: usize = STRIDES.iter().map(|stride| elements.div_ceil(*stride)).sum();
     (elements + parts + strides) as u64
 }
 
-/// Runs it for so long; each thread ends with the cycle that it is in.
+/// Runs it for a time. Each thread finishes the cycle that it is in.
 pub(crate) fn run<A: FixedSize>(
     threads: usize,
     elements: usize,
@@ -71,19 +73,19 @@ pub(crate) fn run<A: FixedSize>(
     figures(threads, elements, counts.iter().map(Count::allocated).sum(), wall)
 }
 
-/// What so many allocations on so many threads come to.
+/// The figures of a run with this number of allocations and threads.
 pub(crate) fn figures(threads: usize, elements: usize, ops: u64, wall: Duration) -> Figures {
     let live_bytes = (threads * elements * OBJECT.size()) as u64;
     Figures { ops, wall, live_bytes, seconds: None, walk: None }
 }
 
-/// How long a run goes on.
+/// The duration of a run.
 pub(crate) fn time(effort: Effort) -> Duration {
     Duration::from_millis(if effort.is_quick() { 300 } else { 1000 })
 }
 
-/// Runs it with the allocator of this name, a thread for each of the counts, until told to stop. Returns the
-/// time from the common start to the last finish.
+/// Runs it with the allocator called `allocator`, on one thread for each count, until `stop` is
+/// set. Returns the time from the common start until the last thread finishes.
 pub fn until_stopped(
     allocator: &str,
     elements: usize,
@@ -111,7 +113,8 @@ pub fn until_stopped(
     peers::with_fixed_size(allocator, UntilStopped { elements, counts, stop, watch })
 }
 
-/// Cycles on a thread for each count, as long as what `begin` returned at the thread's begin says to go on.
+/// Runs cycles on one thread for each count. Each thread calls `begin` when it begins, and
+/// continues as long as the result says so.
 fn cycles<A: FixedSize, G: Fn() -> bool>(
     counts: &[Count],
     elements: usize,
@@ -143,7 +146,7 @@ fn cycles<A: FixedSize, G: Fn() -> bool>(
 /// One cycle: the places are empty before and after.
 ///
 /// # Safety
-/// Nobody else frees the objects while they are in the places.
+/// No other code frees the objects while they are in the places.
 unsafe fn cycle<L: FixedSizeLocal>(
     local: &L,
     places: &mut [MaybeUninit<L::Object>],
@@ -179,10 +182,10 @@ fn fill_every<L: FixedSizeLocal>(local: &L, places: &mut [MaybeUninit<L::Object>
     }
 }
 
-/// Frees every so manyth of the objects.
+/// Frees every `step`th object.
 ///
 /// # Safety
-/// Each of these places has an object of this allocator, which is not used after.
+/// Each of these places has an object of this allocator, which is not used afterwards.
 #[inline(never)]
 unsafe fn empty_every<L: FixedSizeLocal>(
     local: &L,
@@ -201,7 +204,7 @@ mod tests {
     use crate::testing::{Audited, audited};
     use crate::watch::Unwatched;
 
-    /// Cycles until each thread has asked so many times whether to go on.
+    /// Runs cycles until each thread has asked this number of times whether to continue.
     fn some_cycles(threads: usize, elements: usize, cycles: usize) -> Vec<Count> {
         let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
         super::cycles::<Audited, _>(&counts, elements, &Unwatched, || {
@@ -218,7 +221,8 @@ mod tests {
         let (counts, audit) = audited(|| some_cycles(1, 100, 1));
         assert_eq!((counts[0].allocated(), counts[0].freed()), (252, 252));
         assert_eq!((audit.allocated, audit.freed, audit.most_live), (252, 252, 100));
-        // After the first hundred: a fifth from the first on, then a quarter; the words are new each time.
+        // After the first hundred objects: a fifth from the first on, then a quarter, with new
+        // words each time.
         let expected: Vec<u64> = (0..20).chain(0..20).chain(20..25).collect();
         assert_eq!(audit.words_freed[..45], expected);
     }

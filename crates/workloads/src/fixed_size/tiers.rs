@@ -1,13 +1,15 @@
 //! `tiers-cold` and `tiers-reserved`: the hour boundary of a metrics store.
 //!
-//! Each metric collects a point a second into a buffer of tier 0, which has room for 1024 points of four bytes;
-//! the first one has room for 3 to 1024, drawn by lot, so that in every second about a thousandth of all metrics
-//! needs a new buffer. At the end of the first minute, which ends an hour too, all metrics at once need a buffer
-//! of tier 1 and one of tier 2: what is measured. Every buffer comes from the allocator that serves its size by
-//! size, and is written to when it is allocated.
+//! Each metric collects one point each second into a buffer of tier 0, which has room for 1024
+//! points of four bytes. The first buffer has room for 3 to 1024 points, drawn at random, so about
+//! a thousandth of all metrics needs a new buffer in each second. At the end of the first minute,
+//! which is also the end of an hour, all metrics at once need a buffer of tier 1 and one of tier 2.
+//! This is measured. Every buffer comes from the allocator of its size, and is written to when it
+//! is allocated.
 //!
-//! The points are collected in the ordinary seconds, so that the buffers are where a program's would be: partly
-//! written, none of them in the processor's caches. Only the replacement of full buffers is timed there.
+//! The ordinary seconds collect points, so the buffers are in the state of a real program's: partly
+//! written, and not in the processor's caches. In these seconds only the replacement of full
+//! buffers is timed.
 
 use super::places::Places;
 use super::{Figures, Seconds};
@@ -19,29 +21,29 @@ use std::alloc::Layout;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Metrics of the full size.
+/// The number of metrics at full size.
 pub const METRICS: usize = 1_000_000;
 
 /// Ordinary seconds before the boundary.
 const SECONDS: usize = 60;
 
-/// Points of a first buffer at least, and of a buffer of tier 0.
+/// The smallest number of points of a first buffer, and the number of points of a buffer of tier 0.
 const FEWEST_POINTS: u16 = 3;
 const POINTS: u16 = 1024;
 
 type Point = u32;
 
-/// Bytes of a buffer of tier 1, due at the minute, and of tier 2, due at the hour.
+/// The bytes of a buffer of tier 1, needed each minute, and of tier 2, needed each hour.
 const TIERS: [usize; 2] = [2048, 384];
 
-/// The allocators, by the size that they serve.
+/// The allocators, by the size of their buffers.
 struct Stores<A> {
-    /// Of buffers of tier 0, by their points, from [`FEWEST_POINTS`] on.
+    /// The allocators of buffers of tier 0, by their number of points, from [`FEWEST_POINTS`] on.
     points: Vec<A>,
     tiers: [A; 2],
 }
 
-/// One thread's way to them.
+/// One thread's part of the allocators.
 struct Locals<'s, A: FixedSize> {
     points: Vec<A::Local<'s>>,
     tiers: [A::Local<'s>; 2],
@@ -67,7 +69,7 @@ impl<A: FixedSize> Stores<A> {
 }
 
 impl<'s, A: FixedSize> Locals<'s, A> {
-    /// The allocator of buffers for so many points.
+    /// The allocator of buffers with room for `points` points.
     #[inline(always)]
     fn of(&self, points: u16) -> &A::Local<'s> {
         &self.points[usize::from(points - FEWEST_POINTS)]
@@ -78,14 +80,14 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, align_of::<u64>()).expect("a buffer is small")
 }
 
-/// One metric's buffer of tier 0: how many points it has room for, and has.
+/// One metric's buffer of tier 0: its capacity in points, and its number of points.
 #[derive(Clone, Copy)]
 struct Fill {
     room: u16,
     used: u16,
 }
 
-/// What a worker has ready: its own metrics.
+/// A worker's data: its own metrics.
 struct Seat<O> {
     fills: Vec<Fill>,
     buffers: Places<O>,
@@ -94,7 +96,7 @@ struct Seat<O> {
     seconds: Vec<Duration>,
 }
 
-/// What a worker found.
+/// A worker's results.
 struct Found {
     wall: Duration,
     live_bytes: u64,
@@ -102,7 +104,7 @@ struct Found {
     seconds: Vec<Duration>,
 }
 
-/// Runs it with so many metrics, shared by the threads.
+/// Runs it with `metrics` metrics, which the threads share out.
 pub fn run<A: FixedSize>(
     metrics: usize,
     reserved: bool,
@@ -114,7 +116,7 @@ pub fn run<A: FixedSize>(
         threads,
         watch,
         |index| {
-            // The first threads take what can't be shared evenly.
+            // The first threads take the remainder.
             let own = metrics / threads + usize::from(index < metrics % threads);
             seat::<A::Object>(own, index)
         },
@@ -123,7 +125,7 @@ pub fn run<A: FixedSize>(
             work(worker, stores, seat, reserved.then_some(metrics))
         },
     );
-    // A second lasts until its last worker has finished.
+    // A second takes as long as its slowest worker.
     let worst_of = |second: usize| found.iter().map(|one| one.seconds[second]).max();
     let seconds: Vec<Duration> = (0..SECONDS).filter_map(worst_of).collect();
     Figures {
@@ -131,7 +133,7 @@ pub fn run<A: FixedSize>(
         wall: found[0].wall,
         live_bytes: found.iter().map(|one| one.live_bytes).sum(),
         seconds: Some(Seconds {
-            // The first worker makes it.
+            // The first worker makes the reservation.
             reserve: found[0].reserve,
             average: seconds.iter().sum::<Duration>() / SECONDS as u32,
             worst: seconds.iter().max().copied().unwrap_or_default(),
@@ -169,10 +171,11 @@ fn work<A: FixedSize>(
     }
     for second in 0..SECONDS {
         worker.lead(|| ());
-        // SAFETY: every metric has a buffer with room for a point: a full one is replaced at once.
+        // SAFETY: every metric has a buffer with room for a point, because a full buffer is
+        // replaced at once.
         unsafe { collect(&locals, &mut seat, second as Point) };
         let began = Instant::now();
-        // SAFETY: those due have a buffer.
+        // SAFETY: the metrics that are due have a buffer.
         unsafe { replace_due(&locals, &mut seat) };
         seat.seconds.push(began.elapsed());
     }
@@ -187,7 +190,7 @@ fn work<A: FixedSize>(
     let wall = worker.measured(|| boundary(&locals, &mut seat));
     let points: u64 = seat.fills.iter().map(|fill| u64::from(fill.room)).sum();
     let tiers = (seat.fills.len() * TIERS.iter().sum::<usize>()) as u64;
-    // SAFETY: every metric has its three buffers, which are not used after.
+    // SAFETY: every metric has its three buffers, which are not used afterwards.
     unsafe { free_all(&locals, &mut seat) };
     Found {
         wall,
@@ -197,16 +200,16 @@ fn work<A: FixedSize>(
     }
 }
 
-/// Every metric collects a point. Those whose buffer is then full are due.
+/// Every metric collects a point. Metrics whose buffer is then full are due.
 ///
 /// # Safety
-/// Every metric has a live buffer, with room for a point more than it has.
+/// Every metric has a live buffer with room for one more point.
 #[inline(never)]
 unsafe fn collect<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>, point: Point) {
     seat.due.clear();
     for (metric, (fill, buffer)) in (0..).zip(seat.fills.iter_mut().zip(seat.buffers.all())) {
-        // SAFETY: the caller's promise: the place is full and the buffer live, from this allocator; there
-        // is room at its end.
+        // SAFETY: the caller's promise: the place is full and the buffer live, from this allocator;
+        // there is room at its end.
         unsafe {
             let bytes = locals.of(fill.room).bytes(buffer.assume_init());
             bytes.cast::<Point>().add(usize::from(fill.used)).write(point);
@@ -218,17 +221,17 @@ unsafe fn collect<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Objec
     }
 }
 
-/// Those that are due get a new buffer for their old one.
+/// Replaces the buffers of the metrics that are due.
 ///
 /// # Safety
-/// They have one.
+/// They have a buffer.
 #[inline(never)]
 unsafe fn replace_due<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>) {
     let full_size = locals.of(POINTS);
     for metric in &seat.due {
         let fill = &mut seat.fills[*metric as usize];
-        // SAFETY: the caller's promise, and a metric's number is below their count; the buffer came from the
-        // allocator of its room.
+        // SAFETY: the caller's promise, and a metric's number is below their count; the buffer came
+        // from the allocator of its room.
         unsafe {
             let place = seat.buffers.at(*metric);
             locals.of(fill.room).free(place.assume_init());
@@ -250,7 +253,7 @@ fn boundary<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>) {
 }
 
 /// # Safety
-/// Every metric has its three buffers, which are not used after.
+/// Every metric has its three buffers, which are not used afterwards.
 unsafe fn free_all<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>) {
     for (fill, buffer) in seat.fills.iter().zip(seat.buffers.all()) {
         // SAFETY: the caller's promise; the buffer came from the allocator of its room.
@@ -276,7 +279,7 @@ mod tests {
             let (figures, audit) = audited(|| run::<Audited>(5_000, false, threads, &Unwatched));
             assert_eq!(figures.ops, 10_000);
             assert_eq!((audit.freed, audit.freed_elsewhere), (audit.allocated, 0));
-            // All first buffers, those replaced, and the boundary's.
+            // All first buffers, the replacements, and the buffers of the boundary.
             let replaced = audit.allocated - 5_000 - 10_000;
             assert!((150..450).contains(&replaced), "{replaced} of about 5000 x 60 / 1022");
             assert_eq!(audit.most_live, 15_000);

@@ -1,7 +1,9 @@
-//! `handler`: a request to a small web service, whose code is ordinary: `serde_json`, `String`, `Vec`, `HashMap`.
+//! `handler`: a request to a small web service, whose code is ordinary: `serde_json`, `String`,
+//! `Vec`, `HashMap`.
 //!
-//! All that it allocates comes from the program's global allocator ([`crate::global`]), and there the malloc rows end.
-//! `allotment-pool` has `Routed` there, and each thread that serves requests a pool, which it enters for each of them.
+//! It allocates only from the program's global allocator ([`crate::global`]). In the malloc rows,
+//! that is the malloc. In `allotment-pool` it is `Routed`, and each thread that serves requests has
+//! a pool and enters it for each request.
 
 pub mod service;
 
@@ -14,10 +16,10 @@ use service::{Shop, bodies, handle};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Requests that differ; then they come again.
+/// The number of different requests. They are repeated.
 pub const REQUESTS: usize = 64;
 
-/// The shop, what is asked of it and what it must answer.
+/// The shop, the requests to it, and the expected replies.
 struct Scene {
     shop: Shop,
     bodies: Vec<String>,
@@ -31,7 +33,7 @@ impl Scene {
         Self { shop, bodies, replies }
     }
 
-    /// Serves a request by its number.
+    /// Serves the request with this number.
     #[inline(never)]
     fn serve(&self, number: usize) {
         let reply = handle(&self.shop, black_box(&self.bodies[number]));
@@ -60,8 +62,9 @@ pub fn run<G: Global>(threads: usize, requests: u64, watch: &dyn Watch) -> Run<(
     )
 }
 
-/// The part of the workers' time that is spent in the allocator, 0 to 1: in a run of its own, which takes so long and whose
-/// times say nothing else. What [`Global::request`] does around a request is the allocator's. `None` where it can't be had.
+/// The part of the workers' time that is spent in the allocator, from 0 to 1. It comes from a
+/// separate run that lasts `time`, whose times have no other use. The work of [`Global::request`]
+/// around a request counts as the allocator's. `None` if it can't be measured.
 pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f64> {
     let scene = Scene::new();
     let marking = Marking::begin::<G>(name);

@@ -1,5 +1,5 @@
-//! A small web service as one writes it: a JSON body comes in, is looked up and worked out, and a JSON body goes out. It
-//! knows nothing of allocators.
+//! A small web service in ordinary code: it takes a JSON body, looks up and computes, and returns a
+//! JSON body. It knows nothing of allocators.
 
 use crate::random::Random;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What is sold.
+/// The products for sale.
 #[derive(Debug)]
 pub struct Shop {
     products: HashMap<String, Product>,
@@ -70,7 +70,7 @@ struct Category {
     price: u64,
 }
 
-/// What the service answers if it can't deliver.
+/// The answer if the service can't deliver.
 #[derive(Debug, Serialize)]
 struct Rejection {
     error: String,
@@ -148,7 +148,7 @@ fn invoice(shop: &Shop, body: &str) -> Result<Invoice, Problem> {
     })
 }
 
-/// Products that there are.
+/// The number of products.
 const PRODUCTS: u32 = 1_000;
 
 const ADJECTIVES: [&str; 6] = ["small", "sturdy", "folding", "green", "stainless", "second-hand"];
@@ -165,7 +165,7 @@ fn identifier(product: u32) -> String {
 }
 
 impl Shop {
-    /// The same each time.
+    /// A shop with the same products each time.
     pub fn stocked() -> Self {
         let random = &mut Random::stream(0);
         let products = (0..PRODUCTS).map(|product| {
@@ -179,7 +179,8 @@ impl Shop {
     }
 }
 
-/// The bodies of so many requests, of 4 to 20 items each. Each thirtieth asks for something that there is not.
+/// The bodies of `count` requests, with 4 to 20 items each. Every thirtieth orders a product that
+/// does not exist.
 pub fn bodies(count: usize) -> Vec<String> {
     let random = &mut Random::stream(1);
     let mut body = |number: usize| {

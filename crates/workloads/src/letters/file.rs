@@ -1,4 +1,5 @@
-//! The file that is searched: a word list of which nothing is left when the process ends, however that ends.
+//! The file to search: a word list. Nothing of it is left when the process ends, also if it is
+//! killed.
 
 use crate::random::Random;
 use std::fs::{self, File};
@@ -6,22 +7,22 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Its size: with so many bytes the first program makes the 408,889 calls of the paper, one of them to open the file,
-/// one to see its end, and one to close it.
+/// Its size in bytes. With this size, the first program makes the 408,889 system calls of the
+/// paper: one for each byte, one to open the file, one that finds its end, and one to close it.
 pub const BYTES: usize = 408_886;
 
-/// The file, which has no name any more, and a path by which this process can open it.
+/// The file, whose name is removed, and a path by which this process can open it.
 #[derive(Debug)]
 pub struct WordList {
     path: PathBuf,
-    /// The 'A's in it.
+    /// The number of letters 'A' in it.
     pub letters: u64,
-    /// It is there while this is open.
+    /// The file exists while this is open.
     _file: File,
 }
 
 impl WordList {
-    /// Writes it, in the folder for temporary files.
+    /// Writes it, in the directory for temporary files.
     pub fn create() -> io::Result<Self> {
         let named = std::env::temp_dir().join(format!(
             "allot-letters-{}-{:?}",
@@ -38,13 +39,13 @@ impl WordList {
         Ok(Self { path, letters, _file: file })
     }
 
-    /// Where this process finds it.
+    /// The path by which this process opens it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// A word a line; one in eight begins with a capital letter.
+/// One word on each line. One word in eight begins with a capital letter.
 fn words() -> Vec<u8> {
     let mut random = Random::stream(0);
     let mut text = Vec::with_capacity(BYTES + 16);

@@ -1,10 +1,10 @@
-//! Program 3: the file in memory.
+//! Program 3: the mapped file.
 //!
 //! # Invariant
 //!
-//! A [`Mapping`] is `length` bytes from `first` on that the system has mapped for it alone, readable until it is dropped.
-//! They don't change under the reader as long as nobody shortens or writes the file: the one that is searched has no name,
-//! so that no other program can.
+//! A [`Mapping`] owns `length` mapped bytes from `first` on, which are readable until it is
+//! dropped. They don't change as long as the file is not shortened or written. The searched file
+//! has no name, so no other program can do that.
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -27,21 +27,23 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the invariant above; nobody borrows it any more. It can't fail for what was mapped.
+        // SAFETY: the invariant above, and there are no more borrows. `munmap` can't fail for
+        // mapped memory.
         let _ = unsafe { munmap(self.first, self.length.get()) };
     }
 }
 
-/// How often `wanted` is in the file.
+/// Counts the bytes `wanted` in the file.
 pub fn count(file: &mut File, wanted: u8) -> io::Result<u64> {
     let length = usize::try_from(file.seek(SeekFrom::End(0))?).map_err(io::Error::other)?;
-    // Nothing can't be mapped.
+    // An empty file can't be mapped.
     let Some(length) = NonZero::new(length) else { return Ok(0) };
-    // SAFETY: the system chooses an address at which nothing is.
+    // SAFETY: the system chooses an unused address.
     let first =
         unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, &*file, 0) }?;
     let mapping = Mapping { first, length };
-    // So few that a byte can count them: the processor compares and adds as many bytes at once as it can.
+    // So few bytes that one byte can count them: the processor then compares and adds many bytes at
+    // once.
     let parts = mapping.bytes().chunks(192);
     let counts = parts.map(|part| part.iter().map(|byte| u8::from(*byte == wanted)).sum::<u8>());
     Ok(counts.map(u64::from).sum())

@@ -1,7 +1,9 @@
-//! `letters-*`: the three programs of *Sidestep System Calls*, which count the letter 'A' in a file.
+//! `letters-*`: the three programs of *Sidestep System Calls*, which count the letter 'A' in a
+//! file.
 //!
-//! The first asks the system for each byte; the second takes the bytes from a buffer, which the system fills; the third has
-//! the system map the file and looks at its memory. Each search opens the file, counts and closes it.
+//! The first reads each byte with a system call. The second reads the bytes from a buffer, which
+//! system calls fill. The third maps the file and reads its memory. Each search opens the file,
+//! counts, and closes the file.
 
 mod file;
 mod mapped;
@@ -20,18 +22,18 @@ use std::path::Path;
 
 pub use file::BYTES;
 
-/// Which of the programs.
+/// One of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// A call of the system for each byte.
+    /// A system call for each byte.
     Read,
-    /// A byte at a time out of a buffer.
+    /// One byte at a time from a buffer.
     Buffered,
-    /// The file in memory.
+    /// The mapped file.
     Mapped,
 }
 
-/// What the paper's C library takes: a block of the file system.
+/// The size of the buffer. The paper's C library uses a block of the file system.
 const BUFFER: usize = 4096;
 
 const WANTED: u8 = b'A';
@@ -72,7 +74,7 @@ impl Program {
         }
     }
 
-    /// How often the file is searched: about a second's work.
+    /// The number of searches, about a second's work.
     fn searches(self, effort: Effort) -> u64 {
         let full = match self {
             Self::Read => 24,

@@ -3,14 +3,14 @@
 use super::points::{POINTS, Summary};
 use std::fmt::{Result, Write};
 
-/// One series of a reply: a group of dimensions of one name.
+/// One series of a reply: a group of dimensions with one name.
 #[derive(Debug, Clone, Copy)]
 pub struct Series<'a> {
     /// The dimensions' name.
     pub name: &'a str,
-    /// How many dimensions were summed.
+    /// The number of summed dimensions.
     pub dimensions: u64,
-    /// What their values come to.
+    /// The aggregate of their values.
     pub summary: Summary,
     /// The summed points.
     pub points: &'a [f64; POINTS],
@@ -47,7 +47,7 @@ pub fn write<'a>(
     to.write_str("\n]}\n")
 }
 
-/// JSON knows no infinity and no NaN: both are null.
+/// JSON has no infinity and no NaN: both become null.
 fn number(to: &mut impl Write, number: f64) -> Result {
     if number.is_finite() { write!(to, "{number:.2}") } else { to.write_str("null") }
 }

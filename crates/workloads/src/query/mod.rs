@@ -1,8 +1,8 @@
 //! `query`: a context query over a store of metrics, from create to destroy.
 //!
-//! A query builds the virtual chart: for each dimension of the context a structure, two strings, an
-//! array of aggregated points and its entry in the map of groups. Then it sums the groups, renders
-//! JSON into memory of the same task, and frees all.
+//! A query builds a virtual chart. For each dimension of the context, it allocates a structure, two
+//! strings, an array of aggregated points and an entry in the map of groups. Then it sums the
+//! groups, renders JSON into memory of the same task, and frees everything.
 
 mod json;
 mod points;
@@ -22,7 +22,7 @@ use view::View;
 
 pub use points::POINTS;
 
-/// What a query answered.
+/// The answer to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// Dimensions of the virtual chart.
@@ -33,7 +33,7 @@ pub struct Answer {
     pub checksum: u64,
 }
 
-/// A context that is asked for, and the answer that must come.
+/// A context to query, and the expected answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     context: String,
@@ -41,7 +41,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Works out the expected answer by other means than the query does.
+    /// Computes the expected answer by other means than the query.
     pub fn new(store: &Store, context: &str) -> Self {
         Self { context: context.to_owned(), expected: reference::answer(store, context) }
     }
@@ -51,21 +51,21 @@ impl Question {
         &self.context
     }
 
-    /// The answer that must come.
+    /// The expected answer.
     pub fn expected(&self) -> Answer {
         self.expected
     }
 }
 
-/// Who asks.
+/// The callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callers {
-    /// One caller, who asks again as soon as the reply has come.
+    /// One caller, which sends a query as soon as the previous reply has come.
     One,
-    /// As many callers as queries, who all ask at once and are served by `workers` threads. A
-    /// response is timed from the moment all asked.
+    /// As many callers as queries. They all send their query at once, and `workers` threads serve
+    /// them. A response time counts from that moment.
     Many {
-        /// The threads that serve them.
+        /// The number of threads that serve them.
         workers: usize,
     },
 }
@@ -73,13 +73,13 @@ pub enum Callers {
 /// A series of queries.
 #[derive(Debug, Clone, Copy)]
 pub struct Queries<'s> {
-    /// The metrics asked about.
+    /// The metrics that are queried.
     pub store: &'s Store,
-    /// Asked in turn.
+    /// The questions, used in turn.
     pub questions: &'s [Question],
-    /// How many queries in all.
+    /// The number of queries.
     pub count: usize,
-    /// Who asks.
+    /// The callers.
     pub callers: Callers,
 }
 
@@ -104,27 +104,27 @@ impl Responses {
     }
 }
 
-/// One reply's time, on one worker.
+/// Adds the time of one reply.
 struct Served {
     responses: Vec<Duration>,
     dimensions: u64,
 }
 
-/// What a series of queries came to.
+/// The results of a series of queries.
 #[derive(Debug)]
 pub struct Outcome {
     /// From submission to the last reply.
     pub wall: Duration,
     /// Dimensions of all queries.
     pub dimensions: u64,
-    /// Response times; `None` of no queries.
+    /// Response times; `None` if there were no queries.
     pub responses: Option<Responses>,
     /// The workers' steady state.
     pub steady: team::Steady,
 }
 
 impl Queries<'_> {
-    /// Asks them all, answered with the allocator of this name.
+    /// Runs all queries with the allocator called `allocator`.
     ///
     /// # Panics
     /// If a reply is not the expected one: the allocator gave out memory that was in use.
@@ -132,8 +132,8 @@ impl Queries<'_> {
         peers::with(allocator, Measure { queries: self, watch })
     }
 
-    /// The part of the workers' time that is spent in the allocator, 0 to 1: in a run of its own,
-    /// whose times say nothing else. `None` where the processor has no counter.
+    /// The part of the workers' time that is spent in the allocator, from 0 to 1. It comes from a
+    /// separate run, whose times have no other use. `None` if the processor has no counter.
     pub fn share(&self, allocator: &str) -> Result<Option<f64>, UnknownAllocator> {
         peers::with(allocator, Share { queries: self })
     }
@@ -167,7 +167,7 @@ impl Queries<'_> {
         Some(all.share_of(whole, overhead))
     }
 
-    /// Serves the queries and tells `last` on each worker how many ticks its work took.
+    /// Serves the queries, and calls `last` on each worker with the ticks that its work took.
     fn serve<A: Allocator, R: Send>(
         &self,
         watch: &dyn Watch,
@@ -237,7 +237,7 @@ impl Visitor for Share<'_> {
     }
 }
 
-/// Room for `count` times, every page of it written.
+/// An array for `count` times, with every page written.
 fn touched(count: usize) -> Vec<Duration> {
     let mut times = vec![Duration::MAX; count];
     std::hint::black_box(&mut times).clear();
@@ -299,7 +299,8 @@ mod tests {
     fn a_query_takes_five_objects_a_dimension_and_leaves_none() {
         take_counts();
         ask::<System>(&Store::synthetic(10, 5, 60), SYNTHETIC_CONTEXT);
-        // Beside the dimensions': two for each of five groups, the buckets, the reply.
+        // In addition to the dimensions' objects: two for each of five groups, the buckets, the
+        // reply.
         assert_eq!(take_counts(), (50 * 5 + 5 * 2 + 2, 0));
     }
 

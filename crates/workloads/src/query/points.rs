@@ -3,24 +3,24 @@
 /// Points of each series in a reply.
 pub const POINTS: usize = 10;
 
-/// What the values of one dimension come to.
+/// The aggregate of the values of one dimension.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Values that were collected.
+    /// The number of collected values.
     pub count: u64,
     /// Their sum.
     pub sum: f64,
-    /// The least; infinite when there are none.
+    /// The smallest; infinity if there are no values.
     pub min: f64,
-    /// The greatest; minus infinity when there are none.
+    /// The largest; minus infinity if there are no values.
     pub max: f64,
 }
 
 impl Summary {
-    /// Of no values.
+    /// The aggregate of no values.
     pub const EMPTY: Self = Self { count: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY };
 
-    /// Takes in what another one saw.
+    /// Adds another aggregate.
     #[inline]
     pub fn merge(&mut self, other: Self) {
         self.count += other.count;
@@ -29,14 +29,14 @@ impl Summary {
         self.max = self.max.max(other.max);
     }
 
-    /// The average; `None` of no values.
+    /// The average; `None` if there are no values.
     pub fn average(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 }
 
-/// Aggregates `values` into `points`: each point is the average of its part of the time, NaN where
-/// nothing was collected.
+/// Aggregates `values` into `points`. Each point is the average of its part of the time, or NaN if
+/// nothing was collected then.
 #[inline]
 pub fn aggregate(values: &[f64], points: &mut [f64; POINTS]) -> Summary {
     let (min, max) = extremes(values);
@@ -55,7 +55,7 @@ pub fn aggregate(values: &[f64], points: &mut [f64; POINTS]) -> Summary {
     Summary { count: values.len() as u64, sum, min, max }
 }
 
-/// The same where values are missing, which shows in their sum.
+/// The same for values with gaps, whose sum is NaN.
 #[cold]
 fn aggregate_with_gaps(values: &[f64], points: &mut [f64; POINTS]) -> Summary {
     let (min, max) = extremes(values);
@@ -73,7 +73,7 @@ fn aggregate_with_gaps(values: &[f64], points: &mut [f64; POINTS]) -> Summary {
     whole
 }
 
-/// The least and the greatest value that is not NaN, by four at a time.
+/// The smallest and the largest value that is not NaN, computed four at a time.
 #[inline]
 fn extremes(values: &[f64]) -> (f64, f64) {
     // A comparison with NaN is false, so the right-hand side stays.
@@ -97,7 +97,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
     (min, max)
 }
 
-/// Adds a dimension's points to its group's; a gap adds nothing, and a group has a gap only where
+/// Adds a dimension's points to its group's. A gap adds nothing, and a group has a gap only where
 /// all of its dimensions have one.
 #[inline]
 pub fn add_points(group: &mut [f64; POINTS], dimension: &[f64; POINTS]) {

@@ -1,4 +1,4 @@
-//! The reply as a few lines of ordinary Rust compute it: what every allocator's must equal.
+//! The reply, computed by a few lines of ordinary Rust. Every allocator's reply must equal it.
 
 use super::json::{self, Series};
 use super::points::{POINTS, Summary, add_points, aggregate};
@@ -6,7 +6,8 @@ use super::store::Store;
 use super::{Answer, checksum};
 use std::collections::HashMap;
 
-/// Answers a context query without a view: group by group, in the order the names first appear.
+/// Answers a context query without a view: group by group, in the order in which names first
+/// appear.
 pub fn answer(store: &Store, context: &str) -> Answer {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut groups: Vec<(&str, u64, Summary, [f64; POINTS])> = Vec::new();

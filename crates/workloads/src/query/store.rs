@@ -1,20 +1,20 @@
-//! The metrics that queries read: charts of dimensions, each with the values collected.
+//! The metrics that queries read: charts of dimensions, each with its collected values.
 
 use crate::random::Random;
 
-/// Charts, in the order they were made.
+/// Charts, in the order in which they were made.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Store {
     /// The charts.
     pub charts: Vec<Chart>,
 }
 
-/// One thing that is monitored: a process, a disk, a network interface.
+/// One monitored object: a process, a disk, a network interface.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What the chart shows. A context query takes every chart of one context.
+    /// What the chart shows. A context query reads every chart of one context.
     pub context: String,
-    /// Which one it is.
+    /// The object's name.
     pub name: String,
     /// Its counters.
     pub dimensions: Vec<Dimension>,
@@ -25,25 +25,25 @@ pub struct Chart {
 pub struct Dimension {
     /// Unique in the store.
     pub id: String,
-    /// What queries group by.
+    /// The name, by which queries group.
     pub name: String,
-    /// The values collected, oldest first; NaN where one is missing.
+    /// The collected values, oldest first; NaN for a missing value.
     pub values: Vec<f64>,
 }
 
-/// Charts of the full-size store.
+/// The number of charts of the full-size store.
 pub const CHARTS: usize = 1000;
-/// Dimensions of each of its charts.
+/// The number of dimensions of each of its charts.
 pub const DIMENSIONS: usize = 100;
-/// Values of each of its dimensions.
+/// The number of values of each of its dimensions.
 pub const VALUES: usize = 60;
 
-/// The context of a synthetic store's charts.
+/// The context of all charts of a synthetic store.
 pub const SYNTHETIC_CONTEXT: &str = "app.load";
 
 impl Store {
-    /// `charts` charts of `dimensions` dimensions with `values` values each, all of
-    /// [`SYNTHETIC_CONTEXT`]. The values walk at random, the same way each time.
+    /// A store with `charts` charts of `dimensions` dimensions with `values` values each, all in
+    /// [`SYNTHETIC_CONTEXT`]. The values are random walks, the same in each run.
     pub fn synthetic(charts: usize, dimensions: usize, values: usize) -> Self {
         let chart = |chart: usize| {
             let name = format!("app_{chart:04}");
@@ -74,7 +74,7 @@ impl Store {
         self.charts.iter().filter(move |chart| chart.context == context)
     }
 
-    /// The contexts, in the order they first appear.
+    /// The contexts, in the order of their first appearance.
     pub fn contexts(&self) -> Vec<&str> {
         let mut contexts: Vec<&str> = Vec::new();
         for chart in &self.charts {
@@ -85,7 +85,7 @@ impl Store {
         contexts
     }
 
-    /// How many dimensions there are in all.
+    /// The total number of dimensions.
     pub fn dimensions(&self) -> usize {
         self.charts.iter().map(|chart| chart.dimensions.len()).sum()
     }

@@ -1,17 +1,19 @@
-//! The virtual chart of one query, in the memory of its task, by pointer as a C program keeps it.
+//! The virtual chart of one query, in the memory of its task, linked by pointers as in a C program.
 //!
 //! Invariants:
 //!
 //! 1. Every `NonNull` in a [`View`], a [`DimensionView`], a [`Group`] or an [`Entry`] came from
 //!    `put`, `put_array` or `Text::put` on `View::task`, and is live until `View::free` ends.
-//! 2. No Rust reference to any of them is kept across a statement that makes another to the same value.
-//! 3. The lists are acyclic: a new value goes to the end of its list, and nothing is relinked but
-//!    `Group::chain`, when the buckets are rebuilt.
-//! 4. Every value has one owner: the list of dimensions (each with its strings, points and entry), the
-//!    list of groups (each with its points), or the map. `View::free` walks each list once and reads a
-//!    value's links before it gives the value back.
+//! 2. No Rust reference to any of them is kept across a statement that makes another reference to
+//!    the same value.
+//! 3. The lists are acyclic: a new value goes to the end of its list, and only `Group::chain` is
+//!    relinked, when the buckets are rebuilt.
+//! 4. Every value has one owner: the list of dimensions (each with its strings, points and entry),
+//!    the list of groups (each with its points), or the map. `View::free` walks each list once and
+//!    reads a value's links before it frees the value.
 //!
-//! Dimensions are freed in the order they were made, which is the order that mallocs like best.
+//! Dimensions are freed in the order in which they were made, which is the fastest order for
+//! mallocs.
 
 use super::json::{self, Series};
 use super::points::{POINTS, Summary, add_points, aggregate};
@@ -32,21 +34,21 @@ struct DimensionView {
     name: Text,
     hash: u64,
     points: NonNull<Points>,
-    /// Its entry in the map of groups; set as soon as it has one.
+    /// Its entry in the map of groups, set when the entry exists.
     entry: Link<Entry>,
     summary: Summary,
     average: f64,
     first: f64,
     last: f64,
-    /// From the first value to the last.
+    /// The range from the first value to the last.
     change: f64,
-    /// From the least value to the greatest.
+    /// The range from the smallest value to the largest.
     range: f64,
-    /// Which chart of the store it comes from, and which dimension there.
+    /// The chart of the store that it comes from, and its dimension there.
     chart: u32,
     position: u32,
     values: u64,
-    /// How many of its values are missing.
+    /// The number of missing values.
     missing: u64,
 }
 
@@ -58,13 +60,13 @@ struct Entry {
     dimension: NonNull<DimensionView>,
 }
 
-/// The dimensions of one name.
+/// The dimensions with one name.
 struct Group {
-    /// In the order the groups were made.
+    /// The next group, in the order in which groups were made.
     next: Link<Group>,
-    /// In the same bucket.
+    /// The next group in the same bucket.
     chain: Link<Group>,
-    /// Its first dimension's; not its own to free.
+    /// The name of its first dimension, which owns it.
     name: Text,
     hash: u64,
     first: Link<Entry>,
@@ -74,10 +76,11 @@ struct Group {
     points: NonNull<Points>,
 }
 
-/// The map from names to groups: chained buckets, doubled when there are more groups than buckets.
+/// The map from names to groups: chained buckets, whose number doubles when there are more groups
+/// than buckets.
 struct GroupMap {
     buckets: NonNull<Link<Group>>,
-    /// A power of two.
+    /// The number of buckets, a power of two.
     bucket_count: usize,
     first: Link<Group>,
     last: Link<Group>,
@@ -104,7 +107,7 @@ impl<'t, T: Task> View<'t, T> {
         Self { task, first: None, last: None, dimensions: 0, map }
     }
 
-    /// Takes in one dimension of a chart.
+    /// Adds one dimension of a chart.
     #[inline]
     pub fn add(&mut self, source: &store::Dimension, chart: u32, position: u32) {
         let mut points = [0.0; POINTS];
@@ -192,23 +195,23 @@ impl<'t, T: Task> View<'t, T> {
         reply
     }
 
-    /// How many dimensions it has.
+    /// The number of dimensions.
     pub fn dimensions(&self) -> u64 {
         self.dimensions
     }
 
-    /// How many groups it has.
+    /// The number of groups.
     pub fn groups(&self) -> u64 {
         self.map.groups as u64
     }
 
-    /// Frees every object, unless the task frees them together.
+    /// Frees every object, unless the task frees them all together.
     pub fn free(self) {
         if T::FREED_TOGETHER {
             return;
         }
-        // SAFETY: each value has one owner, whose list is walked once, and its links are read before it
-        // is given back (4); `self` ends here, so nothing reads them after.
+        // SAFETY: each value has one owner, whose list is walked once, and its links are read
+        // before it is given back (4); `self` ends here, so nothing reads them after.
         unsafe {
             let mut next = self.first;
             while let Some(dimension) = next {
@@ -236,7 +239,7 @@ impl<'t, T: Task> View<'t, T> {
 }
 
 impl GroupMap {
-    /// The group of this name; a new one takes `text` as its name.
+    /// The group with this name. A new group uses `text` as its name.
     #[inline]
     fn find_or_add<T: Task>(
         &mut self,
@@ -266,8 +269,8 @@ impl GroupMap {
             self.double(task);
         }
         let bucket = self.bucket(hash);
-        // SAFETY: the bucket is inside the array, the last group is live (1), and no other reference
-        // to either exists (2).
+        // SAFETY: the bucket is inside the array, the last group is live (1), and no other
+        // reference to either exists (2).
         unsafe {
             let group = put(
                 task,
@@ -299,8 +302,8 @@ impl GroupMap {
         self.buckets = put_array(task, self.bucket_count, None);
         let mut next = self.first;
         while let Some(mut group) = next {
-            // SAFETY: the group is live (1), the bucket inside the new array, and no other reference
-            // to either exists (2).
+            // SAFETY: the group is live (1), the bucket inside the new array, and no other
+            // reference to either exists (2).
             unsafe {
                 let bucket = self.bucket(group.as_ref().hash);
                 group.as_mut().chain = bucket.replace(Some(group));
@@ -308,7 +311,8 @@ impl GroupMap {
             }
         }
         if !T::FREED_TOGETHER {
-            // SAFETY: made by `put_array` with this count; replaced above, so nothing uses it again.
+            // SAFETY: made by `put_array` with this count; replaced above, so nothing uses it
+            // again.
             unsafe { give_back_array(task, old, old_count) };
         }
     }
@@ -321,14 +325,14 @@ impl GroupMap {
     }
 }
 
-/// The same in every run, unlike the standard library's.
+/// A hash that is the same in every run, unlike the standard library's.
 fn hash(name: &str) -> u64 {
     let mut hasher = FoldHasher(0);
     hasher.write(name.as_bytes());
     hasher.finish()
 }
 
-/// Eight bytes a step: xor, multiply, fold.
+/// Eight bytes in each step: xor, multiply, fold.
 struct FoldHasher(u64);
 
 impl Hasher for FoldHasher {

@@ -1,5 +1,5 @@
-//! An allocator, of objects of one size and of any, that looks at everything: no object is freed twice, or with another
-//! layout than it has, and nobody writes behind its end.
+//! A checking allocator, for objects of one size and of any size. It panics if an object is freed
+//! twice or with a wrong layout, or if its guard after the end was overwritten.
 
 use super::checked;
 use peers::{AnySize, FixedSize, FixedSizeLocal};
@@ -9,18 +9,18 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// What happened since [`audited`] began.
+/// The events since [`audited`] began.
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
     pub allocated: u64,
     pub freed: u64,
-    /// Freed by another thread than the one that allocated.
+    /// Objects that were freed by another thread than the allocating one.
     pub freed_elsewhere: u64,
     pub most_live: u64,
     pub most_live_bytes: u64,
-    /// The words of the objects, in the order in which they were allocated.
+    /// The words of the objects, in the order of allocation.
     pub words_allocated: Vec<u64>,
-    /// The words of the freed objects, in the order of the frees, as they were allocated.
+    /// The words of the freed objects as they were allocated, in the order of the frees.
     pub words_freed: Vec<u64>,
     pub reserved: usize,
     pub trims: u64,
@@ -35,7 +35,7 @@ struct Object {
     by: ThreadId,
 }
 
-/// What lies behind each object.
+/// The guard after each object.
 const GUARD: u8 = 0xC5;
 
 fn with_guard(layout: Layout) -> Layout {
@@ -44,7 +44,7 @@ fn with_guard(layout: Layout) -> Layout {
 
 static AUDIT: Mutex<Option<Audit>> = Mutex::new(None);
 
-/// One audit at a time: the tests of a program run side by side.
+/// Allows one audit at a time: the tests of a program run in parallel.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn audit() -> MutexGuard<'static, Option<Audit>> {
@@ -55,7 +55,7 @@ fn with<R>(work: impl FnOnce(&mut Audit) -> R) -> R {
     work(audit().as_mut().expect("it is used inside `audited`"))
 }
 
-/// Does something with [`Audited`] and says what that did. Nothing may be left.
+/// Calls `work`, which uses [`Audited`], and returns its events. No object may be left.
 pub fn audited<R>(work: impl FnOnce() -> R) -> (R, Audit) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     *audit() = Some(Audit::default());
@@ -65,20 +65,20 @@ pub fn audited<R>(work: impl FnOnce() -> R) -> (R, Audit) {
     (result, audit)
 }
 
-/// Objects that live now, inside `audited`.
+/// The number of live objects, inside `audited`.
 pub fn live() -> u64 {
     with(|audit| audit.live.len() as u64)
 }
 
-/// The allocator.
+/// The checking allocator.
 #[derive(Debug)]
 pub struct Audited(Layout);
 
-/// An object of it.
+/// An object of [`Audited`].
 #[derive(Debug, Clone, Copy)]
 pub struct Block(NonNull<u8>);
 
-// SAFETY: an address, which the workloads hand from thread to thread.
+// SAFETY: only an address, which the workloads hand from thread to thread.
 unsafe impl Send for Block {}
 
 impl FixedSize for Audited {
@@ -122,7 +122,7 @@ impl FixedSizeLocal for &Audited {
     }
 }
 
-/// As an allocator of objects of any size. An object's word is its size.
+/// For objects of any size. An object's word is its size.
 impl AnySize for Audited {
     fn start() -> Self {
         Self(Layout::new::<()>())
@@ -144,10 +144,11 @@ impl AnySize for Audited {
     }
 }
 
-/// A new object with its word.
+/// Allocates an object with its word.
 fn take(layout: Layout, word: u64) -> NonNull<u8> {
     assert!(layout.size() >= size_of::<u64>());
-    // SAFETY: the size is not zero; word and guard fit, and the word's alignment is the layout's at least.
+    // SAFETY: the size is not zero. Word and guard fit, and the layout's alignment is at least the
+    // word's.
     let block = unsafe {
         let block = checked(alloc(with_guard(layout)), layout);
         block.cast().write(word);
@@ -166,10 +167,10 @@ fn take(layout: Layout, word: u64) -> NonNull<u8> {
     block
 }
 
-/// Frees an object and says who allocated it.
+/// Frees an object and returns the thread that allocated it.
 ///
 /// # Safety
-/// It is live, if its address is known, and not used after.
+/// If its address is known, it is live. It is not used afterwards.
 unsafe fn give_back(block: NonNull<u8>, layout: Layout) -> ThreadId {
     let object = with(|audit| {
         let object = audit.live.remove(&block.addr().get()).expect("it is live");

@@ -1,4 +1,4 @@
-//! Small allocators for this crate's own tests, which count what they give and get back.
+//! Small allocators for this crate's tests. They count allocations and frees.
 
 mod audited;
 
@@ -15,12 +15,13 @@ thread_local! {
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Objects allocated through [`System`] on this thread since the last call, and those still live.
+/// The number of objects allocated through [`System`] on this thread since the last call, and the
+/// number still live.
 pub fn take_counts() -> (u64, i64) {
     (ALLOCATED.take(), LIVE.take())
 }
 
-/// The system's allocator, freeing object by object.
+/// The system's allocator. It frees object by object.
 #[derive(Debug)]
 pub struct System;
 
@@ -68,7 +69,7 @@ impl Task for SystemTask {
     }
 }
 
-/// Frees together: remembers every object and frees it when the task ends.
+/// Frees all objects together: it remembers every object and frees it when the task ends.
 #[derive(Debug)]
 pub struct Together;
 
@@ -76,7 +77,7 @@ pub struct Together;
 #[derive(Debug, Default)]
 pub struct TogetherTask(RefCell<Vec<(NonNull<u8>, Layout)>>);
 
-/// Calls of `free` that a [`Together`] task saw; workloads must make none.
+/// The number of `free` calls on [`Together`] tasks. Workloads must make none.
 pub static NEEDLESS_FREES: AtomicUsize = AtomicUsize::new(0);
 
 impl Allocator for Together {
@@ -106,7 +107,7 @@ impl Task for TogetherTask {
 
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
         let new = self.alloc(Layout::from_size_align(new_size, old.align()).unwrap());
-        // SAFETY: both are live, of at least `old.size()` bytes, and apart.
+        // SAFETY: both are live, have at least `old.size()` bytes, and don't overlap.
         unsafe { new.copy_from_nonoverlapping(ptr, old.size()) };
         new
     }
@@ -115,13 +116,13 @@ impl Task for TogetherTask {
 impl Drop for TogetherTask {
     fn drop(&mut self) {
         for (ptr, layout) in self.0.get_mut().drain(..) {
-            // SAFETY: every object was allocated with this layout and is freed here only.
+            // SAFETY: every object was allocated with this layout and is freed only here.
             unsafe { SystemTask.free(ptr, layout) };
         }
     }
 }
 
-/// Frees together, and one by one what is freed before.
+/// Frees objects one by one during the task, and the rest together at its end.
 #[derive(Debug)]
 pub struct TogetherWithin;
 
@@ -134,7 +135,7 @@ thread_local! {
 }
 
 impl TogetherWithin {
-    /// Objects that were freed one by one since the last call.
+    /// The number of objects that were freed one by one since the last call.
     pub fn take_frees() -> u64 {
         FREES_WITHIN.take()
     }
@@ -164,7 +165,8 @@ impl Task for TogetherWithinTask {
         let index = objects.iter().position(|object| *object == (ptr, layout));
         let (ptr, layout) = objects.swap_remove(index.expect("it is live, with this layout"));
         FREES_WITHIN.set(FREES_WITHIN.get() + 1);
-        // SAFETY: it was allocated with this layout, and is no longer among those to be freed.
+        // SAFETY: it was allocated with this layout, and is no longer in the list of objects to
+        // free.
         unsafe { SystemTask.free(ptr, layout) };
     }
 

@@ -1,10 +1,12 @@
-//! `tree-copy-8` to `tree-copy-20`: the same trees, their nodes lying in different orders, walked again and again.
+//! `tree-copy-8` to `tree-copy-20`: the same trees, with their nodes in different orders in memory,
+//! walked repeatedly.
 //!
-//! As many trees of 2^N nodes as make a million are built of random keys, each of twice as many nodes as it keeps, and
-//! pruned, in random order, before the next one is built. Where the placement says so, all are then copied with another
-//! allocator, or the same one, each node in the order of a walk, and the originals are freed. Then all are walked, which
-//! is what is timed. An operation is a node visited. The memory held is looked at when the trees are built, when they lie
-//! as they are walked, and when the allocators were asked to give back what they keep.
+//! Trees of 2^N nodes, with 2^20 nodes in all, are built of random keys. Each tree is built with
+//! twice the nodes that it keeps, and is pruned in random order before the next one is built. If
+//! the placement says so, all trees are then copied with another allocator or the same one, in the
+//! order of a walk, and the originals are freed. Then all trees are walked; this part is timed. An
+//! operation is one visited node. Resident memory is read when the trees are built, when they are
+//! laid out for the walks, and after the allocators were asked to release what they keep.
 
 use super::tree::{Tree, node};
 use crate::catalogue::Effort;
@@ -17,33 +19,34 @@ use peers::{FixedSize, FixedSizeLocal, Placement};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// How much of it.
+/// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Amount {
-    /// Trees.
+    /// The number of trees.
     pub trees: usize,
-    /// Nodes that each keeps.
+    /// The number of nodes that each tree keeps.
     pub nodes: usize,
-    /// How often all are walked.
+    /// The number of walks of all trees.
     pub walks: usize,
 }
 
-/// Nodes of all trees.
+/// The number of nodes of all trees.
 const NODES: usize = 1 << 20;
-/// The same for a quick run, unless one tree has more.
+/// The same in a quick run, unless one tree has more nodes.
 const QUICK_NODES: usize = 1 << 18;
 
-/// Each tree is built of so many times the nodes that it keeps.
+/// Each tree is built with this many times the nodes that it keeps.
 const BUILT: usize = 2;
 
-/// The steps after which memory is looked at. The last one is there only where the allocator can be asked.
+/// The steps after which resident memory is read. The last one exists only if the allocator has a
+/// call to release memory.
 pub const STEPS: [&str; 3] = ["built", "laid_out", "trimmed"];
 
 impl Amount {
-    /// For trees of 2^`exponent` nodes.
+    /// The amount for trees of 2^`exponent` nodes.
     pub fn of(exponent: u32, effort: Effort) -> Self {
         let nodes = 1 << exponent;
-        // To build and to prune them takes most of the time.
+        // Building and pruning take most of the time.
         let all: usize = if effort.is_quick() { QUICK_NODES } else { NODES };
         let trees = (all / nodes).max(1);
         let visits = if effort.is_quick() { 4 * NODES } else { 16 * NODES };
@@ -55,7 +58,7 @@ impl Amount {
     }
 }
 
-/// Runs it, on one thread.
+/// Runs it on one thread.
 pub fn run<P: Placement>(amount: Amount, watch: &dyn Watch) -> Figures {
     let nodes = amount.all_nodes();
     let layout = node::<<P::Source as FixedSize>::Object>();
@@ -104,7 +107,7 @@ pub fn run<P: Placement>(amount: Amount, watch: &dyn Watch) -> Figures {
     }
 }
 
-/// A tree that had more nodes and keeps so many. `keys` is for it to work with.
+/// A tree that had more nodes and was pruned to `nodes`. `keys` is its working memory.
 fn pruned<'l, L: FixedSizeLocal>(
     local: &'l L,
     nodes: usize,
@@ -124,7 +127,7 @@ fn pruned<'l, L: FixedSizeLocal>(
     tree
 }
 
-/// The copies of all trees. These are freed, when all are copied.
+/// The copies of all trees. The originals are freed after all are copied.
 fn copied<'m, L: FixedSizeLocal, M: FixedSizeLocal>(
     trees: Vec<Tree<'_, L>>,
     to: &'m M,
@@ -132,7 +135,7 @@ fn copied<'m, L: FixedSizeLocal, M: FixedSizeLocal>(
     trees.iter().map(|tree| tree.copy(to)).collect()
 }
 
-/// Walks trees that lie as they shall.
+/// Walks trees that are laid out.
 fn laid_out<L: FixedSizeLocal>(
     worker: Worker<'_, '_>,
     trees: &[Tree<'_, L>],
@@ -141,10 +144,10 @@ fn laid_out<L: FixedSizeLocal>(
 ) -> Duration {
     let [_, after_laid_out, after_trim] = STEPS;
     worker.step(after_laid_out);
-    // The first one finds pages that nobody has read yet.
+    // The first walk reads pages that were not read before.
     walk(trees);
     let wall = worker.measured(|| (0..walks).for_each(|_| walk(trees)));
-    // All are asked, not the first alone.
+    // Every allocator is asked, not only the first one.
     if trims.iter().filter(|trim| trim()).count() == trims.len() {
         worker.step(after_trim);
     }
@@ -183,7 +186,7 @@ mod tests {
     placement!(Copied, true, false);
     placement!(Scrambled, true, true);
 
-    /// Writes down how many objects live at each step.
+    /// Records the number of live objects at each step.
     #[derive(Default)]
     struct Live(Mutex<Vec<(&'static str, u64)>>);
 
@@ -199,7 +202,7 @@ mod tests {
     fn audit<P: Placement>() -> (Figures, crate::testing::Audit) {
         let live = Live::default();
         let (figures, audit) = audited(|| run::<P>(SMALL, &live));
-        // The originals have gone when the copies are walked.
+        // The originals are freed when the copies are walked.
         let expected = [("built", 250), ("laid_out", 250), ("walks", 250), ("trimmed", 250)];
         assert_eq!(*live.0.lock().unwrap(), expected);
         assert_eq!((figures.ops, figures.live_bytes), (5 * 50 * 3, 5 * 50 * 32));
@@ -211,7 +214,7 @@ mod tests {
         let (_, audit) = audit::<Built>();
         assert_eq!((audit.allocated, audit.freed, audit.trims), (500, 500, 1));
         assert_eq!(audit.most_live, 4 * 50 + 100);
-        // The first tree's last nodes are not among those pruned before the second one is built.
+        // The first 50 frees are of the first tree, which is pruned before the second one is built.
         let pruned = &audit.words_freed[..50];
         assert!(pruned.iter().all(|key| audit.words_allocated[..100].contains(key)));
     }
@@ -234,7 +237,7 @@ mod tests {
     fn a_scrambled_allocator_had_all_its_objects_out_and_back_in_random_order() {
         let (_, copied) = audit::<Copied>();
         let (_, scrambled) = audit::<Scrambled>();
-        // 250 places and the one that stays.
+        // 250 objects, and the one that stays.
         assert_eq!((scrambled.allocated, scrambled.freed), (750 + 251, 750 + 251));
         let out = &scrambled.words_freed[250..500];
         assert!(!out.is_sorted());

@@ -1,14 +1,14 @@
-//! Keys of trees, drawn before anything is measured: the same for every allocator.
+//! Keys of trees. They are drawn before the measured part, and are the same for every allocator.
 
 use crate::random::Random;
 
-/// All keys that are drawn from one [`Random`] are different: it passes through all numbers of 64 bits before it
-/// repeats one.
+/// All keys from one [`Random`] are different: it produces all 64-bit numbers before it repeats
+/// one.
 fn draw(count: usize, random: &mut Random, keys: &mut Vec<u64>) {
     keys.extend((0..count).map(|_| random.draw()));
 }
 
-/// Keys to build a tree of, then to modify it with.
+/// Keys to build trees with, and then to modify them.
 pub struct Modified {
     keys: Vec<u64>,
     built: usize,
@@ -16,8 +16,8 @@ pub struct Modified {
 }
 
 impl Modified {
-    /// For so many trees that are `built` large, and that are then changed by so many insertions, each of them
-    /// followed by a removal of a key that is drawn among those there.
+    /// Keys for `trees` trees of `built` nodes, and for `replaced` insertions into each tree. Each
+    /// insertion is followed by the removal of a key drawn among those in the tree.
     pub fn draw(trees: usize, built: usize, replaced: usize, random: &mut Random) -> Self {
         let a_tree = built + 2 * replaced;
         let mut keys = Vec::with_capacity(trees * a_tree);
@@ -36,7 +36,8 @@ impl Modified {
         Self { keys, built, a_tree }
     }
 
-    /// For each tree the keys that it is built of, and pairs of one to insert and one to remove.
+    /// For each tree, the keys that it is built with, and pairs of a key to insert and a key to
+    /// remove.
     pub fn trees(&self) -> impl Iterator<Item = (&[u64], &[[u64; 2]])> {
         self.keys.chunks_exact(self.a_tree).map(|keys| {
             let (built, pairs) = keys.split_at(self.built);
@@ -45,7 +46,7 @@ impl Modified {
     }
 }
 
-/// Keys to build a tree of, then to prune it, then to build it up again.
+/// Keys to build trees with, then to prune them, then to build them up again.
 pub struct Pruned {
     keys: Vec<u64>,
     built: usize,
@@ -55,16 +56,16 @@ pub struct Pruned {
 /// The keys of one tree.
 #[derive(Clone, Copy)]
 pub struct Prunings<'k> {
-    /// Those that it is built of.
+    /// The keys that it is built with.
     pub built: &'k [u64],
-    /// Those of them that are removed, in random order.
+    /// The keys of these that are removed, in random order.
     pub pruned: &'k [u64],
-    /// As many others.
+    /// The same number of other keys.
     pub rebuilt: &'k [u64],
 }
 
 impl Pruned {
-    /// For so many trees of `built` nodes, of which `pruned` go.
+    /// Keys for `trees` trees of `built` nodes. `pruned` nodes of each tree are removed.
     pub fn draw(trees: usize, built: usize, pruned: usize, random: &mut Random) -> Self {
         let mut keys = Vec::with_capacity(trees * (built + 2 * pruned));
         let mut live = Vec::with_capacity(built);
@@ -80,7 +81,7 @@ impl Pruned {
         Self { keys, built, pruned }
     }
 
-    /// Each tree's.
+    /// The keys of each tree.
     pub fn trees(&self) -> impl Iterator<Item = Prunings<'_>> {
         self.keys.chunks_exact(self.built + 2 * self.pruned).map(|keys| {
             let (built, rest) = keys.split_at(self.built);
@@ -107,7 +108,7 @@ mod tests {
                 assert!(seen.insert(*new) && live.insert(*new) && live.remove(old));
             }
             assert_eq!(live.len(), 100);
-            // Most of the first ones have been replaced.
+            // Most of the first keys have been replaced.
             assert!(built.iter().filter(|key| live.contains(key)).count() < 30);
         }
         assert_eq!(keys.trees().count(), 3);

@@ -1,9 +1,10 @@
 //! `many-trees-each` and `many-trees-all`: very many small trees, pruned and built up again.
 //!
-//! Every tree is built, then most of its nodes are removed. Either each one is pruned before the next one is built, so
-//! that it can be built of what the others have freed; or all are built before the first one is pruned. Then all are
-//! built up to their first size again. The memory held is looked at after each of these steps; it is not part of the
-//! time. An operation is an insertion or a removal.
+//! Every tree is built, and then most of its nodes are removed. Either each tree is pruned before
+//! the next one is built, so that the next one can reuse the freed nodes; or all trees are built
+//! before the first one is pruned. Then all trees are built up to their first size again. Resident
+//! memory is read after each of these steps, outside the measured time. An operation is an
+//! insertion or a removal.
 
 use super::keys::{Pruned, Prunings};
 use super::tree::{Tree, node};
@@ -19,33 +20,33 @@ use std::time::{Duration, Instant};
 /// When a tree is pruned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Each one before the next one is built.
+    /// Each tree before the next one is built.
     Each,
-    /// When all are built.
+    /// After all trees are built.
     All,
 }
 
-/// How much of it.
+/// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Amount {
-    /// Trees.
+    /// The number of trees.
     pub trees: usize,
-    /// Nodes of each.
+    /// The number of nodes of each tree.
     pub built: usize,
-    /// Those of them that are removed.
+    /// The number of nodes that are removed from each tree.
     pub pruned: usize,
-    /// How often all are walked at the end.
+    /// The number of walks of all trees at the end.
     pub walks: u32,
 }
 
-/// A million nodes, of which a quarter stays.
+/// A million nodes. A quarter of them stays.
 pub const FULL: Amount = Amount { trees: 4096, built: 256, pruned: 192, walks: 4 };
 
-/// The steps after which memory is looked at. When each tree is pruned before the next one is built, the first one is
-/// when the last tree is built.
+/// The steps after which resident memory is read. If each tree is pruned before the next one is
+/// built, the first step is when the last tree is built.
 pub const STEPS: [&str; 4] = ["built", "pruned", "rebuilt", "all_freed"];
 
-/// Runs it, on one thread, with one allocator for all trees or one for each.
+/// Runs it on one thread, with one allocator for all trees or one for each tree.
 pub fn run<A: FixedSize>(
     order: Order,
     amount: Amount,
@@ -61,7 +62,7 @@ pub fn run<A: FixedSize>(
         |_| Pruned::draw(count, built, pruned, &mut Random::stream(0)),
         |worker, keys| {
             let [after_built, after_pruned, after_rebuilt, after_all] = STEPS;
-            // Making the allocators belongs to the work, and so they are made while it is measured.
+            // Making the allocators is part of the work, so it is in the measured part.
             let (stores, locals) = (OnceCell::new(), OnceCell::new());
             let mut trees = Vec::with_capacity(count);
             let looking = Cell::new(Duration::ZERO);
@@ -102,7 +103,7 @@ pub fn run<A: FixedSize>(
                 black_box(trees.iter().fold(0, |sum: u64, tree| sum.wrapping_add(tree.walk())));
             }
             let walking = began.elapsed();
-            // The nodes are freed; the allocators live.
+            // The nodes are freed, and the allocators still exist.
             trees.clear();
             worker.step(after_all);
             (wall.saturating_sub(looking.get()), walking)
@@ -119,7 +120,7 @@ pub fn run<A: FixedSize>(
     }
 }
 
-/// Does something with each tree and its keys.
+/// Calls `work` with each tree and its keys.
 fn each<'l, 'k, L: FixedSizeLocal>(
     trees: &mut [Tree<'l, L>],
     keys: &'k Pruned,
@@ -147,7 +148,7 @@ mod tests {
 
     const SMALL: Amount = Amount { trees: 10, built: 100, pruned: 75, walks: 2 };
 
-    /// Writes down how many objects live at each step.
+    /// Records the number of live objects at each step.
     #[derive(Default)]
     struct Live(Mutex<Vec<(&'static str, u64)>>);
 
@@ -170,7 +171,7 @@ mod tests {
                 assert_eq!(figures.live_bytes, 1000 * 32);
                 assert_eq!(audit.most_live, 1000);
                 assert!(figures.walk.is_some_and(|ns| ns > 0.0));
-                // Those that are freed at the end are not counted.
+                // Nodes that are freed at the end don't count.
                 assert_eq!((audit.allocated, audit.freed), (1750, 1750));
                 assert_eq!(figures.ops, 1750 + 750);
             }

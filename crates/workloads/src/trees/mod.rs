@@ -1,5 +1,6 @@
-//! Workloads on binary search trees, as the seed of the free list has them: built and modified; walked, their nodes
-//! lying in different orders; very many small ones.
+//! Workloads on binary search trees, as in the ancestor of the free list: trees that are built and
+//! modified, trees that are walked with their nodes in different orders in memory, and very many
+//! small trees.
 
 pub mod copy;
 mod keys;

@@ -1,9 +1,9 @@
 //! `tree-8` to `tree-20`: trees that are built, modified and freed.
 //!
-//! A tree of 2^N nodes at most is built of half as many random keys. Then a random key is inserted and a random one
-//! of those there removed, in turn, until each node was replaced twice on average. Then the tree is freed. So many
-//! trees are gone through one after another that it takes some time. An operation is a node allocated and linked, or
-//! taken out and freed.
+//! A tree of at most 2^N nodes is built of half as many random keys. Then a random key is inserted
+//! and a random key of the tree is removed, in turn, until each node was replaced twice on average.
+//! Then the tree is freed. Several trees run one after another, so that a run takes long enough. An
+//! operation is a node that is allocated and linked, or unlinked and freed.
 
 use super::keys::Modified;
 use super::tree::{Tree, node};
@@ -15,25 +15,25 @@ use crate::watch::Watch;
 use peers::FixedSize;
 use std::hint::black_box;
 
-/// How much of it.
+/// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Amount {
-    /// Trees, one after another.
+    /// The number of trees, one after another.
     pub trees: usize,
-    /// Nodes that each is built of.
+    /// The number of nodes that each tree is built with.
     pub built: usize,
-    /// Insertions, and as many removals, that each is modified by.
+    /// The number of insertions into each tree, and of removals.
     pub replaced: usize,
 }
 
 impl Amount {
-    /// For trees of 2^`exponent` nodes.
+    /// The amount for trees of 2^`exponent` nodes.
     pub fn of(exponent: u32, effort: Effort) -> Self {
         let nodes = 1 << exponent;
-        // A million nodes' worth, or four.
+        // Trees with a million nodes in all, or four million.
         let trees = (1 << 20) / nodes;
         let trees = if effort.is_quick() { trees } else { 4 * trees };
-        // A large tree is slow by itself.
+        // A single large tree takes long enough.
         let trees = if exponent >= 20 { 1 } else { trees };
         Self { trees, built: nodes / 2, replaced: nodes }
     }
@@ -44,7 +44,7 @@ impl Amount {
     }
 }
 
-/// Runs it, on one thread.
+/// Runs it on one thread.
 pub fn run<A: FixedSize>(amount: Amount, watch: &dyn Watch) -> Figures {
     let Amount { trees, built, replaced } = amount;
     let layout = node::<A::Object>();
@@ -67,7 +67,7 @@ pub fn run<A: FixedSize>(amount: Amount, watch: &dyn Watch) -> Figures {
     Figures {
         ops: amount.operations(),
         wall: walls[0],
-        // The new node is there before the old one goes.
+        // The new node is inserted before the old one is removed.
         live_bytes: ((built + 1) * layout.size()) as u64,
         seconds: None,
         walk: None,

@@ -1,14 +1,15 @@
-//! A binary search tree whose nodes are objects of an allocator, as a C program has one: unbalanced, known by
-//! addresses, 32 bytes a node.
+//! A binary search tree whose nodes are objects of an allocator, as in a C program: unbalanced,
+//! linked by addresses, with nodes of 32 bytes.
 //!
 //! # Invariants
 //!
-//! 1. Each link of a tree is empty or holds an object of the tree's own allocator which is live, has the layout
-//!    of a [`Node`] and is one: all its fields were written when it was linked. No two links hold the same one.
-//! 2. The allocator keeps objects where they are. Stores of values, which do not, serve no other layout than
-//!    their own: they can't be made for nodes.
-//! 3. A tree is as deep as its keys are badly mixed. They are drawn at random, so that recursion goes some sixty
-//!    calls deep at a million nodes.
+//! 1. Each link of a tree is empty, or holds a live object of the tree's own allocator that has the
+//!    layout of a [`Node`] and is one: all its fields were written when it was linked. No two links
+//!    hold the same object.
+//! 2. The allocator does not move objects. Stores of values do, but they serve only their own
+//!    layout, so they can't be made for nodes.
+//! 3. The depth of a tree depends on the order of its keys. They are drawn at random, so recursion
+//!    is some sixty calls deep with a million nodes.
 
 use peers::FixedSizeLocal;
 use std::alloc::Layout;
@@ -18,14 +19,14 @@ use std::alloc::Layout;
 struct Node<O> {
     key: u64,
     value: u64,
-    /// To smaller keys, to larger ones.
+    /// The links to smaller and to larger keys.
     children: [Option<O>; 2],
 }
 
 const SMALLER: usize = 0;
 const LARGER: usize = 1;
 
-/// The layout that an allocator of nodes must be made for.
+/// The layout of a node, for which the allocator must be made.
 pub const fn node<O>() -> Layout {
     Layout::new::<Node<O>>()
 }
@@ -37,17 +38,18 @@ pub struct Tree<'l, L: FixedSizeLocal> {
 }
 
 impl<'l, L: FixedSizeLocal> Tree<'l, L> {
-    /// An empty tree whose nodes will come from an allocator that was made for the layout [`node`].
+    /// An empty tree. Its allocator must have been made for the layout [`node`].
     pub fn new(local: &'l L) -> Self {
         Self { local, root: None }
     }
 
-    /// Inserts a key that the tree does not have.
+    /// Inserts a key that is not in the tree.
     #[inline]
     pub fn insert(&mut self, key: u64) {
         let mut link = &raw mut self.root;
-        // SAFETY: the link is the root's or one of a node of this tree, which are live (invariant 1) and stay
-        // where they are (invariant 2); the new node is as long as a node and nobody else's.
+        // SAFETY: the link is the root's or that of a node of this tree. Nodes are live (invariant
+        // 1) and don't move (invariant 2). The new node has the layout of a node, and is in no
+        // other link.
         unsafe {
             while let Some(object) = *link {
                 let node = place(self.local, object);
@@ -57,12 +59,12 @@ impl<'l, L: FixedSizeLocal> Tree<'l, L> {
         }
     }
 
-    /// Removes a key; what it had below it stays, under the next larger key where there is a choice. Returns
-    /// whether the tree had it.
+    /// Removes a key. The nodes below it stay; if it has two children, the next larger key replaces
+    /// it. Returns whether the key was in the tree.
     #[inline]
     pub fn remove(&mut self, key: u64) -> bool {
         let mut link = &raw mut self.root;
-        // SAFETY: as in `insert`. The node that is freed is in no link any more.
+        // SAFETY: as in `insert`. The freed node is in no link.
         unsafe {
             let (object, node) = loop {
                 let Some(object) = *link else { return false };
@@ -81,7 +83,7 @@ impl<'l, L: FixedSizeLocal> Tree<'l, L> {
                     }
                     let (above, successor) = next;
                     let moved = place(self.local, successor);
-                    // First out of its own link, which may be the removed node's.
+                    // First unlinked from its own link, which may be the removed node's.
                     *above = (*moved).children[LARGER];
                     (*moved).children = (*node).children;
                     Some(successor)
@@ -92,7 +94,8 @@ impl<'l, L: FixedSizeLocal> Tree<'l, L> {
         true
     }
 
-    /// Visits every node, each before those below it, smaller keys first, and adds up their values.
+    /// Visits every node before the nodes below it, smaller keys first, and returns the sum of the
+    /// values.
     #[inline(never)]
     pub fn walk(&self) -> u64 {
         // SAFETY: the tree's own root.
@@ -133,27 +136,27 @@ impl<'l, L: FixedSizeLocal> Tree<'l, L> {
 impl<L: FixedSizeLocal> Drop for Tree<'_, L> {
     #[inline(never)]
     fn drop(&mut self) {
-        // SAFETY: the tree's own root, which nobody uses after.
+        // SAFETY: the tree's own root, which is not used afterwards.
         unsafe { free(self.local, self.root) };
     }
 }
 
-/// What a key stands for.
+/// The value of a key.
 pub fn value_of(key: u64) -> u64 {
     key.rotate_left(17)
 }
 
-/// Where a node is.
+/// The address of a node.
 ///
 /// # Safety
-/// The object is a live one of this allocator, which was made for nodes.
+/// The object is live and belongs to this allocator, which was made for nodes.
 #[inline(always)]
 unsafe fn place<L: FixedSizeLocal>(local: &L, object: L::Object) -> *mut Node<L::Object> {
     // SAFETY: the caller's promise.
     unsafe { local.bytes(object) }.cast().as_ptr()
 }
 
-/// A new node with nothing below it.
+/// Allocates a node without children.
 ///
 /// # Safety
 /// The allocator was made for nodes.
@@ -170,7 +173,7 @@ unsafe fn put<L: FixedSizeLocal>(local: &L, key: u64, value: u64) -> L::Object {
 }
 
 /// # Safety
-/// The link is a tree's of this allocator's nodes.
+/// The link is part of a tree of this allocator's nodes.
 unsafe fn walk<L: FixedSizeLocal>(local: &L, link: Option<L::Object>) -> u64 {
     let Some(object) = link else { return 0 };
     // SAFETY: the object is a node (invariant 1), and so are those below it.
@@ -183,14 +186,14 @@ unsafe fn walk<L: FixedSizeLocal>(local: &L, link: Option<L::Object>) -> u64 {
 }
 
 /// # Safety
-/// The link is a tree's of `local`'s nodes; `to` was made for nodes.
+/// The link is part of a tree of `local`'s nodes; `to` was made for nodes.
 unsafe fn copy<L: FixedSizeLocal, M: FixedSizeLocal>(
     local: &L,
     link: Option<L::Object>,
     to: &M,
 ) -> Option<M::Object> {
     let object = link?;
-    // SAFETY: the object is a node (invariant 1), and so are those below it; the copy is one that `put` made.
+    // SAFETY: the object is a node (invariant 1), and so are those below it; `put` made the copy.
     unsafe {
         let node = place(local, object);
         let copied = put(to, (*node).key, (*node).value);
@@ -203,10 +206,11 @@ unsafe fn copy<L: FixedSizeLocal, M: FixedSizeLocal>(
 }
 
 /// # Safety
-/// The link is a tree's of this allocator's nodes, and is not used after.
+/// The link is part of a tree of this allocator's nodes, and is not used afterwards.
 unsafe fn free<L: FixedSizeLocal>(local: &L, link: Option<L::Object>) {
     let Some(object) = link else { return };
-    // SAFETY: the object is a node (invariant 1), and so are those below it; nobody uses them after.
+    // SAFETY: the object is a node (invariant 1), and so are those below it; they are not used
+    // afterwards.
     unsafe {
         let children = (*place(local, object)).children;
         free(local, children[SMALLER]);
@@ -266,7 +270,7 @@ mod tests {
             let store = store();
             let local = store.local();
             let mut tree = Tree::new(&local);
-            // 50 has two below it, and its successor has one.
+            // 50 has two children, and its successor has one.
             for key in [50, 20, 80, 60, 70, 10, 30] {
                 tree.insert(key);
             }
