@@ -188,16 +188,34 @@ mod pages {
     struct Readme;
     #[doc = include_str!("../../../docs/src/arena.md")]
     struct Arena;
-    #[doc = include_str!("../../../docs/src/slab.md")]
-    struct Slab;
+    #[doc = include_str!("../../../docs/src/choose.md")]
+    struct Choose;
+    #[doc = include_str!("../../../docs/src/debugging.md")]
+    struct Debugging;
     #[doc = include_str!("../../../docs/src/free-list.md")]
     struct FreeList;
-    #[doc = include_str!("../../../docs/src/pools.md")]
-    struct Pools;
-    #[doc = include_str!("../../../docs/src/system-calls.md")]
-    struct SystemCalls;
+    #[doc = include_str!("../../../docs/src/from-bumpalo.md")]
+    struct FromBumpalo;
+    #[doc = include_str!("../../../docs/src/from-monotonic-buffer-resource.md")]
+    struct FromMonotonicBufferResource;
+    #[doc = include_str!("../../../docs/src/from-onewayalloc.md")]
+    struct FromOnewayalloc;
+    #[doc = include_str!("../../../docs/src/holds-for-all.md")]
+    struct HoldsForAll;
+    #[doc = include_str!("../../../docs/src/locking-categories.md")]
+    struct LockingCategories;
     #[doc = include_str!("../../../docs/src/phases.md")]
     struct Phases;
+    #[doc = include_str!("../../../docs/src/pools.md")]
+    struct Pools;
+    #[doc = include_str!("../../../docs/src/recycler.md")]
+    struct Recycler;
     #[doc = include_str!("../../../docs/src/sealed.md")]
     struct Sealed;
+    #[doc = include_str!("../../../docs/src/slab-protocol.md")]
+    struct SlabProtocol;
+    #[doc = include_str!("../../../docs/src/slab.md")]
+    struct Slab;
+    #[doc = include_str!("../../../docs/src/system-calls.md")]
+    struct SystemCalls;
 }

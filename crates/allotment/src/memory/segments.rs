@@ -38,12 +38,13 @@ use super::layout::SEGMENT_GRANULE;
 use super::os;
 use crate::error::{AllocError, ErrorKind};
 
-const LEAF_BITS: u32 = 16;
+/// Miri goes over a whole leaf for each reference to it, and gives out low addresses: its leaves are small, and few.
+const LEAF_BITS: u32 = if cfg!(miri) { 10 } else { 16 };
 const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
 const GRANULE_BITS: u32 = SEGMENT_GRANULE.ilog2();
 /// The bits of a user address from a mapping without an address hint: 48 on every supported
 /// platform.
-const ADDRESS_BITS: u32 = 48;
+const ADDRESS_BITS: u32 = if cfg!(miri) { 36 } else { 48 };
 const ROOT_ENTRIES: usize = 1 << (ADDRESS_BITS - GRANULE_BITS - LEAF_BITS);
 
 /// The entries for 4 GiB of addresses. All-zero bytes are a valid leaf.
@@ -58,7 +59,7 @@ struct Leaf {
 // Inline C code also looks up tags (allotment.h): bits 32 and up of an address select its leaf,
 // bits 16 to 31 its entry.
 const _: () = {
-    assert!(GRANULE_BITS == 16 && LEAF_BITS == 16);
+    assert!(GRANULE_BITS == 16 && (LEAF_BITS == 16 || cfg!(miri)));
     assert!(core::mem::offset_of!(Leaf, tag) == 0 && size_of::<AtomicU32>() == 4);
 };
 
@@ -248,13 +249,20 @@ unsafe fn leaf_of_live(address: usize) -> &'static Leaf {
     }
 }
 
+/// The entry of an address in its leaf: bits 16 to 31, which a shift of the low half gives.
+#[inline(always)]
+fn entry_of_live(address: usize) -> usize {
+    let entry = (address as u32 >> GRANULE_BITS) as usize;
+    if cfg!(miri) { entry & (LEAF_ENTRIES - 1) } else { entry }
+}
+
 /// The tag of the granule of a slot.
 ///
 /// # Safety
 /// The caller keeps the memory at this address alive, and a slab registered it.
 #[inline(always)]
 pub(crate) unsafe fn tag_of_live(address: usize) -> u32 {
-    let entry = (address as u32 >> GRANULE_BITS) as usize;
+    let entry = entry_of_live(address);
     // SAFETY: guaranteed by the caller. The entry is 16 bits of the address.
     unsafe { leaf_of_live(address).tag.get_unchecked(entry).load(Ordering::Relaxed) }
 }
@@ -278,7 +286,7 @@ pub(crate) fn tag_of(address: usize) -> u32 {
 /// As for [`tag_of_live`].
 #[inline(always)]
 pub(crate) unsafe fn page_of_live(address: usize) -> (*mut (), *mut AtomicU64) {
-    let entry = (address as u32 >> GRANULE_BITS) as usize;
+    let entry = entry_of_live(address);
     // SAFETY: as above.
     unsafe {
         let leaf = leaf_of_live(address);
