@@ -19,7 +19,17 @@ impl Child {
     /// The test `test` of this binary, run again alone as `role`.
     pub fn new(test: &str, role: &str) -> Self {
         let binary = std::env::current_exe().expect("a test binary has a path");
-        let mut command = Command::new(binary);
+        // Under an emulator the kernel can't start the binary by itself.
+        let runner = std::env::var("ALLOTMENT_TEST_RUNNER").unwrap_or_default();
+        let mut words = runner.split_whitespace();
+        let mut command = match words.next() {
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.args(words).arg(binary);
+                command
+            }
+            None => Command::new(binary),
+        };
         command
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
