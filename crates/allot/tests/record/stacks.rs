@@ -168,6 +168,7 @@ fn the_cache_never_gives_another_stack_than_the_unwinder() {
 }
 
 /// A function that calls `malloc` with any number as its frame pointer, and without a rule for unwinders.
+#[cfg(target_arch = "x86_64")]
 const ODD_FRAME: &str = r#"
 #include <stdint.h>
 #include <sys/mman.h>
