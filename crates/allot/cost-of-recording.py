@@ -140,7 +140,7 @@ def ratios(found, what):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--allot", default="target/release/allot", help="the binary (cargo build --release -p allot)")
+    parser.add_argument("--allot", default="target/release/allot", help="the binary (cargo build --release -p allotment-cli)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="some of: " + ", ".join(PROGRAMS))
     parser.add_argument("--keep", metavar="FOLDER", help="leave the recordings and inputs here")
@@ -154,7 +154,7 @@ def main():
             parser.error(f"{name} isn't one of {', '.join(PROGRAMS)}")
     options.allot = os.path.abspath(options.allot)
     if not os.access(options.allot, os.X_OK):
-        parser.error(f"there is no {options.allot}: cargo build --release -p allot")
+        parser.error(f"there is no {options.allot}: cargo build --release -p allotment-cli")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.keep or temporary)
         folder.mkdir(exist_ok=True)

@@ -239,7 +239,7 @@ fn a_full_disk_costs_lines_and_nothing_else() {
         assert_eq!(lines.len(), written + 2);
         assert_eq!(
             lines[written],
-            format!("error {lost} lines before this one are lost: the disk had no room for them")
+            format!("error {lost} lines before this one are lost, because the disk was full")
         );
         assert_eq!(lines[written + 1], "info room again");
         println!("played to the end");

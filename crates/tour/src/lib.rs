@@ -142,7 +142,7 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
         say(styled(BEST, text))?;
     }
     if let Some(text) = left_out() {
-        say(styled(NOTE, text))?;
+        say(styled(NOTE, wrapped(&text)))?;
     }
     say(format!(
         "Next: {}  {}",

@@ -11,7 +11,7 @@ mod svg;
 mod table;
 
 use crate::failure::Failure;
-use crate::output::{line, to_errors};
+use crate::output::{line, to_errors, wrapped};
 use clap::Args;
 use plan::{Plan, Plans, Wishes};
 use procfs::Current;
@@ -63,6 +63,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         allocators: arguments.allocators,
         threads: arguments.threads,
     };
+    let chosen = !wishes.allocators.is_empty();
     let Plans { plans, refused } = plan::plans(&wishes)?;
     for line in refused {
         to_errors(format!("allot: {line}"));
@@ -105,9 +106,10 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         table::programs(&all)?;
         table::legend(&rows)?;
     }
-    if all.iter().any(|(workload, _)| workload.ways().is_empty()) {
+    // Not if the rows were chosen, and not below ways and placements, which no build lacks.
+    if !chosen && rows.iter().any(|row| row.kind != "way" && row.kind != "placement") {
         for text in missing_rows() {
-            if arguments.json { to_errors(format!("allot: {text}")) } else { line(text)? }
+            if arguments.json { to_errors(format!("allot: {text}")) } else { line(wrapped(&text))? }
         }
     }
     if let Some(page) = page {

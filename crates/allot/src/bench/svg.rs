@@ -108,7 +108,9 @@ fn groups(all: &[(&Workload, Vec<Row>)]) -> Vec<Group> {
         for rows in
             rows.chunk_by(|one, next| one.threads == next.threads && one.callers == next.callers)
         {
-            let peers = rows.iter().filter(|row| !row.allocator.starts_with("allotment-"));
+            let is_ours =
+                |row: &&Row| row.allocator == row.own || row.allocator.starts_with("allotment-");
+            let peers = rows.iter().filter(|row| !is_ours(row));
             let peers: Vec<_> =
                 peers.filter_map(|row| Some((row.allocator, row.ratio_to_own?))).collect();
             if let (Some(first), false) = (rows.first(), peers.is_empty()) {
