@@ -43,7 +43,13 @@ packages() {
         timeout 120 apt-get update >/dev/null 2>&1 || true
         lists_are_new=1
     fi
-    DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 || true
+    export DEBIAN_FRONTEND=noninteractive
+    timeout 600 apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 && return
+    # One package that this distribution lacks must not keep the others out.
+    local package
+    for package in "$@"; do
+        timeout 300 apt-get install -y --no-install-recommends "$package" >/dev/null 2>&1 || true
+    done
 }
 
 # for_programs "PROGRAM:PACKAGE..." ...: installs the packages of the programs that are missing, and skips what needs those

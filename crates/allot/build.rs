@@ -86,10 +86,11 @@ strip = "debuginfo"
     )
 }
 
-/// The lock file of the workspace, or of the package.
+/// The lock file of the workspace. Not the package's own: `cargo install` without `--locked` downloads other versions than it names,
+/// and the build here is offline.
 fn lock_file() -> Option<PathBuf> {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
-    root.ancestors().map(|folder| folder.join("Cargo.lock")).find(|file| file.exists())
+    root.ancestors().skip(1).map(|folder| folder.join("Cargo.lock")).find(|file| file.exists())
 }
 
 fn write(file: &Path, text: &str) {

@@ -266,7 +266,7 @@ fn a_comparison_that_is_interrupted_ends_with_its_agents() {
         .unwrap();
     let mut said = String::new();
     comparison.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!((comparison.wait().unwrap().code(), &said[..10]), (Some(0), "no round w"));
+    assert_eq!((comparison.wait().unwrap().code(), &said[..10]), (Some(0), "no round e"));
     for agent in agents {
         let agent = rustix::process::Pid::from_raw(agent).unwrap();
         assert!(rustix::process::test_kill_process(agent).is_err(), "it goes on");

@@ -19,7 +19,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 ///
 /// Without a command, `allot` runs the tour: it reads this machine's counters from /proc, answers
 /// queries over them with malloc and with an arena, repeats that at full size beside other
-/// allocators, and prints a table of the times. The tour takes under 90 seconds.
+/// allocators, and prints a table of the times. The tour takes half a minute.
 #[derive(Debug, Parser)]
 #[command(name = "allot", version, args_conflicts_with_subcommands = true)]
 pub struct CommandLine {

@@ -1,6 +1,6 @@
 //! The fast paths that the golden test disassembles, each in a separate function.
 //!
-//! To run it: `cargo run --release --example fast_paths`.
+//! To run it: `cargo run --release -p allotment --example fast_paths`.
 
 use allotment::{
     Arena, LocalPool, PoolRef, Published, RawFreeList, RawSlab, RawSlabHandle, Reading, Reap,

@@ -1,5 +1,5 @@
 //! An ordinary JSON handler, run in a pool without a change:
-//! `cargo run --release --example json_handler`.
+//! `cargo run --release -p allotment --example json_handler`.
 //!
 //! The handler knows nothing of pools. It parses, computes and serialises with serde_json,
 //! `String`, `Vec` and `BTreeMap`. The worker enters its pool around each request, and `Routed`

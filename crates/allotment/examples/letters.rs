@@ -2,8 +2,8 @@
 //! buffer, and in the mapped file.
 //!
 //! ```sh
-//! cargo run --release --example letters            # the machine's word list, or a generated one
-//! cargo run --release --example letters -- FILE
+//! cargo run --release -p allotment --example letters            # the machine's word list, or a generated one
+//! cargo run --release -p allotment --example letters -- FILE
 //! ```
 
 use std::fs::File;

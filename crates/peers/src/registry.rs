@@ -285,7 +285,9 @@ pub fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// How to get an allocator that this build lacks.
 fn why_left_out(name: &str) -> &'static str {
     let slow = ["jemalloc", "tcmalloc"].contains(&name);
-    if slow && !cfg!(feature = "all-peers") {
+    if name == "tcmalloc" && cfg!(not(target_env = "gnu")) {
+        "this platform does not have it"
+    } else if slow && !cfg!(feature = "all-peers") {
         "build with --features all-peers (takes minutes)"
     } else if cfg!(not(feature = "fast-peers")) {
         "build with the default features, or with --features fast-peers"

@@ -7,7 +7,7 @@ use console::{end_quietly_when_interrupted, output};
 use std::process::ExitCode;
 use tour::QueriesArguments;
 
-/// Measures what an arena saves on this machine, within 30 seconds.
+/// Measures what an arena saves on this machine, in half a minute.
 ///
 /// Reads this machine's counters from /proc and answers queries over them with malloc and with an
 /// arena. Repeats this at full size, also with other allocators, and prints a table for each. All

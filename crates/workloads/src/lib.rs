@@ -70,7 +70,7 @@ mod ways;
 #[cfg(feature = "fast-peers")]
 use allotment_c as _;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "catalogue"))]
 #[global_allocator]
 static GLOBAL: Global = Global;
 

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! 1. A mapping is freed when the last of its bytes is unmapped. So Miri reports every use of memory after the whole mapping
-//!    has gone, and every mapping that leaks; a use of a part that was unmapped first stays unseen.
+//!    has gone. A use of a part that was unmapped first stays unseen, and so does a mapping that leaks: the list leads to it.
 //! 2. Advice changes nothing, except that discarded memory reads zeros.
 //! 3. Protection changes nothing: a write to read-only memory stays unseen. A page without memory reads zeros.
 //! 4. Files can't be mapped: the calls are refused.
