@@ -26,6 +26,15 @@ skip() {
     skipped+=("$1: $2")
 }
 
+# late_step NAME COMMAND...: a step that is skipped where the steps before it took longer than 70 minutes: `.ci/run` has to end.
+late_step() {
+    if [ $((SECONDS - started)) -gt 4200 ]; then
+        skip "$1" 'the steps before it took more than 70 minutes; .ci/all runs it'
+    else
+        step "$@"
+    fi
+}
+
 # Prints what was skipped and what failed; the script's exit status.
 finish() {
     printf '\n== %d s\n' $((SECONDS - started))
