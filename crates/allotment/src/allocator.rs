@@ -24,9 +24,9 @@ macro_rules! allocator {
         allocator!($allocator, $error, [] crate::Sealer<'_>);
     };
     ($allocator:path, $error:path, [$($generics:tt)*] $home:ty) => {
-        // SAFETY: a block of a `Home` stays valid and in place until it is freed here, or until
-        // what the `Home` borrows ends. A collection borrows its arena or reap, which can't be
-        // reset, rewound or dropped meanwhile. All copies of a `Home` are the same one. The calls
+        // SAFETY: a block of a `BlockSource` stays valid and in place until it is freed here, or until
+        // what the `BlockSource` borrows ends. A collection borrows its arena or reap, which can't be
+        // reset, rewound or dropped meanwhile. All copies of a `BlockSource` are the same one. The calls
         // do what their names say, and never unwind.
         unsafe impl<$($generics)*> $allocator for $home {
             #[inline]
@@ -34,7 +34,7 @@ macro_rules! allocator {
                 &self,
                 layout: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                let block = Home::alloc::<Report>(*self, layout).map_err(|_| $error)?;
+                let block = BlockSource::alloc::<Report>(*self, layout).map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
             }
 
@@ -43,7 +43,7 @@ macro_rules! allocator {
                 &self,
                 layout: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                let block = Home::alloc_zeroed(*self, layout).map_err(|_| $error)?;
+                let block = BlockSource::alloc_zeroed(*self, layout).map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
             }
 
@@ -53,8 +53,8 @@ macro_rules! allocator {
                 block: ::core::ptr::NonNull<u8>,
                 layout: ::core::alloc::Layout,
             ) {
-                // SAFETY: the trait's contract is that of `Home`.
-                unsafe { Home::free(*self, block, layout) }
+                // SAFETY: the trait's contract is that of `BlockSource`.
+                unsafe { BlockSource::free(*self, block, layout) }
             }
 
             #[inline]
@@ -64,8 +64,8 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is that of `Home`.
-                let grown = unsafe { Home::resize::<Report>(*self, block, old, new) };
+                // SAFETY: the trait's contract is that of `BlockSource`.
+                let grown = unsafe { BlockSource::resize::<Report>(*self, block, old, new) };
                 let block = grown.map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
@@ -77,10 +77,10 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is that of `Home`; the added bytes belong to the
+                // SAFETY: the trait's contract is that of `BlockSource`; the added bytes belong to the
                 // block.
                 unsafe {
-                    let grown = Home::resize::<Report>(*self, block, old, new);
+                    let grown = BlockSource::resize::<Report>(*self, block, old, new);
                     let block = grown.map_err(|_| $error)?;
                     block.add(old.size()).write_bytes(0, new.size() - old.size());
                     Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
@@ -94,8 +94,8 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is that of `Home`.
-                let shrunk = unsafe { Home::resize::<Report>(*self, block, old, new) };
+                // SAFETY: the trait's contract is that of `BlockSource`.
+                let shrunk = unsafe { BlockSource::resize::<Report>(*self, block, old, new) };
                 let block = shrunk.map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
@@ -109,7 +109,7 @@ macro_rules! allocator {
     feature = "allocator-api2-04",
     feature = "nightly-allocator-api",
 ))]
-use crate::{error::Report, memory::home::Home};
+use crate::{error::Report, memory::block_source::BlockSource};
 
 #[cfg(feature = "allocator-api2-02")]
 allocator!(allocator_api2_02::alloc::Allocator, allocator_api2_02::alloc::AllocError);

@@ -89,8 +89,8 @@
 compile_error!("allotment supports Linux on x86-64 and aarch64");
 
 mod error;
-mod local;
 mod memory;
+mod pool;
 mod sealed;
 mod slab;
 mod sync;
@@ -100,17 +100,15 @@ mod allocator;
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
-mod free_list;
+mod checked;
 #[cfg(not(loom))]
-mod misuse;
+mod free_list;
 #[cfg(not(loom))]
 pub mod phases;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
 mod statistics;
-#[cfg(not(loom))]
-mod watching;
 
 pub use error::{AllocError, ErrorKind};
 pub use memory::budget::Budget;
@@ -127,15 +125,15 @@ pub use arena::{
 #[cfg(not(loom))]
 pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
 #[cfg(not(loom))]
-pub use local::{
-    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolBox, PoolDrain, PoolIntoIter, PoolRef,
-    PoolString, PoolVec, Reap, ReapBuilder, Routed, current, global,
-};
-#[cfg(not(loom))]
 pub use memory::{
     file::File,
-    process::{Recycler, recycler},
+    global_recycler::{Recycler, recycler},
     source::{Malloc, Mmap, PagedSource, SharedSource, Source},
+};
+#[cfg(not(loom))]
+pub use pool::{
+    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolBox, PoolDrain, PoolIntoIter, PoolRef,
+    PoolString, PoolVec, Reap, ReapBuilder, Routed, current, global,
 };
 #[cfg(not(loom))]
 pub use report::{AllocatorReport, Report, owner_of, report};
@@ -165,8 +163,8 @@ pub mod layout_for_fuzzing {
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod for_loom {
-    pub use crate::local::life;
     pub use crate::memory::{layout, lifo, recycler};
+    pub use crate::pool::ownership;
     pub use crate::sealed::{fences, publication, readers};
     pub use crate::slab::{block, geometry, hints, page};
 

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use crate::memory::process::recycler;
+use crate::memory::global_recycler::recycler;
 use crate::slab::each_slab;
 use crate::statistics::{Kind, Record, Statistics, printable, record_of};
 

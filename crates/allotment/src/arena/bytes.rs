@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::Arena;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
-use crate::memory::home::Home;
+use crate::memory::block_source::BlockSource;
 
 /// The alignment of memory for callers that give none.
 const DEFAULT_ALIGN: usize = 16;
@@ -178,7 +178,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 // SAFETY: an object stays valid until it is freed, or until the arena is reset, rewound or dropped.
 // A collection borrows the arena, which prevents the latter three. An object of size zero is
 // dangling. Nothing unwinds.
-unsafe impl<const MIN_ALIGN: usize> Home for &Arena<MIN_ALIGN> {
+unsafe impl<const MIN_ALIGN: usize> BlockSource for &Arena<MIN_ALIGN> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
         self.raw.alloc::<F, MIN_ALIGN>(layout)

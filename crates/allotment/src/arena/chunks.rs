@@ -4,9 +4,9 @@
 
 use core::ptr::{self, NonNull};
 
+use super::checked::Watch;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
-use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunks::Chunks;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};

@@ -27,6 +27,7 @@
 mod boxed;
 mod builder;
 mod bytes;
+mod checked;
 mod chunks;
 mod frozen;
 mod raw;
@@ -38,7 +39,6 @@ mod slices;
 mod string;
 mod typed;
 mod vec;
-mod watch;
 
 pub use boxed::ArenaBox;
 pub use builder::ArenaBuilder;

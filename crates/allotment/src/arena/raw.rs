@@ -51,9 +51,9 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::builder::Settings;
+use super::checked::Watch;
 use super::chunks::{Header, end_of, first_of};
 use super::rewind::ScopeStart;
-use super::watch::Watch;
 use crate::error::{AllocError, ErrorKind, OnFailure};
 use crate::memory::layout::align_up;
 use crate::memory::source::SharedSource;

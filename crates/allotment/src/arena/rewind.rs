@@ -4,9 +4,9 @@
 
 use core::ptr::{self, NonNull};
 
+use super::checked::Watch;
 use super::chunks::{Chain, Header, end_of};
 use super::raw::RawArena;
-use super::watch::Watch;
 use crate::memory::layout::MAX_GROWTH;
 
 /// Where a scope began. `newest` and `start` are null if the arena had no chunk then.

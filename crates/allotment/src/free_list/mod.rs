@@ -14,13 +14,13 @@
 mod boxed;
 mod builder;
 mod chains;
+mod checked;
+mod chunks;
 mod copy;
 mod frozen;
 mod raw;
-mod slabs;
 mod sweep;
 mod typed;
-mod watch;
 
 pub use boxed::{ListBox, ListRun, ListSlot};
 pub use builder::FreeListBuilder;

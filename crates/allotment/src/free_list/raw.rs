@@ -34,8 +34,8 @@ use core::ptr::{self, NonNull};
 
 use super::builder::{FreeListBuilder, Settings};
 use super::chains::Chains;
-use super::slabs::{Geometry, Header};
-use super::watch::Watch;
+use super::checked::Watch;
+use super::chunks::{Geometry, Header};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::{Kind, Record, Statistics};
 

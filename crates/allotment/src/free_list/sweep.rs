@@ -31,11 +31,11 @@ use core::cmp::Reverse;
 use core::ptr::{self, NonNull};
 
 use super::chains::MOST_CHAINS;
+use super::chunks::{Chunk, KIND};
 use super::raw::{Link, RawFreeList};
-use super::slabs::{KIND, Slab};
+use crate::checked::misuse::{Misuse, stop};
+use crate::memory::metadata::Metadata;
 use crate::memory::release::Release;
-use crate::memory::structures::Structures;
-use crate::misuse::{Misuse, stop};
 
 /// The most descents in a row whose sweeps are skipped.
 const MOST_SKIPPED: u32 = 63;
@@ -46,7 +46,7 @@ const LEAST_CHAIN: usize = 256;
 
 /// A slab in a sweep.
 struct Swept {
-    slab: Slab,
+    slab: Chunk,
     /// The number of its objects that are not fresh.
     handed_out: usize,
     /// The index of the first word of its bitmap.
@@ -231,11 +231,11 @@ impl RawFreeList {
 
     /// The slabs in the order of their addresses, and a bitmap with one bit for each object; `None`
     /// if malloc refuses.
-    fn prepare(&self) -> Option<(Structures<Swept>, Structures<u64>)> {
+    fn prepare(&self) -> Option<(Metadata<Swept>, Metadata<u64>)> {
         let mut each = self.each_slab();
         let mut words = 0;
         let (fresh, fresh_end) = (self.fresh.get().addr(), self.fresh_end.get().addr());
-        let mut slabs = Structures::new(self.slab_count.get(), |_| {
+        let mut slabs = Metadata::new(self.slab_count.get(), |_| {
             let slab = each.next().expect("as many as were counted");
             let first = slab.first.addr().get();
             let end = first + slab.objects * self.geometry.stride;
@@ -248,7 +248,7 @@ impl RawFreeList {
         })
         .ok()?;
         slabs.sort_unstable_by_key(|swept| swept.slab.first.addr());
-        Some((slabs, Structures::new(words, |_| 0).ok()?))
+        Some((slabs, Metadata::new(words, |_| 0).ok()?))
     }
 
     /// Marks each free object. Returns how many there are.

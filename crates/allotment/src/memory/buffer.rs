@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A `Room` has memory for `capacity` values, which only the `Room` may access (`room.rs`).
+//! 1. A `RawVec` has memory for `capacity` values, which only the `RawVec` may access (`room.rs`).
 //! 2. The first `len <= capacity` values of a buffer are initialised, and the buffer owns them.
 //! 3. The values `next..end` of a `Values` are initialised, and the `Values` owns them;
 //!    `next <= end <= capacity`.
@@ -12,22 +12,22 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-use super::home::Home;
+use super::block_source::BlockSource;
 use super::layout::MAX_GROWTH;
-use super::room::Room;
+use super::raw_vec::RawVec;
 use crate::error::{AllocError, ErrorKind, OnFailure, Report};
 
 /// Contiguous values in growing memory.
-pub(crate) struct Buffer<T, H: Home> {
+pub(crate) struct Buffer<T, H: BlockSource> {
     /// Dropped after the values, even if the drop of a value unwinds.
-    room: Room<T, H>,
+    room: RawVec<T, H>,
     len: usize,
 }
 
-impl<T, H: Home> Buffer<T, H> {
+impl<T, H: BlockSource> Buffer<T, H> {
     /// An empty buffer, without memory.
     pub(crate) const fn new_in(home: H) -> Self {
-        Self { room: Room::new_in(home), len: 0 }
+        Self { room: RawVec::new_in(home), len: 0 }
     }
 
     pub(crate) const fn capacity(&self) -> usize {
@@ -157,13 +157,13 @@ impl<T, H: Home> Buffer<T, H> {
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&mut T) -> bool) {
         /// `keeps` has seen the first `seen` of `len` values. The first `kept` stay; the gap lies
         /// between.
-        struct Closes<'b, T, H: Home> {
+        struct Closes<'b, T, H: BlockSource> {
             buffer: &'b mut Buffer<T, H>,
             kept: usize,
             seen: usize,
             len: usize,
         }
-        impl<T, H: Home> Drop for Closes<'_, T, H> {
+        impl<T, H: BlockSource> Drop for Closes<'_, T, H> {
             fn drop(&mut self) {
                 let left = self.len - self.seen;
                 let first = self.buffer.first();
@@ -270,13 +270,13 @@ impl<T, H: Home> Buffer<T, H> {
     }
 }
 
-impl<T, H: Home> Drop for Buffer<T, H> {
+impl<T, H: BlockSource> Drop for Buffer<T, H> {
     fn drop(&mut self) {
         self.truncate(0);
     }
 }
 
-impl<T, H: Home> Deref for Buffer<T, H> {
+impl<T, H: BlockSource> Deref for Buffer<T, H> {
     type Target = [T];
 
     #[inline]
@@ -286,7 +286,7 @@ impl<T, H: Home> Deref for Buffer<T, H> {
     }
 }
 
-impl<T, H: Home> DerefMut for Buffer<T, H> {
+impl<T, H: BlockSource> DerefMut for Buffer<T, H> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: `len` initialised values (invariant 2).
@@ -296,13 +296,13 @@ impl<T, H: Home> DerefMut for Buffer<T, H> {
 
 /// An iterator over the values of a buffer. Its drop drops the values that are left, then frees the
 /// memory.
-pub(crate) struct Values<T, H: Home> {
+pub(crate) struct Values<T, H: BlockSource> {
     next: usize,
     end: usize,
-    room: Room<T, H>,
+    room: RawVec<T, H>,
 }
 
-impl<T, H: Home> Values<T, H> {
+impl<T, H: BlockSource> Values<T, H> {
     /// The values that are left.
     pub(crate) fn as_slice(&self) -> &[T] {
         // SAFETY: initialised (invariant 3).
@@ -313,7 +313,7 @@ impl<T, H: Home> Values<T, H> {
     }
 }
 
-impl<T, H: Home> Iterator for Values<T, H> {
+impl<T, H: BlockSource> Iterator for Values<T, H> {
     type Item = T;
 
     #[inline]
@@ -333,7 +333,7 @@ impl<T, H: Home> Iterator for Values<T, H> {
     }
 }
 
-impl<T, H: Home> DoubleEndedIterator for Values<T, H> {
+impl<T, H: BlockSource> DoubleEndedIterator for Values<T, H> {
     #[inline]
     fn next_back(&mut self) -> Option<T> {
         if self.next == self.end {
@@ -345,7 +345,7 @@ impl<T, H: Home> DoubleEndedIterator for Values<T, H> {
     }
 }
 
-impl<T, H: Home> Drop for Values<T, H> {
+impl<T, H: BlockSource> Drop for Values<T, H> {
     fn drop(&mut self) {
         // SAFETY: initialised and owned (invariant 3), and dropped only here.
         unsafe {

@@ -6,16 +6,16 @@
 //! | `os` | every system call; `os_for_miri` stands in for it under Miri |
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
 //! | `lifo` | the lock-free stack that the recycler and the statistics records share |
-//! | `recycler`, `process` | the cache of warm chunks, and its one process-wide instance |
-//! | `hot` | the one chunk that each thread keeps for itself |
+//! | `recycler`, `global_recycler` | the cache of warm chunks, and its one process-wide instance |
+//! | `thread_chunk` | the one chunk that each thread keeps for itself |
 //! | `source`, `file` | the sources |
 //! | `chunks` | size, charge and taking of the next chunk of an allocator that grows |
-//! | `structures`, `apart` | memory for the library's own metadata; values on separate cache lines |
+//! | `metadata`, `cache_padded` | memory for the library's own metadata; values on separate cache lines |
 //! | `spans` | pieces of a source for a slab's pages |
 //! | `region` | the address range of all pools |
 //! | `segments` | the map from an address to its segment |
 //! | `budget`, `release` | limits; when memory goes back |
-//! | `home`, `room`, `buffer` | where a value's memory comes from; uninitialised memory for values; a growing vector of values |
+//! | `block_source`, `raw_vec`, `buffer` | where a value's memory comes from; uninitialised memory for values; a growing vector of values |
 
 pub mod budget;
 pub mod layout;
@@ -25,28 +25,28 @@ pub mod release;
 pub mod word;
 
 #[cfg(not(loom))]
-pub mod apart;
+pub mod block_source;
 #[cfg(not(loom))]
 pub mod buffer;
+#[cfg(not(loom))]
+pub mod cache_padded;
 #[cfg(not(loom))]
 pub mod chunks;
 #[cfg(not(loom))]
 pub mod file;
 #[cfg(not(loom))]
-pub mod home;
+pub mod global_recycler;
 #[cfg(not(loom))]
-pub mod hot;
+pub mod metadata;
 #[cfg(not(any(loom, miri)))]
 pub mod os;
 #[cfg(miri)]
 #[path = "os_for_miri.rs"]
 pub mod os;
 #[cfg(not(loom))]
-pub mod process;
+mod raw_vec;
 #[cfg(not(loom))]
 pub mod region;
-#[cfg(not(loom))]
-mod room;
 #[cfg(not(loom))]
 pub mod segments;
 #[cfg(not(loom))]
@@ -54,6 +54,6 @@ pub mod source;
 #[cfg(not(loom))]
 pub mod spans;
 #[cfg(not(loom))]
-pub mod structures;
+pub mod thread_chunk;
 #[cfg(not(loom))]
 pub mod tools;

@@ -15,11 +15,11 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
+use super::global_recycler::{self, Table, unmap_or_discard};
 use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::lifo::NIL;
-use super::process::{self, Table, unmap_or_discard};
 use super::recycler::{Backing, Giving, Warm};
-use super::{hot, os, tools};
+use super::{os, thread_chunk, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// A place that memory comes from, in pieces of one page or more. You can implement your own.
@@ -395,18 +395,18 @@ impl SharedSource {
         let recycle = recycle && has_backing;
         if recycle {
             let at_hand = match backing {
-                Backing::Pages if !exact => hot::take(size),
+                Backing::Pages if !exact => thread_chunk::take(size),
                 _ => None,
             };
             if let Some((Warm { start, link }, size)) = at_hand {
                 return Ok(Taken { start, size, link, recycled: true, zeroed: false });
             }
-            if let Some(Warm { start, link }) = process::cache().take(backing, size) {
+            if let Some(Warm { start, link }) = global_recycler::cache().take(backing, size) {
                 return Ok(Taken { start, size, link, recycled: true, zeroed: false });
             }
         }
         let start = mmap.map(size, align)?;
-        let link = if recycle { process::cache().link(start, size) } else { NIL };
+        let link = if recycle { global_recycler::cache().link(start, size) } else { NIL };
         Ok(Taken { start, size, link, recycled: false, zeroed: true })
     }
 
@@ -426,7 +426,7 @@ impl SharedSource {
         if !self.maps_anonymous() || backing_of(align) != Backing::Pages {
             return false;
         }
-        let kept = hot::put(Warm { start, link }, size);
+        let kept = thread_chunk::put(Warm { start, link }, size);
         if kept {
             tools::forbid(start, size);
         }
@@ -436,7 +436,7 @@ impl SharedSource {
     /// Starts to give chunks back, `total` bytes together.
     pub(crate) fn give(&self, total: usize) -> GivingBack<'_> {
         match &self.0 {
-            Kind::Mmap(_) => GivingBack::Recycler(process::cache().give(total)),
+            Kind::Mmap(_) => GivingBack::Recycler(global_recycler::cache().give(total)),
             Kind::Malloc => GivingBack::Source(&Malloc, 0),
             Kind::Custom(source) => GivingBack::Source(&**source, 0),
         }

@@ -27,9 +27,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use super::layout::{HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::lifo::{Lifo, Links};
+use super::metadata::Metadata;
 use super::os;
 use super::source::{PagedSource, SharedSource};
-use super::structures::Structures;
 use crate::error::{AllocError, ErrorKind};
 
 /// The number of granules of a full segment.
@@ -365,7 +365,7 @@ impl Spans {
     }
 
     fn make_part(&self, part: usize) -> Result<(), AllocError> {
-        let fresh = Structures::new((FIRST as usize) << part, |_| Segment {
+        let fresh = Metadata::new((FIRST as usize) << part, |_| Segment {
             start: AtomicPtr::new(ptr::null_mut()),
             granules: AtomicU32::new(0),
             align: AtomicUsize::new(0),
@@ -438,7 +438,7 @@ impl Drop for Spans {
         for (part, start) in self.parts.iter_mut().enumerate() {
             if let Some(start) = NonNull::new(*start.get_mut()) {
                 // SAFETY: made by `make_part` with this length, and owned by the spans.
-                drop(unsafe { Structures::adopt(start, (FIRST as usize) << part) });
+                drop(unsafe { Metadata::adopt(start, (FIRST as usize) << part) });
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::context::ReadOnlyShared;
 use super::initialised::Initialised;
 use crate::arena::ArenaBuilder;
-use crate::local::LocalPoolBuilder;
+use crate::pool::LocalPoolBuilder;
 use crate::{Arena, LocalPool};
 
 /// Default size of a worker's reserved pool memory, and of its arena's first chunk, in bytes.

@@ -19,10 +19,10 @@ pub mod readers;
 
 #[cfg(not(loom))]
 mod builder;
+#[cfg(not(loom))]
+mod chunks;
 #[cfg(all(doctest, feature = "derive"))]
 mod contracts;
-#[cfg(not(loom))]
-mod ground;
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 mod map;
 #[cfg(not(loom))]

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Every generation is one value in a block of [`Structures`]. [`generation`] makes it, and
+//! 1. Every generation is one value in a block of [`Metadata`]. [`generation`] makes it, and
 //!    [`end`] drops and frees it once. From its publication until it is part of an [`Ended`] chain,
 //!    the generation belongs to the publication, whose protocol (`publication.rs`) says when no
 //!    thread reads it any more.
@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use super::publication::{Generation, Publication, Slot, unlink};
 use super::{fences, readers};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::structures::Structures;
+use crate::memory::metadata::Metadata;
 
 /// A value that many threads read, and that is replaced as a whole: a configuration, a table of
 /// routes.
@@ -370,7 +370,7 @@ impl<T: Send + Sync + fmt::Display> fmt::Display for Reading<'_, T> {
 fn generation<T, F: OnFailure>(number: u64, value: T) -> Result<NonNull<Generation<T>>, F::Error> {
     let mut value = Some(value);
     let mut make = |_| Generation::new(number, value.take().expect("called once"));
-    let block = Structures::new(1, &mut make).map_err(F::fail)?;
+    let block = Metadata::new(1, &mut make).map_err(F::fail)?;
     let generation = block.as_ptr();
     mem::forget(block);
     Ok(generation)
@@ -383,7 +383,7 @@ fn generation<T, F: OnFailure>(number: u64, value: T) -> Result<NonNull<Generati
 unsafe fn end<T>(generation: NonNull<Generation<T>>) {
     // SAFETY: the block of one value, and adopted once, as the caller guarantees. The block is
     // freed even if the destructor panics.
-    let block = unsafe { Structures::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
+    let block = unsafe { Metadata::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
     // SAFETY: guaranteed by the caller. The block does not drop the value again, because its type
     // is `MaybeUninit`.
     unsafe { ptr::drop_in_place(generation.as_ptr()) };

@@ -166,7 +166,7 @@ mod of_this_process {
 
     use super::{FREE, Ordering, Record, Records, Slot, reserve};
     use crate::error::AllocError;
-    use crate::memory::structures::Structures;
+    use crate::memory::metadata::Metadata;
 
     static RECORDS: Records = Records::new();
     static NONE: Record = Record::none();
@@ -233,7 +233,7 @@ mod of_this_process {
         let record = match RECORDS.adopt() {
             Some(record) => record,
             None => {
-                let made = Structures::new(1, |_| Record::new())?;
+                let made = Metadata::new(1, |_| Record::new())?;
                 // SAFETY: made just above, and forgotten on the next line, so it is never freed.
                 let record = unsafe { made.as_ptr().as_ref() };
                 mem::forget(made);

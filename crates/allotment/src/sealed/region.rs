@@ -7,7 +7,7 @@
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use super::ground::Ground;
+use super::chunks::SealedChunks;
 use super::sealer::Sealer;
 use crate::error::AllocError;
 use crate::memory::budget::Budget;
@@ -15,7 +15,7 @@ use crate::memory::budget::Budget;
 /// Memory in which a value is built, and which is then sealed. Dropping the region gives the memory
 /// back, and drops nothing in it.
 pub(super) struct Region {
-    ground: NonNull<Ground>,
+    ground: NonNull<SealedChunks>,
 }
 
 // SAFETY: the region owns the ground (the invariant). While the ground builds, its calls work only
@@ -26,10 +26,10 @@ unsafe impl Sync for Region {}
 
 impl Region {
     pub(super) fn begin(name: Option<&str>, budget: Option<Budget>) -> Result<Self, AllocError> {
-        Ground::begin(name, budget).map(|ground| Self { ground })
+        SealedChunks::begin(name, budget).map(|ground| Self { ground })
     }
 
-    pub(super) fn ground(&self) -> &Ground {
+    pub(super) fn ground(&self) -> &SealedChunks {
         // SAFETY: the invariant.
         unsafe { self.ground.as_ref() }
     }
@@ -47,7 +47,7 @@ impl Region {
     /// more.
     pub(super) unsafe fn seal(&self) -> Result<(), AllocError> {
         // SAFETY: guaranteed by the caller.
-        unsafe { Ground::seal(self.ground) }
+        unsafe { SealedChunks::seal(self.ground) }
     }
 
     /// Keeps the memory until the process ends.
@@ -65,6 +65,6 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: begun by this region and ended only here (the invariant). No borrow of the region
         // is left.
-        unsafe { Ground::end(self.ground) };
+        unsafe { SealedChunks::end(self.ground) };
     }
 }

@@ -10,12 +10,12 @@ use core::fmt::{self, Write};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::ground::Ground;
+use super::chunks::SealedChunks;
 use super::read_only::ReadOnly;
 use super::string::SealString;
 use super::vec::SealVec;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::home::Home;
+use crate::memory::block_source::BlockSource;
 
 /// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
@@ -31,7 +31,7 @@ use crate::memory::home::Home;
 /// allocation.
 #[derive(Clone, Copy)]
 pub struct Sealer<'s> {
-    ground: NonNull<Ground>,
+    ground: NonNull<SealedChunks>,
     lifetime: PhantomData<&'s ()>,
 }
 
@@ -44,17 +44,17 @@ unsafe impl Sync for Sealer<'_> {}
 impl<'s> Sealer<'s> {
     /// # Safety
     /// The ground was begun, and does not end before `'s`.
-    pub(super) unsafe fn new(ground: NonNull<Ground>) -> Self {
+    pub(super) unsafe fn new(ground: NonNull<SealedChunks>) -> Self {
         Self { ground, lifetime: PhantomData }
     }
 
-    fn ground(&self) -> &'s Ground {
+    fn ground(&self) -> &'s SealedChunks {
         // SAFETY: invariant 1.
         unsafe { self.ground.as_ref() }
     }
 
     fn value_or<F: OnFailure, T>(self, value: T) -> Result<&'s mut T, F::Error> {
-        let place = Home::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
+        let place = BlockSource::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
         // SAFETY: a fresh block for one `T`, which belongs to this call alone for `'s`
         // (invariant 2).
         unsafe {
@@ -218,7 +218,7 @@ impl<'s> Sealer<'s> {
     /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
     #[must_use]
     pub fn alloc_layout(self, layout: Layout) -> NonNull<u8> {
-        always(Home::alloc::<Abort>(self, layout))
+        always(BlockSource::alloc::<Abort>(self, layout))
     }
 
     /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of aborting.
@@ -226,7 +226,7 @@ impl<'s> Sealer<'s> {
     /// # Errors
     /// As [`try_str`](Self::try_str).
     pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        Home::alloc::<Report>(self, layout)
+        BlockSource::alloc::<Report>(self, layout)
     }
 
     /// An empty vector that grows in sealed memory. If the length is known, use
@@ -251,7 +251,7 @@ impl fmt::Debug for Sealer<'_> {
 
 // SAFETY: the ground's blocks stay valid until they are freed, or until `'s` ends (invariant 2).
 // Nothing unwinds.
-unsafe impl Home for Sealer<'_> {
+unsafe impl BlockSource for Sealer<'_> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
         self.ground().alloc(layout).map_err(F::fail)

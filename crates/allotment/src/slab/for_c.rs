@@ -6,10 +6,10 @@
 
 use core::ptr::NonNull;
 
-use super::core::{MARK, number_in};
-use super::front::{FRONT_BYTES, Front, NOBODY};
 use super::raw::{RawSlab, RawSlabHandle, free_on};
-use super::{registry, threads, watch};
+use super::shared::{MARK, number_in};
+use super::thread_cache::{FRONT_BYTES, NOBODY, ThreadCache};
+use super::{checked, registry, thread_table};
 use crate::memory::segments;
 
 impl RawSlab {
@@ -19,7 +19,7 @@ impl RawSlab {
     #[inline(always)]
     pub fn take_at_hand(&self) -> Option<NonNull<u8>> {
         // SAFETY: this thread's cache, used before the thread's table changes.
-        threads::found(self.number).and_then(|front| unsafe { Front::pop(front) })
+        thread_table::found(self.number).and_then(|front| unsafe { ThreadCache::pop(front) })
     }
 
     /// Frees a slot of any slab by its address alone if this thread has a cache of that slab with
@@ -34,8 +34,8 @@ impl RawSlab {
         // SAFETY: a cache of this thread, used before the thread's table changes. The caller
         // upholds the rest.
         unsafe {
-            match threads::found(number_in(segments::tag_of(slot.addr().get()))) {
-                Some(front) if Front::push_known(front, slot) => {}
+            match thread_table::found(number_in(segments::tag_of(slot.addr().get()))) {
+                Some(front) if ThreadCache::push_known(front, slot) => {}
                 _ => otherwise(),
             }
         }
@@ -61,13 +61,13 @@ pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
     // is taken before the free. The caller upholds the rest.
     unsafe {
         let mut number = number_in(segments::tag_of(slot.addr().get()) & !MARK);
-        if let Some(front) = threads::found(number) {
-            if Front::free_slowly(front, slot) {
+        if let Some(front) = thread_table::found(number) {
+            if ThreadCache::free_slowly(front, slot) {
                 return true;
             }
         }
         if number == 0 {
-            let Some(known) = watch::slab_of_malloc_block(slot) else { return false };
+            let Some(known) = checked::slab_of_malloc_block(slot) else { return false };
             number = known;
         }
         registry::refer_more(number);
@@ -79,7 +79,7 @@ pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
 
 #[doc(hidden)]
 impl RawSlabHandle<'_> {
-    /// The bytes of a `Front` (thread cache); its entries lie behind it.
+    /// The bytes of a `ThreadCache` (thread cache); its entries lie behind it.
     pub const FRONT_BYTES: usize = FRONT_BYTES;
 
     /// A cache that holds no slot and has no room, so that every call takes the slow path.

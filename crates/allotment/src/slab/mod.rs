@@ -31,31 +31,31 @@ mod builder;
 #[cfg(not(loom))]
 mod by_size;
 #[cfg(not(loom))]
-mod core;
+mod checked;
 #[cfg(not(loom))]
-mod flow;
+mod empty_pages;
 #[cfg(not(loom))]
 mod for_c;
 #[cfg(not(loom))]
-mod front;
-#[cfg(not(loom))]
-mod keep;
-#[cfg(not(loom))]
 mod lifetime;
+#[cfg(not(loom))]
+mod page_table;
 #[cfg(not(loom))]
 mod raw;
 #[cfg(not(loom))]
+mod refill;
+#[cfg(not(loom))]
 mod registry;
+#[cfg(not(loom))]
+mod shared;
 #[cfg(not(loom))]
 mod supply;
 #[cfg(not(loom))]
-mod threads;
+mod thread_cache;
+#[cfg(not(loom))]
+mod thread_table;
 #[cfg(not(loom))]
 mod typed;
-#[cfg(not(loom))]
-mod watch;
-#[cfg(not(loom))]
-mod yard;
 
 #[cfg(not(loom))]
 pub(crate) use self::registry::each as each_slab;

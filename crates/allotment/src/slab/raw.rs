@@ -14,15 +14,15 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
 use super::builder::{Settings, SlabBuilder};
-use super::core::{Core, MARK, number_in};
-use super::front::{Front, NOBODY};
 use super::lifetime::Lifetime;
 use super::page::WORD;
+use super::shared::{MARK, Shared, number_in};
 use super::supply::Got;
-use super::{for_c, registry, threads};
+use super::thread_cache::{NOBODY, ThreadCache};
+use super::{for_c, registry, thread_table};
+use crate::checked::misuse::Misuse;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::segments;
-use crate::misuse::Misuse;
 use crate::statistics::Statistics;
 
 /// Slots of one layout. Any thread allocates them, and any thread frees them. Empty pages are
@@ -61,7 +61,7 @@ use crate::statistics::Statistics;
 /// unsafe { slab.free(slot) };
 /// ```
 pub struct RawSlab {
-    core: NonNull<Core>,
+    core: NonNull<Shared>,
     /// The number that the fast paths look up: the slab's, or [`UNKNOWN`].
     pub(super) number: u32,
 }
@@ -100,13 +100,13 @@ impl RawSlab {
     }
 
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
-        let core = Core::make(layout, settings)?;
+        let core = Shared::make(layout, settings)?;
         // SAFETY: made above, and its one reference is ours.
         let made = unsafe { core.as_ref() };
         Ok(Self { core, number: if made.watch.is_none() { made.number } else { UNKNOWN } })
     }
 
-    pub(super) fn core(&self) -> &Core {
+    pub(super) fn core(&self) -> &Shared {
         // SAFETY: the slab holds a reference to the core (invariant 1).
         unsafe { self.core.as_ref() }
     }
@@ -149,7 +149,8 @@ impl RawSlab {
     #[inline(always)]
     pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
         // SAFETY: this thread's cache, used before the thread's table changes.
-        match threads::found(self.number).and_then(|front| unsafe { Front::pop(front) }) {
+        match thread_table::found(self.number).and_then(|front| unsafe { ThreadCache::pop(front) })
+        {
             Some(slot) => Ok(slot),
             None => self.alloc_slowly::<F>(),
         }
@@ -209,8 +210,8 @@ impl RawSlab {
         // SAFETY: this thread's cache, used before the thread's table changes. The caller upholds
         // the rest.
         unsafe {
-            match threads::found(self.number) {
-                Some(front) if Front::push(front, slot, tag) => {}
+            match thread_table::found(self.number) {
+                Some(front) if ThreadCache::push(front, slot, tag) => {}
                 Some(front) => self.free_slowly(slot, front),
                 None => otherwise(),
             }
@@ -220,10 +221,10 @@ impl RawSlab {
     /// The slow path of `free`. It is not inlined and is the last call of `free`, so that `free`
     /// needs no stack frame.
     #[inline(never)]
-    unsafe fn free_slowly(&self, slot: NonNull<u8>, front: *const Front) {
+    unsafe fn free_slowly(&self, slot: NonNull<u8>, front: *const ThreadCache) {
         // SAFETY: as in `free`.
         unsafe {
-            if !Front::free_slowly(front, slot) {
+            if !ThreadCache::free_slowly(front, slot) {
                 self.free_slowest(slot);
             }
         }
@@ -252,7 +253,7 @@ impl RawSlab {
     /// frees the slots that it already took.
     pub fn try_alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) -> Result<(), AllocError> {
         let core = self.core();
-        let front = if core.watch.is_none() { threads::front_or_new(core, 0) } else { None };
+        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
         let taken = match front {
             // SAFETY: this thread's cache, used before the thread's table changes.
             Some(front) => unsafe { &*front }.take_many(slots),
@@ -278,7 +279,7 @@ impl RawSlab {
     /// As for [`free`](Self::free), for each slot. No slot occurs twice.
     pub unsafe fn free_many(&self, slots: &[NonNull<u8>]) {
         let core = self.core();
-        let front = if core.watch.is_none() { threads::front_or_new(core, 0) } else { None };
+        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
         match front {
             Some(front) => {
                 for slot in slots {
@@ -303,7 +304,7 @@ impl RawSlab {
     #[must_use]
     pub fn handle(&self) -> RawSlabHandle<'_> {
         let core = self.core();
-        let front = if core.watch.is_none() { threads::front_or_new(core, 0) } else { None };
+        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
         if let Some(front) = front {
             // SAFETY: this thread's cache. The handle is counted at once, so the cache stays in
             // use.
@@ -355,7 +356,7 @@ impl RawSlab {
     /// slots, its freed slots on their way back, and the page that its cache is refilled from.
     pub fn flush(&self) {
         for lifetime in 0..2 {
-            let front = threads::front(self.core().number + lifetime);
+            let front = thread_table::front(self.core().number + lifetime);
             if !ptr::eq(front, NOBODY) {
                 // SAFETY: this thread's cache, used before the thread's table changes.
                 unsafe { &*front }.flush();
@@ -405,33 +406,33 @@ impl Drop for RawSlab {
             // After `close`: slots freed from then on skip the quarantine.
             watch.end_rest(self.core());
         }
-        threads::count_closed();
+        thread_table::count_closed();
         let number = self.core().number;
-        threads::leave(number);
+        thread_table::leave(number);
         registry::unrefer(number);
     }
 }
 
 /// Allocates a slot for a thread whose fast path found none.
-pub(super) fn alloc_on(core: &Core, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
+pub(super) fn alloc_on(core: &Shared, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
     if let Some(watch) = &core.watch {
         return watch.alloc(core);
     }
     let lifetime = lifetime.number();
-    match threads::front_or_new(core, lifetime) {
+    match thread_table::front_or_new(core, lifetime) {
         // SAFETY: this thread's cache, used before the thread's table changes.
-        Some(front) => unsafe { Front::pop(front).map_or_else(|| (*front).refill(), Ok) },
+        Some(front) => unsafe { ThreadCache::pop(front).map_or_else(|| (*front).refill(), Ok) },
         None => alloc_alone(core, lifetime),
     }
 }
 
 /// Allocates a slot without a thread cache.
-pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, AllocError> {
+pub(super) fn alloc_alone(core: &Shared, lifetime: usize) -> Result<NonNull<u8>, AllocError> {
     loop {
         let got = match core.claim(lifetime, 0) {
             Some(claim) => Got::Claim(claim),
             None => match core.grow(lifetime, 0) {
-                Err(_) if threads::flush_other(core.number, lifetime) => continue,
+                Err(_) if thread_table::flush_other(core.number, lifetime) => continue,
                 got => got?,
             },
         };
@@ -468,7 +469,7 @@ pub(super) fn alloc_alone(core: &Core, lifetime: usize) -> Result<NonNull<u8>, A
 ///
 /// # Safety
 /// As for [`RawSlab::free`]; the caller has a reference to the core.
-pub(super) unsafe fn free_on(core: &Core, slot: NonNull<u8>) {
+pub(super) unsafe fn free_on(core: &Shared, slot: NonNull<u8>) {
     if let Some(watch) = &core.watch {
         // SAFETY: the caller upholds the contract.
         return unsafe { watch.free(core, slot) };
@@ -479,11 +480,11 @@ pub(super) unsafe fn free_on(core: &Core, slot: NonNull<u8>) {
         if segments::tag_of(slot.addr().get()) & !MARK != core.tag() {
             core.stop_at(Misuse::ForeignPointer, slot.addr().get());
         }
-        match threads::front_or_new(core, 0) {
+        match thread_table::front_or_new(core, 0) {
             Some(front) => {
                 let tag = || segments::tag_of_live(slot.addr().get());
-                if !Front::push(front, slot, tag) {
-                    Front::free_slowly(front, slot);
+                if !ThreadCache::push(front, slot, tag) {
+                    ThreadCache::free_slowly(front, slot);
                 }
             }
             None => {
@@ -507,8 +508,8 @@ pub(super) unsafe fn free_anywhere(slot: NonNull<u8>) {
     // that mode has made sure that the map can be read for its address. The cache is this thread's,
     // and is used before the thread's table changes.
     unsafe {
-        match threads::found(number_in(segments::tag_of_live(slot.addr().get()))) {
-            Some(front) if Front::push_known(front, slot) => {}
+        match thread_table::found(number_in(segments::tag_of_live(slot.addr().get()))) {
+            Some(front) if ThreadCache::push_known(front, slot) => {}
             _ => free_anywhere_slowly(slot),
         }
     }
@@ -527,7 +528,7 @@ unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
 /// of caches.
 #[derive(Debug)]
 pub struct RawSlabHandle<'s> {
-    pub(super) front: *const Front,
+    pub(super) front: *const ThreadCache,
     slab: &'s RawSlab,
     not_send: PhantomData<*mut ()>,
 }
@@ -548,7 +549,7 @@ impl RawSlabHandle<'_> {
     pub fn alloc(&self) -> NonNull<u8> {
         // SAFETY: `NOBODY`, or a cache of this thread that the handle keeps in use. The borrowed
         // slab keeps the cache's core alive.
-        match unsafe { Front::pop(self.front) } {
+        match unsafe { ThreadCache::pop(self.front) } {
             Some(slot) => slot,
             None => always(self.slab.alloc_slowly::<Abort>()),
         }
@@ -561,7 +562,7 @@ impl RawSlabHandle<'_> {
     #[inline(always)]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: as in `alloc`.
-        match unsafe { Front::pop(self.front) } {
+        match unsafe { ThreadCache::pop(self.front) } {
             Some(slot) => Ok(slot),
             None => self.slab.alloc_slowly::<Report>(),
         }
@@ -581,7 +582,7 @@ impl RawSlabHandle<'_> {
         let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
         // SAFETY: as in `alloc`. The caller upholds the rest.
         unsafe {
-            if !Front::push(self.front, slot, tag) {
+            if !ThreadCache::push(self.front, slot, tag) {
                 self.slab.free_slowly(slot, self.front);
             }
         }
@@ -592,7 +593,7 @@ impl Drop for RawSlabHandle<'_> {
     fn drop(&mut self) {
         if !ptr::eq(self.front, NOBODY) {
             // SAFETY: as in `alloc`.
-            unsafe { threads::drop_handle(self.front) };
+            unsafe { thread_table::drop_handle(self.front) };
         }
     }
 }

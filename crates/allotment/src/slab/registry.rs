@@ -15,10 +15,10 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use super::core::{Core, NUMBERS};
+use super::shared::{NUMBERS, Shared};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::lifo::{Lifo, Links};
-use crate::memory::structures::Structures;
+use crate::memory::metadata::Metadata;
 
 const FIRST: u32 = 64;
 const PARTS: usize = 24;
@@ -26,7 +26,7 @@ const PARTS: usize = 24;
 /// The entry of one slab.
 pub(super) struct Entry {
     references: AtomicUsize,
-    core: AtomicPtr<Core>,
+    core: AtomicPtr<Shared>,
     next: AtomicU32,
 }
 
@@ -77,11 +77,11 @@ pub(super) fn take_number() -> Result<u32, AllocError> {
     loop {
         let (part, _) = part_of(index);
         if number_of(index) + 1 >= NUMBERS {
-            return Err(AllocError::new(ErrorKind::SizeOverflow, size_of::<Core>()));
+            return Err(AllocError::new(ErrorKind::SizeOverflow, size_of::<Shared>()));
         }
         let slot = PART.get(part).ok_or(AllocError::new(ErrorKind::SizeOverflow, 0))?;
         if entry(index).is_none() {
-            let fresh = Structures::new((FIRST as usize) << part, |_| Entry {
+            let fresh = Metadata::new((FIRST as usize) << part, |_| Entry {
                 references: AtomicUsize::new(0),
                 core: AtomicPtr::new(ptr::null_mut()),
                 next: AtomicU32::new(0),
@@ -107,7 +107,7 @@ pub(super) fn give_number(number: u32) {
 }
 
 /// Assigns a core to a number, with one reference, which belongs to the caller.
-pub(super) fn enter(number: u32, core: NonNull<Core>) {
+pub(super) fn enter(number: u32, core: NonNull<Shared>) {
     let entry = of_number(number);
     entry.core.store(core.as_ptr(), Ordering::Relaxed);
     // Release pairs with the Acquire in `refer`.
@@ -122,7 +122,7 @@ pub(super) fn refer_more(number: u32) {
 }
 
 /// Takes a reference to the slab of an entry, if there is one.
-fn refer(entry: &Entry) -> Option<NonNull<Core>> {
+fn refer(entry: &Entry) -> Option<NonNull<Shared>> {
     let mut references = entry.references.load(Ordering::Relaxed);
     while references > 0 {
         // Acquire pairs with the Release in `enter`.
@@ -144,7 +144,7 @@ fn refer(entry: &Entry) -> Option<NonNull<Core>> {
 /// # Safety
 /// The caller has a reference to the core, or holds a slot of the slab. The result is used only as
 /// long as that lasts.
-pub(super) unsafe fn core_of<'c>(number: u32) -> &'c Core {
+pub(super) unsafe fn core_of<'c>(number: u32) -> &'c Shared {
     let core = of_number(number).core.load(Ordering::Relaxed);
     // SAFETY: a core with a reference is alive (invariant 2).
     unsafe { &*core }
@@ -157,14 +157,14 @@ pub(super) fn unrefer(number: u32) {
     if entry.references.fetch_sub(1, Ordering::AcqRel) == 1 {
         let core = entry.core.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: this was the last reference, so no thread uses the core (invariant 2).
-        // `Core::make` made it as one value in its own block.
-        drop(unsafe { Structures::adopt(NonNull::new(core).expect("a referred core"), 1) });
+        // `Shared::make` made it as one value in its own block.
+        drop(unsafe { Metadata::adopt(NonNull::new(core).expect("a referred core"), 1) });
         give_number(number);
     }
 }
 
 /// Calls `look` on every live slab, one after the other.
-pub(crate) fn each(mut look: impl FnMut(&Core)) {
+pub(crate) fn each(mut look: impl FnMut(&Shared)) {
     for index in 0..ISSUED.load(Ordering::Relaxed) {
         if let Some(core) = entry(index).and_then(refer) {
             // SAFETY: the reference was taken just above.

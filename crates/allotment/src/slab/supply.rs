@@ -7,12 +7,12 @@ use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
-use super::core::{CLOSED, Core, MARK, WAITERS};
 use super::geometry::USUAL_PAGE;
 use super::hints::EMPTY_LIST;
 use super::page::BINS;
+use super::page_table::{SlabClaim, SlabPage};
 use super::registry;
-use super::yard::{SlabClaim, SlabPage};
+use super::shared::{CLOSED, MARK, Shared, WAITERS};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::spans::{Span, addresses_of};
 use crate::memory::{os, segments};
@@ -32,7 +32,7 @@ pub(super) enum Got<'c> {
     Slots(&'c SlabPage, usize, u64),
 }
 
-impl Core {
+impl Shared {
     /// Keeps or releases a page. The caller has its claim and all of its slots.
     pub(super) fn emptied(&self, claim: SlabClaim<'_>, allocates: bool) {
         let bytes = claim.page().beside.bytes();
@@ -344,7 +344,7 @@ impl Core {
 }
 
 /// The turn of the one thread that takes a page from the source.
-struct Turn<'c>(&'c Core);
+struct Turn<'c>(&'c Shared);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {

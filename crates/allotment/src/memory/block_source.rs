@@ -1,0 +1,76 @@
+//! `BlockSource`: where the memory of a growing value comes from: an arena, a reap or a pool.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use crate::error::{AllocError, OnFailure, Report};
+
+/// Memory of any layout, one block at a time, for the collections of this library and of other
+/// crates.
+///
+/// A copy allocates from the same place.
+///
+/// # Safety
+/// A block is valid for `layout.size()` bytes at `layout.align()`, and overlaps no other memory in
+/// use. It stays so until it is freed, or until what the `BlockSource` borrows ends. Nothing unwinds.
+pub(crate) unsafe trait BlockSource: Copy {
+    /// An uninitialised block of this layout. A block of size zero may be dangling.
+    fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error>;
+
+    /// As [`alloc`](Self::alloc), but zeroed.
+    #[cfg_attr(
+        not(any(
+            feature = "allocator-api2-02",
+            feature = "allocator-api2-03",
+            feature = "allocator-api2-04",
+            feature = "nightly-allocator-api",
+        )),
+        allow(dead_code, reason = "the `Allocator` traits alone ask for it")
+    )]
+    #[inline]
+    fn alloc_zeroed(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let block = self.alloc::<Report>(layout)?;
+        // SAFETY: the block belongs to this call and has `layout.size()` bytes.
+        unsafe { block.write_bytes(0, layout.size()) };
+        Ok(block)
+    }
+
+    /// Frees a block.
+    ///
+    /// # Safety
+    /// The block came from this `BlockSource` with this layout, or was last resized to it. It was not
+    /// freed, and is not used any more.
+    unsafe fn free(self, block: NonNull<u8>, layout: Layout);
+
+    /// Gives a block another layout and keeps its first bytes. On an error the block is as it was.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free), with the layout `old`.
+    unsafe fn resize<F: OnFailure>(
+        self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<u8>, F::Error>;
+
+    /// Fallback for [`resize`](Self::resize): allocates a new block, copies, and frees the old
+    /// block.
+    ///
+    /// # Safety
+    /// As for [`resize`](Self::resize).
+    #[cold]
+    unsafe fn move_to<F: OnFailure>(
+        self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        let moved = self.alloc::<F>(new)?;
+        // SAFETY: two separate blocks, each at least that long; the caller gives up the old one.
+        unsafe {
+            moved.copy_from_nonoverlapping(block, old.size().min(new.size()));
+            self.free(block, old);
+        }
+        Ok(moved)
+    }
+}

@@ -1,0 +1,169 @@
+//! The process-wide recycler: the table of mappings behind [`Cache`], and the public type.
+
+use core::fmt;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::lifo::Links;
+use super::recycler::{Cache, MAX_LINKS, Mappings};
+use super::release::Release;
+use super::{os, thread_chunk, tools};
+
+struct Entry {
+    next: AtomicU32,
+    start: AtomicPtr<u8>,
+}
+
+/// A static table of 1 MiB of addresses. Only the part in use has memory.
+pub(crate) struct Table;
+
+static ENTRIES: [Entry; MAX_LINKS as usize] =
+    [const { Entry { next: AtomicU32::new(0), start: AtomicPtr::new(ptr::null_mut()) } };
+        MAX_LINKS as usize];
+
+impl Links for Table {
+    fn next(&self, index: u32) -> &AtomicU32 {
+        &ENTRIES[index as usize].next
+    }
+}
+
+impl Mappings for Table {
+    fn start(&self, link: u32) -> NonNull<u8> {
+        // Relaxed: `start` is written before the link is first pushed, and read after it was popped
+        // (see lifo.rs).
+        NonNull::new(ENTRIES[link as usize].start.load(Ordering::Relaxed))
+            .expect("a link in use names a mapping")
+    }
+
+    fn set_start(&self, link: u32, start: NonNull<u8>) {
+        ENTRIES[link as usize].start.store(start.as_ptr(), Ordering::Relaxed);
+    }
+
+    fn capacity(&self) -> u32 {
+        MAX_LINKS
+    }
+
+    unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { unmap_or_discard(start, size) };
+    }
+
+    fn now(&self) -> u64 {
+        os::coarse_millis()
+    }
+}
+
+/// Unmaps memory. If the kernel refuses because the process has too many mappings to split one,
+/// discards the memory and loses the addresses.
+///
+/// # Safety
+/// As for [`os::unmap`].
+pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
+    // Tell the tools that the memory is usable: otherwise they would still regard it as free when
+    // something else is mapped there.
+    tools::allow_defined(start, size);
+    tools::search_no_more(start, size);
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if os::unmap(start, size).is_err() {
+            let _ = os::discard(start, size);
+        }
+    }
+}
+
+static CACHE: Cache<Table> = Cache::new(Table);
+
+pub(crate) type ProcessCache = Cache<Table>;
+
+/// The cache, for the sources in `memory`.
+pub(crate) fn cache() -> &'static ProcessCache {
+    &CACHE
+}
+
+/// The process-wide recycler of warm chunks; [`recycler`] returns it.
+///
+/// A chunk that an allocator gives back stays mapped here with its pages. The next allocator that
+/// needs a chunk of that size, on any thread, takes it without a system call or a page fault. The
+/// recycler
+///
+/// - returns the chunk given back last first;
+/// - limits the bytes that it keeps ([`set_limit`](Self::set_limit); initially 1 GiB);
+/// - gives unused chunks back to the system ([`set_policy`](Self::set_policy); initially
+///   [`Release::Adaptive`]);
+/// - is safe across fork;
+/// - tracks at most 65,536 chunks, in use or kept; further chunks go back to the system.
+///
+/// In addition, each thread keeps one chunk of at most 64 KiB for itself, unless policy or limit
+/// allow less. It appears in no figure of the recycler. It goes to the recycler when the thread
+/// ends or calls [`trim`](Self::trim) or [`set_policy`](Self::set_policy).
+///
+/// Unused chunks go back during calls that give memory back. A process that suddenly becomes idle
+/// keeps what it has until [`trim`](Self::trim).
+///
+/// Any thread can call all functions here. No call waits for another thread.
+///
+/// ```
+/// let recycler = allotment::recycler();
+/// drop(allotment::Arena::with_hint(100_000));
+/// recycler.trim();
+/// assert!(recycler.cached_bytes() <= recycler.limit());
+/// ```
+#[derive(Clone, Copy)]
+pub struct Recycler {
+    cache: &'static ProcessCache,
+}
+
+/// Returns the process-wide [`Recycler`].
+#[must_use]
+pub fn recycler() -> Recycler {
+    Recycler { cache: cache() }
+}
+
+impl Recycler {
+    /// The bytes that the recycler holds.
+    #[must_use]
+    pub fn cached_bytes(&self) -> usize {
+        self.cache.cached()
+    }
+
+    /// The current policy.
+    #[must_use]
+    pub fn policy(&self) -> Release {
+        self.cache.policy()
+    }
+
+    /// Sets the policy, and immediately gives back what the policy does not allow to keep.
+    /// [`Release::AtOnce`] switches the recycler off.
+    pub fn set_policy(&self, policy: Release) {
+        thread_chunk::flush();
+        self.cache.set_policy(policy);
+    }
+
+    /// The limit on the bytes kept.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.cache.limit()
+    }
+
+    /// Limits the bytes kept, with every policy, and immediately gives back what exceeds the limit.
+    pub fn set_limit(&self, bytes: usize) {
+        self.cache.set_limit(bytes);
+    }
+
+    /// Gives all kept chunks back to the system, including the calling thread's own chunk. Returns
+    /// the number of chunks that went back.
+    pub fn trim(&self) -> usize {
+        thread_chunk::flush();
+        self.cache.trim_to(0)
+    }
+}
+
+impl fmt::Debug for Recycler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recycler")
+            .field("cached_bytes", &self.cached_bytes())
+            .field("limit", &self.limit())
+            .field("policy", &self.policy())
+            .finish()
+    }
+}

@@ -1,0 +1,145 @@
+//! Memory for the library's own metadata.
+//!
+//! It comes from the system's malloc, independent of the program's global allocator. So the library
+//! may itself serve as that global allocator, and a refusal is an error instead of an abort.
+//!
+//! # Invariants
+//!
+//! 1. `start` is a block for `len` values (dangling if they have no size), and only this value owns
+//!    it. The first `made` values are initialised; outside [`Metadata::new`], `made == len`.
+
+use core::alloc::Layout;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+use core::slice;
+use std::alloc::{GlobalAlloc, System};
+
+use crate::error::{AllocError, ErrorKind};
+
+/// A fixed number of values in a block of malloc.
+#[derive(Debug)]
+pub(crate) struct Metadata<T> {
+    start: NonNull<T>,
+    len: usize,
+    made: usize,
+}
+
+// SAFETY: it owns its values as a `Box` does (invariant 1).
+unsafe impl<T: Send> Send for Metadata<T> {}
+// SAFETY: sharing it shares only the values.
+unsafe impl<T: Sync> Sync for Metadata<T> {}
+
+impl<T> Metadata<T> {
+    /// `len` values, made one after the other.
+    ///
+    /// # Errors
+    /// If malloc refuses. `make` has not been called then.
+    pub(crate) fn new(len: usize, mut make: impl FnMut(usize) -> T) -> Result<Self, AllocError> {
+        let layout =
+            Layout::array::<T>(len).map_err(|_| AllocError::new(ErrorKind::SizeOverflow, len))?;
+        let start = if layout.size() == 0 {
+            NonNull::dangling()
+        } else {
+            // SAFETY: the size is not zero.
+            NonNull::new(unsafe { System.alloc(layout) }.cast::<T>())
+                .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?
+        };
+        // The block is owned from here on: if `make` panics, the values made and the block are
+        // dropped.
+        let mut values = Self { start, len, made: 0 };
+        while values.made < len {
+            // SAFETY: the block has room for `len` values.
+            unsafe { start.add(values.made).write(make(values.made)) };
+            values.made += 1;
+        }
+        Ok(values)
+    }
+
+    /// Takes over the values of a `Metadata` that was forgotten.
+    ///
+    /// # Safety
+    /// `start` and `len` are those of the forgotten value, and it is adopted once.
+    pub(crate) unsafe fn adopt(start: NonNull<T>, len: usize) -> Self {
+        Self { start, len, made: len }
+    }
+
+    /// The bytes of `len` values.
+    pub(crate) const fn bytes_of(len: usize) -> usize {
+        len * size_of::<T>()
+    }
+
+    /// The address of the first value. Its provenance allows writes to all of them.
+    pub(crate) fn as_ptr(&self) -> NonNull<T> {
+        self.start
+    }
+}
+
+impl<T> Deref for Metadata<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the first `made` values are initialised (invariant 1).
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.made) }
+    }
+}
+
+impl<T> DerefMut for Metadata<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above; borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.made) }
+    }
+}
+
+impl<T> Drop for Metadata<T> {
+    fn drop(&mut self) {
+        // SAFETY: initialised, owned by this value, dropped once. The block was allocated with this
+        // layout.
+        unsafe {
+            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.made));
+            let layout = Layout::array::<T>(self.len).unwrap_unchecked();
+            if layout.size() > 0 {
+                System.dealloc(self.start.as_ptr().cast(), layout);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn every_value_is_made_once_and_dropped_once() {
+        struct Counted<'c>(&'c Cell<usize>, usize);
+        impl Drop for Counted<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        let dropped = Cell::new(0);
+        let values = Metadata::new(5, |index| Counted(&dropped, index)).unwrap();
+        assert!(values.iter().map(|value| value.1).eq(0..5));
+        drop(values);
+        assert_eq!(dropped.get(), 5);
+    }
+
+    #[test]
+    fn a_constructor_that_panics_leaves_no_value_behind() {
+        let value = std::sync::Arc::new(());
+        let result = std::panic::catch_unwind(|| {
+            Metadata::new(4, |index| {
+                assert!(index < 2, "the third");
+                value.clone()
+            })
+        });
+        assert!(result.is_err());
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_count_that_overflows_is_an_error() {
+        let refused = Metadata::<u64>::new(usize::MAX / 4, |_| 0).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::SizeOverflow);
+    }
+}

@@ -1,0 +1,52 @@
+//! Reaps, pools and references to pools as a [`BlockSource`] of collections.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use super::local_pool::LocalPool;
+use super::pool_ref::PoolRef;
+use super::reap::Reap;
+use crate::error::OnFailure;
+use crate::memory::block_source::BlockSource;
+
+macro_rules! home {
+    ($home:ty, $free:expr) => {
+        // SAFETY: a reap's blocks stay valid until it is reset or dropped, and a borrow of the reap
+        // prevents both. Blocks of a pool or of the global heap stay valid until they are freed.
+        // Nothing unwinds.
+        unsafe impl BlockSource for $home {
+            #[inline]
+            fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+                self.try_alloc_layout(layout).map_err(F::fail)
+            }
+
+            #[inline]
+            unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
+                // SAFETY: passed on to the caller.
+                unsafe { $free(self, block, layout) }
+            }
+
+            #[inline]
+            unsafe fn resize<F: OnFailure>(
+                self,
+                block: NonNull<u8>,
+                old: Layout,
+                new: Layout,
+            ) -> Result<NonNull<u8>, F::Error> {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    if old.align() == new.align() {
+                        self.try_resize(block, old, new.size()).map_err(F::fail)
+                    } else {
+                        self.move_to::<F>(block, old, new)
+                    }
+                }
+            }
+        }
+    };
+}
+
+home!(&Reap, Reap::free_layout);
+home!(&LocalPool, LocalPool::free_layout);
+// A reference frees blocks of any pool and of the global heap.
+home!(PoolRef, |_, block, layout| PoolRef::free_anywhere(block, layout));

@@ -1,0 +1,439 @@
+//! `LocalPool`: a pool that belongs to one thread.
+
+use core::alloc::Layout;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+use core::task::{Context, Poll};
+
+use super::checked::Watch;
+use super::current::Entered;
+use super::local_pool_builder::{LocalPoolBuilder, Settings};
+use super::pieces::Growth;
+use super::pool_ref::PoolRef;
+use super::shared::{Making, Shared};
+use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::memory::layout::MAX_GROWTH;
+use crate::memory::release::Release;
+use crate::memory::{region, tools};
+use crate::statistics::{Kind, Record, Statistics};
+
+/// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
+const LEFT: usize = 256 << 10;
+/// Default limit on the bytes of freed large blocks that a pool keeps for later ones.
+const LARGE_KEPT: usize = 4 << 20;
+/// How long a pool may hold more than it keeps by default, in milliseconds. A pool that fills and
+/// empties repeatedly pays for the page faults of giving memory back at most once in this time.
+const PATIENCE: u64 = 1000;
+
+/// A pool of memory for one thread's objects, of any size and alignment, without a lock.
+///
+/// The pool stays on its thread: it is neither `Send` nor `Sync`. Its blocks may go anywhere. A
+/// block that another thread frees goes on the pool's remote list, and the owning thread takes back
+/// that whole list at once. A pool that ends while blocks are live keeps their memory, and releases
+/// it when the last of them is freed.
+///
+/// There are three ways to use it:
+/// - [`enter`](Self::enter) it. Then the [`current`](crate::current) collections and strings, or
+///   with [`Routed`](crate::Routed) every `Box`, `Vec` and `String` of the thread, allocate from
+///   it.
+/// - Give its [`reference`](Self::reference) to collections that take an allocator.
+/// - Allocate and free blocks by layout.
+///
+/// The size classes, and so the unused bytes, are those of [`Reap`](crate::Reap). Each larger
+/// object gets memory of its own, in units of 64 KiB. All pools share one range of addresses: 64
+/// GiB, reserved when the first pool needs memory, or less where the process cannot reserve that
+/// much.
+///
+/// The design follows the *Thread-local Memory Pool* pattern (in *Performance Patterns*) without
+/// its two liabilities: a block may be freed on any thread, and no interface needs an allocator
+/// parameter.
+///
+/// ```
+/// use allotment::{LocalPool, PoolRef};
+///
+/// let pool = LocalPool::new();
+/// pool.enter(|| {
+///     let text = allotment::PoolString::from("in the pool"); // by default in the current one
+///     assert_eq!(text.pool(), pool.reference());
+/// });
+/// assert_eq!(allotment::current(), PoolRef::GLOBAL);
+/// ```
+///
+/// A pool can neither be sent to another thread nor be used there:
+///
+/// ```compile_fail,E0277
+/// let pool = allotment::LocalPool::new();
+/// std::thread::spawn(move || drop(pool));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let pool = allotment::LocalPool::new();
+/// std::thread::scope(|scope| drop(scope.spawn(|| pool.enter(|| ()))));
+/// ```
+#[derive(Debug)]
+pub struct LocalPool {
+    core: &'static Shared,
+    record: &'static Record,
+    settings: Settings,
+    /// In pass-through mode every allocation goes to malloc, for debugging. The pool holds nothing.
+    passthrough: bool,
+    thread_bound: PhantomData<*const ()>,
+}
+
+impl LocalPool {
+    /// Creates a pool with default options. It allocates no memory yet.
+    ///
+    /// # Panics
+    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Creates a pool with default options.
+    ///
+    /// # Errors
+    /// When a statistics record or a pool structure is not available. There are at most 65,536
+    /// pools at a time.
+    pub fn try_new() -> Result<Self, AllocError> {
+        Self::builder().try_build()
+    }
+
+    /// Creates a pool with a chunk for `bytes` bytes of blocks, whose pages are already faulted in.
+    /// Until the chunk is used up, blocks of up to 32 KiB cause no system call and no page fault.
+    /// Larger blocks get memory of their own.
+    ///
+    /// # Panics
+    /// Aborts when the memory is not available.
+    #[must_use]
+    pub fn with_reserved(bytes: usize) -> Self {
+        Self::builder().reserved(bytes).build()
+    }
+
+    /// Fallible version of [`with_reserved`](Self::with_reserved).
+    ///
+    /// # Errors
+    /// When the memory is not available.
+    pub fn try_with_reserved(bytes: usize) -> Result<Self, AllocError> {
+        Self::builder().reserved(bytes).try_build()
+    }
+
+    /// Starts building a pool with options.
+    pub const fn builder() -> LocalPoolBuilder {
+        LocalPoolBuilder::new()
+    }
+
+    pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
+        // What follows must not allocate from the current pool, which may end before the new pool.
+        let _outside = Entered::new(ptr::null());
+        let passthrough = tools::passthrough();
+        let watch = if passthrough {
+            None
+        } else {
+            Watch::wanted(settings.hardened, Kind::Pool.word(), settings.name.as_deref())
+        };
+        let record = Record::acquire(Kind::Pool, settings.name.as_deref())?;
+        let large_kept = match settings.release {
+            Release::AtOnce => 0,
+            Release::Keep(bytes) => bytes,
+            Release::Decay(_) | Release::Adaptive => LARGE_KEPT,
+        };
+        let (initial, increment) = (settings.initial, settings.increment);
+        let growth = Growth { initial, increment, large_kept };
+        let budget = settings.budget.clone();
+        let reports_live = settings.report_live == Some(true);
+        let making = Making { budget, growth, record, watch, passthrough, reports_live };
+        let core = Shared::acquire(making).inspect_err(|_| record.release())?;
+        let reserved = settings.reserved;
+        let pool = Self { core, record, settings, passthrough, thread_bound: PhantomData };
+        if reserved > 0 && !passthrough {
+            // SAFETY: the pool is new, and only this thread has it.
+            unsafe { core.blocks() }.reserve(reserved)?;
+        }
+        Ok(pool)
+    }
+
+    /// Returns the pool's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.settings.name.as_deref()
+    }
+
+    /// Returns a reference for the pool's objects to carry: eight bytes, `Copy`, valid on any
+    /// thread and after the pool's end.
+    #[inline]
+    #[must_use]
+    pub fn reference(&self) -> PoolRef {
+        if self.passthrough { PoolRef::GLOBAL } else { PoolRef::of(self.core) }
+    }
+
+    // ---- blocks ----
+
+    /// Allocates an uninitialised block for this layout. Size zero is allowed: the result is an
+    /// ordinary block.
+    ///
+    /// # Panics
+    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    #[inline]
+    #[must_use]
+    pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
+        always(self.alloc_or::<Abort>(layout))
+    }
+
+    /// Allocates an uninitialised block for this layout.
+    ///
+    /// # Errors
+    /// When the budget or the system refuses memory, when the address range of all pools is used
+    /// up, or when the size exceeds the address space.
+    #[inline]
+    pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        self.alloc_or::<Report>(layout)
+    }
+
+    #[inline(always)]
+    fn alloc_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        // SAFETY: a pool is neither `Send` nor `Sync`, so the calling thread owns it.
+        unsafe { self.core.alloc::<F>(layout) }
+    }
+
+    /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
+    /// the C interface, which has a slow path of its own.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: as in `alloc_or`.
+        unsafe { self.core.alloc_free(layout) }
+    }
+
+    /// Frees a block of this pool. [`PoolRef::free_anywhere`] frees a block of any pool, on any
+    /// thread.
+    ///
+    /// # Safety
+    /// The block came from this pool with this layout (or was resized to it), has not been freed,
+    /// and is not used again.
+    #[inline]
+    pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: as in `alloc_or`; passed on to the caller.
+        unsafe { self.core.free(block, layout) }
+    }
+
+    /// Resizes a block of this pool, in place where possible. The contents are kept up to the
+    /// smaller of the two sizes.
+    ///
+    /// # Panics
+    /// Aborts where [`try_resize`](Self::try_resize) returns an error.
+    ///
+    /// # Safety
+    /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
+    /// for the alignment.
+    #[inline]
+    #[must_use]
+    pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        // SAFETY: passed on to the caller.
+        always(unsafe { self.try_resize(block, old, new_size) }.map_err(Abort::fail))
+    }
+
+    /// Fallible version of [`resize`](Self::resize).
+    ///
+    /// # Errors
+    /// When memory is not available. The block is then unchanged.
+    ///
+    /// # Safety
+    /// As for [`resize`](Self::resize).
+    #[inline]
+    pub unsafe fn try_resize(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new_size: usize,
+    ) -> Result<NonNull<u8>, AllocError> {
+        // SAFETY: passed on to the caller; as in `alloc_or`.
+        unsafe { self.core.resize(block, old, new_size) }
+    }
+
+    // ---- the current pool ----
+
+    /// Runs a closure with this pool as the thread's [`current`](crate::current) pool.
+    ///
+    /// Pools may be nested, and a pool may be entered again inside itself. A panic leaves the pool
+    /// as a return does. A thread that leaves its outermost pool takes back the blocks of that pool
+    /// that other threads have freed, and gives back empty memory beyond what the pool's release
+    /// policy keeps.
+    pub fn enter<R>(&self, run: impl FnOnce() -> R) -> R {
+        struct Leave<'p>(&'p LocalPool, *const ());
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                // SAFETY: entered below, and every pool entered after that has been left.
+                unsafe { self.0.leave_for(self.1) };
+            }
+        }
+        let _leave = Leave(self, self.enter_until_left());
+        run()
+    }
+
+    /// First half of [`enter`](Self::enter), for the C interface. Returns the pool that was current
+    /// before.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn enter_until_left(&self) -> *const () {
+        if self.passthrough {
+            return ptr::null();
+        }
+        Entered::new(self.core).for_good().cast()
+    }
+
+    /// Second half of [`enter`](Self::enter): makes the previous pool current again. Never unwinds.
+    ///
+    /// # Safety
+    /// `before` is the value that [`enter_until_left`](Self::enter_until_left) returned for this
+    /// pool on this thread, every pool that the thread entered after that has been left, and the
+    /// pool that was current before has not ended.
+    #[doc(hidden)]
+    pub unsafe fn leave_for(&self, before: *const ()) {
+        if self.passthrough {
+            return;
+        }
+        let before = before.cast::<Shared>();
+        if !ptr::eq(before, self.core) {
+            self.core.push_outgoing();
+        }
+        if before.is_null() {
+            self.left();
+        }
+        Entered::new(before).for_good();
+    }
+
+    /// Wraps a future so that each poll runs inside this pool. The future stays on the pool's
+    /// thread.
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// let pool = allotment::LocalPool::new();
+    /// let work = pool.enter_future(async { allotment::current() });
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// let Poll::Ready(current) = pin!(work).poll(&mut context) else { unreachable!() };
+    /// assert_eq!(current, pool.reference());
+    /// ```
+    ///
+    /// ```compile_fail,E0277
+    /// fn spawn(work: impl Future + Send) {}
+    /// let pool = allotment::LocalPool::new();
+    /// spawn(pool.enter_future(async {}));
+    /// ```
+    pub fn enter_future<F: Future>(&self, future: F) -> InPool<'_, F> {
+        InPool { pool: self, future }
+    }
+
+    /// Runs when the thread has left its outermost pool, this one.
+    fn left(&self) {
+        let (kept, patience) = match self.settings.release {
+            Release::AtOnce => (0, 0),
+            Release::Keep(bytes) => (bytes, 0),
+            Release::Decay(time) => {
+                (MAX_GROWTH, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+            }
+            Release::Adaptive => (MAX_GROWTH, PATIENCE),
+        };
+        // SAFETY: as in `alloc_or`.
+        unsafe { self.core.settle(kept, patience) };
+    }
+
+    // ---- memory ----
+
+    /// Gives back all chunks that hold no live block, regardless of the release policy; only a
+    /// reserved chunk stays. Returns the number of bytes given back. The cost grows with the number
+    /// of free blocks.
+    pub fn trim(&self) -> usize {
+        // SAFETY: as in `alloc_or`.
+        unsafe { self.core.trim() }
+    }
+
+    /// Returns what the pool holds.
+    ///
+    /// The numbers are exact, except that blocks freed by other threads may still wait to be sent
+    /// back: at most 31 for each thread that is inside a pool of its own. What
+    /// [`report`](crate::report()) shows may be older: it dates from the last call that acquired or
+    /// gave back memory, or the last call of this function. A live block counts with the bytes of
+    /// its size class, a larger one with its own size.
+    ///
+    /// A new pool may take over an ended pool's live blocks and empty chunks; both count here. A
+    /// pool with a budget, and one whose blocks are checked (in hardened mode, or under
+    /// AddressSanitizer or Valgrind), takes over neither. In pass-through mode every number is
+    /// zero.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        // SAFETY: as in `alloc_or`.
+        let (blocks, bytes) = unsafe { self.core.live() };
+        self.record.live_objects.set(blocks as u64);
+        self.record.live_bytes.set(bytes as u64);
+        self.record.statistics()
+    }
+
+    /// Whether an address lies in the memory of any pool. Costs a range check; inside the range,
+    /// one look-up more.
+    #[must_use]
+    pub fn any_holds<T>(pointer: *const T) -> bool {
+        region::contains(pointer.addr())
+    }
+}
+
+impl Default for LocalPool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for LocalPool {
+    /// Ends the pool. The memory of its live blocks stays until the last of them is freed.
+    fn drop(&mut self) {
+        self.report_live();
+        let left = match self.settings.release {
+            Release::AtOnce => 0,
+            Release::Keep(bytes) => bytes.min(LEFT),
+            Release::Decay(_) | Release::Adaptive => LEFT,
+        };
+        // SAFETY: as in `alloc_or`; the pool is not used after this.
+        unsafe { self.core.end(left) };
+    }
+}
+
+impl LocalPool {
+    fn report_live(&self) {
+        use std::io::Write;
+        if self.settings.report_live != Some(true) || self.passthrough {
+            return;
+        }
+        let live = self.statistics().live_objects;
+        if live > 0 {
+            let name = crate::statistics::printable(self.name().unwrap_or("(no name)"));
+            let _ = writeln!(
+                std::io::stderr(),
+                "allotment: pool '{name}' ended with {live} objects in use; their memory stays until they are freed"
+            );
+        }
+    }
+}
+
+/// A future that is polled inside a pool; made by [`LocalPool::enter_future`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct InPool<'p, F> {
+    pool: &'p LocalPool,
+    future: F,
+}
+
+impl<F: Future> Future for InPool<'_, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: the inner future is pinned with the outer one: it is never moved out, and this
+        // type implements neither `Drop` nor `Unpin` by hand.
+        let (pool, future) = unsafe {
+            let this = self.get_unchecked_mut();
+            (this.pool, Pin::new_unchecked(&mut this.future))
+        };
+        pool.enter(|| future.poll(context))
+    }
+}

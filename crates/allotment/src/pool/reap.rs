@@ -1,0 +1,333 @@
+//! `Reap`: blocks of any layout, freed one by one or all at once.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use super::blocks::Blocks;
+use super::checked::Watch;
+use super::pieces::{Growth, Piece, Supply};
+use super::reap_builder::{ReapBuilder, Settings};
+use crate::error::{Abort, AllocError, Report, always};
+use crate::memory::chunks::Chunks;
+use crate::memory::layout::MAX_GROWTH;
+use crate::memory::release::Release;
+use crate::memory::source::GivingBack;
+use crate::statistics::{Kind, Record, Statistics};
+
+/// Memory of any size and alignment, used by one thread at a time, and freed block by block or all
+/// at once.
+///
+/// A reap is an [`Arena`](crate::Arena) whose blocks may also be freed early: a freed block serves
+/// later allocations of the same size class. The caller passes the layout to the free, as in Rust's
+/// allocation interface, so a block needs no header.
+///
+/// | blocks | size classes | unused at most |
+/// |---|---|---|
+/// | up to 256 bytes | multiples of 16 | 15 bytes |
+/// | up to 32 KiB | eight per doubling | an eighth |
+/// | aligned to more than 16, up to 32 KiB | powers of two | half |
+/// | larger | a chunk each, straight from the source | what chunks are rounded up to |
+///
+/// Blocks of all classes lie one behind the other in *chunks*, in the order in which they are first
+/// allocated. Chunks double up to 1 MiB, and the recycler supplies them warm.
+/// [`reset`](Self::reset) and drop free everything; their cost depends on the number of chunks, not
+/// of blocks.
+///
+/// With the cargo feature for the trait's version, `&Reap` is an allocator for hashbrown's maps and
+/// the collections of `allocator-api2`. Such a collection borrows the reap, so it cannot outlive
+/// it. A reap is `Send`, but not `Sync`.
+///
+/// The name and the idea are from *Reconsidering Custom Memory Allocation* (Berger, Zorn, McKinley,
+/// 2002): a region whose objects can be freed.
+///
+/// ```
+/// use core::alloc::Layout;
+///
+/// let mut reap = allotment::Reap::new();
+/// let layout = Layout::new::<[u64; 5]>();
+/// let block = reap.alloc_layout(layout);
+/// // SAFETY: allocated above with this layout, freed once, not used any more.
+/// unsafe { reap.free_layout(block, layout) };
+/// assert_eq!(reap.alloc_layout(layout), block, "last freed, first used");
+/// reap.reset(); // everything is free
+/// assert_eq!(reap.statistics().live_objects, 0);
+/// ```
+///
+/// A reap may move to another thread, but two threads cannot share it:
+///
+/// ```
+/// let reap = allotment::Reap::new();
+/// std::thread::spawn(move || drop(reap));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let reap = allotment::Reap::new();
+/// std::thread::scope(|scope| drop(scope.spawn(|| reap.trim())));
+/// ```
+#[derive(Debug)]
+pub struct Reap {
+    pub(super) blocks: Blocks<FromSource>,
+}
+
+// SAFETY: a reap owns its chunks, its watch and its settings. Its cells make it `!Sync`, so one
+// thread at a time uses it, and only that thread writes the record.
+unsafe impl Send for Reap {}
+
+impl Reap {
+    /// Creates a reap with default options. It allocates no memory yet.
+    ///
+    /// # Panics
+    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Creates a reap with default options.
+    ///
+    /// # Errors
+    /// When a statistics record is not available.
+    pub fn try_new() -> Result<Self, AllocError> {
+        Self::builder().try_build()
+    }
+
+    /// Creates a reap with a chunk for `bytes` bytes of blocks, whose pages are already faulted in.
+    /// Until the chunk is used up, blocks of up to 32 KiB cause no system call and no page fault.
+    /// Larger blocks have chunks of their own. The reserved chunk stays over a
+    /// [`reset`](Self::reset).
+    ///
+    /// # Panics
+    /// Aborts when the chunk is not available.
+    #[must_use]
+    pub fn with_reserved(bytes: usize) -> Self {
+        Self::builder().reserved(bytes).build()
+    }
+
+    /// Fallible version of [`with_reserved`](Self::with_reserved).
+    ///
+    /// # Errors
+    /// When the chunk is not available.
+    pub fn try_with_reserved(bytes: usize) -> Result<Self, AllocError> {
+        Self::builder().reserved(bytes).try_build()
+    }
+
+    /// Starts building a reap with options.
+    pub const fn builder() -> ReapBuilder {
+        ReapBuilder::new()
+    }
+
+    pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
+        let watch = Watch::wanted(settings.hardened, Kind::Reap.word(), settings.name.as_deref());
+        let record = Record::acquire(Kind::Reap, settings.name.as_deref())?;
+        // Freed large blocks go to the source, which keeps them warm.
+        let (initial, increment) = (settings.initial, settings.increment);
+        let growth = Growth { initial, increment, large_kept: 0 };
+        let reserved = settings.reserved;
+        let supply = FromSource { settings, watched: watch.is_some() };
+        let reap = Self { blocks: Blocks::new(supply, growth, record, watch) };
+        if reserved > 0 {
+            reap.blocks.reserve(reserved)?;
+        }
+        Ok(reap)
+    }
+
+    /// Returns the reap's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.blocks.supply.settings.name.as_deref()
+    }
+
+    /// Allocates an uninitialised block for this layout. Size zero is allowed: the result is an
+    /// ordinary block.
+    ///
+    /// # Panics
+    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    #[inline]
+    #[must_use]
+    pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
+        always(self.blocks.alloc::<Abort>(layout))
+    }
+
+    /// Allocates an uninitialised block for this layout.
+    ///
+    /// # Errors
+    /// When the budget or the source refuses a chunk, or the size exceeds the address space.
+    #[inline]
+    pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        self.blocks.alloc::<Report>(layout)
+    }
+
+    /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
+    /// the C interface, which has a slow path of its own.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.blocks.take_at_hand(layout)
+    }
+
+    /// Frees a block. A large block goes back to the source at once, a small one waits for the next
+    /// allocation of its class.
+    ///
+    /// # Safety
+    /// The block came from this reap with this layout (or was resized to it), has not been freed,
+    /// neither by a free nor by a reset, and is not used again.
+    #[inline]
+    pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.blocks.free(block, layout) }
+    }
+
+    /// Resizes a block. The contents are kept up to the smaller of the two sizes. The block stays
+    /// in place if both sizes are of the same class, if it was carved last and there is room behind
+    /// it, or if it is large and its chunk has room. Otherwise it is copied.
+    ///
+    /// # Panics
+    /// Aborts where [`try_resize`](Self::try_resize) returns an error.
+    ///
+    /// # Safety
+    /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
+    /// for the alignment.
+    #[inline]
+    #[must_use]
+    pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        use crate::error::OnFailure;
+        // SAFETY: passed on to the caller.
+        always(unsafe { self.blocks.resize(block, old, new_size) }.map_err(Abort::fail))
+    }
+
+    /// Fallible version of [`resize`](Self::resize).
+    ///
+    /// # Errors
+    /// When a chunk is not available. The block is then unchanged.
+    ///
+    /// # Safety
+    /// As for [`resize`](Self::resize).
+    #[inline]
+    pub unsafe fn try_resize(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new_size: usize,
+    ) -> Result<NonNull<u8>, AllocError> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.blocks.resize(block, old, new_size) }
+    }
+
+    /// Frees every block, at a cost that depends on the number of chunks. The reserved chunk stays.
+    /// Of the other chunks the reap keeps what the release policy says: up to 1 MiB in all by
+    /// default, the given number of bytes with [`Release::Keep`], none with [`Release::AtOnce`].
+    pub fn reset(&mut self) {
+        let kept = match self.blocks.supply.settings.release {
+            Release::AtOnce => 0,
+            Release::Keep(bytes) => bytes,
+            Release::Decay(_) | Release::Adaptive => MAX_GROWTH,
+        };
+        // SAFETY: `&mut self`: no borrow of the reap is left. The caller of `alloc_layout` uses no
+        // block after a reset.
+        unsafe { self.blocks.clear(Some(kept)) };
+    }
+
+    /// Gives back chunks that hold no live block, even while other chunks do. A reserved chunk
+    /// stays. Returns the number of bytes given back. The cost grows with the number of free
+    /// blocks.
+    pub fn trim(&self) -> usize {
+        self.blocks.sweep()
+    }
+
+    /// Returns what the reap holds. The numbers are exact. What [`report`](crate::report()) shows
+    /// of another thread's reap may be older: it dates from the last call that took or gave back a
+    /// chunk, or the last call of this function. A live block counts with the bytes of its size
+    /// class, a larger one with its own size.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.blocks.note_live();
+        self.blocks.record.statistics()
+    }
+}
+
+impl Default for Reap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Reap {
+    /// Frees every block.
+    fn drop(&mut self) {
+        // SAFETY: as in `reset`.
+        unsafe { self.blocks.clear(None) };
+        self.blocks.record.release();
+    }
+}
+
+/// Supplies a reap with chunks of a source, charged to a budget.
+#[derive(Debug)]
+pub(super) struct FromSource {
+    settings: Settings,
+    watched: bool,
+}
+
+impl FromSource {
+    fn chunks(&self) -> Chunks<'_> {
+        Chunks {
+            source: &self.settings.source,
+            budget: self.settings.budget.as_ref(),
+            recycles: self.recycles(),
+            exact: self.settings.budget.is_some(),
+            segment_unit: 1,
+            grows_huge: !self.watched,
+        }
+    }
+
+    fn recycles(&self) -> bool {
+        self.settings.release != Release::AtOnce && !self.settings.hardened
+    }
+}
+
+impl Supply for FromSource {
+    fn align(&self) -> usize {
+        self.settings.source.chunk_align()
+    }
+
+    fn take(&self, need: usize, grown: usize) -> Result<Piece, AllocError> {
+        let (taken, align) = self.chunks().take(need, grown)?;
+        let (start, size, link) = (taken.start, taken.size, taken.link);
+        Ok(Piece { start, size, align, link, recycled: taken.recycled })
+    }
+
+    unsafe fn give(&self, pieces: &mut dyn Iterator<Item = Piece>, total: usize) -> usize {
+        let source = &self.settings.source;
+        let recycles = self.recycles();
+        let mut left = total;
+        let mut giving = None;
+        for Piece { start, size, align, link, .. } in pieces {
+            // SAFETY: passed on to the caller; the piece was taken with this size, alignment and
+            // link.
+            unsafe {
+                if !(recycles && source.keep_at_hand(start, size, align, link)) {
+                    let reserve = if recycles { left } else { 0 };
+                    giving
+                        .get_or_insert_with(|| source.give(reserve))
+                        .add(start, size, align, link);
+                }
+            }
+            left -= size;
+        }
+        self.credit(total);
+        giving.map_or(0, GivingBack::finish)
+    }
+
+    fn is_limited(&self) -> bool {
+        self.settings.budget.is_some()
+    }
+
+    fn charge(&self, bytes: usize) -> Result<(), AllocError> {
+        self.settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+    }
+
+    fn credit(&self, bytes: usize) {
+        if let Some(budget) = &self.settings.budget {
+            budget.credit(bytes);
+        }
+    }
+}
