@@ -5,6 +5,7 @@ use allot_trace::raw::{
     CHUNK_ROOM, Encoder, Flags, Lock, MODULE_ROOM, Origin, RawModule, WaitedFor,
 };
 use serde::de::IgnoredAny;
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,6 +14,16 @@ use std::process::{Command, Output, Stdio};
 const MEMORY: u64 = 6 << 30;
 /// Seconds of CPU time.
 const CPU_SECONDS: u64 = 120;
+
+/// Whether a test that takes ten seconds or more is left out, and says so: it runs if `ALLOTMENT_LONG_TESTS` is set.
+fn too_long(what: &str) -> bool {
+    let left_out = std::env::var_os("ALLOTMENT_LONG_TESTS").is_none();
+    if left_out {
+        // Not by `eprintln!`, which the harness shows for failing tests alone.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: ALLOTMENT_LONG_TESTS is not set");
+    }
+    left_out
+}
 
 /// A thread's events on their way into chunks.
 struct Stream {
@@ -195,6 +206,9 @@ fn nothing_at_all() {
 
 #[test]
 fn the_largest_sizes() {
+    if too_long("a recording of the largest sizes") {
+        return;
+    }
     all_commands("sizes", |path| {
         one(path, |stream| {
             for (kind, size) in (0..).zip([1 << 60, u64::MAX, 1 << 63, 0]) {
@@ -253,6 +267,9 @@ fn the_largest_numbers_of_threads() {
 
 #[test]
 fn a_hundred_thousand_threads() {
+    if too_long("a recording of a hundred thousand threads") {
+        return;
+    }
     commands("threads", TWO, |path| {
         let streams = (0..100_000).map(|i| {
             let mut stream = Stream::new(u64::from(i) * 10, i);

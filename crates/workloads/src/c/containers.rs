@@ -195,6 +195,7 @@ mod tests {
     use crate::catalogue::{Effort, Workload};
     use crate::watch::Unwatched;
     use std::cell::Cell;
+    use std::io::Write;
 
     thread_local! {
         /// The sum of the containers' contents in the last run on this thread.
@@ -203,6 +204,12 @@ mod tests {
 
     #[test]
     fn containers_hold_the_same_on_every_resource() {
+        if std::env::var_os("ALLOTMENT_LONG_TESTS").is_none() {
+            // Not by `eprintln!`, which the harness shows for failing tests alone.
+            let text = "SKIPPED: containers on every resource: ALLOTMENT_LONG_TESTS is not set";
+            let _ = writeln!(std::io::stderr(), "{text}");
+            return;
+        }
         for name in ["pmr-vector", "pmr-map"] {
             let workload = Workload::named(name).unwrap();
             let mut found = Vec::new();
