@@ -4,9 +4,9 @@ use crate::console::failure::Failure;
 use crate::console::print::{line, to_errors, wrapped};
 use crate::output::{html, ratio_plot, table};
 use crate::runner::measurement::{self, Row};
-use crate::runner::plan::{self, Plan, Plans, Wishes};
-use crate::runner::rounds::{self, Children, Limits};
-use crate::runner::time_shares::Shares;
+use crate::runner::plan::{self, Plan, Plans, Selection};
+use crate::runner::rounds::{self, ChildRuns, Limits};
+use crate::runner::time_shares::TimeShares;
 use crate::workloads::{Effort, Workload};
 use clap::Args;
 use procfs::Current;
@@ -19,7 +19,7 @@ pub struct BenchArguments {
     /// Workloads to run; all of them if none is named
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Rows to run: allocators, or a workload's own ways to do its work; every row that can run the
+    /// Rows to run: allocators, or a workload's own variants; every row that can run the
     /// workload if none is named
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     allocators: Vec<String>,
@@ -49,13 +49,13 @@ const QUICK_TIME: Duration = Duration::from_secs(50);
 
 /// Runs the requested workloads and prints the results.
 pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
-    let wishes = Wishes {
+    let selection = Selection {
         workloads: arguments.workloads,
         allocators: arguments.allocators,
         threads: arguments.threads,
     };
-    let chosen = !wishes.allocators.is_empty();
-    let Plans { plans, refused } = plan::plans(&wishes)?;
+    let chosen = !selection.allocators.is_empty();
+    let Plans { plans, refused } = plan::plans(&selection)?;
     for line in refused {
         to_errors(format!("allot: {line}"));
     }
@@ -69,8 +69,8 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
             time: Some(if arguments.quick { QUICK_TIME } else { TIME }),
         },
     };
-    let mut shares = Shares::default();
-    let runner = Children { quick: arguments.quick };
+    let mut shares = TimeShares::default();
+    let runner = ChildRuns { quick: arguments.quick };
     let mut all: Vec<(&Workload, Vec<Row>)> = Vec::new();
     let mut lacking = 0;
     for (index, plan) in plans.iter().enumerate() {
@@ -97,8 +97,8 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         table::programs(&all)?;
         table::legend(&rows)?;
     }
-    // Not if the rows were chosen, and not below ways and placements, which no build lacks.
-    if !chosen && rows.iter().any(|row| row.kind != "way" && row.kind != "placement") {
+    // Not if the rows were chosen, and not below variants and placements, which no build lacks.
+    if !chosen && rows.iter().any(|row| row.kind != "variant" && row.kind != "placement") {
         for text in missing_rows() {
             if arguments.json { to_errors(format!("allot: {text}")) } else { line(wrapped(&text))? }
         }
@@ -150,7 +150,7 @@ fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
     })
 }
 
-fn measure(plan: &Plan, limits: Limits, runner: &Children) -> Vec<Row> {
+fn measure(plan: &Plan, limits: Limits, runner: &ChildRuns) -> Vec<Row> {
     measurement::rows(&plan.cases, &rounds::run(plan, limits, runner))
 }
 
@@ -170,11 +170,11 @@ pub fn lists() -> String {
     for about in crate::peers::known() {
         text += &format!("  {:<16} {}\n", about.name, about.origin);
     }
-    text += "\nRows of the workloads that compare ways to do their work, not allocators:\n";
-    for workload in crate::workloads::catalogue().iter().filter(|one| !one.ways().is_empty()) {
+    text += "\nRows of the workloads that compare variants of their work, not allocators:\n";
+    for workload in crate::workloads::catalogue().iter().filter(|one| !one.variants().is_empty()) {
         text += &format!("  {}\n", workload.name);
-        for way in workload.ways() {
-            text += &format!("    {:<22}{}\n", way.name, way.meaning);
+        for variant in workload.variants() {
+            text += &format!("    {:<22}{}\n", variant.name, variant.meaning);
         }
     }
     text += FIGURES;
@@ -192,7 +192,7 @@ Figures (--json; a figure that could not be measured is null):
                      allotment-pool for mixed and handler; allotment-reap for scope;
                      for a std::pmr resource, Allotment's resource that does the same work
   ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc,
-                     mimalloc, snmalloc and tcmalloc, or of the ways that are not Allotment's
+                     mimalloc, snmalloc and tcmalloc, or of the variants that are not Allotment's
   user_ns_per_op     client: user time per operation. user_ratio_to_own is its ratio to that of own
   base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
                      and end_rss_bytes include it; the tables subtract it

@@ -5,7 +5,7 @@ use crate::console::print::{HEADING, line, styled, to_errors};
 use crate::console::table::grouped;
 use crate::workloads::catalogue::MOST_THREADS;
 use crate::workloads::fixed_size::stress::{self, Count};
-use crate::workloads::{Contender, Unwatched, Workload, can_run};
+use crate::workloads::{Subject, Unobserved, Workload, can_run};
 use clap::Args;
 use serde::Serialize;
 use std::os::unix::process::CommandExt;
@@ -177,7 +177,7 @@ fn check(arguments: &StressArguments) -> Result<&'static crate::peers::About, Fa
         .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
     let workload =
         Workload::named("stress").map_err(|unknown| Failure::Failed(unknown.to_string()))?;
-    match can_run(workload, Contender::Allocator(about), threads) {
+    match can_run(workload, Subject::Allocator(about), threads) {
         Ok(()) => Ok(about),
         Err(lacks) => {
             let threads = counted(threads as u64, "thread");
@@ -216,7 +216,7 @@ fn work(
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let running =
-            scope.spawn(|| stress::until_stopped(allocator, elements, counts, &stop, &Unwatched));
+            scope.spawn(|| stress::until_stopped(allocator, elements, counts, &stop, &Unobserved));
         let told = watch(seconds, counts, json);
         stop.store(true, Ordering::Relaxed);
         let wall = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

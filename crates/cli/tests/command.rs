@@ -6,8 +6,8 @@ mod children;
 mod rows;
 #[path = "command/tour_and_stress.rs"]
 mod tour_and_stress;
-#[path = "command/ways.rs"]
-mod ways;
+#[path = "command/variants.rs"]
+mod variants;
 #[path = "command/words.rs"]
 mod words;
 

@@ -3,8 +3,8 @@
 
 use crate::console::table::{figure, grouped, mebibytes, time};
 use crate::runner::measurement::Row;
-use crate::workloads::categories::guarded;
-use crate::workloads::{Workload, letters};
+use crate::workloads::locking::guarded;
+use crate::workloads::{Workload, file_scan};
 
 /// A second table, with a line for each row.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ fn user_time(row: &Row) -> Vec<String> {
 /// System calls and time of one search of the file.
 fn searches(row: &Row) -> Vec<String> {
     let calls = row.system_calls.map_or_else(|| "-".to_owned(), grouped);
-    let ms = row.ns_per_op.map(|ns| ns * letters::BYTES as f64 / 1e6);
+    let ms = row.ns_per_op.map(|ns| ns * file_scan::BYTES as f64 / 1e6);
     vec![calls, time(ms)]
 }
 

@@ -235,22 +235,22 @@ reply or request in the steady state, or of the whole measured part for other wo
 mod tests {
     use super::*;
     use crate::runner::measurement;
-    use crate::runner::plan::{Wishes, plans};
-    use crate::runner::rounds::Found;
+    use crate::runner::plan::{Selection, plans};
+    use crate::runner::rounds::CaseResults;
 
     #[test]
     fn the_page_needs_no_other_file_and_shows_every_row() {
-        let wishes = Wishes {
+        let selection = Selection {
             workloads: vec!["grow".to_owned()],
             allocators: vec!["glibc".to_owned(), "bumpalo".to_owned()],
             threads: vec![1, 2],
         };
-        let plan = plans(&wishes).unwrap().plans.remove(0);
-        let found: Vec<Found> = (1..=4)
-            .map(|ns| Found {
+        let plan = plans(&selection).unwrap().plans.remove(0);
+        let found: Vec<CaseResults> = (1..=4)
+            .map(|ns| CaseResults {
                 reports: vec![Some(measurement::tests::report(f64::from(ns)))],
                 failure: (ns == 4).then(|| "ended by <signal>".to_owned()),
-                ..Found::default()
+                ..CaseResults::default()
             })
             .collect();
         let rows = measurement::rows(&plan.cases, &found);
@@ -265,15 +265,18 @@ mod tests {
 
     #[test]
     fn a_second_table_has_a_line_for_each_row() {
-        let wishes = Wishes {
+        let selection = Selection {
             workloads: vec!["churn".to_owned()],
             allocators: vec!["glibc".to_owned(), "sharded-slab".to_owned()],
             threads: vec![1],
         };
-        let plan = plans(&wishes).unwrap().plans.remove(0);
+        let plan = plans(&selection).unwrap().plans.remove(0);
         let found = [
-            Found { reports: vec![Some(measurement::tests::report(1.0))], ..Found::default() },
-            Found { failure: Some("gone".to_owned()), ..Found::default() },
+            CaseResults {
+                reports: vec![Some(measurement::tests::report(1.0))],
+                ..CaseResults::default()
+            },
+            CaseResults { failure: Some("gone".to_owned()), ..CaseResults::default() },
         ];
         let text = page(&[(plan.workload, measurement::rows(&plan.cases, &found))]).unwrap();
         assert_eq!(text.matches("<table").count(), 2);

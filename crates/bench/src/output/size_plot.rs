@@ -209,17 +209,20 @@ fn power_of_two(exponent: f64) -> String {
 mod tests {
     use super::*;
     use crate::runner::measurement;
-    use crate::runner::plan::{Wishes, plans};
-    use crate::runner::rounds::Found;
+    use crate::runner::plan::{Selection, plans};
+    use crate::runner::rounds::CaseResults;
 
     fn measured(workloads: &[&str], allocators: &[&str]) -> Vec<(&'static Workload, Vec<Row>)> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let wishes =
-            Wishes { workloads: owned(workloads), allocators: owned(allocators), threads: vec![1] };
-        let plans = plans(&wishes).unwrap().plans;
-        let found = |index| Found {
+        let selection = Selection {
+            workloads: owned(workloads),
+            allocators: owned(allocators),
+            threads: vec![1],
+        };
+        let plans = plans(&selection).unwrap().plans;
+        let found = |index| CaseResults {
             reports: vec![Some(measurement::tests::report(f64::from(10 + index)))],
-            ..Found::default()
+            ..CaseResults::default()
         };
         plans
             .iter()

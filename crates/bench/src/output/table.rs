@@ -118,7 +118,7 @@ fn setting(row: &Row) -> Setting {
 
 /// The heading of the column with the names of a workload's rows.
 pub fn rows_are(workload: &Workload) -> &'static str {
-    if workload.ways().is_empty() { "allocator" } else { "way" }
+    if workload.variants().is_empty() { "allocator" } else { "variant" }
 }
 
 fn stand(row: &Row) -> Stand {

@@ -5,7 +5,7 @@ use crate::runner::responses::{ResponseReport, milliseconds};
 use crate::runner::system_calls::{self, Counts, Traced, marks::Mark};
 use crate::runner::{child_process, resources};
 use crate::workloads::fixed_size::Seconds;
-use crate::workloads::{Effort, Load, Outcome, Setting, Watch, Workload};
+use crate::workloads::{Effort, Load, Observer, Outcome, Setting, Workload};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
@@ -173,7 +173,7 @@ pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
     crate::console::print::line(printed)
 }
 
-/// Reads memory, page faults and user time at the watched moments, and sets marks for the tracer.
+/// Reads memory, page faults and user time at the observed moments, and sets marks for the tracer.
 #[derive(Debug)]
 pub struct Gauge {
     traced: bool,
@@ -210,7 +210,7 @@ impl Gauge {
     }
 }
 
-impl Watch for Gauge {
+impl Observer for Gauge {
     fn ready(&self) {
         resources::map_programs();
         self.note(|report| report.base_rss_bytes = resources::resident());

@@ -2,11 +2,11 @@
 
 use super::plan::Case;
 use super::responses::ResponseReport;
-use super::rounds::Found;
+use super::rounds::CaseResults;
 use crate::console::statistics::{median, median_whole, ratio};
 use crate::runner::measured_run::{Report, SecondsReport};
 use crate::runner::system_calls::Counts;
-use crate::workloads::categories::guarded;
+use crate::workloads::locking::guarded;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -14,13 +14,13 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub workload: &'static str,
-    /// The allocator, or the way in a workload that compares ways.
+    /// The allocator, or the variant in a workload that compares variants.
     pub allocator: &'static str,
     /// The row that `ratio_to_own` compares with: the project's own row of this workload, or, if
     /// there are several, the one that does the same work.
     pub own: &'static str,
     /// `malloc` (objects are freed one by one), `arena` (all together), `fixed size` (one by one,
-    /// all of one size), `pool`, `placement`, or `way`.
+    /// all of one size), `pool`, `placement`, or `variant`.
     pub kind: String,
     pub threads: usize,
     pub callers: Option<usize>,
@@ -40,7 +40,7 @@ pub struct Row {
     pub user_ratio_to_own: Option<f64>,
     /// This row's time divided by the best peer's, the median of the ratios of single rounds.
     pub ratio_to_best_peer: Option<f64>,
-    /// The fastest of the general-purpose allocators, or of the ways that are not the project's, in
+    /// The fastest of the general-purpose allocators, or of the variants that are not the project's, in
     /// this setting.
     pub best_peer: Option<&'static str>,
     /// Whether this row is the fastest of its setting.
@@ -136,11 +136,11 @@ fn as_object<S: Serializer, F: Serialize>(
 }
 
 /// The rows of a plan's cases, in the order of the cases.
-pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
-    let times = |found: &Found| -> Vec<Option<f64>> {
+pub fn rows(cases: &[Case], found: &[CaseResults]) -> Vec<Row> {
+    let times = |found: &CaseResults| -> Vec<Option<f64>> {
         found.reports.iter().map(|report| report.as_ref().map(|report| report.ns_per_op)).collect()
     };
-    let user_times = |found: &Found| -> Vec<Option<f64>> {
+    let user_times = |found: &CaseResults| -> Vec<Option<f64>> {
         found.reports.iter().map(|report| report.as_ref()?.user_ns_per_op).collect()
     };
     let mut rows: Vec<Row> = cases
@@ -149,17 +149,18 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
         .map(|(case, found_here)| {
             let beside =
                 || cases.iter().zip(found).filter(|(other, _)| other.setting == case.setting);
-            let to = |(_, other): (&Case, &Found)| ratio(&times(found_here), &times(other));
-            let user_to =
-                |(_, other): (&Case, &Found)| ratio(&user_times(found_here), &user_times(other));
-            let own = beside().find(|(other, _)| other.contender.name() == case.own());
+            let to = |(_, other): (&Case, &CaseResults)| ratio(&times(found_here), &times(other));
+            let user_to = |(_, other): (&Case, &CaseResults)| {
+                ratio(&user_times(found_here), &user_times(other))
+            };
+            let own = beside().find(|(other, _)| other.subject.name() == case.own());
             let best_peer = beside()
-                .filter(|(other, found)| other.contender.is_peer() && found.failure.is_none())
+                .filter(|(other, found)| other.subject.is_peer() && found.failure.is_none())
                 .filter_map(|peer| Some((peer, median(times(peer.1).into_iter().flatten())?)))
                 .min_by(|(_, one), (_, other)| one.total_cmp(other))
                 .map(|(peer, _)| peer);
             Row {
-                best_peer: best_peer.map(|(peer, _)| peer.contender.name()),
+                best_peer: best_peer.map(|(peer, _)| peer.subject.name()),
                 user_ratio_to_own: own.and_then(user_to).filter(|_| found_here.failure.is_none()),
                 ratio_to_own: own.and_then(to).filter(|_| found_here.failure.is_none()),
                 ratio_to_best_peer: best_peer.and_then(to).filter(|_| found_here.failure.is_none()),
@@ -171,7 +172,7 @@ pub fn rows(cases: &[Case], found: &[Found]) -> Vec<Row> {
     rows
 }
 
-fn row(case: &Case, found: &Found) -> Row {
+fn row(case: &Case, found: &CaseResults) -> Row {
     // The row of a failed case has no figures: the other rounds of a crashing allocator prove
     // nothing.
     let reports: Vec<&Report> = match found.failure {
@@ -215,9 +216,9 @@ fn row(case: &Case, found: &Found) -> Row {
     };
     Row {
         workload: case.workload.name,
-        allocator: case.contender.name(),
+        allocator: case.subject.name(),
         own: case.own(),
-        kind: case.contender.kind(),
+        kind: case.subject.kind(),
         threads: case.setting.threads,
         callers: case.setting.callers,
         rounds: reports.len(),
@@ -259,7 +260,7 @@ fn row(case: &Case, found: &Found) -> Row {
         walk_ns_per_node: median(reports.iter().filter_map(|report| report.walk_ns)),
         alloc_share: found.share.filter(|_| found.failure.is_none()),
         handicap: first.and_then(|report| report.handicap.clone()),
-        policy: case.contender.policy(),
+        policy: case.subject.policy(),
         error: found.failure.clone(),
     }
 }
@@ -280,7 +281,7 @@ fn mark_best(rows: &mut [Row]) {
 pub mod tests {
     use super::*;
     use crate::runner::measured_run::MemoryReport;
-    use crate::runner::plan::{Wishes, plans};
+    use crate::runner::plan::{Selection, plans};
 
     /// A report of a run with this time per operation, in nanoseconds.
     pub fn report(ns_per_op: f64) -> Report {
@@ -308,19 +309,22 @@ pub mod tests {
         }
     }
 
-    fn found(times: &[f64]) -> Found {
-        Found { reports: times.iter().map(|ns| Some(report(*ns))).collect(), ..Found::default() }
+    fn found(times: &[f64]) -> CaseResults {
+        CaseResults {
+            reports: times.iter().map(|ns| Some(report(*ns))).collect(),
+            ..CaseResults::default()
+        }
     }
 
     const OWN: &str = "allotment-arena";
 
     fn cases() -> Vec<Case> {
-        let wishes = Wishes {
+        let selection = Selection {
             workloads: vec!["grow".to_owned()],
             allocators: vec![OWN.to_owned(), "glibc".to_owned(), "bumpalo".to_owned()],
             threads: vec![1],
         };
-        plans(&wishes).unwrap().plans.remove(0).cases
+        plans(&selection).unwrap().plans.remove(0).cases
     }
 
     #[test]
@@ -341,7 +345,7 @@ pub mod tests {
 
     #[test]
     fn a_peer_that_failed_is_not_the_best_one() {
-        let failed = Found { failure: Some("ended by SIGSEGV".to_owned()), ..found(&[1.0]) };
+        let failed = CaseResults { failure: Some("ended by SIGSEGV".to_owned()), ..found(&[1.0]) };
         let rows = rows(&cases(), &[found(&[2.0]), failed, found(&[3.0])]);
         assert!(rows.iter().all(|row| row.best_peer.is_none()));
         assert_eq!(rows[0].ratio_to_best_peer, None);
@@ -349,19 +353,20 @@ pub mod tests {
 
     #[test]
     fn steps_are_medians_by_name_and_one_that_was_not_reached_is_null() {
-        let wishes = Wishes {
+        let selection = Selection {
             workloads: vec!["churn".to_owned()],
             allocators: vec!["sharded-slab".to_owned()],
             threads: vec![1],
         };
-        let cases = plans(&wishes).unwrap().plans.remove(0).cases;
+        let cases = plans(&selection).unwrap().plans.remove(0).cases;
         let with = |bytes: u64| {
             let mut report = report(1.0);
             report.memory.steps =
                 vec![("burst".to_owned(), Some(bytes)), ("frees".to_owned(), None)];
             Some(report)
         };
-        let found = Found { reports: vec![with(10), with(30), with(20)], ..Found::default() };
+        let found =
+            CaseResults { reports: vec![with(10), with(30), with(20)], ..CaseResults::default() };
         let rows = rows(&cases, &[found]);
         let json = serde_json::to_value(&rows[0]).unwrap();
         let steps = json["rss_steps"].as_object().unwrap();
@@ -373,10 +378,10 @@ pub mod tests {
     #[test]
     fn a_failed_case_has_no_figures_but_its_row_stays() {
         let cases = cases();
-        let failed = Found {
+        let failed = CaseResults {
             reports: vec![Some(report(1.0)), None],
             failure: Some("ended by SIGSEGV".to_owned()),
-            ..Found::default()
+            ..CaseResults::default()
         };
         let rows = rows(&cases, &[found(&[2.0, 2.0]), failed, found(&[3.0, 3.0])]);
         assert_eq!(rows[1].rounds, 0);

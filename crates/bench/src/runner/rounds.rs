@@ -31,7 +31,7 @@ impl Limits {
 
 /// The results of one case.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct CaseResults {
     /// Each round's report; `None` for a round that failed and for all later rounds.
     pub reports: Vec<Option<Report>>,
     /// The system calls, if they could be counted.
@@ -55,7 +55,7 @@ pub trait Runner: Sync {
 
 /// Runs each case in a child process of its own.
 #[derive(Debug)]
-pub struct Children {
+pub struct ChildRuns {
     /// Less work in each run.
     pub quick: bool,
 }
@@ -63,7 +63,7 @@ pub struct Children {
 /// A run that takes this long hangs: it is ended.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
 
-impl Runner for Children {
+impl Runner for ChildRuns {
     fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
         child_process::ask(
             &case.arguments(self.quick, Pass::Timed).line(),
@@ -93,10 +93,10 @@ impl Runner for Children {
 }
 
 /// Runs a plan. A failure is reported on standard error at once, and its case does not run again.
-pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<Found> {
+pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<CaseResults> {
     let began = Instant::now();
     let cases = &plan.cases;
-    let mut found: Vec<Found> = cases.iter().map(|_| Found::default()).collect();
+    let mut found: Vec<CaseResults> = cases.iter().map(|_| CaseResults::default()).collect();
     let passes = limits.rounds + 1 + usize::from(plan.workload.has_share());
     let progress = Progress::new(passes * cases.len());
     let mut longest = Duration::ZERO;
@@ -129,7 +129,7 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<Found> {
     found
 }
 
-impl Found {
+impl CaseResults {
     fn take<T>(
         &mut self,
         result: Result<T, ChildFailure>,
@@ -150,7 +150,7 @@ impl Found {
 /// Counts system calls. Nothing is timed here, so as many cases run at a time as there are cores.
 fn count_calls(
     cases: &[Case],
-    found: &mut [Found],
+    found: &mut [CaseResults],
     runner: &impl Runner,
     progress: &Progress,
     too_late: &(impl Fn() -> bool + Sync),
@@ -182,7 +182,7 @@ fn count_calls(
 /// Measures the part of the time spent in the allocator, one case at a time.
 fn find_shares(
     cases: &[Case],
-    found: &mut [Found],
+    found: &mut [CaseResults],
     runner: &impl Runner,
     progress: &Progress,
     too_late: &impl Fn() -> bool,
@@ -200,7 +200,7 @@ fn find_shares(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::plan::{Wishes, plans};
+    use crate::runner::plan::{Selection, plans};
 
     /// Records what is run, and makes one allocator crash in its second round.
     #[derive(Default)]
@@ -221,7 +221,7 @@ mod tests {
 
     impl Runner for Diary {
         fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
-            let name = case.contender.name();
+            let name = case.subject.name();
             if name == "bumpalo" && self.timed().contains(&name.to_owned()) {
                 self.note(name.to_owned());
                 return Err(ChildFailure::Signal(11, String::new()));
@@ -231,29 +231,29 @@ mod tests {
         }
 
         fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure> {
-            self.note(format!("{} traced", case.contender.name()));
+            self.note(format!("{} traced", case.subject.name()));
             Ok(Err("not here".to_owned()))
         }
 
         fn share(&self, case: &Case) -> Result<Option<f64>, ChildFailure> {
-            self.note(format!("{} share", case.contender.name()));
+            self.note(format!("{} share", case.subject.name()));
             Ok(Some(0.5))
         }
     }
 
     fn plan(workload: &str) -> Plan {
-        let wishes = Wishes {
+        let selection = Selection {
             workloads: vec![workload.to_owned()],
             allocators: vec!["glibc".to_owned(), "bumpalo".to_owned()],
             threads: vec![1],
         };
-        plans(&wishes).unwrap().plans.remove(0)
+        plans(&selection).unwrap().plans.remove(0)
     }
 
     #[test]
     fn rounds_are_interleaved_and_a_case_that_crashed_is_not_run_again() {
         let plan = plan("grow");
-        let names: Vec<_> = plan.cases.iter().map(|case| case.contender.name()).collect();
+        let names: Vec<_> = plan.cases.iter().map(|case| case.subject.name()).collect();
         let diary = Diary::default();
         let limits = Limits { rounds: 3, time: None };
         let found = run(&plan, limits, &diary);

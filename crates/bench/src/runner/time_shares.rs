@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// The time that the sizes of each kind have taken so far.
 #[derive(Debug, Default)]
-pub struct Shares(Vec<(&'static str, Duration)>);
+pub struct TimeShares(Vec<(&'static str, Duration)>);
 
-impl Shares {
+impl TimeShares {
     /// The limits of the first workload in `to_be_run`, the workloads that are still to run. A
     /// workload without sizes has `limits` to itself.
     pub fn limits(&self, limits: Limits, to_be_run: &[&Workload]) -> Limits {
@@ -49,7 +49,7 @@ fn weight(workload: &Workload) -> f64 {
 mod tests {
     use super::*;
 
-    fn seconds(shares: &Shares, to_be_run: &[&Workload]) -> f64 {
+    fn seconds(shares: &TimeShares, to_be_run: &[&Workload]) -> f64 {
         let limits = Limits { rounds: 5, time: Some(Duration::from_secs(100)) };
         shares.limits(limits, to_be_run).time.unwrap().as_secs_f64()
     }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn sizes_share_and_the_largest_has_most() {
         let all = Workload::all_named("tree").unwrap();
-        let mut shares = Shares::default();
+        let mut shares = TimeShares::default();
         let mut sum = 0.0;
         let mut last = 0.0;
         for first in 0..all.len() {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn what_one_left_or_took_too_much_is_the_others() {
         let all = Workload::all_named("tree-copy").unwrap();
-        let mut shares = Shares::default();
+        let mut shares = TimeShares::default();
         shares.note(all[0], Duration::from_secs(70));
         assert_eq!(seconds(&shares, &all[6..]), 30.0);
         shares.note(all[1], Duration::from_secs(70));
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_size_alone_and_workloads_without_sizes_have_all_of_it() {
         let named = |name| Workload::named(name).unwrap();
-        let mut shares = Shares::default();
+        let mut shares = TimeShares::default();
         assert_eq!(
             seconds(&shares, &[named("tree-20"), named("tree-copy-20"), named("pair")]),
             100.0

@@ -4,7 +4,7 @@ use super::snapshot;
 use crate::console::failure::Failure;
 use crate::runner::child_process::end_with_parent;
 use crate::runner::responses::ResponseReport;
-use crate::workloads::Unwatched;
+use crate::workloads::Unobserved;
 use crate::workloads::query::store::{DIMENSIONS, Store, VALUES};
 use crate::workloads::query::{Callers, Queries, Question};
 use serde::{Deserialize, Serialize};
@@ -103,7 +103,7 @@ pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
             callers,
         };
         let outcome = queries
-            .measure(&arguments.allocator, &Unwatched)
+            .measure(&arguments.allocator, &Unobserved)
             .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
         reports.extend(outcome.responses.map(|responses| QueryReport {
             context: question.context().to_owned(),

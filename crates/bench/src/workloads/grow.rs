@@ -1,10 +1,10 @@
 //! `grow`: a reply that grows in small pieces and is then dropped.
 
 use crate::peers::Allocator;
-use crate::workloads::memory::Buffer;
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::team::{self, Pace, Run};
-use crate::workloads::watch::Watch;
+use crate::workloads::task_memory::Buffer;
+use crate::workloads::task_threads::{self, Run, TaskCounter};
 use std::hint::black_box;
 
 /// Bytes of one reply.
@@ -17,13 +17,13 @@ pub const LONGEST_PIECE: usize = 64;
 pub const FIRST_ROOM: usize = 64;
 
 /// Runs `replies` replies on each of `threads` workers.
-pub fn run<A: Allocator>(threads: usize, replies: u64, watch: &dyn Watch) -> Run<()> {
-    team::run(
+pub fn run<A: Allocator>(threads: usize, replies: u64, observer: &dyn Observer) -> Run<()> {
+    task_threads::run(
         threads,
-        watch,
+        observer,
         |_| Pieces::new(),
         A::start,
-        |allocator, pieces: &mut Pieces, pace: &mut Pace<'_>| {
+        |allocator, pieces: &mut Pieces, counter: &mut TaskCounter<'_>| {
             for _ in 0..replies {
                 let task = allocator.begin();
                 let mut reply = Buffer::with_capacity(&task, FIRST_ROOM);
@@ -33,7 +33,7 @@ pub fn run<A: Allocator>(threads: usize, replies: u64, watch: &dyn Watch) -> Run
                 black_box(reply.as_bytes());
                 reply.free();
                 drop(task);
-                pace.task_done();
+                counter.task_done();
             }
         },
     )
@@ -62,8 +62,8 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{System, Together, take_counts};
-    use crate::workloads::watch::Unwatched;
 
     #[test]
     fn the_pieces_make_up_the_reply_exactly() {
@@ -77,14 +77,14 @@ mod tests {
     #[test]
     fn a_reply_is_one_object_that_grows() {
         take_counts();
-        run::<System>(1, 2, &Unwatched);
+        run::<System>(1, 2, &Unobserved);
         assert_eq!(take_counts(), (2, 0));
     }
 
     #[test]
     fn a_reply_works_where_all_is_freed_together() {
         take_counts();
-        run::<Together>(1, 1, &Unwatched);
+        run::<Together>(1, 1, &Unobserved);
         let (allocated, live) = take_counts();
         // 64 B to 1 MiB by doubling.
         assert_eq!((allocated, live), (15, 0));

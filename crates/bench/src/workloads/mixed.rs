@@ -17,11 +17,11 @@
 
 use crate::peers::AnySize;
 use crate::workloads::catalogue::Effort;
-use crate::workloads::crew::{self, Worker};
 use crate::workloads::fixed_size::Figures;
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::sizes;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group::{self, Worker};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -64,7 +64,7 @@ struct Draw {
 }
 
 /// A worker's data.
-struct Seat {
+struct WorkerState {
     places: Box<[MaybeUninit<Object>]>,
     /// The sizes of the first objects.
     sizes: Vec<u16>,
@@ -74,8 +74,13 @@ struct Seat {
 }
 
 /// Runs it. With `remote`, other threads free objects, which needs at least two threads.
-pub fn run<A: AnySize>(remote: bool, threads: usize, effort: Effort, watch: &dyn Watch) -> Figures {
-    rounds::<A>(remote, threads, number_of_rounds(threads, effort), watch)
+pub fn run<A: AnySize>(
+    remote: bool,
+    threads: usize,
+    effort: Effort,
+    observer: &dyn Observer,
+) -> Figures {
+    rounds::<A>(remote, threads, number_of_rounds(threads, effort), observer)
 }
 
 /// The number of rounds of each thread. It is large enough that each of many threads runs on its
@@ -86,38 +91,43 @@ fn number_of_rounds(threads: usize, effort: Effort) -> usize {
     pairs.div_ceil(threads * DRAWS)
 }
 
-fn rounds<A: AnySize>(remote: bool, threads: usize, rounds: usize, watch: &dyn Watch) -> Figures {
+fn rounds<A: AnySize>(
+    remote: bool,
+    threads: usize,
+    rounds: usize,
+    observer: &dyn Observer,
+) -> Figures {
     assert!(!remote || threads > 1, "frees by other threads need at least two threads");
     let ends: Vec<_> = if remote { ring(threads) } else { Vec::new() };
-    let results = crew::run(
+    let results = thread_group::run(
         threads,
-        watch,
+        observer,
         |index| {
             let end = ends.get(index).and_then(|end: &Mutex<Option<_>>| {
                 end.lock().unwrap_or_else(PoisonError::into_inner).take()
             });
-            Seat::new(index, end)
+            WorkerState::new(index, end)
         },
-        |worker: Worker<'_, '_>, mut seat| {
+        |worker: Worker<'_, '_>, mut state| {
             let own = A::start();
-            fill(&own, &mut seat.places, &seat.sizes);
-            let work = || match &mut seat.ring {
+            fill(&own, &mut state.places, &state.sizes);
+            let work = || match &mut state.ring {
                 None => {
                     for _ in 0..rounds {
                         // SAFETY: just filled.
-                        unsafe { replace(&own, &mut seat.places, &seat.draws) };
+                        unsafe { replace(&own, &mut state.places, &state.draws) };
                     }
                 }
                 Some((next, last)) => {
                     // SAFETY: just filled; both ends of the queues work with objects of `A`.
                     unsafe {
-                        replace_in_ring(&own, &mut seat.places, &seat.draws, rounds, next, last)
+                        replace_in_ring(&own, &mut state.places, &state.draws, rounds, next, last)
                     };
                 }
             };
             let wall = worker.measured(|| own.within(work));
             // SAFETY: the places are full, and not used afterwards.
-            (wall, unsafe { empty(&own, &seat.places) })
+            (wall, unsafe { empty(&own, &state.places) })
         },
     );
     Figures {
@@ -129,7 +139,7 @@ fn rounds<A: AnySize>(remote: bool, threads: usize, rounds: usize, watch: &dyn W
     }
 }
 
-impl Seat {
+impl WorkerState {
     fn new(index: usize, ring: Option<(Producer<Object>, Consumer<Object>)>) -> Self {
         let random = &mut Random::stream(index as u64);
         let mut places = Box::new_uninit_slice(LIVE);
@@ -279,13 +289,13 @@ unsafe fn free_all<A: AnySize>(own: &A, last: &mut Consumer<Object>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audited, audited};
-    use crate::workloads::watch::Unwatched;
 
     #[test]
     fn each_operation_is_one_allocation_and_one_free_and_nothing_is_left() {
         for (remote, threads) in [(false, 1), (false, 3), (true, 2), (true, 3)] {
-            let (figures, audit) = audited(|| rounds::<Audited>(remote, threads, 1, &Unwatched));
+            let (figures, audit) = audited(|| rounds::<Audited>(remote, threads, 1, &Unobserved));
             assert_eq!(figures.ops, (threads * DRAWS) as u64);
             assert_eq!(audit.allocated, figures.ops + (threads * LIVE) as u64);
             assert_eq!(audit.freed, audit.allocated);
@@ -296,20 +306,20 @@ mod tests {
 
     #[test]
     fn no_more_objects_live_than_there_are_places_and_room_between_threads() {
-        let (figures, audit) = audited(|| rounds::<Audited>(false, 1, 1, &Unwatched));
+        let (figures, audit) = audited(|| rounds::<Audited>(false, 1, 1, &Unobserved));
         assert_eq!(audit.most_live, LIVE as u64);
         // About 110 bytes for each object, at any time.
         for bytes in [figures.live_bytes, audit.most_live_bytes] {
             assert!((1_000_000..1_250_000).contains(&bytes), "{bytes}");
         }
-        let (_, audit) = audited(|| rounds::<Audited>(true, 2, 1, &Unwatched));
+        let (_, audit) = audited(|| rounds::<Audited>(true, 2, 1, &Unobserved));
         // Objects in the places, in the queues, and in each thread's handful.
         assert!(audit.most_live <= 2 * (LIVE + ROOM + HAND) as u64, "{}", audit.most_live);
     }
 
     #[test]
     fn every_allocator_gets_the_same_sequence() {
-        let sizes = || audited(|| rounds::<Audited>(false, 1, 1, &Unwatched)).1.words_allocated;
+        let sizes = || audited(|| rounds::<Audited>(false, 1, 1, &Unobserved)).1.words_allocated;
         let first = sizes();
         assert_eq!(first, sizes());
         assert!(first.iter().any(|size| *size > 900) && first.contains(&24));

@@ -9,7 +9,7 @@
 //!
 //! Some workloads have no tasks: their objects, of one size or of many, live until they are freed.
 //! One workload, `handler`, is ordinary code that allocates from its program's global allocator.
-//! Some workloads compare ways to do their work ([`Way`]) instead of allocators.
+//! Some workloads compare variants of their work ([`Variant`]) instead of allocators.
 //!
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
 //! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
@@ -19,13 +19,9 @@
 mod c;
 #[cfg(feature = "catalogue")]
 pub mod catalogue;
-#[cfg(feature = "catalogue")]
-pub mod categories;
 pub mod clock;
 #[cfg(feature = "catalogue")]
-mod contender;
-#[cfg(feature = "catalogue")]
-mod crew;
+pub mod file_scan;
 #[cfg(feature = "catalogue")]
 pub mod fixed_size;
 #[cfg(feature = "catalogue")]
@@ -35,18 +31,16 @@ pub mod grow;
 #[cfg(feature = "catalogue")]
 mod handler;
 #[cfg(feature = "catalogue")]
-pub mod letters;
-mod memory;
+pub mod locking;
 #[cfg(feature = "catalogue")]
 mod mixed;
 #[cfg(feature = "catalogue")]
 pub mod objects;
+mod observer;
 #[cfg(feature = "catalogue")]
 mod published;
 pub mod query;
 pub mod random;
-#[cfg(feature = "catalogue")]
-mod refusal;
 #[cfg(feature = "catalogue")]
 pub mod run;
 #[cfg(feature = "catalogue")]
@@ -55,15 +49,21 @@ mod sampled;
 mod scope;
 #[cfg(feature = "catalogue")]
 mod sizes;
-mod team;
+#[cfg(feature = "catalogue")]
+mod subject;
+#[cfg(feature = "catalogue")]
+mod support;
+mod task_memory;
+mod task_threads;
 #[cfg(test)]
 mod testing;
+#[cfg(feature = "catalogue")]
+mod thread_group;
 pub mod timed;
 #[cfg(feature = "catalogue")]
 mod trees;
-mod watch;
 #[cfg(feature = "catalogue")]
-mod ways;
+mod variant;
 
 // The rows in C call it by its C names.
 #[cfg(all(feature = "catalogue", feature = "fast-peers"))]
@@ -76,14 +76,14 @@ static GLOBAL: Global = Global;
 #[cfg(feature = "catalogue")]
 pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
 #[cfg(feature = "catalogue")]
-pub use contender::{Contender, UnknownRow};
-#[cfg(feature = "catalogue")]
 pub use global::Global;
-#[cfg(feature = "catalogue")]
-pub use refusal::{Refusal, Unable, can_run};
+pub use observer::{Observer, Unobserved};
 #[cfg(feature = "catalogue")]
 pub use run::{Load, Outcome};
-pub use team::{Run, Steady, WARM_UP};
-pub use watch::{Unwatched, Watch};
 #[cfg(feature = "catalogue")]
-pub use ways::Way;
+pub use subject::{Subject, UnknownRow};
+#[cfg(feature = "catalogue")]
+pub use support::{RunError, Unsupported, can_run};
+pub use task_threads::{Run, Steady, WARM_UP};
+#[cfg(feature = "catalogue")]
+pub use variant::Variant;

@@ -1,9 +1,9 @@
 //! `query-alloc` and `query-small`: only the objects of a query.
 
 use crate::peers::{Allocator, Task};
+use crate::workloads::observer::Observer;
 use crate::workloads::run::Outcome;
-use crate::workloads::team::{self, Pace, Run};
-use crate::workloads::watch::Watch;
+use crate::workloads::task_threads::{self, Run, TaskCounter};
 use std::alloc::Layout;
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -21,19 +21,19 @@ pub fn run<A: Allocator>(
     threads: usize,
     dimensions: usize,
     queries: u64,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Run<()> {
-    team::run(
+    task_threads::run(
         threads,
-        watch,
+        observer,
         |_| touched(dimensions * SIZES.len()),
         A::start,
-        |allocator, objects: &mut Vec<NonNull<u8>>, pace: &mut Pace<'_>| {
+        |allocator, objects: &mut Vec<NonNull<u8>>, counter: &mut TaskCounter<'_>| {
             for query in 0..queries {
                 let task = allocator.begin();
                 one_query(&task, objects, query as u8);
                 drop(task);
-                pace.task_done();
+                counter.task_done();
             }
         },
     )
@@ -97,14 +97,14 @@ const fn layout(size: usize) -> Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{NEEDLESS_FREES, System, Together, take_counts};
-    use crate::workloads::watch::Unwatched;
     use std::sync::atomic::Ordering;
 
     #[test]
     fn a_query_allocates_four_objects_a_dimension_and_leaves_none() {
         take_counts();
-        let run = run::<System>(1, 10, 3, &Unwatched);
+        let run = run::<System>(1, 10, 3, &Unobserved);
         assert_eq!(take_counts(), (120, 0));
         assert_eq!(run.steady.tasks, 1);
     }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_is_freed_together_is_not_freed_one_by_one() {
         take_counts();
-        run::<Together>(1, 10, 3, &Unwatched);
+        run::<Together>(1, 10, 3, &Unobserved);
         assert_eq!(take_counts(), (120, 0));
         assert_eq!(NEEDLESS_FREES.load(Ordering::Relaxed), 0);
     }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn workers_share_the_work_alike() {
-        let run = run::<System>(3, 5, 4, &Unwatched);
+        let run = run::<System>(3, 5, 4, &Unobserved);
         assert_eq!(run.results.len(), 3);
         assert_eq!(run.steady.tasks, 3 * 2);
     }

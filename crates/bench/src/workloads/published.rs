@@ -5,11 +5,11 @@
 //! for days.
 
 use crate::workloads::catalogue::Effort;
-use crate::workloads::crew;
-use crate::workloads::refusal::Refusal;
+use crate::workloads::observer::Observer;
 use crate::workloads::run::{Load, Outcome};
-use crate::workloads::watch::Watch;
-use crate::workloads::ways::{TAKES_NO_MEMORY, Way};
+use crate::workloads::support::RunError;
+use crate::workloads::thread_group;
+use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
 use allotment::{Published, ReadOnly, Sealed};
 use arc_swap::ArcSwap;
 use std::hint::black_box;
@@ -49,8 +49,8 @@ trait Shared: Sync + Sized {
 /// The row with which ratios compare.
 pub const OWN: &str = "allotment-published";
 
-pub(crate) static WAYS: [Way; 5] = [
-    Way {
+pub(crate) static VARIANTS: [Variant; 5] = [
+    Variant {
         name: OWN,
         meaning: "allotment::Published<Sealed<...>>, by read()",
         policy: TAKES_NO_MEMORY,
@@ -58,7 +58,7 @@ pub(crate) static WAYS: [Way; 5] = [
         own: None,
         run: run::<Published<Sealed<SealedConfiguration<'static>>>>,
     },
-    Way {
+    Variant {
         name: "allotment-sealed",
         meaning: "allotment::Sealed alone, which can't be replaced",
         policy: TAKES_NO_MEMORY,
@@ -66,7 +66,7 @@ pub(crate) static WAYS: [Way; 5] = [
         own: None,
         run: run::<Sealed<SealedConfiguration<'static>>>,
     },
-    Way {
+    Variant {
         name: "mutex",
         meaning: "std::sync::Mutex",
         policy: TAKES_NO_MEMORY,
@@ -74,7 +74,7 @@ pub(crate) static WAYS: [Way; 5] = [
         own: None,
         run: run::<Mutex<Configuration>>,
     },
-    Way {
+    Variant {
         name: "rwlock",
         meaning: "std::sync::RwLock",
         policy: TAKES_NO_MEMORY,
@@ -82,7 +82,7 @@ pub(crate) static WAYS: [Way; 5] = [
         own: None,
         run: run::<RwLock<Configuration>>,
     },
-    Way {
+    Variant {
         name: "arc-swap",
         meaning: "arc_swap::ArcSwap, by load()",
         policy: TAKES_NO_MEMORY,
@@ -153,13 +153,13 @@ impl Shared for Published<Sealed<SealedConfiguration<'static>>> {
     }
 }
 
-fn run<S: Shared>(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+fn run<S: Shared>(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
     let threads = load.setting.threads;
     let reads = reads(threads, load.effort);
     let shared = S::new();
-    let walls = crew::run(
+    let walls = thread_group::run(
         threads,
-        watch,
+        observer,
         |_| (),
         |worker, ()| worker.measured(|| read_often(&shared, reads)),
     );

@@ -5,15 +5,15 @@ use crate::peers::{
     Visitor,
 };
 use crate::workloads::catalogue::{Effort, Kind, Setting, Workload};
-use crate::workloads::categories::Locks;
-use crate::workloads::contender::Contender;
 use crate::workloads::fixed_size::{Figures, Seconds, Shape};
+use crate::workloads::locking::Locks;
+use crate::workloads::observer::Observer;
 use crate::workloads::query::store::{CHARTS, DIMENSIONS, SYNTHETIC_CONTEXT, Store, VALUES};
 use crate::workloads::query::{Callers, Queries, Question, Responses};
-use crate::workloads::refusal::{Refusal, can_run};
-use crate::workloads::team::{Run, Steady};
+use crate::workloads::subject::Subject;
+use crate::workloads::support::{RunError, can_run};
+use crate::workloads::task_threads::{Run, Steady};
 use crate::workloads::trees::copy;
-use crate::workloads::watch::Watch;
 use crate::workloads::{global, grow, handler, mixed, objects, scope};
 use std::time::Duration;
 
@@ -86,17 +86,17 @@ impl From<Figures> for Outcome {
 }
 
 impl Load {
-    /// Runs it with the allocator or the way called `allocator`.
-    pub fn measure(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, Refusal> {
-        if let Contender::Way(way) = self.check(allocator)? {
-            return (way.run)(self, watch);
+    /// Runs it with the allocator or the variant called `allocator`.
+    pub fn measure(&self, allocator: &str, observer: &dyn Observer) -> Result<Outcome, RunError> {
+        if let Subject::Variant(variant) = self.check(allocator)? {
+            return (variant.run)(self, observer);
         }
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
         let (ops_a_task, live_a_thread) = match self.workload.kind {
             Kind::Query => {
                 let (store, questions) = full_size();
-                let outcome = self.queries(&store, &questions).measure(allocator, watch)?;
+                let outcome = self.queries(&store, &questions).measure(allocator, observer)?;
                 return Ok(Outcome {
                     tasks: Some(tasks),
                     steady: outcome.steady,
@@ -105,35 +105,35 @@ impl Load {
                 });
             }
             Kind::FixedSize(shape) => {
-                return Ok(shape.measure(allocator, threads, self.effort, watch)?.into());
+                return Ok(shape.measure(allocator, threads, self.effort, observer)?.into());
             }
             Kind::TreeCopy { exponent } => {
                 let amount = copy::Amount::of(exponent, self.effort);
                 return Ok(
-                    crate::peers::with_placement(allocator, TreeCopy { amount, watch })?.into()
+                    crate::peers::with_placement(allocator, TreeCopy { amount, observer })?.into()
                 );
             }
             Kind::Mixed { remote } => {
-                let mixed = Mixed { remote, load: self, watch };
+                let mixed = Mixed { remote, load: self, observer };
                 return Ok(crate::peers::with_any_size(allocator, mixed)?.into());
             }
-            Kind::Objects { dimensions } => return self.objects(dimensions, allocator, watch),
+            Kind::Objects { dimensions } => return self.objects(dimensions, allocator, observer),
             Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
             Kind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
             Kind::Handler => (1, None),
             Kind::Inline(_)
             | Kind::Container(_)
             | Kind::Client(_)
-            | Kind::Categories
+            | Kind::Locking
             | Kind::Published
-            | Kind::Letters(_) => {
-                unreachable!("its rows are ways")
+            | Kind::FileScan(_) => {
+                unreachable!("its rows are variants")
             }
         };
         let run = if self.workload.kind == Kind::Handler {
-            crate::peers::with_global(allocator, Serve { threads, requests: tasks, watch })?
+            crate::peers::with_global(allocator, Serve { threads, requests: tasks, observer })?
         } else {
-            crate::peers::with(allocator, Alike { load: self, tasks, watch })?
+            crate::peers::with(allocator, Alike { load: self, tasks, observer })?
         };
         let tasks = tasks * threads as u64;
         Ok(Outcome {
@@ -149,23 +149,27 @@ impl Load {
         &self,
         dimensions: usize,
         allocator: &str,
-        watch: &dyn Watch,
-    ) -> Result<Outcome, Refusal> {
+        observer: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
-        let run = crate::peers::with(allocator, Objects { threads, dimensions, tasks, watch })?;
+        let run = crate::peers::with(allocator, Objects { threads, dimensions, tasks, observer })?;
         Ok(objects::outcome(&run, threads, dimensions, tasks))
     }
 
     /// Runs pairs of an allocation and a free with the allocator called `allocator`.
-    pub(crate) fn pairs(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, Refusal> {
-        Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, watch)?.into())
+    pub(crate) fn pairs(
+        &self,
+        allocator: &str,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
+        Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, observer)?.into())
     }
 
     /// The part of the time that is spent in the allocator, from a separate run. `None` if the
     /// workload does no other work, or if the processor has no counter or the system no timer for
     /// it.
-    pub fn share(&self, allocator: &str) -> Result<Option<f64>, Refusal> {
+    pub fn share(&self, allocator: &str) -> Result<Option<f64>, RunError> {
         self.check(allocator)?;
         if !self.workload.has_share() {
             return Ok(None);
@@ -181,26 +185,26 @@ impl Load {
         Ok(queries.share(allocator)?)
     }
 
-    fn check(&self, name: &str) -> Result<Contender, Refusal> {
+    fn check(&self, name: &str) -> Result<Subject, RunError> {
         let (workload, threads) = (self.workload, self.setting.threads);
         match workload.needed_threads() {
             Some(needed) if !needed.include(threads) => {
-                return Err(Refusal::Threads { workload: workload.name, needed });
+                return Err(RunError::Threads { workload: workload.name, needed });
             }
             _ => {}
         }
-        let contender = Contender::named(name, &[workload])?;
-        can_run(workload, contender, threads).map_err(|lacks| Refusal::Unable {
-            row: contender.name(),
+        let subject = Subject::named(name, &[workload])?;
+        can_run(workload, subject, threads).map_err(|lacks| RunError::Unsupported {
+            row: subject.name(),
             workload: workload.name,
             lacks,
         })?;
         match global::in_use() {
-            in_use if workload.kind == Kind::Handler && in_use != Some(contender.name()) => {
-                let allocator = contender.name();
-                Err(Refusal::Global { allocator, workload: workload.name, in_use })
+            in_use if workload.kind == Kind::Handler && in_use != Some(subject.name()) => {
+                let allocator = subject.name();
+                Err(RunError::Global { allocator, workload: workload.name, in_use })
             }
-            _ => Ok(contender),
+            _ => Ok(subject),
         }
     }
 
@@ -229,7 +233,7 @@ pub fn full_size() -> (Store, [Question; 1]) {
 struct Alike<'l> {
     load: &'l Load,
     tasks: u64,
-    watch: &'l dyn Watch,
+    observer: &'l dyn Observer,
 }
 
 impl Visitor for Alike<'_> {
@@ -238,9 +242,9 @@ impl Visitor for Alike<'_> {
     fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
         let threads = self.load.setting.threads;
         match self.load.workload.kind {
-            Kind::Grow => grow::run::<A>(threads, self.tasks, self.watch),
-            Kind::Scope { exit: false } => scope::run::<A>(threads, self.tasks, self.watch),
-            Kind::Scope { exit: true } => scope::run_exits::<A>(threads, self.tasks, self.watch),
+            Kind::Grow => grow::run::<A>(threads, self.tasks, self.observer),
+            Kind::Scope { exit: false } => scope::run::<A>(threads, self.tasks, self.observer),
+            Kind::Scope { exit: true } => scope::run_exits::<A>(threads, self.tasks, self.observer),
             Kind::Query => unreachable!("its workers share the queries"),
             Kind::Objects { .. } => unreachable!("they are `Objects`"),
             Kind::Handler => unreachable!("its allocator is the program's"),
@@ -250,10 +254,10 @@ impl Visitor for Alike<'_> {
             Kind::Inline(_)
             | Kind::Container(_)
             | Kind::Client(_)
-            | Kind::Categories
+            | Kind::Locking
             | Kind::Published
-            | Kind::Letters(_) => {
-                unreachable!("its rows are ways")
+            | Kind::FileScan(_) => {
+                unreachable!("its rows are variants")
             }
         }
     }
@@ -264,14 +268,14 @@ struct Objects<'w> {
     threads: usize,
     dimensions: usize,
     tasks: u64,
-    watch: &'w dyn Watch,
+    observer: &'w dyn Observer,
 }
 
 impl Visitor for Objects<'_> {
     type Output = Run<()>;
 
     fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
-        objects::run::<A>(self.threads, self.dimensions, self.tasks, self.watch)
+        objects::run::<A>(self.threads, self.dimensions, self.tasks, self.observer)
     }
 }
 
@@ -279,14 +283,14 @@ impl Visitor for Objects<'_> {
 struct Mixed<'l> {
     remote: bool,
     load: &'l Load,
-    watch: &'l dyn Watch,
+    observer: &'l dyn Observer,
 }
 
 impl AnySizeVisitor for Mixed<'_> {
     type Output = Figures;
 
     fn visit<A: AnySize>(self, _: &'static About) -> Figures {
-        mixed::run::<A>(self.remote, self.load.setting.threads, self.load.effort, self.watch)
+        mixed::run::<A>(self.remote, self.load.setting.threads, self.load.effort, self.observer)
     }
 }
 
@@ -294,14 +298,14 @@ impl AnySizeVisitor for Mixed<'_> {
 struct Serve<'w> {
     threads: usize,
     requests: u64,
-    watch: &'w dyn Watch,
+    observer: &'w dyn Observer,
 }
 
 impl GlobalVisitor for Serve<'_> {
     type Output = Run<()>;
 
     fn visit<G: Global>(self, _: &'static About) -> Run<()> {
-        handler::run::<G>(self.threads, self.requests, self.watch)
+        handler::run::<G>(self.threads, self.requests, self.observer)
     }
 }
 
@@ -325,22 +329,22 @@ impl GlobalVisitor for HandlersShare {
 /// Trees whose nodes a placement has laid out.
 struct TreeCopy<'w> {
     amount: copy::Amount,
-    watch: &'w dyn Watch,
+    observer: &'w dyn Observer,
 }
 
 impl PlacementVisitor for TreeCopy<'_> {
     type Output = Figures;
 
     fn visit<P: Placement>(self, _: &'static About) -> Figures {
-        copy::run::<P>(self.amount, self.watch)
+        copy::run::<P>(self.amount, self.observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::refusal::Unable;
-    use crate::workloads::watch::Unwatched;
+    use crate::workloads::observer::Unobserved;
+    use crate::workloads::support::Unsupported;
 
     fn load(name: &str, threads: usize) -> Load {
         let workload = Workload::named(name).unwrap();
@@ -349,7 +353,7 @@ mod tests {
 
     #[test]
     fn operations_and_live_bytes_are_those_of_all_threads() {
-        let outcome = load("query-small", 2).measure("bumpalo-reset", &Unwatched).unwrap();
+        let outcome = load("query-small", 2).measure("bumpalo-reset", &Unobserved).unwrap();
         let tasks = outcome.tasks.unwrap();
         assert_eq!(outcome.ops, tasks * 400);
         assert_eq!(outcome.live_bytes, Some(2 * 100 * 320));
@@ -360,59 +364,59 @@ mod tests {
     #[test]
     fn what_can_not_run_is_refused() {
         let refused = |name, threads, allocator| match load(name, threads)
-            .measure(allocator, &Unwatched)
+            .measure(allocator, &Unobserved)
             .unwrap_err()
         {
-            Refusal::Unable { row, workload, lacks } => {
+            RunError::Unsupported { row, workload, lacks } => {
                 assert_eq!((row, workload), (allocator, name));
                 lacks
             }
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused("grow", 1, "typed-arena"), Unable::AnySize);
-        assert_eq!(refused("grow", 1, "slab"), Unable::SeveralSizes);
-        assert_eq!(refused("pair", 1, "bumpalo"), Unable::OutlivingTasks);
-        assert_eq!(refused("mixed", 1, "bumpalo"), Unable::OutlivingTasks);
-        assert_eq!(refused("mixed", 1, "slab"), Unable::SeveralSizes);
-        assert_eq!(refused("scope", 1, "bumpalo"), Unable::FreesWithinTasks);
-        assert_eq!(refused("scope-exit", 1, "typed-arena"), Unable::AnySize);
-        assert_eq!(refused("handler", 1, "bumpalo"), Unable::Global);
-        assert_eq!(refused("handler", 1, "compact-copy"), Unable::Allocator);
-        assert_eq!(refused("pair", 1, "allotment-pool"), Unable::Shared);
-        assert_eq!(refused("pair", 2, "slab"), Unable::SeveralThreads);
-        assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unable::EveryLayout);
-        assert_eq!(refused("tree-8", 1, "slab"), Unable::EveryLayout);
-        assert_eq!(refused("pair", 2, "allotment-free-list"), Unable::SeveralThreads);
-        assert_eq!(refused("tree-8", 1, "allotment-free-list-a-tree"), Unable::ManyStructures);
-        assert_eq!(refused("tree-copy-8", 1, "allotment-free-list"), Unable::Placement);
-        assert_eq!(refused("tree-8", 1, "compact-copy"), Unable::Allocator);
-        assert_eq!(refused("grow", 1, "compact-copy"), Unable::Allocator);
-        assert_eq!(refused("grow", 1, "mutex"), Unable::WayOf("published"));
-        assert_eq!(refused("published", 1, "glibc"), Unable::Ways("published"));
-        assert_eq!(refused("published", 1, "read"), Unable::Ways("published"));
-        let refused = load("exchange-1", 3).measure("sharded-slab", &Unwatched).unwrap_err();
+        assert_eq!(refused("grow", 1, "typed-arena"), Unsupported::AnySize);
+        assert_eq!(refused("grow", 1, "slab"), Unsupported::SeveralSizes);
+        assert_eq!(refused("pair", 1, "bumpalo"), Unsupported::OutlivingTasks);
+        assert_eq!(refused("mixed", 1, "bumpalo"), Unsupported::OutlivingTasks);
+        assert_eq!(refused("mixed", 1, "slab"), Unsupported::SeveralSizes);
+        assert_eq!(refused("scope", 1, "bumpalo"), Unsupported::FreesWithinTasks);
+        assert_eq!(refused("scope-exit", 1, "typed-arena"), Unsupported::AnySize);
+        assert_eq!(refused("handler", 1, "bumpalo"), Unsupported::Global);
+        assert_eq!(refused("handler", 1, "compact-copy"), Unsupported::Allocator);
+        assert_eq!(refused("pair", 1, "allotment-pool"), Unsupported::Shared);
+        assert_eq!(refused("pair", 2, "slab"), Unsupported::SeveralThreads);
+        assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unsupported::EveryLayout);
+        assert_eq!(refused("tree-8", 1, "slab"), Unsupported::EveryLayout);
+        assert_eq!(refused("pair", 2, "allotment-free-list"), Unsupported::SeveralThreads);
+        assert_eq!(refused("tree-8", 1, "allotment-free-list-a-tree"), Unsupported::ManyStructures);
+        assert_eq!(refused("tree-copy-8", 1, "allotment-free-list"), Unsupported::Placement);
+        assert_eq!(refused("tree-8", 1, "compact-copy"), Unsupported::Allocator);
+        assert_eq!(refused("grow", 1, "compact-copy"), Unsupported::Allocator);
+        assert_eq!(refused("grow", 1, "mutex"), Unsupported::VariantOf("published"));
+        assert_eq!(refused("published", 1, "glibc"), Unsupported::Variants("published"));
+        assert_eq!(refused("published", 1, "read"), Unsupported::Variants("published"));
+        let refused = load("exchange-1", 3).measure("sharded-slab", &Unobserved).unwrap_err();
         assert_eq!(refused.to_string(), "'exchange-1' needs 2 threads: a producer and a consumer");
-        let refused = load("tree-8", 2).measure("sharded-slab", &Unwatched).unwrap_err();
+        let refused = load("tree-8", 2).measure("sharded-slab", &Unobserved).unwrap_err();
         assert_eq!(refused.to_string(), "'tree-8' needs 1 thread: a tree belongs to one thread");
-        let refused = load("mixed-remote", 1).measure("bumpalo", &Unwatched).unwrap_err();
+        let refused = load("mixed-remote", 1).measure("bumpalo", &Unobserved).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "'mixed-remote' needs 2 threads or more: each thread hands objects to the next"
         );
-        let unknown = load("grow", 1).measure("no-such", &Unwatched).unwrap_err();
+        let unknown = load("grow", 1).measure("no-such", &Unobserved).unwrap_err();
         assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
     }
 
     #[test]
     fn objects_of_one_size_have_no_tasks() {
-        let outcome = load("burst-free", 2).measure("sharded-slab", &Unwatched).unwrap();
+        let outcome = load("burst-free", 2).measure("sharded-slab", &Unobserved).unwrap();
         assert_eq!((outcome.tasks, outcome.steady.faults_per_task()), (None, None));
         assert_eq!((outcome.ops, outcome.live_bytes), (2_000_000, Some(2_000_000 * 64)));
     }
 
     #[test]
     fn trees_are_walked_where_a_placement_has_laid_them() {
-        let outcome = load("tree-copy-8", 1).measure("compact-copy", &Unwatched).unwrap();
+        let outcome = load("tree-copy-8", 1).measure("compact-copy", &Unobserved).unwrap();
         assert_eq!((outcome.tasks, outcome.live_bytes), (None, Some(8 << 20)));
         assert_eq!(outcome.ops, 4 << 20);
     }
@@ -425,11 +429,11 @@ mod tests {
     #[test]
     fn objects_of_any_size_and_requests_are_counted() {
         let own = crate::peers::known()[0].name;
-        let outcome = load("mixed-remote", 2).measure(own, &Unwatched).unwrap();
+        let outcome = load("mixed-remote", 2).measure(own, &Unobserved).unwrap();
         assert_eq!((outcome.tasks, outcome.ops % 20), (None, 0));
         assert!(outcome.live_bytes.is_some_and(|bytes| bytes > 2_000_000));
         for name in ["scope", "scope-exit"] {
-            let outcome = load(name, 2).measure(own, &Unwatched).unwrap();
+            let outcome = load(name, 2).measure(own, &Unobserved).unwrap();
             assert_eq!((outcome.tasks, outcome.ops), (Some(4_000), 4_000 * 2_000));
             assert_eq!(outcome.live_bytes, Some(2 * scope::live_bytes()));
         }
@@ -438,22 +442,22 @@ mod tests {
     #[cfg(feature = "fast-peers")]
     #[test]
     fn what_only_its_thread_may_free_is_no_row_where_others_free() {
-        let refused = load("mixed-remote", 2).measure("pmr-pool", &Unwatched).unwrap_err();
+        let refused = load("mixed-remote", 2).measure("pmr-pool", &Unobserved).unwrap_err();
         assert!(refused.to_string().contains("only the thread that allocated"), "{refused}");
-        assert!(load("mixed", 2).measure("pmr-pool", &Unwatched).is_ok());
+        assert!(load("mixed", 2).measure("pmr-pool", &Unobserved).is_ok());
     }
 
     #[test]
     fn ordinary_code_runs_with_the_programs_own_allocator_alone() {
         let in_use = global::in_use().expect("the tests' global allocator");
-        let outcome = load("handler", 1).measure(in_use, &Unwatched).unwrap();
+        let outcome = load("handler", 1).measure(in_use, &Unobserved).unwrap();
         assert_eq!((outcome.ops, outcome.tasks, outcome.live_bytes), (20_000, Some(20_000), None));
         let share = load("handler", 1).share(in_use).unwrap();
         assert!(share.is_none_or(|share| share > 0.0 && share < 0.9), "{share:?}");
         for about in
             crate::peers::known().iter().filter(|about| about.global && about.name != in_use)
         {
-            let refused = load("handler", 1).measure(about.name, &Unwatched).unwrap_err();
+            let refused = load("handler", 1).measure(about.name, &Unobserved).unwrap_err();
             let text = refused.to_string();
             assert!(text.contains(&format!("start it with ALLOT_GLOBAL={}", about.name)), "{text}");
         }

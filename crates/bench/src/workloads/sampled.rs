@@ -65,12 +65,12 @@ extern "C" fn look(_: c_int) {
 
 /// The samples of one thread or of several.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct CaseResults {
     inside: u64,
     looks: u64,
 }
 
-impl Found {
+impl CaseResults {
     pub fn and(self, other: Self) -> Self {
         Self { inside: self.inside + other.inside, looks: self.looks + other.looks }
     }
@@ -82,8 +82,8 @@ impl Found {
 }
 
 /// Samples the calling thread during `work`. There are no samples if the system has no such timers.
-pub(crate) fn while_looking(work: impl FnOnce()) -> Found {
-    let now = || Found {
+pub(crate) fn while_looking(work: impl FnOnce()) -> CaseResults {
+    let now = || CaseResults {
         inside: FOUND.with(|found| found.load(Ordering::Relaxed)),
         looks: LOOKS.with(|looks| looks.load(Ordering::Relaxed)),
     };
@@ -92,7 +92,7 @@ pub(crate) fn while_looking(work: impl FnOnce()) -> Found {
     work();
     drop(timer);
     let after = now();
-    Found { inside: after.inside - before.inside, looks: after.looks - before.looks }
+    CaseResults { inside: after.inside - before.inside, looks: after.looks - before.looks }
 }
 
 /// A timer that interrupts the calling thread, until it is dropped.
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn without_a_look_there_is_no_share() {
-        assert_eq!(Found::default().share(), None);
-        let both = Found { inside: 1, looks: 3 }.and(Found { inside: 2, looks: 9 });
+        assert_eq!(CaseResults::default().share(), None);
+        let both = CaseResults { inside: 1, looks: 3 }.and(CaseResults { inside: 2, looks: 9 });
         assert_eq!(both.share(), Some(0.25));
     }
 }

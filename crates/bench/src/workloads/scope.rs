@@ -12,10 +12,10 @@
 //! [`Request::kept`] remain.
 
 use crate::peers::{Allocator, Task};
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::sizes;
-use crate::workloads::team::{self, Pace, Run};
-use crate::workloads::watch::Watch;
+use crate::workloads::task_threads::{self, Run, TaskCounter};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::hint::black_box;
 use std::num::NonZero;
@@ -64,12 +64,12 @@ impl Request {
 }
 
 /// A worker's data.
-struct Seat {
+struct WorkerState {
     requests: Vec<Request>,
     objects: Vec<NonNull<u8>>,
 }
 
-impl Seat {
+impl WorkerState {
     /// The same for every worker and allocator.
     fn new() -> Self {
         Self { requests: requests(), objects: black_box(vec![NonNull::dangling(); OBJECTS]) }
@@ -87,19 +87,19 @@ pub fn live_bytes() -> u64 {
 }
 
 /// Serves `requests` requests on each of `threads` workers.
-pub fn run<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch) -> Run<()> {
-    team::run(
+pub fn run<A: Allocator>(threads: usize, requests: u64, observer: &dyn Observer) -> Run<()> {
+    task_threads::run(
         threads,
-        watch,
-        |_| Seat::new(),
+        observer,
+        |_| WorkerState::new(),
         A::start,
-        |allocator, seat: &mut Seat, pace: &mut Pace<'_>| {
-            for request in seat.requests.iter().cycle().take(requests as usize) {
+        |allocator, state: &mut WorkerState, counter: &mut TaskCounter<'_>| {
+            for request in state.requests.iter().cycle().take(requests as usize) {
                 let task = allocator.begin();
-                serve(&task, request, &mut seat.objects);
+                serve(&task, request, &mut state.objects);
                 // SAFETY: this task has just served the request.
-                unsafe { end(task, request, &seat.objects) };
-                pace.task_done();
+                unsafe { end(task, request, &state.objects) };
+                counter.task_done();
             }
         },
     )
@@ -110,25 +110,25 @@ pub fn run<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch) -> Ru
 /// Each end is timed separately. With more threads than processors, the system may interrupt a
 /// thread during an end. Such an end counts as the average of the others. The sum is divided by the
 /// number of threads that run at a time, so that it compares with the time of whole requests.
-pub fn run_exits<A: Allocator>(threads: usize, requests: u64, watch: &dyn Watch) -> Run<()> {
+pub fn run_exits<A: Allocator>(threads: usize, requests: u64, observer: &dyn Observer) -> Run<()> {
     let clock = cost_of_the_clock();
-    let run = team::run(
+    let run = task_threads::run(
         threads,
-        watch,
-        |_| Seat::new(),
+        observer,
+        |_| WorkerState::new(),
         A::start,
-        |allocator, seat: &mut Seat, pace: &mut Pace<'_>| {
+        |allocator, state: &mut WorkerState, counter: &mut TaskCounter<'_>| {
             let mut exits = Exits::default();
-            for request in seat.requests.iter().cycle().take(requests as usize) {
+            for request in state.requests.iter().cycle().take(requests as usize) {
                 let task = allocator.begin();
-                serve(&task, request, &mut seat.objects);
+                serve(&task, request, &mut state.objects);
                 let interruptions = interruptions();
                 let began = Instant::now();
                 // SAFETY: this task has just served the request.
-                unsafe { end(task, request, &seat.objects) };
+                unsafe { end(task, request, &state.objects) };
                 let took = began.elapsed().saturating_sub(clock);
                 exits.note(took, interruptions != self::interruptions());
-                pace.task_done();
+                counter.task_done();
             }
             exits
         },
@@ -244,8 +244,8 @@ unsafe fn end<T: Task>(task: T, request: &Request, objects: &[NonNull<u8>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{System, TogetherWithin, take_counts};
-    use crate::workloads::watch::Unwatched;
 
     #[test]
     fn half_of_the_objects_are_freed_within_and_each_of_the_others_is_kept() {
@@ -275,9 +275,9 @@ mod tests {
     fn each_object_is_allocated_and_freed_once() {
         let requests = REQUESTS as u64 + 1;
         take_counts();
-        run::<System>(1, requests, &Unwatched);
+        run::<System>(1, requests, &Unobserved);
         assert_eq!(take_counts(), (requests * OBJECTS as u64, 0));
-        let timed = run_exits::<System>(1, requests, &Unwatched);
+        let timed = run_exits::<System>(1, requests, &Unobserved);
         assert_eq!(take_counts(), (requests * OBJECTS as u64, 0));
         assert!(!timed.wall.is_zero());
     }
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn what_is_freed_together_is_freed_one_by_one_only_within_the_request() {
         take_counts();
-        run::<TogetherWithin>(1, 3, &Unwatched);
+        run::<TogetherWithin>(1, 3, &Unobserved);
         let (allocated, live) = take_counts();
         assert_eq!((allocated, live), (3 * OBJECTS as u64, 0));
         assert_eq!(TogetherWithin::take_frees(), 3 * OBJECTS as u64 / 2);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn workers_share_the_work_alike() {
-        let run = run::<System>(3, 4, &Unwatched);
+        let run = run::<System>(3, 4, &Unobserved);
         assert_eq!((run.results.len(), run.steady.tasks), (3, 3 * 2));
     }
 

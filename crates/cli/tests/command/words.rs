@@ -83,8 +83,8 @@ fn help_names_every_workload_and_allocator() {
     let help = text(&run(&["bench", "--help"]).stdout);
     for workload in bench::workloads::catalogue() {
         assert!(help.contains(workload.name) && help.contains(workload.meaning), "{help}");
-        for way in workload.ways() {
-            assert!(help.contains(way.name) && help.contains(way.meaning), "{help}");
+        for variant in workload.variants() {
+            assert!(help.contains(variant.name) && help.contains(variant.meaning), "{help}");
         }
     }
     for about in bench::peers::known() {

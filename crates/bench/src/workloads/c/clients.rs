@@ -11,10 +11,10 @@
 //! 3. SQLite is configured for the whole process: code that uses it holds
 //!    [`linked::ONE_AT_A_TIME`].
 
-use crate::workloads::refusal::Refusal;
+use crate::workloads::observer::Observer;
 use crate::workloads::run::{Load, Outcome};
-use crate::workloads::watch::Watch;
-use crate::workloads::ways::Way;
+use crate::workloads::support::RunError;
+use crate::workloads::variant::Variant;
 
 /// One of the libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,53 +27,53 @@ pub(crate) enum Client {
     Expat,
 }
 
-const MALLOC: Way = Way {
+const MALLOC: Variant = Variant {
     name: super::LIBC,
     meaning: "the C library's malloc, which the library calls by default",
     policy: "the C library's own",
     peer: true,
     own: None,
-    run: |load, watch| run(load, Allocator::Malloc, watch),
+    run: |load, observer| run(load, Allocator::Malloc, observer),
 };
 
-static SQLITE: [Way; 2] = [
-    Way {
+static SQLITE: [Variant; 2] = [
+    Variant {
         name: "allotment-pool",
         meaning: "allot_malloc() in a pool that the thread has entered; page cache on a slab",
         policy: "adaptive; the pool is released when the work is done",
         peer: false,
         own: None,
-        run: |load, watch| run(load, Allocator::Ours, watch),
+        run: |load, observer| run(load, Allocator::Ours, observer),
     },
     MALLOC,
 ];
 
-static LUA: [Way; 2] = [
-    Way {
+static LUA: [Variant; 2] = [
+    Variant {
         name: "allotment-pool",
         meaning: "a pool for each state",
         policy: "adaptive; each pool is released with its state",
         peer: false,
         own: None,
-        run: |load, watch| run(load, Allocator::Ours, watch),
+        run: |load, observer| run(load, Allocator::Ours, observer),
     },
     MALLOC,
 ];
 
-static EXPAT: [Way; 2] = [
-    Way {
+static EXPAT: [Variant; 2] = [
+    Variant {
         name: "allotment-arena",
         meaning: "an arena for each document, with its parser and its tree",
         policy: "adaptive: chunks stay warm for later documents; unused memory is released",
         peer: false,
         own: None,
-        run: |load, watch| run(load, Allocator::Ours, watch),
+        run: |load, observer| run(load, Allocator::Ours, observer),
     },
     MALLOC,
 ];
 
 impl Client {
-    pub fn ways(self) -> &'static [Way] {
+    pub fn variants(self) -> &'static [Variant] {
         match self {
             Self::Sqlite => &SQLITE,
             Self::Lua => &LUA,
@@ -90,31 +90,33 @@ enum Allocator {
     Ours = 1,
 }
 
-fn run(load: &Load, allocator: Allocator, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+fn run(load: &Load, allocator: Allocator, observer: &dyn Observer) -> Result<Outcome, RunError> {
     use crate::workloads::catalogue::Kind;
-    let Kind::Client(client) = load.workload.kind else { unreachable!("the ways are clients'") };
-    linked::run(client, load, allocator, watch)
+    let Kind::Client(client) = load.workload.kind else {
+        unreachable!("the variants are clients'")
+    };
+    linked::run(client, load, allocator, observer)
 }
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Allocator, Client, Load, Outcome, Refusal, Watch};
+    use super::{Allocator, Client, Load, Observer, Outcome, RunError};
 
     pub(super) fn run(
         _: Client,
         load: &Load,
         _: Allocator,
-        _: &dyn Watch,
-    ) -> Result<Outcome, Refusal> {
-        Err(Refusal::without_c(load.workload))
+        _: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
+        Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Allocator, Client, Load, Outcome, Refusal, Watch};
+    use super::{Allocator, Client, Load, Observer, Outcome, RunError};
     use crate::workloads::catalogue::Effort;
-    use crate::workloads::crew;
+    use crate::workloads::thread_group;
     use std::ffi::{CStr, c_char, c_uint, c_void};
     use std::ptr::NonNull;
     use std::sync::{Mutex, PoisonError};
@@ -196,16 +198,16 @@ mod linked {
         client: Client,
         load: &Load,
         allocator: Allocator,
-        watch: &dyn Watch,
-    ) -> Result<Outcome, Refusal> {
+        observer: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
         let program = program(client)
-            .map_err(|what| Refusal::Missing { workload: load.workload.name, what })?;
-        let failed = |why: String| Refusal::Failed { workload: load.workload.name, why };
+            .map_err(|what| RunError::Missing { workload: load.workload.name, what })?;
+        let failed = |why: String| RunError::Failed { workload: load.workload.name, why };
         let times = times(program, load.effort);
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut done = crew::run(
+        let mut done = thread_group::run(
             1,
-            watch,
+            observer,
             // SAFETY: as declared (invariant 1).
             |_| unsafe { (program.prepare)(program.size) },
             |worker, prepared| {
@@ -238,7 +240,7 @@ mod linked {
 mod tests {
     use super::*;
     use crate::workloads::catalogue::{Effort, Workload};
-    use crate::workloads::watch::Unwatched;
+    use crate::workloads::observer::Unobserved;
     use std::cell::Cell;
 
     thread_local! {
@@ -251,15 +253,15 @@ mod tests {
         for name in ["client-sqlite", "client-lua", "client-expat"] {
             let workload = Workload::named(name).unwrap();
             let load = Load { workload, setting: workload.setting(1), effort: Effort::Counted };
-            let outcomes = workload.ways().iter().map(|way| {
-                load.measure(way.name, &Unwatched).map(|outcome| (outcome.ops, CHECKSUM.get()))
+            let outcomes = workload.variants().iter().map(|variant| {
+                load.measure(variant.name, &Unobserved).map(|outcome| (outcome.ops, CHECKSUM.get()))
             });
             match &outcomes.collect::<Vec<_>>()[..] {
                 [Ok(ours), Ok(malloc)] => {
                     assert_eq!(ours, malloc, "{name}");
                     assert!(ours.0 > 1000, "{name}");
                 }
-                [Err(Refusal::Missing { what, .. }), Err(_)] => {
+                [Err(RunError::Missing { what, .. }), Err(_)] => {
                     assert!(what.contains("install"), "{what}");
                     println!("{name} was not run: {what}");
                 }

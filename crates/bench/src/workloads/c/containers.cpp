@@ -45,9 +45,9 @@ struct shared {
 };
 
 // A thread's own state: pools live as long as the thread, arenas and buffers as long as a task.
-class seat {
+class state {
 public:
-    explicit seat(shared& all) : all_(all)
+    explicit state(shared& all) : all_(all)
     {
         if (all.which == kind::pool) {
             pool_.emplace();
@@ -184,14 +184,14 @@ void* workloads_pmr_shared(std::uint32_t which) noexcept { return new shared(sta
 
 void workloads_pmr_end(void* all) noexcept { delete static_cast<shared*>(all); }
 
-void* workloads_pmr_sit(void* all) noexcept { return new seat(*static_cast<shared*>(all)); }
+void* workloads_pmr_sit(void* all) noexcept { return new state(*static_cast<shared*>(all)); }
 
-void workloads_pmr_leave(void* own) noexcept { delete static_cast<seat*>(own); }
+void workloads_pmr_leave(void* own) noexcept { delete static_cast<state*>(own); }
 
 // Does one task, adds its results to `sum`, and returns its number of operations.
 std::uint64_t workloads_pmr_task(void* own, std::uint32_t maps_or_vectors, std::uint64_t task, std::uint64_t* sum) noexcept
 {
-    seat& place = *static_cast<seat*>(own);
+    state& place = *static_cast<state*>(own);
     std::pmr::memory_resource* memory = place.begin();
     const std::uint64_t operations = maps_or_vectors != 0 ? maps(memory, task, *sum) : vectors(memory, task, *sum);
     place.end();

@@ -7,10 +7,10 @@
 //! 2. The shared state outlives the threads' own states; each is destroyed once. A thread's state
 //!    is used only by the thread that made it.
 
-use crate::workloads::refusal::Refusal;
+use crate::workloads::observer::Observer;
 use crate::workloads::run::{Load, Outcome};
-use crate::workloads::watch::Watch;
-use crate::workloads::ways::Way;
+use crate::workloads::support::RunError;
+use crate::workloads::variant::Variant;
 
 /// One of the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,79 +37,79 @@ const CHUNKS: &str = "every chunk goes back to operator delete when its task or 
 
 /// The rows of both. Each of the project's resources is listed before the one of the standard
 /// library that does the same work.
-pub(crate) static WAYS: [Way; 7] = [
-    Way {
+pub(crate) static VARIANTS: [Variant; 7] = [
+    Variant {
         name: "allotment-arena",
         meaning: "allot::arena_resource, one arena for each task",
         policy: "adaptive: chunks stay warm for later tasks; unused memory is released",
         peer: false,
         own: None,
-        run: |load, watch| linked::run(load, Resource::Arena, watch),
+        run: |load, observer| linked::run(load, Resource::Arena, observer),
     },
-    Way {
+    Variant {
         name: "pmr-monotonic",
         meaning: "std::pmr::monotonic_buffer_resource, one per task; ratio to our arena",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-arena"),
-        run: |load, watch| linked::run(load, Resource::Monotonic, watch),
+        run: |load, observer| linked::run(load, Resource::Monotonic, observer),
     },
-    Way {
+    Variant {
         name: "allotment-pool",
         meaning: "allot::pool_resource, one pool for each thread",
         policy: "adaptive: a thread keeps as much empty memory as it reuses",
         peer: false,
         own: Some("allotment-pool"),
-        run: |load, watch| linked::run(load, Resource::Pool, watch),
+        run: |load, observer| linked::run(load, Resource::Pool, observer),
     },
-    Way {
+    Variant {
         name: "pmr-pool",
         meaning: "std::pmr::unsynchronized_pool_resource, one per thread; ratio to our pool",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-pool"),
-        run: |load, watch| linked::run(load, Resource::UnsynchronizedPool, watch),
+        run: |load, observer| linked::run(load, Resource::UnsynchronizedPool, observer),
     },
-    Way {
+    Variant {
         name: "allotment-slab",
         meaning: "allot::slab_resource, one for all threads",
         policy: "adaptive: as many empty pages are kept as the program reuses; the others are released",
         peer: false,
         own: Some("allotment-slab"),
-        run: |load, watch| linked::run(load, Resource::Slab, watch),
+        run: |load, observer| linked::run(load, Resource::Slab, observer),
     },
-    Way {
+    Variant {
         name: "pmr-synchronized-pool",
         meaning: "std::pmr::synchronized_pool_resource, one for all; ratio to our slabs",
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-slab"),
-        run: |load, watch| linked::run(load, Resource::SynchronizedPool, watch),
+        run: |load, observer| linked::run(load, Resource::SynchronizedPool, observer),
     },
-    Way {
+    Variant {
         name: super::LIBC,
         meaning: "std::pmr::new_delete_resource(), which calls malloc; ratio to our pool",
         policy: "the C library's own",
         peer: true,
         own: Some("allotment-pool"),
-        run: |load, watch| linked::run(load, Resource::NewDelete, watch),
+        run: |load, observer| linked::run(load, Resource::NewDelete, observer),
     },
 ];
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Load, Outcome, Refusal, Resource, Watch};
+    use super::{Load, Observer, Outcome, Resource, RunError};
 
-    pub(super) fn run(load: &Load, _: Resource, _: &dyn Watch) -> Result<Outcome, Refusal> {
-        Err(Refusal::without_c(load.workload))
+    pub(super) fn run(load: &Load, _: Resource, _: &dyn Observer) -> Result<Outcome, RunError> {
+        Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Container, Load, Outcome, Refusal, Resource, Watch};
+    use super::{Container, Load, Observer, Outcome, Resource, RunError};
     use crate::workloads::catalogue::Kind;
-    use crate::workloads::team::{self, Pace};
+    use crate::workloads::task_threads::{self, TaskCounter};
     use std::ffi::c_void;
     use std::hint::black_box;
 
@@ -135,9 +135,9 @@ mod linked {
     }
 
     /// A thread's own state.
-    struct Seat(*mut c_void);
+    struct WorkerState(*mut c_void);
 
-    impl Drop for Seat {
+    impl Drop for WorkerState {
         fn drop(&mut self) {
             // SAFETY: on the thread that made it, after its last use (invariant 2).
             unsafe { workloads_pmr_leave(self.0) };
@@ -147,28 +147,28 @@ mod linked {
     pub(super) fn run(
         load: &Load,
         resource: Resource,
-        watch: &dyn Watch,
-    ) -> Result<Outcome, Refusal> {
+        observer: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
         let Kind::Container(container) = load.workload.kind else {
-            unreachable!("the ways are containers'")
+            unreachable!("the variants are containers'")
         };
         let maps = u32::from(container == Container::Map);
         let threads = load.setting.threads;
         let tasks = load.workload.tasks(threads, load.effort);
         // SAFETY: one of the kinds that it knows.
         let shared = Shared(unsafe { workloads_pmr_shared(resource as u32) });
-        let run = team::run(
+        let run = task_threads::run(
             threads,
-            watch,
+            observer,
             |_| (),
             // SAFETY: on the thread that uses it; `shared` outlives it (invariant 2).
-            || Seat(unsafe { workloads_pmr_sit(black_box(&shared).0) }),
-            |seat, (), pace: &mut Pace<'_>| {
+            || WorkerState(unsafe { workloads_pmr_sit(black_box(&shared).0) }),
+            |state, (), counter: &mut TaskCounter<'_>| {
                 let (mut operations, mut sum) = (0, 0);
                 for task in 0..tasks {
                     // SAFETY: this thread's own state (invariant 2).
-                    operations += unsafe { workloads_pmr_task(seat.0, maps, task, &mut sum) };
-                    pace.task_done();
+                    operations += unsafe { workloads_pmr_task(state.0, maps, task, &mut sum) };
+                    counter.task_done();
                 }
                 (operations, sum)
             },
@@ -193,7 +193,7 @@ mod linked {
 mod tests {
     use super::*;
     use crate::workloads::catalogue::{Effort, Workload};
-    use crate::workloads::watch::Unwatched;
+    use crate::workloads::observer::Unobserved;
     use std::cell::Cell;
 
     thread_local! {
@@ -207,10 +207,10 @@ mod tests {
             let workload = Workload::named(name).unwrap();
             let mut found = Vec::new();
             for threads in [1, 2] {
-                for way in workload.ways() {
+                for variant in workload.variants() {
                     let setting = workload.setting(threads);
                     let load = Load { workload, setting, effort: Effort::Counted };
-                    let outcome = load.measure(way.name, &Unwatched).unwrap();
+                    let outcome = load.measure(variant.name, &Unobserved).unwrap();
                     let tasks = workload.tasks(threads, Effort::Counted);
                     assert_eq!(outcome.tasks, Some(tasks * threads as u64));
                     assert!(outcome.ops > tasks * threads as u64 * 100, "{name}: {outcome:?}");

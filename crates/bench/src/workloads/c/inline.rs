@@ -11,10 +11,10 @@
 //! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
-use crate::workloads::refusal::Refusal;
+use crate::workloads::observer::Observer;
 use crate::workloads::run::{Load, Outcome};
-use crate::workloads::watch::Watch;
-use crate::workloads::ways::Way;
+use crate::workloads::support::RunError;
+use crate::workloads::variant::Variant;
 
 /// One of the allocators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub(crate) enum Inline {
     Stress,
 }
 
-static ARENA: [Way; 2] = [
-    Way {
+static ARENA: [Variant; 2] = [
+    Variant {
         name: "c-arena",
         meaning: "allot_arena_alloc_aligned() of allotment.h, compiled by the C compiler",
         policy: ARENA_POLICY,
@@ -38,18 +38,18 @@ static ARENA: [Way; 2] = [
         own: None,
         run: linked::arena,
     },
-    Way {
+    Variant {
         name: "allotment-arena",
         meaning: "the same objects with Arena::alloc_layout() in Rust, as in query-alloc",
         policy: ARENA_POLICY,
         peer: true,
         own: None,
-        run: |load, watch| load.objects(DIMENSIONS, "allotment-arena", watch),
+        run: |load, observer| load.objects(DIMENSIONS, "allotment-arena", observer),
     },
 ];
 
-static FREE_LIST: [Way; 2] = [
-    Way {
+static FREE_LIST: [Variant; 2] = [
+    Variant {
         name: "c-free-list",
         meaning: "allot_free_list_alloc() and allot_free_list_free() of allotment.h",
         policy: LIST_POLICY,
@@ -57,18 +57,18 @@ static FREE_LIST: [Way; 2] = [
         own: None,
         run: linked::free_list,
     },
-    Way {
+    Variant {
         name: "allotment-free-list",
         meaning: "the same pairs with RawFreeList in Rust, as in pair",
         policy: LIST_POLICY,
         peer: true,
         own: None,
-        run: |load, watch| load.pairs("allotment-free-list", watch),
+        run: |load, observer| load.pairs("allotment-free-list", observer),
     },
 ];
 
-static SLAB_HANDLE: [Way; 2] = [
-    Way {
+static SLAB_HANDLE: [Variant; 2] = [
+    Variant {
         name: "c-slab-handle",
         meaning: "allot_slab_handle_alloc() and allot_slab_handle_free() of allotment.h",
         policy: SLAB_POLICY,
@@ -76,13 +76,13 @@ static SLAB_HANDLE: [Way; 2] = [
         own: None,
         run: linked::slab_handle,
     },
-    Way {
+    Variant {
         name: "allotment-slab-handle",
         meaning: "the same pairs with RawSlabHandle in Rust, as in pair",
         policy: SLAB_POLICY,
         peer: true,
         own: None,
-        run: |load, watch| load.pairs("allotment-slab-handle", watch),
+        run: |load, observer| load.pairs("allotment-slab-handle", observer),
     },
 ];
 
@@ -96,36 +96,36 @@ const SLAB_POLICY: &str =
 pub(crate) const DIMENSIONS: usize = 100_000;
 
 impl Inline {
-    pub fn ways(self) -> &'static [Way] {
+    pub fn variants(self) -> &'static [Variant] {
         match self {
             Self::Arena => &ARENA,
             Self::FreeList => &FREE_LIST,
             Self::SlabHandle => &SLAB_HANDLE,
-            Self::Stress => &stress::WAYS,
+            Self::Stress => &stress::VARIANTS,
         }
     }
 }
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Load, Outcome, Refusal, Watch};
+    use super::{Load, Observer, Outcome, RunError};
 
     pub(super) use {missing as arena, missing as free_list, missing as slab_handle};
 
-    pub(super) fn missing(load: &Load, _: &dyn Watch) -> Result<Outcome, Refusal> {
-        Err(Refusal::without_c(load.workload))
+    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Outcome, RunError> {
+        Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{DIMENSIONS, Load, Outcome, Refusal, Watch};
+    use super::{DIMENSIONS, Load, Observer, Outcome, RunError};
     use crate::peers::OBJECT;
-    use crate::workloads::crew::{self, Worker};
     use crate::workloads::fixed_size::live;
-    use crate::workloads::fixed_size::places::Places;
+    use crate::workloads::fixed_size::prepared::ObjectSlots;
     use crate::workloads::objects;
-    use crate::workloads::team::{self, Pace};
+    use crate::workloads::task_threads::{self, TaskCounter};
+    use crate::workloads::thread_group::{self, Worker};
     use std::ffi::c_void;
     use std::ptr::NonNull;
     use std::sync::OnceLock;
@@ -149,22 +149,22 @@ mod linked {
         fn allot_slab_destroy(slab: Pointer);
     }
 
-    pub(super) fn arena(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+    pub(super) fn arena(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
         let threads = load.setting.threads;
         let tasks = load.workload.tasks(threads, load.effort);
-        let run = team::run(
+        let run = task_threads::run(
             threads,
-            watch,
+            observer,
             |_| objects::touched(DIMENSIONS * objects::SIZES.len()),
             || (),
-            |(), objects: &mut Vec<NonNull<u8>>, pace: &mut Pace<'_>| {
+            |(), objects: &mut Vec<NonNull<u8>>, counter: &mut TaskCounter<'_>| {
                 for query in 0..tasks {
                     // SAFETY: there is a place for each object of this number of dimensions
                     // (invariant 3).
                     unsafe {
                         workloads_c_arena_query(objects.as_mut_ptr(), DIMENSIONS, query as u8)
                     };
-                    pace.task_done();
+                    counter.task_done();
                 }
             },
         );
@@ -179,7 +179,7 @@ mod linked {
         destroy: unsafe extern "C" fn(Pointer),
     }
 
-    pub(super) fn free_list(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+    pub(super) fn free_list(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
         let calls = Calls {
             fill: workloads_c_free_list_fill,
             pairs: workloads_c_free_list_pairs,
@@ -187,12 +187,12 @@ mod linked {
             destroy: allot_free_list_destroy,
         };
         // SAFETY: lists support this layout.
-        Ok(pairs(load, watch, &calls, || unsafe {
+        Ok(pairs(load, observer, &calls, || unsafe {
             workloads_c_free_list(OBJECT.size(), OBJECT.align())
         }))
     }
 
-    pub(super) fn slab_handle(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+    pub(super) fn slab_handle(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
         /// A slab of the C interface, which all threads share.
         struct Slab(Pointer);
         // SAFETY: any thread may use a slab (invariant 2).
@@ -213,7 +213,7 @@ mod linked {
         };
         let slab = OnceLock::new();
         // SAFETY: slabs support this layout; the slab outlives its handles (invariant 2).
-        Ok(pairs(load, watch, &calls, || unsafe {
+        Ok(pairs(load, observer, &calls, || unsafe {
             let slab = slab.get_or_init(|| Slab(workloads_c_slab(OBJECT.size(), OBJECT.align())));
             workloads_c_slab_handle(slab.0)
         }))
@@ -222,16 +222,16 @@ mod linked {
     /// The C counterpart of `live::run`.
     fn pairs(
         load: &Load,
-        watch: &dyn Watch,
+        observer: &dyn Observer,
         calls: &Calls,
         create: impl Fn() -> Pointer + Sync,
     ) -> Outcome {
         let threads = load.setting.threads;
         let rounds = live::Order::AtOnce.rounds(threads, load.effort);
-        let walls = crew::run(
+        let walls = thread_group::run(
             threads,
-            watch,
-            |_| Places::<NonNull<u8>>::touched(live::LIVE),
+            observer,
+            |_| ObjectSlots::<NonNull<u8>>::touched(live::LIVE),
             |worker: Worker<'_, '_>, mut places| {
                 let own = create();
                 let places = places.all().as_mut_ptr().cast::<c_void>();
@@ -258,7 +258,7 @@ mod linked {
 mod tests {
     use super::*;
     use crate::workloads::catalogue::{Effort, Workload};
-    use crate::workloads::watch::Unwatched;
+    use crate::workloads::observer::Unobserved;
 
     #[test]
     fn the_loops_in_c_do_what_those_in_rust_do() {
@@ -267,9 +267,9 @@ mod tests {
             let load =
                 Load { workload, setting: workload.setting(threads), effort: Effort::Counted };
             let outcomes = workload
-                .ways()
+                .variants()
                 .iter()
-                .map(|way| load.measure(way.name, &Unwatched).unwrap())
+                .map(|variant| load.measure(variant.name, &Unobserved).unwrap())
                 .collect::<Vec<_>>();
             let [c, rust] = &outcomes[..] else { panic!("two rows") };
             assert_eq!((c.ops, c.tasks), (rust.ops, rust.tasks), "{name}");

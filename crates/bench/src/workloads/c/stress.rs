@@ -9,10 +9,10 @@
 //! 3. An array of places has as many places as are passed to a cycle, and belongs to one thread.
 
 use crate::workloads::fixed_size::Shape;
-use crate::workloads::ways::Way;
+use crate::workloads::variant::Variant;
 
-pub(crate) static WAYS: [Way; 3] = [
-    Way {
+pub(crate) static VARIANTS: [Variant; 3] = [
+    Variant {
         name: "c-stress",
         meaning: "aral_mallocz() and aral_freez() of allotment_netdata.h, shared by all",
         policy: SLAB_POLICY,
@@ -20,18 +20,18 @@ pub(crate) static WAYS: [Way; 3] = [
         own: None,
         run: linked::aral,
     },
-    Way {
+    Variant {
         name: "allotment-slab",
         meaning: "the same cycles with RawSlab in Rust, as in stress",
         policy: SLAB_POLICY,
         peer: false,
         own: None,
-        run: |load, watch| {
+        run: |load, observer| {
             let threads = load.setting.threads;
-            Ok(Shape::Stress.measure("allotment-slab", threads, load.effort, watch)?.into())
+            Ok(Shape::Stress.measure("allotment-slab", threads, load.effort, observer)?.into())
         },
     },
-    Way {
+    Variant {
         name: super::LIBC,
         meaning: "the same C program with malloc() and free()",
         policy: "the C library's",
@@ -46,26 +46,26 @@ const SLAB_POLICY: &str =
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use crate::workloads::refusal::Refusal;
+    use crate::workloads::observer::Observer;
     use crate::workloads::run::{Load, Outcome};
-    use crate::workloads::watch::Watch;
+    use crate::workloads::support::RunError;
 
     pub(super) use {missing as aral, missing as libc};
 
-    pub(super) fn missing(load: &Load, _: &dyn Watch) -> Result<Outcome, Refusal> {
-        Err(Refusal::without_c(load.workload))
+    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Outcome, RunError> {
+        Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
     use crate::peers::OBJECT;
-    use crate::workloads::crew;
-    use crate::workloads::fixed_size::places::Places;
+    use crate::workloads::fixed_size::prepared::ObjectSlots;
     use crate::workloads::fixed_size::stress::{self, ELEMENTS};
-    use crate::workloads::refusal::Refusal;
+    use crate::workloads::observer::Observer;
     use crate::workloads::run::{Load, Outcome};
-    use crate::workloads::watch::Watch;
+    use crate::workloads::support::RunError;
+    use crate::workloads::thread_group;
     use std::ffi::c_void;
     use std::ptr::NonNull;
     use std::sync::OnceLock;
@@ -114,17 +114,19 @@ mod linked {
         }
     }
 
-    pub(super) fn aral(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+    pub(super) fn aral(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
         let aral = OnceLock::new();
         // SAFETY: the pointer is an ARAL.
-        Ok(unsafe { run(load, watch, workloads_c_stress_aral, || &aral.get_or_init(Aral::new).0) })
+        Ok(unsafe {
+            run(load, observer, workloads_c_stress_aral, || &aral.get_or_init(Aral::new).0)
+        })
     }
 
-    pub(super) fn libc(load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
+    pub(super) fn libc(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
         let mut size = OBJECT.size();
         let size = Allocator((&raw mut size).cast());
         // SAFETY: the pointer points to a size.
-        Ok(unsafe { run(load, watch, workloads_c_stress_libc, || &size) })
+        Ok(unsafe { run(load, observer, workloads_c_stress_libc, || &size) })
     }
 
     /// Runs cycles on all threads until the time is over, as `stress::run` does for Rust.
@@ -133,16 +135,16 @@ mod linked {
     /// The allocator is of the kind that the cycle takes, and the same on all threads.
     unsafe fn run<'a>(
         load: &Load,
-        watch: &dyn Watch,
+        observer: &dyn Observer,
         cycle: Cycle,
         allocator: impl Fn() -> &'a Allocator + Sync,
     ) -> Outcome {
         let threads = load.setting.threads;
         let time = stress::time(load.effort);
-        let walls = crew::run(
+        let walls = thread_group::run(
             threads,
-            watch,
-            |_| Places::<NonNull<u8>>::touched(ELEMENTS),
+            observer,
+            |_| ObjectSlots::<NonNull<u8>>::touched(ELEMENTS),
             |worker, mut places| {
                 let allocator = allocator();
                 let places = places.all().as_mut_ptr().cast();
@@ -169,8 +171,8 @@ mod tests {
     use super::linked::{Allocator, Aral, Cycle, workloads_c_stress_aral, workloads_c_stress_libc};
     use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::fixed_size::stress::pairs_a_cycle;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::run::Load;
-    use crate::workloads::watch::Unwatched;
     use std::ptr;
 
     #[test]
@@ -193,12 +195,12 @@ mod tests {
     #[test]
     fn every_row_does_whole_cycles_on_every_thread() {
         let workload = Workload::named("c-stress").unwrap();
-        for way in workload.ways() {
+        for variant in workload.variants() {
             let load = Load { workload, setting: workload.setting(2), effort: Effort::Quick };
-            let outcome = load.measure(way.name, &Unwatched).unwrap();
-            assert!(outcome.ops >= 2 * pairs_a_cycle(10_000), "{}", way.name);
-            assert_eq!(outcome.ops % pairs_a_cycle(10_000), 0, "{}", way.name);
-            assert_eq!(outcome.live_bytes, Some(2 * 10_000 * 64), "{}", way.name);
+            let outcome = load.measure(variant.name, &Unobserved).unwrap();
+            assert!(outcome.ops >= 2 * pairs_a_cycle(10_000), "{}", variant.name);
+            assert_eq!(outcome.ops % pairs_a_cycle(10_000), 0, "{}", variant.name);
+            assert_eq!(outcome.live_bytes, Some(2 * 10_000 * 64), "{}", variant.name);
         }
     }
 }

@@ -7,8 +7,8 @@ use crate::workloads::c::containers::{self, Container};
 use crate::workloads::c::inline::{self, Inline};
 use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
 use crate::workloads::trees::{copy, many};
-use crate::workloads::ways::Way;
-use crate::workloads::{categories, letters, published};
+use crate::workloads::variant::Variant;
+use crate::workloads::{file_scan, locking, published};
 use std::fmt;
 use std::num::NonZero;
 use table::CATALOGUE;
@@ -44,11 +44,11 @@ pub(crate) enum Kind {
     /// Trees of 2^`exponent` nodes, walked after a placement has laid out their nodes.
     TreeCopy { exponent: u32 },
     /// Requests to a server whose shared objects are protected in several ways.
-    Categories,
+    Locking,
     /// Reads of a configuration that all threads share.
     Published,
     /// A file searched by one of three programs.
-    Letters(letters::Program),
+    FileScan(file_scan::Program),
     /// Loops over the C header's inline functions.
     Inline(Inline),
     /// Containers of C++.
@@ -181,8 +181,8 @@ impl Workload {
             Kind::Objects { .. } | Kind::Grow | Kind::Handler => threads(&[1, 2]),
             Kind::Mixed { remote: true } => threads(&[2, 16]),
             Kind::Mixed { remote: false } | Kind::Scope { .. } => threads(&[1, 2, 16]),
-            Kind::Categories | Kind::Published => threads(&[1, 2, 16]),
-            Kind::TreeCopy { .. } | Kind::Letters(_) | Kind::Inline(Inline::FreeList) => {
+            Kind::Locking | Kind::Published => threads(&[1, 2, 16]),
+            Kind::TreeCopy { .. } | Kind::FileScan(_) | Kind::Inline(Inline::FreeList) => {
                 threads(&[1])
             }
             Kind::Client(_) => threads(&[1]),
@@ -214,7 +214,7 @@ impl Workload {
             Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
                 Some(Threads { count: 1, or_more: false, meaning: "a tree belongs to one thread" })
             }
-            Kind::Letters(_) => {
+            Kind::FileScan(_) => {
                 Some(Threads { count: 1, or_more: false, meaning: "one thread reads the file" })
             }
             Kind::Inline(Inline::FreeList) => Some(Threads {
@@ -259,21 +259,21 @@ impl Workload {
                 | Kind::TreeCopy { .. }
                 | Kind::Mixed { .. }
                 | Kind::Published
-                | Kind::Letters(_)
+                | Kind::FileScan(_)
                 | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
                 | Kind::Client(_)
         )
     }
 
-    /// The ways that it compares. Empty if it compares allocators.
-    pub fn ways(&self) -> &'static [Way] {
+    /// The variants that it compares. Empty if it compares allocators.
+    pub fn variants(&self) -> &'static [Variant] {
         match self.kind {
-            Kind::Categories => &categories::WAYS,
-            Kind::Published => &published::WAYS,
-            Kind::Letters(program) => program.ways(),
-            Kind::Inline(inline) => inline.ways(),
-            Kind::Container(_) => &containers::WAYS,
-            Kind::Client(client) => client.ways(),
+            Kind::Locking => &locking::VARIANTS,
+            Kind::Published => &published::VARIANTS,
+            Kind::FileScan(program) => program.variants(),
+            Kind::Inline(inline) => inline.variants(),
+            Kind::Container(_) => &containers::VARIANTS,
+            Kind::Client(client) => client.variants(),
             _ => &[],
         }
     }
@@ -285,12 +285,12 @@ impl Workload {
 
     /// Whether its lock acquisitions are counted.
     pub fn has_locks(&self) -> bool {
-        self.kind == Kind::Categories
+        self.kind == Kind::Locking
     }
 
     /// Whether all of its system calls are counted, not only those for memory.
     pub fn counts_all_calls(&self) -> bool {
-        matches!(self.kind, Kind::Letters(_))
+        matches!(self.kind, Kind::FileScan(_))
     }
 
     /// The steps after which resident memory is read.
@@ -333,10 +333,10 @@ impl Workload {
             Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
             Kind::Mixed { .. } | Kind::Handler => "allotment-pool",
             Kind::Scope { .. } => "allotment-reap",
-            Kind::Categories => categories::OWN,
+            Kind::Locking => locking::OWN,
             Kind::Published => published::OWN,
-            Kind::Letters(_) | Kind::Inline(_) | Kind::Container(_) | Kind::Client(_) => {
-                self.ways()[0].name
+            Kind::FileScan(_) | Kind::Inline(_) | Kind::Container(_) | Kind::Client(_) => {
+                self.variants()[0].name
             }
         }
     }
@@ -378,14 +378,14 @@ impl Workload {
             (Kind::Handler, _) => shared(20_000, 20_000),
             (Kind::Container(_), Effort::Full) => shared(30_000, 30_000),
             (Kind::Container(_), _) => shared(6_000, 6_000),
-            (Kind::Categories, Effort::Full) => shared(200_000, 200_000),
-            (Kind::Categories, _) => shared(40_000, 40_000),
+            (Kind::Locking, Effort::Full) => shared(200_000, 200_000),
+            (Kind::Locking, _) => shared(40_000, 40_000),
             (
                 Kind::FixedSize(_)
                 | Kind::TreeCopy { .. }
                 | Kind::Mixed { .. }
                 | Kind::Published
-                | Kind::Letters(_)
+                | Kind::FileScan(_)
                 | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
                 | Kind::Client(_),
                 _,

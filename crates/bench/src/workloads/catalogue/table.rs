@@ -4,8 +4,8 @@ use super::{Kind, Workload};
 use crate::workloads::c::clients::Client;
 use crate::workloads::c::containers::Container;
 use crate::workloads::c::inline::Inline;
+use crate::workloads::file_scan::Program;
 use crate::workloads::fixed_size::Shape;
-use crate::workloads::letters::Program;
 use crate::workloads::trees::many;
 
 /// Trees of 2^`exponent` nodes, built and modified.
@@ -197,7 +197,7 @@ pub(super) static CATALOGUE: [Workload; 51] = [
         name: "categories",
         meaning: "a request to a server with shared objects: all locked, or by locking category",
         unit: "request",
-        kind: Kind::Categories,
+        kind: Kind::Locking,
     },
     Workload {
         name: "published",
@@ -209,19 +209,19 @@ pub(super) static CATALOGUE: [Workload; 51] = [
         name: "letters-read",
         meaning: "the letters A of a word list are counted: one system call per byte",
         unit: "byte",
-        kind: Kind::Letters(Program::Read),
+        kind: Kind::FileScan(Program::Read),
     },
     Workload {
         name: "letters-buffered",
         meaning: "the same through a buffer of 4 KiB",
         unit: "byte",
-        kind: Kind::Letters(Program::Buffered),
+        kind: Kind::FileScan(Program::Buffered),
     },
     Workload {
         name: "letters-mapped",
         meaning: "the same in a mapped file",
         unit: "byte",
-        kind: Kind::Letters(Program::Mapped),
+        kind: Kind::FileScan(Program::Mapped),
     },
     Workload {
         name: "c-arena",

@@ -4,11 +4,11 @@
 //! its memory from the system during the measured part.
 
 use super::Figures;
-use super::places::{Indices, Places, empty, fill};
+use super::prepared::{Indices, ObjectSlots, empty, fill};
 use crate::peers::{FixedSize, OBJECT};
-use crate::workloads::crew;
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group;
 use std::sync::OnceLock;
 
 /// Objects of each thread.
@@ -24,20 +24,26 @@ pub enum Part {
 }
 
 /// Runs it with `objects` objects on each thread.
-pub fn run<A: FixedSize>(part: Part, objects: usize, threads: usize, watch: &dyn Watch) -> Figures {
+pub fn run<A: FixedSize>(
+    part: Part,
+    objects: usize,
+    threads: usize,
+    observer: &dyn Observer,
+) -> Figures {
     let store = OnceLock::new();
-    let walls = crew::run(
+    let walls = thread_group::run(
         threads,
-        watch,
+        observer,
         |index| {
             let order = Indices::shuffled(objects, &mut Random::stream(index as u64));
-            (Places::<A::Object>::touched(objects), order)
+            (ObjectSlots::<A::Object>::touched(objects), order)
         },
         |worker, (mut places, order)| {
             let local = store.get_or_init(|| A::new(OBJECT)).local();
-            let alloc = |places: &mut Places<A::Object>| fill(&local, places.all());
+            let alloc = |places: &mut ObjectSlots<A::Object>| fill(&local, places.all());
             // SAFETY: `alloc` has filled all places, and the order was made for the same number.
-            let free = |places: &mut Places<A::Object>| unsafe { empty(&local, places, &order) };
+            let free =
+                |places: &mut ObjectSlots<A::Object>| unsafe { empty(&local, places, &order) };
             match part {
                 Part::Alloc => {
                     let wall = worker.measured(|| alloc(&mut places));
@@ -63,13 +69,13 @@ pub fn run<A: FixedSize>(part: Part, objects: usize, threads: usize, watch: &dyn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audited, audited};
-    use crate::workloads::watch::Unwatched;
 
     #[test]
     fn all_live_at_once_and_are_freed_once_in_random_order() {
         for part in [Part::Alloc, Part::Free] {
-            let (figures, audit) = audited(|| run::<Audited>(part, 1000, 1, &Unwatched));
+            let (figures, audit) = audited(|| run::<Audited>(part, 1000, 1, &Unobserved));
             assert_eq!((figures.ops, audit.allocated, audit.freed), (1000, 1000, 1000));
             assert_eq!(audit.most_live * OBJECT.size() as u64, figures.live_bytes);
             let mut words = audit.words_freed;
@@ -81,7 +87,7 @@ mod tests {
 
     #[test]
     fn each_thread_has_its_own() {
-        let (figures, audit) = audited(|| run::<Audited>(Part::Free, 500, 3, &Unwatched));
+        let (figures, audit) = audited(|| run::<Audited>(Part::Free, 500, 3, &Unobserved));
         assert_eq!((figures.ops, audit.freed, audit.freed_elsewhere), (1500, 1500, 0));
     }
 }

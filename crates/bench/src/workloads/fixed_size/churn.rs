@@ -4,14 +4,14 @@
 //! A million objects are allocated at once. Nine in ten, chosen at random, are freed. Then random
 //! objects of the rest are replaced, one at a time; this part is timed. Then all objects are freed.
 //! Then each thread asks the allocator to release what it keeps. After each of these steps the
-//! watch reads the resident memory.
+//! observer reads the resident memory.
 
 use super::Figures;
-use super::places::{Indices, Places, empty, fill, replace};
+use super::prepared::{Indices, ObjectSlots, empty, fill, replace};
 use crate::peers::{FixedSize, FixedSizeLocal, OBJECT};
-use crate::workloads::crew;
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group;
 use std::sync::OnceLock;
 
 /// The amount of work on each thread.
@@ -32,8 +32,8 @@ pub const FULL: Amount = Amount { burst: 1_000_000, live: 100_000, replacements:
 /// call to release memory.
 pub const STEPS: [&str; 5] = ["burst", "frees", "replacements", "all_freed", "trimmed"];
 
-struct Seat<O> {
-    places: Places<O>,
+struct WorkerState<O> {
+    places: ObjectSlots<O>,
     /// The objects that are freed after the burst.
     freed: Indices,
     /// The objects that stay and are replaced.
@@ -42,19 +42,24 @@ struct Seat<O> {
 }
 
 /// Runs it.
-pub fn run<A: FixedSize>(amount: Amount, threads: usize, watch: &dyn Watch) -> Figures {
+pub fn run<A: FixedSize>(amount: Amount, threads: usize, observer: &dyn Observer) -> Figures {
     let store = OnceLock::new();
-    let walls = crew::run(
+    let walls = thread_group::run(
         threads,
-        watch,
+        observer,
         |index| {
             let mut random = Random::stream(index as u64);
             let mut freed = Indices::shuffled(amount.burst, &mut random);
             let stays = freed.split_off(amount.burst - amount.live);
             let replaced = stays.drawn_from(amount.replacements, &mut random);
-            Seat { places: Places::<A::Object>::touched(amount.burst), freed, stays, replaced }
+            WorkerState {
+                places: ObjectSlots::<A::Object>::touched(amount.burst),
+                freed,
+                stays,
+                replaced,
+            }
         },
-        |worker, Seat { mut places, freed, stays, replaced }| {
+        |worker, WorkerState { mut places, freed, stays, replaced }| {
             let [after_burst, after_frees, after_replacements, after_all, after_trim] = STEPS;
             let local = store.get_or_init(|| A::new(OBJECT)).local();
             fill(&local, places.all());
@@ -98,7 +103,7 @@ mod tests {
     #[derive(Default)]
     struct Live(Mutex<Vec<(&'static str, u64)>>);
 
-    impl Watch for Live {
+    impl Observer for Live {
         fn step(&self, name: &'static str) {
             self.0.lock().unwrap().push((name, crate::workloads::testing::live()));
         }
@@ -127,7 +132,8 @@ mod tests {
 
     #[test]
     fn only_what_stayed_is_replaced_and_all_of_it_may_be() {
-        let (_, audit) = audited(|| run::<Audited>(SMALL, 1, &crate::workloads::watch::Unwatched));
+        let (_, audit) =
+            audited(|| run::<Audited>(SMALL, 1, &crate::workloads::observer::Unobserved));
         let first: std::collections::HashSet<u64> =
             audit.words_freed[..900].iter().copied().collect();
         let replaced: std::collections::HashSet<u64> =

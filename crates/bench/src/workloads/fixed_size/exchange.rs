@@ -5,10 +5,10 @@
 //! batch's slots.
 
 use super::Figures;
-use super::places::Places;
+use super::prepared::ObjectSlots;
 use crate::peers::{FixedSize, FixedSizeLocal, OBJECT};
-use crate::workloads::crew;
-use crate::workloads::watch::Watch;
+use crate::workloads::observer::Observer;
+use crate::workloads::thread_group;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -32,18 +32,18 @@ enum End<O> {
 }
 
 /// Runs it with `objects` objects, rounded up to whole batches.
-pub fn run<A: FixedSize>(batch: usize, objects: usize, watch: &dyn Watch) -> Figures {
+pub fn run<A: FixedSize>(batch: usize, objects: usize, observer: &dyn Observer) -> Figures {
     let batches = objects.div_ceil(batch);
     let room = ROOM.max(8 * batch);
     let (producer, consumer) = touched::<A::Object>(room);
     let ends = [End::Producer(producer), End::Consumer(consumer)].map(Some).map(Mutex::new);
     let store = OnceLock::new();
-    let walls = crew::run(
+    let walls = thread_group::run(
         THREADS,
-        watch,
+        observer,
         |index| {
             let end = ends[index].lock().unwrap_or_else(PoisonError::into_inner).take();
-            (end.expect("each worker takes its end once"), Places::<A::Object>::touched(batch))
+            (end.expect("each worker takes its end once"), ObjectSlots::<A::Object>::touched(batch))
         },
         |worker, (mut end, mut places)| {
             let local = store.get_or_init(|| A::new(OBJECT)).local();
@@ -165,13 +165,13 @@ unsafe fn consume_singly<L: FixedSizeLocal>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audited, audited};
-    use crate::workloads::watch::Unwatched;
 
     #[test]
     fn every_object_is_freed_once_by_the_thread_that_did_not_allocate_it() {
         for (batch, objects) in [(1, 5_000), (1000, 20_000)] {
-            let (figures, audit) = audited(|| run::<Audited>(batch, objects, &Unwatched));
+            let (figures, audit) = audited(|| run::<Audited>(batch, objects, &Unobserved));
             assert_eq!(figures.ops, objects as u64);
             assert_eq!((audit.allocated, audit.freed), (figures.ops, figures.ops));
             assert_eq!(audit.freed_elsewhere, figures.ops);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn objects_come_whole_batches_at_a_time() {
-        let (figures, audit) = audited(|| run::<Audited>(1000, 1_500, &Unwatched));
+        let (figures, audit) = audited(|| run::<Audited>(1000, 1_500, &Unobserved));
         assert_eq!((figures.ops, audit.freed), (2_000, 2_000));
         let batch: Vec<u64> = (0..1000).collect();
         assert_eq!(audit.words_freed, [batch.clone(), batch].concat());

@@ -2,12 +2,12 @@
 //! live.
 
 use super::Figures;
-use super::places::{Indices, Places, fill, replace};
+use super::prepared::{Indices, ObjectSlots, fill, replace};
 use crate::peers::{FixedSize, FixedSizeLocal, OBJECT};
 use crate::workloads::catalogue::Effort;
-use crate::workloads::crew::{self, Worker};
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group::{self, Worker};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -59,8 +59,8 @@ impl Order {
 }
 
 /// A worker's data.
-struct Seat<O> {
-    places: Places<O>,
+struct WorkerState<O> {
+    places: ObjectSlots<O>,
     draws: Indices,
 }
 
@@ -69,23 +69,28 @@ pub fn run<A: FixedSize>(
     order: Order,
     threads: usize,
     effort: Effort,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Figures {
-    rounds::<A>(order, threads, order.rounds(threads, effort), watch)
+    rounds::<A>(order, threads, order.rounds(threads, effort), observer)
 }
 
-fn rounds<A: FixedSize>(order: Order, threads: usize, rounds: usize, watch: &dyn Watch) -> Figures {
+fn rounds<A: FixedSize>(
+    order: Order,
+    threads: usize,
+    rounds: usize,
+    observer: &dyn Observer,
+) -> Figures {
     let store = OnceLock::new();
-    let walls = crew::run(
+    let walls = thread_group::run(
         threads,
-        watch,
-        |index| Seat {
-            places: Places::<A::Object>::touched(LIVE),
+        observer,
+        |index| WorkerState {
+            places: ObjectSlots::<A::Object>::touched(LIVE),
             draws: Indices::drawn(DRAWS, LIVE, &mut Random::stream(index as u64)),
         },
-        |worker: Worker<'_, '_>, mut seat| {
+        |worker: Worker<'_, '_>, mut state| {
             let local = store.get_or_init(|| A::new(OBJECT)).local();
-            let places = &mut seat.places;
+            let places = &mut state.places;
             match order {
                 Order::AtOnce | Order::Random => {
                     fill(&local, places.all());
@@ -96,7 +101,7 @@ fn rounds<A: FixedSize>(order: Order, threads: usize, rounds: usize, watch: &dyn
                             } else {
                                 // SAFETY: the index was drawn below the number of places, and the
                                 // places are full.
-                                unsafe { replace(&local, places, &seat.draws) };
+                                unsafe { replace(&local, places, &state.draws) };
                             }
                         }
                     });
@@ -153,8 +158,8 @@ fn pairs<L: FixedSizeLocal>(local: &L) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audit, audited};
-    use crate::workloads::watch::Unwatched;
 
     const ORDERS: [Order; 4] = [Order::AtOnce, Order::Lifo, Order::Fifo, Order::Random];
 
@@ -163,7 +168,7 @@ mod tests {
         for order in ORDERS {
             for threads in [1, 3] {
                 let (figures, audit) = audited(|| {
-                    rounds::<crate::workloads::testing::Audited>(order, threads, 2, &Unwatched)
+                    rounds::<crate::workloads::testing::Audited>(order, threads, 2, &Unobserved)
                 });
                 assert_eq!(figures.ops, (threads * 2 * order.round()) as u64);
                 // The objects that stay live, or that are there before the first replacement, are
@@ -182,7 +187,7 @@ mod tests {
     fn no_more_objects_live_than_are_said_to() {
         for order in ORDERS {
             let (figures, audit): (Figures, Audit) =
-                audited(|| rounds::<crate::workloads::testing::Audited>(order, 1, 1, &Unwatched));
+                audited(|| rounds::<crate::workloads::testing::Audited>(order, 1, 1, &Unobserved));
             assert_eq!(audit.most_live as usize * OBJECT.size(), figures.live_bytes as usize);
         }
     }
@@ -191,7 +196,7 @@ mod tests {
     fn the_orders_are_what_their_names_say() {
         let freed = |order| {
             let (_, audit) =
-                audited(|| rounds::<crate::workloads::testing::Audited>(order, 1, 1, &Unwatched));
+                audited(|| rounds::<crate::workloads::testing::Audited>(order, 1, 1, &Unobserved));
             audit.words_freed
         };
         let up: Vec<u64> = (0..LIVE as u64).collect();

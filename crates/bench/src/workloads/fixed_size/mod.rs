@@ -9,14 +9,14 @@ mod burst;
 mod churn;
 mod exchange;
 pub(crate) mod live;
-pub(crate) mod places;
+pub(crate) mod prepared;
 pub mod stress;
 mod tiers;
 
 use crate::peers::{About, FixedSize, FixedSizeVisitor, UnknownAllocator};
 use crate::workloads::catalogue::Effort;
+use crate::workloads::observer::Observer;
 use crate::workloads::trees::{many, modify};
-use crate::workloads::watch::Watch;
 use live::Order;
 use std::time::Duration;
 
@@ -89,9 +89,9 @@ impl Shape {
         allocator: &str,
         threads: usize,
         effort: Effort,
-        watch: &dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<Figures, UnknownAllocator> {
-        crate::peers::with_fixed_size(allocator, Measure { shape: self, threads, effort, watch })
+        crate::peers::with_fixed_size(allocator, Measure { shape: self, threads, effort, observer })
     }
 
     fn run<A: FixedSize>(
@@ -99,33 +99,37 @@ impl Shape {
         about: &About,
         threads: usize,
         effort: Effort,
-        watch: &dyn Watch,
+        observer: &dyn Observer,
     ) -> Figures {
         let quick = effort.is_quick();
         match self {
-            Self::Pair => live::run::<A>(Order::AtOnce, threads, effort, watch),
-            Self::Lifo => live::run::<A>(Order::Lifo, threads, effort, watch),
-            Self::Fifo => live::run::<A>(Order::Fifo, threads, effort, watch),
-            Self::Random => live::run::<A>(Order::Random, threads, effort, watch),
+            Self::Pair => live::run::<A>(Order::AtOnce, threads, effort, observer),
+            Self::Lifo => live::run::<A>(Order::Lifo, threads, effort, observer),
+            Self::Fifo => live::run::<A>(Order::Fifo, threads, effort, observer),
+            Self::Random => live::run::<A>(Order::Random, threads, effort, observer),
             Self::Exchange { batch } => {
                 let objects = if batch > 1 { 24_000_000 } else { 12_000_000 };
-                exchange::run::<A>(batch, if quick { objects / 4 } else { objects }, watch)
+                exchange::run::<A>(batch, if quick { objects / 4 } else { objects }, observer)
             }
             Self::Stress => {
-                stress::run::<A>(threads, stress::ELEMENTS, stress::time(effort), watch)
+                stress::run::<A>(threads, stress::ELEMENTS, stress::time(effort), observer)
             }
-            Self::BurstAlloc => burst::run::<A>(burst::Part::Alloc, burst::OBJECTS, threads, watch),
-            Self::BurstFree => burst::run::<A>(burst::Part::Free, burst::OBJECTS, threads, watch),
-            Self::Churn => churn::run::<A>(churn::FULL, threads, watch),
+            Self::BurstAlloc => {
+                burst::run::<A>(burst::Part::Alloc, burst::OBJECTS, threads, observer)
+            }
+            Self::BurstFree => {
+                burst::run::<A>(burst::Part::Free, burst::OBJECTS, threads, observer)
+            }
+            Self::Churn => churn::run::<A>(churn::FULL, threads, observer),
             Self::Tiers { reserved } => {
                 let metrics = if quick { tiers::METRICS / 10 } else { tiers::METRICS };
-                tiers::run::<A>(metrics, reserved, threads, watch)
+                tiers::run::<A>(metrics, reserved, threads, observer)
             }
             Self::Tree { exponent } => {
-                modify::run::<A>(modify::Amount::of(exponent, effort), watch)
+                modify::run::<A>(modify::Amount::of(exponent, effort), observer)
             }
             Self::ManyTrees(order) => {
-                many::run::<A>(order, many::FULL, about.one_for_each_structure, watch)
+                many::run::<A>(order, many::FULL, about.one_for_each_structure, observer)
             }
         }
     }
@@ -135,13 +139,13 @@ struct Measure<'w> {
     shape: Shape,
     threads: usize,
     effort: Effort,
-    watch: &'w dyn Watch,
+    observer: &'w dyn Observer,
 }
 
 impl FixedSizeVisitor for Measure<'_> {
     type Output = Figures;
 
     fn visit<A: FixedSize>(self, about: &'static About) -> Figures {
-        self.shape.run::<A>(about, self.threads, self.effort, self.watch)
+        self.shape.run::<A>(about, self.threads, self.effort, self.observer)
     }
 }

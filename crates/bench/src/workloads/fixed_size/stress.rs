@@ -6,11 +6,11 @@
 //! all. All threads use one allocator.
 
 use super::Figures;
-use super::places::{Places, fill};
+use super::prepared::{ObjectSlots, fill};
 use crate::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
 use crate::workloads::catalogue::Effort;
-use crate::workloads::crew;
-use crate::workloads::watch::Watch;
+use crate::workloads::observer::Observer;
+use crate::workloads::thread_group;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,10 +63,10 @@ pub(crate) fn run<A: FixedSize>(
     threads: usize,
     elements: usize,
     time: Duration,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Figures {
     let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
-    let wall = cycles::<A, _>(&counts, elements, watch, || {
+    let wall = cycles::<A, _>(&counts, elements, observer, || {
         let began = Instant::now();
         move || began.elapsed() < time
     });
@@ -91,26 +91,26 @@ pub fn until_stopped(
     elements: usize,
     counts: &[Count],
     stop: &AtomicBool,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Duration, UnknownAllocator> {
     struct UntilStopped<'c> {
         elements: usize,
         counts: &'c [Count],
         stop: &'c AtomicBool,
-        watch: &'c dyn Watch,
+        observer: &'c dyn Observer,
     }
 
     impl FixedSizeVisitor for UntilStopped<'_> {
         type Output = Duration;
 
         fn visit<A: FixedSize>(self, _: &'static About) -> Duration {
-            cycles::<A, _>(self.counts, self.elements, self.watch, || {
+            cycles::<A, _>(self.counts, self.elements, self.observer, || {
                 || !self.stop.load(Ordering::Relaxed)
             })
         }
     }
 
-    crate::peers::with_fixed_size(allocator, UntilStopped { elements, counts, stop, watch })
+    crate::peers::with_fixed_size(allocator, UntilStopped { elements, counts, stop, observer })
 }
 
 /// Runs cycles on one thread for each count. Each thread calls `begin` when it begins, and
@@ -118,14 +118,14 @@ pub fn until_stopped(
 fn cycles<A: FixedSize, G: Fn() -> bool>(
     counts: &[Count],
     elements: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     begin: impl Fn() -> G + Sync,
 ) -> Duration {
     let store = OnceLock::new();
-    let walls = crew::run(
+    let walls = thread_group::run(
         counts.len(),
-        watch,
-        |_| Places::<A::Object>::touched(elements),
+        observer,
+        |_| ObjectSlots::<A::Object>::touched(elements),
         |worker, mut places| {
             let local = store.get_or_init(|| A::new(OBJECT)).local();
             worker.measured(|| {
@@ -201,13 +201,13 @@ unsafe fn empty_every<L: FixedSizeLocal>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audited, audited};
-    use crate::workloads::watch::Unwatched;
 
     /// Runs cycles until each thread has asked this number of times whether to continue.
     fn some_cycles(threads: usize, elements: usize, cycles: usize) -> Vec<Count> {
         let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
-        super::cycles::<Audited, _>(&counts, elements, &Unwatched, || {
+        super::cycles::<Audited, _>(&counts, elements, &Unobserved, || {
             let asked = std::cell::Cell::new(0);
             move || asked.replace(asked.get() + 1) + 1 < cycles
         });
@@ -242,12 +242,12 @@ mod tests {
     #[test]
     fn it_ends_when_its_time_is_over_or_when_it_is_told_to() {
         let (figures, audit) =
-            audited(|| run::<Audited>(2, 50, Duration::from_millis(1), &Unwatched));
+            audited(|| run::<Audited>(2, 50, Duration::from_millis(1), &Unobserved));
         assert_eq!(figures.ops, audit.allocated);
         assert_eq!(figures.ops % pairs_a_cycle(50), 0);
         let counts = [Count::default()];
         let stopped = AtomicBool::new(true);
-        until_stopped("slab", 50, &counts, &stopped, &Unwatched).unwrap();
+        until_stopped("slab", 50, &counts, &stopped, &Unobserved).unwrap();
         assert_eq!(counts[0].allocated(), pairs_a_cycle(50));
     }
 }

@@ -11,12 +11,12 @@
 //! written, and not in the processor's caches. In these seconds only the replacement of full
 //! buffers is timed.
 
-use super::places::Places;
+use super::prepared::ObjectSlots;
 use super::{Figures, Seconds};
 use crate::peers::{FixedSize, FixedSizeLocal};
-use crate::workloads::crew::{self, Worker};
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group::{self, Worker};
 use std::alloc::Layout;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -88,16 +88,16 @@ struct Fill {
 }
 
 /// A worker's data: its own metrics.
-struct Seat<O> {
+struct WorkerState<O> {
     fills: Vec<Fill>,
-    buffers: Places<O>,
-    tiers: [Places<O>; 2],
+    buffers: ObjectSlots<O>,
+    tiers: [ObjectSlots<O>; 2],
     due: Vec<u32>,
     seconds: Vec<Duration>,
 }
 
 /// A worker's results.
-struct Found {
+struct CaseResults {
     wall: Duration,
     live_bytes: u64,
     reserve: Option<Duration>,
@@ -109,20 +109,20 @@ pub fn run<A: FixedSize>(
     metrics: usize,
     reserved: bool,
     threads: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Figures {
     let stores = OnceLock::new();
-    let found = crew::run(
+    let found = thread_group::run(
         threads,
-        watch,
+        observer,
         |index| {
             // The first threads take the remainder.
             let own = metrics / threads + usize::from(index < metrics % threads);
-            seat::<A::Object>(own, index)
+            state::<A::Object>(own, index)
         },
-        |worker, seat| {
+        |worker, state| {
             let stores = stores.get_or_init(Stores::<A>::new);
-            work(worker, stores, seat, reserved.then_some(metrics))
+            work(worker, stores, state, reserved.then_some(metrics))
         },
     );
     // A second takes as long as its slowest worker.
@@ -142,7 +142,7 @@ pub fn run<A: FixedSize>(
     }
 }
 
-fn seat<O: Copy>(metrics: usize, index: usize) -> Seat<O> {
+fn state<O: Copy>(metrics: usize, index: usize) -> WorkerState<O> {
     let mut random = Random::stream(index as u64);
     let rooms = u32::from(POINTS - FEWEST_POINTS) + 1;
     let fills = (0..metrics)
@@ -150,10 +150,10 @@ fn seat<O: Copy>(metrics: usize, index: usize) -> Seat<O> {
         .collect();
     let mut due = vec![u32::MAX; metrics];
     std::hint::black_box(&mut due).clear();
-    Seat {
+    WorkerState {
         fills,
-        buffers: Places::touched(metrics),
-        tiers: TIERS.map(|_| Places::touched(metrics)),
+        buffers: ObjectSlots::touched(metrics),
+        tiers: TIERS.map(|_| ObjectSlots::touched(metrics)),
         due,
         seconds: Vec::with_capacity(SECONDS),
     }
@@ -162,22 +162,22 @@ fn seat<O: Copy>(metrics: usize, index: usize) -> Seat<O> {
 fn work<A: FixedSize>(
     worker: Worker<'_, '_>,
     stores: &Stores<A>,
-    mut seat: Seat<A::Object>,
+    mut state: WorkerState<A::Object>,
     reserved: Option<usize>,
-) -> Found {
+) -> CaseResults {
     let locals = stores.locals();
-    for (fill, buffer) in seat.fills.iter().zip(seat.buffers.all()) {
+    for (fill, buffer) in state.fills.iter().zip(state.buffers.all()) {
         buffer.write(locals.of(fill.room).alloc(0));
     }
     for second in 0..SECONDS {
         worker.lead(|| ());
         // SAFETY: every metric has a buffer with room for a point, because a full buffer is
         // replaced at once.
-        unsafe { collect(&locals, &mut seat, second as Point) };
+        unsafe { collect(&locals, &mut state, second as Point) };
         let began = Instant::now();
         // SAFETY: the metrics that are due have a buffer.
-        unsafe { replace_due(&locals, &mut seat) };
-        seat.seconds.push(began.elapsed());
+        unsafe { replace_due(&locals, &mut state) };
+        state.seconds.push(began.elapsed());
     }
     let mut reserve = None;
     if let Some(metrics) = reserved {
@@ -187,16 +187,16 @@ fn work<A: FixedSize>(
             reserve = reserves.then(|| began.elapsed());
         });
     }
-    let wall = worker.measured(|| boundary(&locals, &mut seat));
-    let points: u64 = seat.fills.iter().map(|fill| u64::from(fill.room)).sum();
-    let tiers = (seat.fills.len() * TIERS.iter().sum::<usize>()) as u64;
+    let wall = worker.measured(|| boundary(&locals, &mut state));
+    let points: u64 = state.fills.iter().map(|fill| u64::from(fill.room)).sum();
+    let tiers = (state.fills.len() * TIERS.iter().sum::<usize>()) as u64;
     // SAFETY: every metric has its three buffers, which are not used afterwards.
-    unsafe { free_all(&locals, &mut seat) };
-    Found {
+    unsafe { free_all(&locals, &mut state) };
+    CaseResults {
         wall,
         live_bytes: points * size_of::<Point>() as u64 + tiers,
         reserve,
-        seconds: seat.seconds,
+        seconds: state.seconds,
     }
 }
 
@@ -205,9 +205,13 @@ fn work<A: FixedSize>(
 /// # Safety
 /// Every metric has a live buffer with room for one more point.
 #[inline(never)]
-unsafe fn collect<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>, point: Point) {
-    seat.due.clear();
-    for (metric, (fill, buffer)) in (0..).zip(seat.fills.iter_mut().zip(seat.buffers.all())) {
+unsafe fn collect<A: FixedSize>(
+    locals: &Locals<'_, A>,
+    state: &mut WorkerState<A::Object>,
+    point: Point,
+) {
+    state.due.clear();
+    for (metric, (fill, buffer)) in (0..).zip(state.fills.iter_mut().zip(state.buffers.all())) {
         // SAFETY: the caller's promise: the place is full and the buffer live, from this allocator;
         // there is room at its end.
         unsafe {
@@ -216,7 +220,7 @@ unsafe fn collect<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Objec
         }
         fill.used += 1;
         if fill.used == fill.room {
-            seat.due.push(metric);
+            state.due.push(metric);
         }
     }
 }
@@ -226,14 +230,14 @@ unsafe fn collect<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Objec
 /// # Safety
 /// They have a buffer.
 #[inline(never)]
-unsafe fn replace_due<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>) {
+unsafe fn replace_due<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Object>) {
     let full_size = locals.of(POINTS);
-    for metric in &seat.due {
-        let fill = &mut seat.fills[*metric as usize];
+    for metric in &state.due {
+        let fill = &mut state.fills[*metric as usize];
         // SAFETY: the caller's promise, and a metric's number is below their count; the buffer came
         // from the allocator of its room.
         unsafe {
-            let place = seat.buffers.at(*metric);
+            let place = state.buffers.at(*metric);
             locals.of(fill.room).free(place.assume_init());
             place.write(full_size.alloc(0));
         }
@@ -243,23 +247,23 @@ unsafe fn replace_due<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::O
 
 /// The end of the minute, and of the hour: every metric gets a buffer of tier 1 and one of tier 2.
 #[inline(never)]
-fn boundary<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>) {
-    let [tier_1, tier_2] = &mut seat.tiers;
+fn boundary<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Object>) {
+    let [tier_1, tier_2] = &mut state.tiers;
     for (word, (tier_1, tier_2)) in (0..).zip(tier_1.all().iter_mut().zip(tier_2.all())) {
         tier_1.write(locals.tiers[0].alloc(word));
         tier_2.write(locals.tiers[1].alloc(word));
     }
-    std::hint::black_box(&mut seat.tiers);
+    std::hint::black_box(&mut state.tiers);
 }
 
 /// # Safety
 /// Every metric has its three buffers, which are not used afterwards.
-unsafe fn free_all<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Object>) {
-    for (fill, buffer) in seat.fills.iter().zip(seat.buffers.all()) {
+unsafe fn free_all<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Object>) {
+    for (fill, buffer) in state.fills.iter().zip(state.buffers.all()) {
         // SAFETY: the caller's promise; the buffer came from the allocator of its room.
         unsafe { locals.of(fill.room).free(buffer.assume_init()) };
     }
-    for (local, tier) in locals.tiers.iter().zip(&mut seat.tiers) {
+    for (local, tier) in locals.tiers.iter().zip(&mut state.tiers) {
         for buffer in tier.all() {
             // SAFETY: the caller's promise.
             unsafe { local.free(buffer.assume_init()) };
@@ -270,13 +274,13 @@ unsafe fn free_all<A: FixedSize>(locals: &Locals<'_, A>, seat: &mut Seat<A::Obje
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audited, audited};
-    use crate::workloads::watch::Unwatched;
 
     #[test]
     fn the_boundary_is_two_buffers_a_metric_and_nothing_is_left() {
         for threads in [1, 3] {
-            let (figures, audit) = audited(|| run::<Audited>(5_000, false, threads, &Unwatched));
+            let (figures, audit) = audited(|| run::<Audited>(5_000, false, threads, &Unobserved));
             assert_eq!(figures.ops, 10_000);
             assert_eq!((audit.freed, audit.freed_elsewhere), (audit.allocated, 0));
             // All first buffers, the replacements, and the buffers of the boundary.
@@ -290,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_is_reserved_is_what_the_boundary_needs_and_it_is_timed_apart() {
-        let (figures, audit) = audited(|| run::<Audited>(1_001, true, 2, &Unwatched));
+        let (figures, audit) = audited(|| run::<Audited>(1_001, true, 2, &Unobserved));
         assert_eq!(audit.reserved, 2 * 1_001);
         let seconds = figures.seconds.unwrap();
         assert!(seconds.reserve.is_some());
@@ -305,7 +309,7 @@ mod tests {
             type Output = Figures;
 
             fn visit<A: FixedSize>(self, _: &'static crate::peers::About) -> Figures {
-                run::<A>(100, true, 1, &Unwatched)
+                run::<A>(100, true, 1, &Unobserved)
             }
         }
 

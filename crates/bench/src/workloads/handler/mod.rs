@@ -9,9 +9,9 @@ pub mod service;
 
 use crate::peers::Global;
 use crate::workloads::global::Marking;
-use crate::workloads::sampled::{self, Found};
-use crate::workloads::team::{self, Pace, Run};
-use crate::workloads::watch::{Unwatched, Watch};
+use crate::workloads::observer::{Observer, Unobserved};
+use crate::workloads::sampled::{self, CaseResults};
+use crate::workloads::task_threads::{self, Run, TaskCounter};
 use service::{Shop, bodies, handle};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -46,17 +46,17 @@ impl Scene {
 ///
 /// # Panics
 /// If a reply is not the expected one: the allocator gave out memory that was in use.
-pub fn run<G: Global>(threads: usize, requests: u64, watch: &dyn Watch) -> Run<()> {
+pub fn run<G: Global>(threads: usize, requests: u64, observer: &dyn Observer) -> Run<()> {
     let scene = Scene::new();
-    team::run(
+    task_threads::run(
         threads,
-        watch,
+        observer,
         |_| (),
         G::start,
-        |allocator, (), pace: &mut Pace<'_>| {
+        |allocator, (), counter: &mut TaskCounter<'_>| {
             for request in 0..requests {
                 allocator.request(|| scene.serve(request as usize % REQUESTS));
-                pace.task_done();
+                counter.task_done();
             }
         },
     )
@@ -68,12 +68,12 @@ pub fn run<G: Global>(threads: usize, requests: u64, watch: &dyn Watch) -> Run<(
 pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f64> {
     let scene = Scene::new();
     let marking = Marking::begin::<G>(name);
-    let run = team::run(
+    let run = task_threads::run(
         threads,
-        &Unwatched,
+        &Unobserved,
         |_| (),
         G::start,
-        |allocator, (), _: &mut Pace<'_>| {
+        |allocator, (), _: &mut TaskCounter<'_>| {
             let began = Instant::now();
             sampled::while_looking(|| {
                 for number in (0..REQUESTS).cycle() {
@@ -92,7 +92,7 @@ pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f6
         },
     );
     drop(marking);
-    run.results.into_iter().fold(Found::default(), Found::and).share()
+    run.results.into_iter().fold(CaseResults::default(), CaseResults::and).share()
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
         type Output = (u64, Option<f64>);
 
         fn visit<G: Global>(self, about: &'static About) -> Self::Output {
-            let run = run::<G>(2, REQUESTS as u64 + 5, &Unwatched);
+            let run = run::<G>(2, REQUESTS as u64 + 5, &Unobserved);
             (run.steady.tasks, share::<G>(about.name, 2, Duration::from_millis(200)))
         }
     }

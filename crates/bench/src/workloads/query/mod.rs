@@ -12,9 +12,9 @@ mod view;
 
 use crate::peers::{About, Allocator, Task, UnknownAllocator, Visitor};
 use crate::workloads::clock::{self, Overhead, ticks};
-use crate::workloads::team::{self, Pace, Run};
+use crate::workloads::observer::{Observer, Unobserved};
+use crate::workloads::task_threads::{self, Run, TaskCounter};
 use crate::workloads::timed::{Spent, Timed, take_spent};
-use crate::workloads::watch::{Unwatched, Watch};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use store::Store;
@@ -120,7 +120,7 @@ pub struct Outcome {
     /// Response times; `None` if there were no queries.
     pub responses: Option<Responses>,
     /// The workers' steady state.
-    pub steady: team::Steady,
+    pub steady: task_threads::Steady,
 }
 
 impl Queries<'_> {
@@ -128,8 +128,12 @@ impl Queries<'_> {
     ///
     /// # Panics
     /// If a reply is not the expected one: the allocator gave out memory that was in use.
-    pub fn measure(&self, allocator: &str, watch: &dyn Watch) -> Result<Outcome, UnknownAllocator> {
-        crate::peers::with(allocator, Measure { queries: self, watch })
+    pub fn measure(
+        &self,
+        allocator: &str,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, UnknownAllocator> {
+        crate::peers::with(allocator, Measure { queries: self, observer })
     }
 
     /// The part of the workers' time that is spent in the allocator, from 0 to 1. It comes from a
@@ -138,8 +142,8 @@ impl Queries<'_> {
         crate::peers::with(allocator, Share { queries: self })
     }
 
-    fn measure_with<A: Allocator>(&self, watch: &dyn Watch) -> Outcome {
-        let run = self.serve::<A, _>(watch, |_| ());
+    fn measure_with<A: Allocator>(&self, observer: &dyn Observer) -> Outcome {
+        let run = self.serve::<A, _>(observer, |_| ());
         let responses: Vec<_> =
             run.results.iter().flat_map(|(served, ())| &served.responses).copied().collect();
         Outcome {
@@ -156,7 +160,7 @@ impl Queries<'_> {
         }
         let overhead = Overhead::calibrate();
         take_spent();
-        let run = self.serve::<Timed<A>, _>(&Unwatched, |whole| (take_spent(), whole));
+        let run = self.serve::<Timed<A>, _>(&Unobserved, |whole| (take_spent(), whole));
         let mut all = Spent::default();
         let mut whole = 0;
         for (_, (spent, ticks)) in run.results {
@@ -170,7 +174,7 @@ impl Queries<'_> {
     /// Serves the queries, and calls `last` on each worker with the ticks that its work took.
     fn serve<A: Allocator, R: Send>(
         &self,
-        watch: &dyn Watch,
+        observer: &dyn Observer,
         last: impl Fn(u64) -> R + Sync,
     ) -> Run<(Served, R)> {
         let next = AtomicUsize::new(0);
@@ -178,12 +182,12 @@ impl Queries<'_> {
             Callers::One => 1,
             Callers::Many { workers } => workers,
         };
-        team::run(
+        task_threads::run(
             workers,
-            watch,
+            observer,
             |_| touched(self.count),
             A::start,
-            |allocator, responses: &mut Vec<Duration>, pace: &mut Pace<'_>| {
+            |allocator, responses: &mut Vec<Duration>, counter: &mut TaskCounter<'_>| {
                 let start = ticks();
                 let submitted = Instant::now();
                 let mut dimensions = 0;
@@ -203,7 +207,7 @@ impl Queries<'_> {
                     responses.push(asked.elapsed());
                     assert_eq!(answer, question.expected, "the reply is not the expected one");
                     dimensions += answer.dimensions;
-                    pace.task_done();
+                    counter.task_done();
                 }
                 let whole = ticks().wrapping_sub(start);
                 (Served { responses: std::mem::take(responses), dimensions }, last(whole))
@@ -214,14 +218,14 @@ impl Queries<'_> {
 
 struct Measure<'q> {
     queries: &'q Queries<'q>,
-    watch: &'q dyn Watch,
+    observer: &'q dyn Observer,
 }
 
 impl Visitor for Measure<'_> {
     type Output = Outcome;
 
     fn visit<A: Allocator>(self, _: &'static About) -> Outcome {
-        self.queries.measure_with::<A>(self.watch)
+        self.queries.measure_with::<A>(self.observer)
     }
 }
 
@@ -336,7 +340,7 @@ mod tests {
         let questions = [Question::new(&store, SYNTHETIC_CONTEXT)];
         for callers in [Callers::One, Callers::Many { workers: 3 }] {
             let queries = Queries { store: &store, questions: &questions, count: 12, callers };
-            let outcome = queries.measure_with::<System>(&Unwatched);
+            let outcome = queries.measure_with::<System>(&Unobserved);
             assert_eq!(outcome.dimensions, 12 * 6);
             let responses = outcome.responses.unwrap();
             assert!(responses.min <= responses.average && responses.average <= responses.max);

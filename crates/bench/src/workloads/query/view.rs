@@ -19,7 +19,7 @@ use super::json::{self, Series};
 use super::points::{POINTS, Summary, add_points, aggregate};
 use super::store;
 use crate::peers::Task;
-use crate::workloads::memory::{Buffer, Text, give_back, give_back_array, put, put_array};
+use crate::workloads::task_memory::{Buffer, Text, give_back, give_back_array, put, put_array};
 use std::hash::Hasher;
 use std::ptr::NonNull;
 

@@ -11,11 +11,11 @@
 use super::tree::{Tree, node};
 use crate::peers::{FixedSize, FixedSizeLocal, Placement};
 use crate::workloads::catalogue::Effort;
-use crate::workloads::crew::{self, Worker};
 use crate::workloads::fixed_size::Figures;
-use crate::workloads::fixed_size::places::{Indices, Places, empty, fill};
+use crate::workloads::fixed_size::prepared::{Indices, ObjectSlots, empty, fill};
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group::{self, Worker};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -59,16 +59,16 @@ impl Amount {
 }
 
 /// Runs it on one thread.
-pub fn run<P: Placement>(amount: Amount, watch: &dyn Watch) -> Figures {
+pub fn run<P: Placement>(amount: Amount, observer: &dyn Observer) -> Figures {
     let nodes = amount.all_nodes();
     let layout = node::<<P::Source as FixedSize>::Object>();
-    let walls = crew::run(
+    let walls = thread_group::run(
         1,
-        watch,
+        observer,
         |_| {
             let scrambled = if P::SCRAMBLED { nodes } else { 0 };
             let order = Indices::shuffled(scrambled, &mut Random::stream(1));
-            (Places::touched(scrambled), order, Vec::with_capacity(BUILT * amount.nodes))
+            (ObjectSlots::touched(scrambled), order, Vec::with_capacity(BUILT * amount.nodes))
         },
         |worker, (mut places, order, mut keys)| {
             let [after_built, ..] = STEPS;
@@ -190,7 +190,7 @@ mod tests {
     #[derive(Default)]
     struct Live(Mutex<Vec<(&'static str, u64)>>);
 
-    impl Watch for Live {
+    impl Observer for Live {
         fn step(&self, name: &'static str) {
             self.0.lock().unwrap().push((name, live()));
         }

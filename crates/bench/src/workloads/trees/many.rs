@@ -9,10 +9,10 @@
 use super::keys::{Pruned, Prunings};
 use super::tree::{Tree, node};
 use crate::peers::{FixedSize, FixedSizeLocal};
-use crate::workloads::crew;
 use crate::workloads::fixed_size::Figures;
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group;
 use std::cell::{Cell, OnceCell};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -51,14 +51,14 @@ pub fn run<A: FixedSize>(
     order: Order,
     amount: Amount,
     one_for_each: bool,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Figures {
     let Amount { trees: count, built, pruned, walks } = amount;
     let layout = node::<A::Object>();
     let stores_wanted = if one_for_each { count } else { 1 };
-    let found = crew::run(
+    let found = thread_group::run(
         1,
-        watch,
+        observer,
         |_| Pruned::draw(count, built, pruned, &mut Random::stream(0)),
         |worker, keys| {
             let [after_built, after_pruned, after_rebuilt, after_all] = STEPS;
@@ -142,8 +142,8 @@ fn remove<L: FixedSizeLocal>(tree: &mut Tree<'_, L>, keys: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audited, audited};
-    use crate::workloads::watch::Unwatched;
     use std::sync::Mutex;
 
     const SMALL: Amount = Amount { trees: 10, built: 100, pruned: 75, walks: 2 };
@@ -152,7 +152,7 @@ mod tests {
     #[derive(Default)]
     struct Live(Mutex<Vec<(&'static str, u64)>>);
 
-    impl Watch for Live {
+    impl Observer for Live {
         fn step(&self, name: &'static str) {
             self.0.lock().unwrap().push((name, crate::workloads::testing::live()));
         }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_same_keys_are_used_in_either_order() {
         let words = |order| {
-            let (_, audit) = audited(|| run::<Audited>(order, SMALL, false, &Unwatched));
+            let (_, audit) = audited(|| run::<Audited>(order, SMALL, false, &Unobserved));
             audit.words_allocated
         };
         let keys = Pruned::draw(10, 100, 75, &mut Random::stream(0));

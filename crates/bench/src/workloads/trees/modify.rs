@@ -9,10 +9,10 @@ use super::keys::Modified;
 use super::tree::{Tree, node};
 use crate::peers::FixedSize;
 use crate::workloads::catalogue::Effort;
-use crate::workloads::crew;
 use crate::workloads::fixed_size::Figures;
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::watch::Watch;
+use crate::workloads::thread_group;
 use std::hint::black_box;
 
 /// The amount of work.
@@ -45,12 +45,12 @@ impl Amount {
 }
 
 /// Runs it on one thread.
-pub fn run<A: FixedSize>(amount: Amount, watch: &dyn Watch) -> Figures {
+pub fn run<A: FixedSize>(amount: Amount, observer: &dyn Observer) -> Figures {
     let Amount { trees, built, replaced } = amount;
     let layout = node::<A::Object>();
-    let walls = crew::run(
+    let walls = thread_group::run(
         1,
-        watch,
+        observer,
         |_| Modified::draw(trees, built, replaced, &mut Random::stream(0)),
         |worker, keys| {
             let store = A::new(layout);
@@ -92,14 +92,14 @@ fn modify<L: crate::peers::FixedSizeLocal>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audited, audited};
-    use crate::workloads::watch::Unwatched;
 
     const SMALL: Amount = Amount { trees: 3, built: 100, replaced: 200 };
 
     #[test]
     fn each_operation_allocates_or_frees_a_node_and_nothing_is_left() {
-        let (figures, audit) = audited(|| run::<Audited>(SMALL, &Unwatched));
+        let (figures, audit) = audited(|| run::<Audited>(SMALL, &Unobserved));
         assert_eq!(figures.ops, audit.allocated + audit.freed);
         assert_eq!((audit.allocated, audit.freed), (900, 900));
         assert_eq!(audit.most_live_bytes, figures.live_bytes);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_keys_that_are_drawn_are_inserted_and_removed_in_their_order() {
-        let (_, audit) = audited(|| run::<Audited>(SMALL, &Unwatched));
+        let (_, audit) = audited(|| run::<Audited>(SMALL, &Unobserved));
         let keys = Modified::draw(3, 100, 200, &mut Random::stream(0));
         let inserted = |(built, pairs): (&[u64], &[[u64; 2]])| {
             [built.to_vec(), pairs.iter().map(|[new, _]| *new).collect()].concat()

@@ -1,28 +1,28 @@
-//! The subject of a row: an allocator, or a way to do the work.
+//! The subject of a row: an allocator, or a variant of the work.
 
 use crate::peers::{About, UnknownAllocator};
 use crate::workloads::catalogue::{Workload, catalogue};
-use crate::workloads::ways::Way;
+use crate::workloads::variant::Variant;
 use std::fmt;
 
 /// The subject of a row.
 #[derive(Debug, Clone, Copy)]
-pub enum Contender {
+pub enum Subject {
     /// An allocator, which serves the work's allocations.
     Allocator(&'static About),
-    /// A way to do the work.
-    Way(&'static Way),
+    /// A variant of the work.
+    Variant(&'static Variant),
 }
 
 /// The general-purpose allocators. The fastest of them is the best peer.
 const PEERS: [&str; 5] = ["glibc", "jemalloc", "mimalloc", "snmalloc", "tcmalloc"];
 
-impl Contender {
+impl Subject {
     /// The name of the row.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allocator(about) => about.name,
-            Self::Way(way) => way.name,
+            Self::Variant(variant) => variant.name,
         }
     }
 
@@ -30,7 +30,7 @@ impl Contender {
     pub fn kind(self) -> String {
         match self {
             Self::Allocator(about) => about.kind.to_string(),
-            Self::Way(_) => "way".to_owned(),
+            Self::Variant(_) => "variant".to_owned(),
         }
     }
 
@@ -38,7 +38,7 @@ impl Contender {
     pub fn policy(self) -> &'static str {
         match self {
             Self::Allocator(about) => about.policy,
-            Self::Way(way) => way.policy,
+            Self::Variant(variant) => variant.policy,
         }
     }
 
@@ -46,7 +46,7 @@ impl Contender {
     pub fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Allocator(about) => about.environment,
-            Self::Way(_) => &[],
+            Self::Variant(_) => &[],
         }
     }
 
@@ -54,7 +54,7 @@ impl Contender {
     pub fn is_peer(self) -> bool {
         match self {
             Self::Allocator(about) => PEERS.contains(&about.name),
-            Self::Way(way) => way.peer,
+            Self::Variant(variant) => variant.peer,
         }
     }
 
@@ -62,15 +62,15 @@ impl Contender {
     pub fn own(self) -> Option<&'static str> {
         match self {
             Self::Allocator(_) => None,
-            Self::Way(way) => way.own,
+            Self::Variant(variant) => variant.own,
         }
     }
 
-    /// Whether it is listed first: it is the project's own, or a way that is not a peer.
+    /// Whether it is listed first: it is the project's own, or a variant that is not a peer.
     pub fn is_ours(self) -> bool {
         match self {
             Self::Allocator(about) => about.ours,
-            Self::Way(way) => !way.peer,
+            Self::Variant(variant) => !variant.peer,
         }
     }
 
@@ -79,37 +79,38 @@ impl Contender {
     /// # Errors
     /// [`UnknownRow`] if there is none. It lists the rows of the workloads `asked_for`.
     pub fn named(name: &str, asked_for: &[&'static Workload]) -> Result<Self, UnknownRow> {
-        let of = |way: &&Way| way.name == name;
-        // A way may have the name of the allocator that it uses. In its workload, the name means
-        // the way.
-        if let Some(way) = asked_for.iter().flat_map(|one| one.ways()).find(of) {
-            return Ok(Self::Way(way));
+        let of = |variant: &&Variant| variant.name == name;
+        // A variant may have the name of the allocator that it uses. In its workload, the name means
+        // the variant.
+        if let Some(variant) = asked_for.iter().flat_map(|one| one.variants()).find(of) {
+            return Ok(Self::Variant(variant));
         }
         match crate::peers::about(name) {
             Ok(about) => Ok(Self::Allocator(about)),
-            Err(unknown) => {
-                catalogue().iter().flat_map(Workload::ways).find(of).map(Self::Way).ok_or_else(
-                    || UnknownRow {
-                        with_ways: asked_for
-                            .iter()
-                            .copied()
-                            .filter(|one| !one.ways().is_empty())
-                            .collect(),
-                        with_allocators: asked_for.iter().any(|one| one.ways().is_empty()),
-                        unknown,
-                    },
-                )
-            }
+            Err(unknown) => catalogue()
+                .iter()
+                .flat_map(Workload::variants)
+                .find(of)
+                .map(Self::Variant)
+                .ok_or_else(|| UnknownRow {
+                    with_variants: asked_for
+                        .iter()
+                        .copied()
+                        .filter(|one| !one.variants().is_empty())
+                        .collect(),
+                    with_allocators: asked_for.iter().any(|one| one.variants().is_empty()),
+                    unknown,
+                }),
         }
     }
 }
 
 impl Workload {
-    /// The subjects of all its rows: its ways, or all allocators of this build.
-    pub fn contenders(&self) -> Vec<Contender> {
-        match self.ways() {
-            [] => crate::peers::known().iter().map(Contender::Allocator).collect(),
-            ways => ways.iter().map(Contender::Way).collect(),
+    /// The subjects of all its rows: its variants, or all allocators of this build.
+    pub fn subjects(&self) -> Vec<Subject> {
+        match self.variants() {
+            [] => crate::peers::known().iter().map(Subject::Allocator).collect(),
+            variants => variants.iter().map(Subject::Variant).collect(),
         }
     }
 }
@@ -118,13 +119,13 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownRow {
     unknown: UnknownAllocator,
-    with_ways: Vec<&'static Workload>,
+    with_variants: Vec<&'static Workload>,
     with_allocators: bool,
 }
 
 impl From<UnknownAllocator> for UnknownRow {
     fn from(unknown: UnknownAllocator) -> Self {
-        Self { unknown, with_ways: Vec::new(), with_allocators: true }
+        Self { unknown, with_variants: Vec::new(), with_allocators: true }
     }
 }
 
@@ -135,8 +136,8 @@ impl fmt::Display for UnknownRow {
         } else {
             write!(f, "unknown row '{}'", self.unknown.name())?;
         }
-        for workload in &self.with_ways {
-            write!(f, "; {} has {}", workload.name, listed(workload.ways()))?;
+        for workload in &self.with_variants {
+            write!(f, "; {} has {}", workload.name, listed(workload.variants()))?;
         }
         Ok(())
     }
@@ -145,8 +146,8 @@ impl fmt::Display for UnknownRow {
 impl std::error::Error for UnknownRow {}
 
 /// `mutex, rwlock and arc-swap`.
-pub(crate) fn listed(ways: &[Way]) -> String {
-    let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
+pub(crate) fn listed(variants: &[Variant]) -> String {
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name).collect();
     match names.split_last() {
         Some((last, [])) => (*last).to_owned(),
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
@@ -161,7 +162,7 @@ mod tests {
     fn unknown(name: &str, workloads: &[&str]) -> String {
         let workloads: Vec<_> =
             workloads.iter().map(|name| Workload::named(name).unwrap()).collect();
-        Contender::named(name, &workloads).unwrap_err().to_string()
+        Subject::named(name, &workloads).unwrap_err().to_string()
     }
 
     #[test]
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn a_row_is_found_whichever_workload_has_it() {
         let grow = [Workload::named("grow").unwrap()];
-        assert_eq!(Contender::named("mutex", &grow).unwrap().kind(), "way");
-        assert_eq!(Contender::named("bumpalo", &grow).unwrap().kind(), "arena");
+        assert_eq!(Subject::named("mutex", &grow).unwrap().kind(), "variant");
+        assert_eq!(Subject::named("bumpalo", &grow).unwrap().kind(), "arena");
     }
 }

@@ -12,9 +12,9 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 /// An array of places for objects.
-pub struct Places<O>(Box<[MaybeUninit<O>]>);
+pub struct ObjectSlots<O>(Box<[MaybeUninit<O>]>);
 
-impl<O: Copy> Places<O> {
+impl<O: Copy> ObjectSlots<O> {
     /// `length` empty places, with every page written.
     pub fn touched(length: usize) -> Self {
         let mut places = Box::new_uninit_slice(length);
@@ -43,7 +43,7 @@ impl<O: Copy> Places<O> {
     }
 }
 
-/// Places in an order that was drawn beforehand.
+/// ObjectSlots in an order that was drawn beforehand.
 pub struct Indices(Vec<u32>);
 
 impl Indices {
@@ -93,7 +93,11 @@ pub fn fill<L: FixedSizeLocal>(local: &L, places: &mut [MaybeUninit<L::Object>])
 /// Each of these places has an object of this allocator, which is not used afterwards. The indices
 /// were made for at most as many places.
 #[inline(never)]
-pub unsafe fn empty<L: FixedSizeLocal>(local: &L, places: &mut Places<L::Object>, order: &Indices) {
+pub unsafe fn empty<L: FixedSizeLocal>(
+    local: &L,
+    places: &mut ObjectSlots<L::Object>,
+    order: &Indices,
+) {
     for index in order.as_slice() {
         // SAFETY: the caller's promise.
         unsafe { local.free(places.at(*index).assume_init()) };
@@ -108,7 +112,7 @@ pub unsafe fn empty<L: FixedSizeLocal>(local: &L, places: &mut Places<L::Object>
 #[inline(never)]
 pub unsafe fn replace<L: FixedSizeLocal>(
     local: &L,
-    places: &mut Places<L::Object>,
+    places: &mut ObjectSlots<L::Object>,
     order: &Indices,
 ) {
     for index in order.as_slice() {

@@ -1,4 +1,4 @@
-//! The rows of `allot bench` that are ways to do the same, and of programs and loops in other languages.
+//! The rows of `allot bench` that are variants of one work, and of programs and loops in other languages.
 
 use crate::{json_lines, run, text};
 use serde_json::Value;
@@ -91,7 +91,7 @@ fn the_papers_programs_make_the_papers_calls() {
     for (row, calls) in rows.iter().zip([408_889, 103, 5]) {
         // Before it closes a file, a debug build asks whether that is open.
         let calls = calls + u64::from(cfg!(debug_assertions));
-        assert_eq!((&row["kind"], &row["unit"]), (&"way".into(), &"byte".into()));
+        assert_eq!((&row["kind"], &row["unit"]), (&"variant".into(), &"byte".into()));
         assert_eq!((&row["own"], &row["threads"]), (&row["allocator"], &1.into()));
         assert_eq!(row["ops"].as_u64().unwrap() % 408_886, 0);
         assert!(row["ns_per_op"].as_f64().unwrap() > 0.0 && row["policy"].is_string());
@@ -125,7 +125,7 @@ fn ways_are_rows_beside_each_other() {
     };
     for workload in [arguments[1], arguments[2]] {
         let workload = bench::workloads::Workload::named(workload).unwrap();
-        let mut names: Vec<_> = workload.ways().iter().map(|way| way.name).collect();
+        let mut names: Vec<_> = workload.variants().iter().map(|variant| variant.name).collect();
         let mut found: Vec<_> =
             of(workload.name).iter().map(|row| row["allocator"].as_str().unwrap()).collect();
         assert_eq!(found[0], workload.own());
@@ -133,7 +133,7 @@ fn ways_are_rows_beside_each_other() {
         found.sort_unstable();
         assert_eq!(names, found);
         for row in of(workload.name) {
-            assert_eq!((&row["kind"], &row["threads"]), (&"way".into(), &2.into()));
+            assert_eq!((&row["kind"], &row["threads"]), (&"variant".into(), &2.into()));
             assert!(row["ratio_to_own"].as_f64().unwrap() > 0.0, "{row}");
             let peer = row["best_peer"].as_str().unwrap();
             assert!(!peer.starts_with("allotment"), "{row}");
@@ -153,7 +153,7 @@ fn ways_are_rows_beside_each_other() {
     assert_eq!((&all["configuration"], &all["replies"]), (&19.0.into(), &2.0.into()));
     assert!(of("published").iter().all(|row| row["locks_per_op"].is_null()));
     let printed = text(&run(&arguments).stdout);
-    assert!(printed.contains("   way  ") && printed.contains("locks/request"), "{printed}");
+    assert!(printed.contains("   variant  ") && printed.contains("locks/request"), "{printed}");
     assert!(printed.contains("allotment-published takes "), "{printed}");
     assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
 }

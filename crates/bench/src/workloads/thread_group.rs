@@ -1,17 +1,17 @@
 //! The threads of a run on one shared allocator. They work in parts: all threads begin a part at
 //! once, and none begins the next part before all have ended this one.
 
-use crate::workloads::team::AbortIfPanicking;
-use crate::workloads::watch::Watch;
+use crate::workloads::observer::Observer;
+use crate::workloads::task_threads::AbortIfPanicking;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// The state that the workers of one run share.
-pub struct Crew<'w> {
+pub struct ThreadGroup<'w> {
     threads: usize,
-    watch: &'w dyn Watch,
+    observer: &'w dyn Observer,
     barrier: Barrier,
     /// The number of workers that have a processor of their own and are about to begin, counted
     /// over all parts.
@@ -33,26 +33,26 @@ struct Times {
 /// Runs `work` on `threads` workers and returns the result of each.
 ///
 /// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
-/// watch gets `ready`, and then all workers work. A single worker is the calling thread itself, and
+/// observer gets `ready`, and then all workers work. A single worker is the calling thread itself, and
 /// no thread is started: some mallocs are faster in a process with one thread.
 pub fn run<S, R: Send>(
     threads: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     prepare: impl Fn(usize) -> S + Sync,
     work: impl Fn(Worker<'_, '_>, S) -> R + Sync,
 ) -> Vec<R> {
-    let crew = Crew {
+    let group = ThreadGroup {
         threads,
-        watch,
+        observer,
         barrier: Barrier::new(threads),
         spinning: AtomicUsize::new(0),
         times: Mutex::new(None),
     };
     let worker = |index| {
-        let worker = Worker { crew: &crew, index };
-        let seat = prepare(index);
-        worker.lead(|| watch.ready());
-        work(worker, seat)
+        let worker = Worker { group: &group, index };
+        let state = prepare(index);
+        worker.lead(|| observer.ready());
+        work(worker, state)
     };
     if threads == 1 {
         return vec![worker(0)];
@@ -76,20 +76,20 @@ pub fn run<S, R: Send>(
     })
 }
 
-/// One worker of a crew.
+/// One worker of a group.
 #[derive(Clone, Copy)]
 pub struct Worker<'c, 'w> {
-    crew: &'c Crew<'w>,
+    group: &'c ThreadGroup<'w>,
     /// The worker's number, from 0.
     pub index: usize,
 }
 
 impl Worker<'_, '_> {
-    /// Runs the measured part, between the watch's `begin` and `end`. Returns the time from the
+    /// Runs the measured part, between the observer's `begin` and `end`. Returns the time from the
     /// common start until the last worker finishes, the same for all workers.
     pub fn measured(&self, part: impl FnOnce()) -> Duration {
         self.lead(|| {
-            self.crew.watch.begin();
+            self.group.observer.begin();
             *self.times() = None;
         });
         self.spread();
@@ -102,13 +102,13 @@ impl Worker<'_, '_> {
             all.began = all.began.min(began);
             all.last_finish = all.last_finish.max(finished);
         }
-        self.lead(|| self.crew.watch.end());
+        self.lead(|| self.group.observer.end());
         self.times().as_ref().map_or(Duration::ZERO, |all| all.last_finish - all.began)
     }
 
     /// All workers return at the same time, each on a processor of its own if there are enough.
     fn spread(&self) {
-        let threads = self.crew.threads;
+        let threads = self.group.threads;
         if threads == 1 {
             return;
         }
@@ -120,9 +120,9 @@ impl Worker<'_, '_> {
             }
             // Each worker adds one, so the count is a multiple of their number when all have
             // arrived.
-            let before = self.crew.spinning.fetch_add(1, Ordering::AcqRel);
+            let before = self.group.spinning.fetch_add(1, Ordering::AcqRel);
             let all = (before / threads + 1) * threads;
-            while self.crew.spinning.load(Ordering::Acquire) < all {
+            while self.group.spinning.load(Ordering::Acquire) < all {
                 std::hint::spin_loop();
             }
         } else {
@@ -139,19 +139,19 @@ impl Worker<'_, '_> {
         self.wait();
     }
 
-    /// Reports a step of the work to the watch, on one worker while the others wait.
+    /// Reports a step of the work to the observer, on one worker while the others wait.
     pub fn step(&self, name: &'static str) {
-        self.lead(|| self.crew.watch.step(name));
+        self.lead(|| self.group.observer.step(name));
     }
 
     fn wait(&self) {
-        if self.crew.threads > 1 {
-            self.crew.barrier.wait();
+        if self.group.threads > 1 {
+            self.group.barrier.wait();
         }
     }
 
     fn times(&self) -> MutexGuard<'_, Option<Times>> {
-        self.crew.times.lock().unwrap_or_else(PoisonError::into_inner)
+        self.group.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     #[derive(Default)]
     struct Diary(Mutex<Vec<&'static str>>);
 
-    impl Watch for Diary {
+    impl Observer for Diary {
         fn ready(&self) {
             self.0.lock().unwrap().push("ready");
         }
@@ -187,8 +187,8 @@ mod tests {
                 threads,
                 &diary,
                 |index| index,
-                |worker, seat| {
-                    assert_eq!(worker.index, seat);
+                |worker, state| {
+                    assert_eq!(worker.index, state);
                     let wall = worker.measured(|| _ = done.fetch_add(1, Ordering::Relaxed));
                     // All workers have done their part before any continues.
                     assert_eq!(done.load(Ordering::Relaxed), threads);

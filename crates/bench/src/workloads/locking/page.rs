@@ -5,7 +5,7 @@ use super::locks::Tally;
 use super::servers::Server;
 use super::sessions::Session;
 use crate::peers::Task;
-use crate::workloads::memory::Buffer;
+use crate::workloads::task_memory::Buffer;
 use std::fmt::{self, Write};
 
 /// The number of links of the menu.

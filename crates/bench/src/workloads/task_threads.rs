@@ -1,7 +1,7 @@
 //! The threads of one run: they start together, and are timed from the common start until the last
 //! one finishes.
 
-use crate::workloads::watch::Watch;
+use crate::workloads::observer::Observer;
 use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::Barrier;
 use std::thread;
@@ -42,15 +42,15 @@ impl Steady {
 }
 
 /// One worker's count of its tasks.
-pub struct Pace<'w> {
-    watch: &'w dyn Watch,
+pub struct TaskCounter<'w> {
+    observer: &'w dyn Observer,
     done: u64,
     faults_when_steady: Option<u64>,
 }
 
-impl<'w> Pace<'w> {
-    fn new(watch: &'w dyn Watch) -> Self {
-        Self { watch, done: 0, faults_when_steady: None }
+impl<'w> TaskCounter<'w> {
+    fn new(observer: &'w dyn Observer) -> Self {
+        Self { observer, done: 0, faults_when_steady: None }
     }
 
     /// Called by the worker after each task.
@@ -58,12 +58,12 @@ impl<'w> Pace<'w> {
         self.done += 1;
         if self.done == WARM_UP {
             self.faults_when_steady = thread_faults();
-            self.watch.steady();
+            self.observer.steady();
         }
     }
 
     fn finish(&self) -> Steady {
-        self.watch.finished();
+        self.observer.finished();
         let tasks = self.done.saturating_sub(WARM_UP);
         let faults = self
             .faults_when_steady
@@ -80,40 +80,40 @@ fn thread_faults() -> Option<u64> {
 /// Runs `work` on `threads` workers. Each has its own part `A` of an allocator.
 ///
 /// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
-/// watch gets `ready`. Then each worker starts its allocator with `start`, and all begin at once.
+/// observer gets `ready`. Then each worker starts its allocator with `start`, and all begin at once.
 /// The workers outlive the measured part, so it includes no thread's end.
 ///
 /// A single worker is the calling thread itself, and no thread is started: some mallocs are faster
 /// in a process with one thread.
 pub fn run<A, S, R>(
     threads: usize,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     prepare: impl Fn(usize) -> S + Sync,
     start: impl Fn() -> A + Sync,
-    work: impl Fn(&mut A, &mut S, &mut Pace<'_>) -> R + Sync,
+    work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R + Sync,
 ) -> Run<R>
 where
     R: Send,
 {
     if threads == 1 {
-        return alone(watch, prepare, start, work);
+        return alone(observer, prepare, start, work);
     }
     // The workers and this thread wait at the barrier.
     let barrier = Barrier::new(threads + 1);
     let worker = |index: usize| {
         let guard = AbortIfPanicking;
-        let mut seat = prepare(index);
+        let mut state = prepare(index);
         barrier.wait(); // ready
-        barrier.wait(); // the watch has been told
+        barrier.wait(); // the observer has been told
         let mut allocator = start();
         barrier.wait(); // started
         barrier.wait(); // begun
-        let mut pace = Pace::new(watch);
-        let result = work(&mut allocator, &mut seat, &mut pace);
+        let mut counter = TaskCounter::new(observer);
+        let result = work(&mut allocator, &mut state, &mut counter);
         let finished = Instant::now();
-        let steady = pace.finish();
+        let steady = counter.finish();
         barrier.wait(); // finished
-        barrier.wait(); // the watch has been told
+        barrier.wait(); // the observer has been told
         drop(allocator);
         std::mem::forget(guard);
         (result, finished, steady)
@@ -126,14 +126,14 @@ where
             })
             .collect();
         barrier.wait(); // ready
-        watch.ready();
+        observer.ready();
         barrier.wait();
         barrier.wait(); // started
-        watch.begin();
+        observer.begin();
         let began = Instant::now();
         barrier.wait();
         barrier.wait(); // finished
-        watch.end();
+        observer.end();
         barrier.wait();
         let mut run = Run {
             wall: Duration::ZERO,
@@ -154,21 +154,21 @@ where
 }
 
 fn alone<A, S, R>(
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     prepare: impl Fn(usize) -> S,
     start: impl Fn() -> A,
-    work: impl Fn(&mut A, &mut S, &mut Pace<'_>) -> R,
+    work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R,
 ) -> Run<R> {
-    let mut seat = prepare(0);
-    watch.ready();
+    let mut state = prepare(0);
+    observer.ready();
     let mut allocator = start();
-    let mut pace = Pace::new(watch);
-    watch.begin();
+    let mut counter = TaskCounter::new(observer);
+    observer.begin();
     let began = Instant::now();
-    let result = work(&mut allocator, &mut seat, &mut pace);
+    let result = work(&mut allocator, &mut state, &mut counter);
     let wall = began.elapsed();
-    let steady = pace.finish();
-    watch.end();
+    let steady = counter.finish();
+    observer.end();
     Run { wall, began, results: vec![result], steady }
 }
 

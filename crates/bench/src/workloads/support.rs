@@ -2,25 +2,25 @@
 
 use crate::peers::{About, FreedBy, UnknownAllocator};
 use crate::workloads::catalogue::{Kind, Threads, Workload, catalogue};
-use crate::workloads::contender::{Contender, UnknownRow, listed};
 use crate::workloads::fixed_size::Shape;
 use crate::workloads::global;
-use crate::workloads::ways::Way;
+use crate::workloads::subject::{Subject, UnknownRow, listed};
+use crate::workloads::variant::Variant;
 use std::{fmt, io};
 
 /// Why a run did not begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RunError {
     /// There is no row of this name.
     Unknown(UnknownRow),
-    /// The allocator can't run the workload, or the way belongs to another workload.
-    Unable {
-        /// The allocator or the way.
+    /// The allocator can't run the workload, or the variant belongs to another workload.
+    Unsupported {
+        /// The allocator or the variant.
         row: &'static str,
         /// The workload.
         workload: &'static str,
         /// What the row lacks.
-        lacks: Unable,
+        lacks: Unsupported,
     },
     /// The workload does not run with this number of threads.
     Threads {
@@ -59,7 +59,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl RunError {
     /// The refusal in a build without rows in C.
     #[cfg(not(feature = "fast-peers"))]
     pub(crate) fn without_c(workload: &Workload) -> Self {
@@ -74,11 +74,11 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(unknown) => unknown.fmt(f),
-            Self::Unable { row, workload, lacks } => {
+            Self::Unsupported { row, workload, lacks } => {
                 write!(f, "'{row}' can't run '{workload}': {lacks}")
             }
             Self::Threads { workload, needed } => {
@@ -108,7 +108,7 @@ impl fmt::Display for Refusal {
 
 /// What a workload needs and a row lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unable {
+pub enum Unsupported {
     /// Its objects have a fixed set of sizes.
     AnySize,
     /// Its objects are all of one size.
@@ -133,13 +133,13 @@ pub enum Unable {
     Placement,
     /// It is a placement.
     Allocator,
-    /// The workload compares ways of its own.
-    Ways(&'static str),
-    /// It is a way of another workload, the one named here.
-    WayOf(&'static str),
+    /// The workload compares variants of its own.
+    Variants(&'static str),
+    /// It is a variant of another workload, the one named here.
+    VariantOf(&'static str),
 }
 
-impl Unable {
+impl Unsupported {
     /// Whether the reason is obvious from the kinds of row and workload. Such a reason is reported
     /// only if the row was requested by name.
     pub fn is_plain(self) -> bool {
@@ -147,14 +147,14 @@ impl Unable {
     }
 }
 
-impl fmt::Display for Unable {
+impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self {
-            Self::Ways(workload) => {
-                let ways = Workload::named(workload).map_or(&[][..], Workload::ways);
-                return write!(f, "the rows of {workload} are {}", listed(ways));
+            Self::Variants(workload) => {
+                let variants = Workload::named(workload).map_or(&[][..], Workload::variants);
+                return write!(f, "the rows of {workload} are {}", listed(variants));
             }
-            Self::WayOf(workload) => return write!(f, "it is a row of {workload} only"),
+            Self::VariantOf(workload) => return write!(f, "it is a row of {workload} only"),
             Self::AnySize => "it serves a fixed set of sizes only",
             Self::SeveralSizes => "it serves objects of one size only",
             Self::OutlivingTasks => "its objects are freed when their task ends",
@@ -171,15 +171,15 @@ impl fmt::Display for Unable {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for RunError {}
 
-impl From<UnknownRow> for Refusal {
+impl From<UnknownRow> for RunError {
     fn from(unknown: UnknownRow) -> Self {
         Self::Unknown(unknown)
     }
 }
 
-impl From<UnknownAllocator> for Refusal {
+impl From<UnknownAllocator> for RunError {
     fn from(unknown: UnknownAllocator) -> Self {
         Self::Unknown(unknown.into())
     }
@@ -187,63 +187,66 @@ impl From<UnknownAllocator> for Refusal {
 
 /// Checks that a workload can run with this row and this number of threads. The error is what the
 /// row lacks.
-pub fn can_run(workload: &Workload, contender: Contender, threads: usize) -> Result<(), Unable> {
-    let has =
-        |workload: &Workload, way: &Way| workload.ways().iter().any(|other| other.name == way.name);
-    match contender {
-        Contender::Way(way) if has(workload, way) => Ok(()),
-        _ if !workload.ways().is_empty() => Err(Unable::Ways(workload.name)),
-        Contender::Way(way) => {
-            let its = catalogue().iter().find(|workload| has(workload, way));
-            Err(Unable::WayOf(its.map_or("another workload", |workload| workload.name)))
+pub fn can_run(workload: &Workload, subject: Subject, threads: usize) -> Result<(), Unsupported> {
+    let has = |workload: &Workload, variant: &Variant| {
+        workload.variants().iter().any(|other| other.name == variant.name)
+    };
+    match subject {
+        Subject::Variant(variant) if has(workload, variant) => Ok(()),
+        _ if !workload.variants().is_empty() => Err(Unsupported::Variants(workload.name)),
+        Subject::Variant(variant) => {
+            let its = catalogue().iter().find(|workload| has(workload, variant));
+            Err(Unsupported::VariantOf(its.map_or("another workload", |workload| workload.name)))
         }
-        Contender::Allocator(about) => serves(about, workload, threads),
+        Subject::Allocator(about) => serves(about, workload, threads),
     }
 }
 
 /// [`can_run`] for an allocator, and for a workload whose rows are allocators.
-fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unable> {
+fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unsupported> {
     let is_placement = allocator.kind == crate::peers::Kind::Placement;
     let shape = match workload.kind {
         Kind::TreeCopy { .. } if is_placement => return Ok(()),
-        Kind::TreeCopy { .. } => return Err(Unable::Placement),
-        _ if is_placement => return Err(Unable::Allocator),
+        Kind::TreeCopy { .. } => return Err(Unsupported::Placement),
+        _ if is_placement => return Err(Unsupported::Allocator),
         Kind::Handler if allocator.global => return Ok(()),
-        Kind::Handler => return Err(Unable::Global),
+        Kind::Handler => return Err(Unsupported::Global),
         Kind::Mixed { remote } => {
             return match allocator.lasting {
-                Some(FreedBy::ItsThread) if remote => Err(Unable::FreesElsewhere),
+                Some(FreedBy::ItsThread) if remote => Err(Unsupported::FreesElsewhere),
                 Some(_) => Ok(()),
-                None if allocator.tasks => Err(Unable::OutlivingTasks),
-                None => Err(Unable::SeveralSizes),
+                None if allocator.tasks => Err(Unsupported::OutlivingTasks),
+                None => Err(Unsupported::SeveralSizes),
             };
         }
-        _ if workload.has_tasks() && !allocator.tasks => return Err(Unable::SeveralSizes),
+        _ if workload.has_tasks() && !allocator.tasks => return Err(Unsupported::SeveralSizes),
         Kind::Query | Kind::Grow | Kind::Scope { .. } if !allocator.any_size => {
-            return Err(Unable::AnySize);
+            return Err(Unsupported::AnySize);
         }
         Kind::Scope { .. } if !allocator.frees_within_tasks => {
-            return Err(Unable::FreesWithinTasks);
+            return Err(Unsupported::FreesWithinTasks);
         }
         Kind::Query | Kind::Grow | Kind::Scope { .. } | Kind::Objects { .. } => return Ok(()),
         Kind::FixedSize(shape) => shape,
         Kind::Inline(_)
         | Kind::Container(_)
         | Kind::Client(_)
-        | Kind::Categories
+        | Kind::Locking
         | Kind::Published
-        | Kind::Letters(_) => {
-            return Err(Unable::Ways(workload.name));
+        | Kind::FileScan(_) => {
+            return Err(Unsupported::Variants(workload.name));
         }
     };
     match allocator.fixed_size {
-        None if allocator.lasting.is_some() => Err(Unable::Shared),
-        None => Err(Unable::OutlivingTasks),
+        None if allocator.lasting.is_some() => Err(Unsupported::Shared),
+        None => Err(Unsupported::OutlivingTasks),
         _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
-            Err(Unable::ManyStructures)
+            Err(Unsupported::ManyStructures)
         }
-        Some(serves) if !shape.is_of_objects() && !serves.every_layout => Err(Unable::EveryLayout),
-        Some(serves) if threads > 1 && !serves.several_threads => Err(Unable::SeveralThreads),
+        Some(serves) if !shape.is_of_objects() && !serves.every_layout => {
+            Err(Unsupported::EveryLayout)
+        }
+        Some(serves) if threads > 1 && !serves.several_threads => Err(Unsupported::SeveralThreads),
         Some(_) => Ok(()),
     }
 }

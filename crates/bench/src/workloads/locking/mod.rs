@@ -11,12 +11,12 @@ mod servers;
 mod sessions;
 
 use crate::peers::{About, Allocator, Visitor};
+use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::refusal::Refusal;
 use crate::workloads::run::{Load, Outcome};
-use crate::workloads::team::{self, Pace, Run};
-use crate::workloads::watch::Watch;
-use crate::workloads::ways::Way;
+use crate::workloads::support::RunError;
+use crate::workloads::task_threads::{self, Run, TaskCounter};
+use crate::workloads::variant::Variant;
 use locks::Tally;
 use page::Request;
 use servers::{ByCategory, Locked, OnTheHeap, Server};
@@ -33,38 +33,38 @@ pub const OWN: &str = "allotment-categories";
 const HEAP: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 const HEAPS_POLICY: &str = "the C library's defaults";
 
-pub(crate) static WAYS: [Way; 4] = [
-    Way {
+pub(crate) static VARIANTS: [Variant; 4] = [
+    Variant {
         name: OWN,
         meaning: "one mutex, for the session list; configuration Sealed, reply in an Arena",
         policy: "adaptive: chunks stay warm for later requests of any thread",
         peer: false,
         own: None,
-        run: |load, watch| run::<ByCategory>("allotment-arena", load, watch),
+        run: |load, observer| run::<ByCategory>("allotment-arena", load, observer),
     },
-    Way {
+    Variant {
         name: "all-mutex",
         meaning: "session list, configuration, reply buffers and heap, each under a mutex",
         policy: HEAPS_POLICY,
         peer: true,
         own: None,
-        run: |load, watch| run::<Locked<Mutex<OnTheHeap>, true>>(HEAP, load, watch),
+        run: |load, observer| run::<Locked<Mutex<OnTheHeap>, true>>(HEAP, load, observer),
     },
-    Way {
+    Variant {
         name: "all-mutex-malloc",
         meaning: "all-mutex without the mutex around the C library's malloc",
         policy: HEAPS_POLICY,
         peer: true,
         own: None,
-        run: |load, watch| run::<Locked<Mutex<OnTheHeap>, false>>(HEAP, load, watch),
+        run: |load, observer| run::<Locked<Mutex<OnTheHeap>, false>>(HEAP, load, observer),
     },
-    Way {
+    Variant {
         name: "rwlock-configuration",
         meaning: "all-mutex with the configuration under a read-write lock",
         policy: HEAPS_POLICY,
         peer: true,
         own: None,
-        run: |load, watch| run::<Locked<RwLock<OnTheHeap>, true>>(HEAP, load, watch),
+        run: |load, observer| run::<Locked<RwLock<OnTheHeap>, true>>(HEAP, load, observer),
     },
 ];
 
@@ -74,8 +74,12 @@ const USERS: u32 = 1024;
 /// The number of different requests of a worker. They are repeated.
 const REQUESTS: usize = 4096;
 
-fn run<S: Server>(allocator: &str, load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
-    let serve = Serve::<S> { load, watch, server: PhantomData };
+fn run<S: Server>(
+    allocator: &str,
+    load: &Load,
+    observer: &dyn Observer,
+) -> Result<Outcome, RunError> {
+    let serve = Serve::<S> { load, observer, server: PhantomData };
     let run = crate::peers::with(allocator, serve)?;
     let threads = load.setting.threads as u64;
     let tasks = load.workload.tasks(load.setting.threads, load.effort) * threads;
@@ -90,7 +94,7 @@ fn run<S: Server>(allocator: &str, load: &Load, watch: &dyn Watch) -> Result<Out
 /// The server, with an allocator for the objects of a request.
 struct Serve<'l, S> {
     load: &'l Load,
-    watch: &'l dyn Watch,
+    observer: &'l dyn Observer,
     server: PhantomData<S>,
 }
 
@@ -101,18 +105,18 @@ impl<S: Server> Visitor for Serve<'_, S> {
         let threads = self.load.setting.threads;
         let requests = self.load.workload.tasks(threads, self.load.effort);
         let server = S::new();
-        team::run(
+        task_threads::run(
             threads,
-            self.watch,
+            self.observer,
             requests_of,
             A::start,
-            |allocator, seat: &mut Vec<Request>, pace: &mut Pace<'_>| {
+            |allocator, state: &mut Vec<Request>, counter: &mut TaskCounter<'_>| {
                 let tally = Tally::default();
-                for request in seat.iter().cycle().take(requests as usize) {
+                for request in state.iter().cycle().take(requests as usize) {
                     server.serve(allocator.begin(), *request, &tally, |reply| {
                         black_box(reply);
                     });
-                    pace.task_done();
+                    counter.task_done();
                 }
                 tally.counts()
             },
@@ -131,8 +135,8 @@ fn requests_of(worker: usize) -> Vec<Request> {
 mod tests {
     use super::*;
     use crate::workloads::catalogue::{Effort, Workload};
+    use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{System, Together};
-    use crate::workloads::watch::Unwatched;
 
     fn pages<S: Server, A: Allocator>() -> (Vec<String>, [u64; 4]) {
         let (server, tally) = (S::new(), Tally::default());
@@ -167,8 +171,8 @@ mod tests {
     fn a_run_tells_the_locks_of_each_request() {
         let workload = Workload::named("categories").unwrap();
         let load = Load { workload, setting: workload.setting(2), effort: Effort::Quick };
-        let locks = |way: &str| {
-            let outcome = load.measure(way, &Unwatched).unwrap();
+        let locks = |variant: &str| {
+            let outcome = load.measure(variant, &Unobserved).unwrap();
             assert_eq!(outcome.tasks, Some(outcome.ops));
             outcome.locks.unwrap().by_guarded()
         };

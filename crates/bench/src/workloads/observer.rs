@@ -2,7 +2,7 @@
 
 /// Receives the events of a run, so that memory, page faults and system calls are counted between
 /// the right points. Each method does nothing unless it is overridden.
-pub trait Watch: Sync {
+pub trait Observer: Sync {
     /// The harness's own arrays exist and are touched; no allocator has been started.
     fn ready(&self) {}
 
@@ -26,6 +26,6 @@ pub trait Watch: Sync {
 
 /// Watches nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unwatched;
+pub struct Unobserved;
 
-impl Watch for Unwatched {}
+impl Observer for Unobserved {}

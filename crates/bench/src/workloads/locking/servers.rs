@@ -9,7 +9,7 @@ use super::locks::{Guarded, Tally};
 use super::page::{self, LINKS, REPLY_ROOM, Request, Settings, render};
 use super::sessions::Sessions;
 use crate::peers::Task;
-use crate::workloads::memory::Buffer;
+use crate::workloads::task_memory::Buffer;
 use allotment::{ReadOnly, Sealed};
 use std::alloc::Layout;
 use std::fmt;

@@ -9,11 +9,11 @@ mod file;
 mod mapped;
 
 use crate::workloads::catalogue::Effort;
-use crate::workloads::crew;
-use crate::workloads::refusal::Refusal;
+use crate::workloads::observer::Observer;
 use crate::workloads::run::{Load, Outcome};
-use crate::workloads::watch::Watch;
-use crate::workloads::ways::{TAKES_NO_MEMORY, Way};
+use crate::workloads::support::RunError;
+use crate::workloads::thread_group;
+use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
 use file::WordList;
 use std::fs::File;
 use std::hint::black_box;
@@ -38,35 +38,35 @@ const BUFFER: usize = 4096;
 
 const WANTED: u8 = b'A';
 
-static READ: [Way; 1] = [Way {
+static READ: [Variant; 1] = [Variant {
     name: "read",
     meaning: "read(fd, &c, 1) until the end of the file",
     policy: TAKES_NO_MEMORY,
     peer: false,
     own: None,
-    run: |load, watch| run(Program::Read, load, watch),
+    run: |load, observer| run(Program::Read, load, observer),
 }];
 
-static BUFFERED: [Way; 1] = [Way {
+static BUFFERED: [Variant; 1] = [Variant {
     name: "buffered",
     meaning: "a BufReader of 4 KiB, read one byte at a time",
     policy: "a buffer of 4 KiB for each search, from the C library's malloc",
     peer: false,
     own: None,
-    run: |load, watch| run(Program::Buffered, load, watch),
+    run: |load, observer| run(Program::Buffered, load, observer),
 }];
 
-static MAPPED: [Way; 1] = [Way {
+static MAPPED: [Variant; 1] = [Variant {
     name: "mapped",
     meaning: "mmap of the whole file",
     policy: "unmapped after each search",
     peer: false,
     own: None,
-    run: |load, watch| run(Program::Mapped, load, watch),
+    run: |load, observer| run(Program::Mapped, load, observer),
 }];
 
 impl Program {
-    pub(crate) fn ways(self) -> &'static [Way] {
+    pub(crate) fn variants(self) -> &'static [Variant] {
         match self {
             Self::Read => &READ,
             Self::Buffered => &BUFFERED,
@@ -98,12 +98,12 @@ impl Program {
     }
 }
 
-fn run(program: Program, load: &Load, watch: &dyn Watch) -> Result<Outcome, Refusal> {
-    let list = WordList::create().map_err(|error| Refusal::file(&error))?;
+fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    let list = WordList::create().map_err(|error| RunError::file(&error))?;
     let searches = program.searches(load.effort);
-    let walls = crew::run(
+    let walls = thread_group::run(
         1,
-        watch,
+        observer,
         |_| (),
         |worker, ()| {
             let mut searched = Ok(());
@@ -120,7 +120,7 @@ fn run(program: Program, load: &Load, watch: &dyn Watch) -> Result<Outcome, Refu
     let wall = walls
         .into_iter()
         .sum::<io::Result<_>>()
-        .map_err(|error: io::Error| Refusal::file(&error))?;
+        .map_err(|error: io::Error| RunError::file(&error))?;
     Ok(Outcome::timed(searches * BYTES as u64, wall))
 }
 
