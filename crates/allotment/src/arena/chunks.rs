@@ -4,7 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked::Watch;
+use super::checked::CheckedArena;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
@@ -70,7 +70,7 @@ impl Chain {
 impl RawArena {
     /// Takes the chunk that the hint asks for, and opens a window in it.
     pub(super) fn take_hinted_chunk(&self) -> Result<(), AllocError> {
-        if self.watch().is_some_and(Watch::has_no_chunks) {
+        if self.checked().is_some_and(CheckedArena::has_no_chunks) {
             return Ok(());
         }
         let need =
@@ -93,7 +93,7 @@ impl RawArena {
         self.take_chunk(need)
     }
 
-    /// For watched arenas: takes a chunk with at least `bytes` after its header, and continues
+    /// For checked arenas: takes a chunk with at least `bytes` after its header, and continues
     /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
         let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
@@ -113,9 +113,9 @@ impl RawArena {
         let chunks = self.chunks();
         let (taken, align) = chunks.take(need, self.grown.get())?;
         let size = taken.size;
-        if let Some(watch) = self.watch() {
+        if let Some(checked) = self.checked() {
             let registered = self.segment_unit() > 1;
-            if let Err(error) = watch.chunk_taken(self.record(), taken.start, size, registered) {
+            if let Err(error) = checked.chunk_taken(self.record(), taken.start, size, registered) {
                 chunks.untake(taken, align);
                 return Err(error);
             }
@@ -148,7 +148,7 @@ impl RawArena {
             recycles: self.recycles(),
             exact: settings.budget.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.watch().is_none(),
+            grows_huge: self.checked().is_none(),
         }
     }
 
@@ -160,8 +160,8 @@ impl RawArena {
 
     /// The unit of chunks that are registered as segments, or 1 if this arena registers none.
     fn segment_unit(&self) -> usize {
-        match self.watch() {
-            Some(watch) => watch.segment_unit(self.source()),
+        match self.checked() {
+            Some(checked) => checked.segment_unit(self.source()),
             None => 1,
         }
     }
@@ -205,29 +205,29 @@ impl RawArena {
         self.newest.set(first.as_ptr());
         self.spare.set(spare);
         self.open_window(first, first_of(first).addr().get());
-        if let Some(watch) = self.watch() {
+        if let Some(checked) = self.checked() {
             for list in [first.as_ptr(), spare] {
                 let mut next = list;
                 while let Some(chunk) = NonNull::new(next) {
                     // SAFETY: as above.
                     let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-                    watch.now_free(first_of(chunk).as_ptr(), size - HEADER);
+                    checked.now_free(first_of(chunk).as_ptr(), size - HEADER);
                     next = prev;
                 }
             }
         }
     }
 
-    /// For watched arenas: checks the bytes that no object has had after the last reset or rewind.
-    pub(super) fn check_free_bytes(&self, watch: &Watch) {
+    /// For checked arenas: checks the bytes that no object has had after the last reset or rewind.
+    pub(super) fn check_free_bytes(&self, checked: &CheckedArena) {
         if !self.bumped.get().is_null() {
-            watch.still_free(self, self.pos(), self.left_in_bumped());
+            checked.still_free(self.pos(), self.left_in_bumped());
         }
         let mut next = self.spare.get();
         while let Some(chunk) = NonNull::new(next) {
             // SAFETY: a chunk of our list (invariant 1).
             let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-            watch.still_free(self, first_of(chunk).as_ptr(), size - HEADER);
+            checked.still_free(first_of(chunk).as_ptr(), size - HEADER);
             next = prev;
         }
     }
@@ -280,8 +280,8 @@ impl RawArena {
             unsafe {
                 let Header { prev, size, align, link } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
-                if let Some(watch) = self.watch() {
-                    watch.chunk_going(start, size, self.segment_unit() > 1);
+                if let Some(checked) = self.checked() {
+                    checked.chunk_released(start, size, self.segment_unit() > 1);
                 }
                 if !(recycles && settings.source.keep_at_hand(start, size, align, link)) {
                     let reserve = if recycles { left } else { 0 };
@@ -312,9 +312,9 @@ fn hinted_need(hint: usize) -> Option<usize> {
 
 impl Drop for RawArena {
     fn drop(&mut self) {
-        if let Some(watch) = self.watch() {
-            watch.rewound(self, 0);
-            self.check_free_bytes(watch);
+        if let Some(checked) = self.checked() {
+            checked.rewound(self, 0);
+            self.check_free_bytes(checked);
         }
         for list in [&self.newest, &self.spare] {
             let first = list.replace(ptr::null_mut());

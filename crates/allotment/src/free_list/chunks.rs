@@ -12,8 +12,8 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use std::io::Write;
 
-use super::checked::Watch;
 use super::raw::{Link, RawFreeList};
+use crate::checked::{CheckMode, Ledger, guarded};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunks::Chunks;
 use crate::memory::layout::{
@@ -38,9 +38,9 @@ pub(super) struct Geometry {
 
 impl Geometry {
     /// The sizes for objects of this layout, each at least as large as a link.
-    pub(super) fn new(layout: Layout, watch: Option<&Watch>) -> Result<Self, AllocError> {
+    pub(super) fn new(layout: Layout, mode: Option<CheckMode>) -> Result<Self, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let slot = watch.map_or(Some(layout), |watch| watch.slot_layout(layout)).ok_or(overflow)?;
+        let slot = mode.map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let align = slot.align().max(align_of::<Link>());
         let stride = checked_align_up(slot.size().max(size_of::<Link>()), align);
         let stride = stride.filter(|stride| *stride <= isize::MAX as usize).ok_or(overflow)?;
@@ -67,7 +67,7 @@ pub(super) struct Header {
 /// What messages call a list.
 pub(super) const KIND: &str = "free list";
 
-const HEADER: usize = size_of::<Header>();
+pub(super) const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == CACHE_LINE);
 
 /// A slab as its header describes it.
@@ -112,8 +112,8 @@ impl RawFreeList {
     /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
     /// one. In the second case, the objects behind it are linked as the first chain.
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.alloc(self);
+        if let Some(ledger) = self.ledger.as_deref() {
+            return ledger.alloc(self, self.layout());
         }
         self.risen.set(true);
         if let Some(first) = self.chains.pop() {
@@ -180,16 +180,16 @@ impl RawFreeList {
             taken => taken?,
         };
         let size = taken.size;
-        if let Some(watch) = self.watch.as_deref() {
-            if let Err(error) = watch.slab_taken(self, taken.start, size, HEADER) {
+        if let Some(ledger) = self.ledger.as_deref() {
+            if let Err(error) = self.checked_slab_taken(ledger, taken.start, size) {
                 chunks.untake(taken, align);
                 return Err(error);
             }
         }
         // The fresh objects left in the previous slab go on the free list.
         let left = self.fresh_bytes() / self.geometry.stride;
-        match self.watch.as_deref() {
-            Some(watch) => watch.leave(self, self.fresh.get(), left),
+        match self.ledger.as_deref() {
+            Some(ledger) => self.checked_leave(ledger, self.fresh.get(), left),
             None => self.link_fresh(left),
         }
         let header = taken.start.cast::<Header>();
@@ -215,7 +215,7 @@ impl RawFreeList {
             record.source_calls.add(1);
         }
         self.note_live();
-        if self.watch.is_none() {
+        if self.ledger.is_none() {
             self.risen.set(true);
             self.raise_look(wanted_objects);
             self.taken_again();
@@ -307,13 +307,13 @@ impl RawFreeList {
             recycles: self.recycles(),
             exact: settings.budget.is_some() || settings.objects_per_slab.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.watch.is_none(),
+            grows_huge: self.ledger.is_none(),
         }
     }
 
     /// The unit of slabs that are registered as segments, or 1 if this list registers none.
     pub(super) fn segment_unit(&self) -> usize {
-        self.watch.as_deref().map_or(1, |watch| watch.segment_unit(&self.settings.source))
+        self.ledger.as_deref().map_or(1, |ledger| ledger.mode().segment_unit(&self.settings.source))
     }
 
     /// Whether slabs come from the recycler and go there.
@@ -351,8 +351,8 @@ impl RawFreeList {
             unsafe {
                 let (align, link) = (slab.header.as_ref().align, slab.header.as_ref().link);
                 let start = slab.header.cast::<u8>();
-                if let Some(watch) = self.watch.as_deref() {
-                    watch.slab_going(self, slab);
+                if let Some(ledger) = self.ledger.as_deref() {
+                    self.checked_slab_released(ledger, slab);
                 }
                 let before = slab.first.addr().get() - start.addr().get();
                 record.structure_bytes.sub(before as u64);
@@ -428,7 +428,7 @@ impl RawFreeList {
     }
 
     fn has_slabs(&self) -> bool {
-        !self.watch.as_deref().is_some_and(Watch::has_no_slabs)
+        !self.ledger.as_deref().is_some_and(Ledger::is_passthrough)
     }
 
     /// Reports live objects on standard error, if that was requested and there are any.

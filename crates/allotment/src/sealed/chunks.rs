@@ -38,7 +38,7 @@ use crate::memory::global_recycler::unmap_or_discard;
 use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_for};
 use crate::memory::source::SharedSource;
 use crate::memory::{os, segments, tools};
-use crate::statistics::{Kind, Record};
+use crate::statistics::{AllocatorKind, Record};
 
 /// The header at the beginning of each chunk.
 #[repr(C, align(64))]
@@ -197,7 +197,7 @@ impl SealedChunks {
         name: Option<&str>,
         budget: Option<Budget>,
     ) -> Result<NonNull<Self>, AllocError> {
-        let record = Record::acquire(Kind::Sealed, name)?;
+        let record = Record::acquire(AllocatorKind::Sealed, name)?;
         let release = |error| {
             record.release();
             error

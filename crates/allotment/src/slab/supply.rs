@@ -93,8 +93,8 @@ impl Shared {
         let bytes = place.bytes();
         let start = NonNull::new(place.start.load(Ordering::Relaxed)).expect("a page has memory");
         let span = Span { start, segment: place.segment.load(Ordering::Relaxed) };
-        if let Some(watch) = &self.watch {
-            watch.page_going(self, page, start, bytes);
+        if let Some(ledger) = &self.ledger {
+            self.checked_page_released(ledger, page, start, bytes);
         }
         segments::forget_page(start, addresses_of(bytes));
         segments::unregister(start, addresses_of(bytes));
@@ -305,8 +305,8 @@ impl Shared {
         self.pages.fetch_add(1, Ordering::Relaxed);
         let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.keep.taken(bytes);
-        if let Some(watch) = &self.watch {
-            watch.page_taken(self, span.start, bytes);
+        if let Some(ledger) = &self.ledger {
+            self.checked_page_taken(ledger, span.start, bytes);
         } else if ahead || (held >= POPULATE_FROM && bytes <= USUAL_PAGE && self.has_one_front()) {
             self.spans.populate(span.start, bytes);
         }

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use crate::memory::segments;
 
-pub(crate) use records::{Kind, Record};
+pub(crate) use records::{AllocatorKind, Record};
 
 /// The longest name of an allocator, in bytes.
 pub const MAX_NAME_LEN: usize = 64;

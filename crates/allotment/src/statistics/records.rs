@@ -26,7 +26,7 @@ use crate::memory::{os, word};
 /// The kind of allocator that a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum AllocatorKind {
     Arena = 1,
     Slab = 2,
     FreeList = 3,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Sealed = 6,
 }
 
-impl Kind {
+impl AllocatorKind {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Arena => "arena",
@@ -184,7 +184,10 @@ impl Links for Table {
 impl Record {
     /// Takes a record for an allocator that is about to be made. Usually the thread's own slot has
     /// one; otherwise this costs one compare-and-exchange, or a new record.
-    pub(crate) fn acquire(kind: Kind, name: Option<&str>) -> Result<&'static Self, AllocError> {
+    pub(crate) fn acquire(
+        kind: AllocatorKind,
+        name: Option<&str>,
+    ) -> Result<&'static Self, AllocError> {
         let name = name.unwrap_or("");
         if name.len() > MAX_NAME_LEN {
             return Err(AllocError::new(ErrorKind::NameTooLong, name.len()));
@@ -288,12 +291,12 @@ impl Record {
 
     /// The name, the kind and the statistics. `None` if the record is free or changed its owner
     /// meanwhile.
-    pub(crate) fn snapshot(&self) -> Option<(String, Kind, Statistics)> {
+    pub(crate) fn snapshot(&self) -> Option<(String, AllocatorKind, Statistics)> {
         let before = self.state.load(Ordering::Acquire);
         if before % 2 == 0 {
             return None;
         }
-        let kind = Kind::from_byte(self.kind.load(Ordering::Relaxed))?;
+        let kind = AllocatorKind::from_byte(self.kind.load(Ordering::Relaxed))?;
         let len = usize::from(self.name_len.load(Ordering::Relaxed));
         let mut bytes = [0; MAX_NAME_LEN];
         for (eight, word) in bytes.chunks_mut(8).zip(&self.name) {
@@ -312,11 +315,6 @@ impl Record {
     /// Whether the record's allocator has a name.
     pub(crate) fn is_named(&self) -> bool {
         self.name_len.load(Ordering::Relaxed) > 0
-    }
-
-    /// The current name, for the owner's messages.
-    pub(crate) fn name(&self) -> Option<String> {
-        self.snapshot().map(|(name, _, _)| name).filter(|name| !name.is_empty())
     }
 
     /// Every record that was ever issued.
@@ -347,21 +345,21 @@ mod tests {
 
     #[test]
     fn a_released_record_serves_the_next_allocator_with_counters_at_zero() {
-        let record = Record::acquire(Kind::Arena, Some("first")).unwrap();
+        let record = Record::acquire(AllocatorKind::Arena, Some("first")).unwrap();
         record.live_objects.add(3);
         assert_eq!(record.snapshot().unwrap().0, "first");
         record.release();
-        let next = Record::acquire(Kind::Arena, None).unwrap();
+        let next = Record::acquire(AllocatorKind::Arena, None).unwrap();
         assert_eq!(next.statistics(), Statistics::default());
         next.release();
     }
 
     #[test]
     fn a_name_of_64_bytes_fits_and_one_of_65_is_an_error() {
-        let record = Record::acquire(Kind::Arena, Some(&"n".repeat(64))).unwrap();
-        assert_eq!(record.name().unwrap().len(), 64);
+        let record = Record::acquire(AllocatorKind::Arena, Some(&"n".repeat(64))).unwrap();
+        assert_eq!(record.snapshot().unwrap().0.len(), 64);
         record.release();
-        let error = Record::acquire(Kind::Arena, Some(&"n".repeat(65))).unwrap_err();
+        let error = Record::acquire(AllocatorKind::Arena, Some(&"n".repeat(65))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NameTooLong);
     }
 
@@ -372,7 +370,7 @@ mod tests {
             scope.spawn(|| {
                 for round in 0..20_000 {
                     let name = if round % 2 == 0 { "aaaaaaaaaaaaaaaa" } else { "bbbbbbbbbbbbbbbb" };
-                    Record::acquire(Kind::Arena, Some(name)).unwrap().release();
+                    Record::acquire(AllocatorKind::Arena, Some(name)).unwrap().release();
                 }
                 stop.store(1, Ordering::Relaxed);
             });
