@@ -8,10 +8,9 @@ use super::checked::CheckedArena;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::chunks::Chunks;
+use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::release::Release;
-use crate::memory::source::GivingBack;
 
 /// The first bytes of each chunk. The header fills one cache line, so that the first object begins
 /// on a cache line. If it were 16 bytes smaller, every object as large as a cache line would span
@@ -111,17 +110,17 @@ impl RawArena {
             return Ok((chunk, false));
         }
         let chunks = self.chunks();
-        let (taken, align) = chunks.take(need, self.grown.get())?;
+        let taken = chunks.take(need, self.grown.get())?;
         let size = taken.size;
         if let Some(checked) = self.checked() {
             let registered = self.segment_unit() > 1;
             if let Err(error) = checked.chunk_taken(self.record(), taken.start, size, registered) {
-                chunks.untake(taken, align);
+                chunks.return_unused(taken);
                 return Err(error);
             }
         }
         let chunk = taken.start.cast::<Header>();
-        let header = Header { prev: self.newest.get(), size, align, link: taken.link };
+        let header = Header { prev: self.newest.get(), size, align: taken.align, link: taken.link };
         // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
         // cache line or more.
         unsafe { chunk.write(header) };
@@ -140,9 +139,9 @@ impl RawArena {
         Ok((chunk, taken.zeroed))
     }
 
-    fn chunks(&self) -> Chunks<'_> {
+    fn chunks(&self) -> ChunkSource<'_> {
         let settings = self.settings();
-        Chunks {
+        ChunkSource {
             source: &settings.source,
             budget: settings.budget.as_ref(),
             recycles: self.recycles(),
@@ -269,9 +268,7 @@ impl RawArena {
     /// them is in use.
     pub(super) unsafe fn give_back(&self, first: *mut Header, stop: *mut Header, total: usize) {
         let settings = self.settings();
-        let recycles = self.recycles();
-        let mut giving = None;
-        let mut left = total;
+        let mut batch = settings.source.release_batch(total, self.recycles());
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
@@ -283,19 +280,13 @@ impl RawArena {
                 if let Some(checked) = self.checked() {
                     checked.chunk_released(start, size, self.segment_unit() > 1);
                 }
-                if !(recycles && settings.source.keep_at_hand(start, size, align, link)) {
-                    let reserve = if recycles { left } else { 0 };
-                    giving
-                        .get_or_insert_with(|| settings.source.give(reserve))
-                        .add(start, size, align, link);
-                }
-                left -= size;
+                batch.add(start, size, align, link);
                 chunk = prev;
             }
             count += 1;
         }
         let record = self.record();
-        record.source_calls.add(giving.map_or(0, GivingBack::finish) as u64);
+        record.source_calls.add(batch.finish() as u64);
         record.chunks.sub(count);
         record.held_bytes.sub(total as u64);
         if let Some(budget) = &settings.budget {

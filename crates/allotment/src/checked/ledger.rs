@@ -18,8 +18,8 @@
 //!    says whether the object was freed. `vacant` holds, by class, the blocks that were handed out
 //!    before and may be handed out again.
 //! 2. The ledger lies outside the objects' memory, so that a stray write can't change the evidence.
-//! 3. Hardened: every byte of a quarantined or vacant block is [`FREE`], and every byte from the end
-//!    of a live object to the end of its block is [`ZONE`]. Any other value is a misuse by the
+//! 3. Hardened: every byte of a quarantined or vacant block is [`FREE`], and every byte from the
+//!    end of a live object to the end of its block is [`ZONE`]. Any other value is a misuse by the
 //!    program.
 //! 4. Freeing needs no memory: what it may need is reserved when an object is allocated.
 //! 5. The lock is not held during a call to the allocator's `new_block` or `release_block`, which

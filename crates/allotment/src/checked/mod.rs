@@ -1,8 +1,8 @@
 //! Checked allocators: hardened mode, memory tools and pass-through mode.
 //!
-//! A *checked* allocator takes the slow path for every call, and records its objects in a [`Ledger`],
-//! so that misuse can be detected. Each allocator has its own adapter (`checked.rs` in its folder):
-//! its implementation of [`CheckedAllocator`], and what only that allocator needs.
+//! A *checked* allocator takes the slow path for every call, and records its objects in a
+//! [`Ledger`], so that misuse can be detected. Each allocator has its own adapter (`checked.rs` in
+//! its folder): its implementation of [`CheckedAllocator`], and what only that allocator needs.
 //!
 //! | mode | when | memory of an object | what is found |
 //! |---|---|---|---|

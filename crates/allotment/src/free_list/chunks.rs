@@ -15,7 +15,7 @@ use std::io::Write;
 use super::raw::{Link, RawFreeList};
 use crate::checked::{CheckMode, Ledger, guarded};
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::chunks::Chunks;
+use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{
     CACHE_LINE, MAX_GROWTH, MIN_CHUNK, align_up, checked_align_up, chunk_bytes_for,
 };
@@ -174,7 +174,7 @@ impl RawFreeList {
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
         let chunks = self.chunks();
         let grown = self.grown_to();
-        let (taken, align) = match chunks.take(need, grown) {
+        let taken = match chunks.take(need, grown) {
             // The budget or the source may lack just what the spare slabs hold.
             Err(_) if self.give_spare_back(0) > 0 => chunks.take(need, grown)?,
             taken => taken?,
@@ -182,7 +182,7 @@ impl RawFreeList {
         let size = taken.size;
         if let Some(ledger) = self.ledger.as_deref() {
             if let Err(error) = self.checked_slab_taken(ledger, taken.start, size) {
-                chunks.untake(taken, align);
+                chunks.return_unused(taken);
                 return Err(error);
             }
         }
@@ -199,7 +199,9 @@ impl RawFreeList {
         let next = Cell::new(ptr::null_mut());
         // SAFETY: the chunk is ours. It has at least `need > HEADER` bytes and is aligned to at
         // least a cache line.
-        unsafe { header.write(Header { next, size, align, link: taken.link, objects }) };
+        unsafe {
+            header.write(Header { next, size, align: taken.align, link: taken.link, objects })
+        };
         self.list_slab(self.slab_at(header));
         if size <= MAX_GROWTH && self.settings.objects_per_slab.is_none() {
             self.grown.set(size);
@@ -299,9 +301,9 @@ impl RawFreeList {
         self.fresh_end.set(start.wrapping_add(slab.objects * self.geometry.stride));
     }
 
-    fn chunks(&self) -> Chunks<'_> {
+    fn chunks(&self) -> ChunkSource<'_> {
         let settings = &*self.settings;
-        Chunks {
+        ChunkSource {
             source: &settings.source,
             budget: settings.budget.as_ref(),
             recycles: self.recycles(),
@@ -341,10 +343,8 @@ impl RawFreeList {
         if total == 0 {
             return 0;
         }
-        let recycles = self.recycles();
         let record = self.record;
-        let mut left = total;
-        let mut giving = None;
+        let mut batch = self.settings.source.release_batch(total, self.recycles());
         for slab in slabs {
             // SAFETY: the header is read before its slab is released. Size, alignment and link are
             // those that the slab was taken with.
@@ -356,17 +356,11 @@ impl RawFreeList {
                 }
                 let before = slab.first.addr().get() - start.addr().get();
                 record.structure_bytes.sub(before as u64);
-                if !(recycles && self.settings.source.keep_at_hand(start, slab.size, align, link)) {
-                    let reserve = if recycles { left } else { 0 };
-                    giving
-                        .get_or_insert_with(|| self.settings.source.give(reserve))
-                        .add(start, slab.size, align, link);
-                }
+                batch.add(start, slab.size, align, link);
             }
-            left -= slab.size;
             record.chunks.sub(1);
         }
-        record.source_calls.add(giving.map_or(0, |giving| giving.finish()) as u64);
+        record.source_calls.add(batch.finish() as u64);
         record.held_bytes.sub(total as u64);
         self.credit(total);
         total

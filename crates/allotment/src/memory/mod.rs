@@ -31,9 +31,11 @@ pub mod buffer;
 #[cfg(not(loom))]
 pub mod cache_padded;
 #[cfg(not(loom))]
-pub mod chunks;
+pub mod chunk_source;
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod global_cache;
 #[cfg(not(loom))]
 pub mod global_recycler;
 #[cfg(not(loom))]

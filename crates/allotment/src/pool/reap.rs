@@ -8,10 +8,10 @@ use super::checked::CheckedBlocks;
 use super::pieces::{Growth, Piece, Supply};
 use super::reap_builder::{ReapBuilder, Settings};
 use crate::error::{Abort, AllocError, Report, always};
-use crate::memory::chunks::Chunks;
+use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
-use crate::memory::source::GivingBack;
+use crate::memory::source::AcquiredChunk;
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Memory of any size and alignment, used by one thread at a time, and freed block by block or all
@@ -269,8 +269,8 @@ pub(super) struct FromSource {
 }
 
 impl FromSource {
-    fn chunks(&self) -> Chunks<'_> {
-        Chunks {
+    fn chunks(&self) -> ChunkSource<'_> {
+        ChunkSource {
             source: &self.settings.source,
             budget: self.settings.budget.as_ref(),
             recycles: self.recycles(),
@@ -291,31 +291,20 @@ impl Supply for FromSource {
     }
 
     fn take(&self, need: usize, grown: usize) -> Result<Piece, AllocError> {
-        let (taken, align) = self.chunks().take(need, grown)?;
-        let (start, size, link) = (taken.start, taken.size, taken.link);
-        Ok(Piece { start, size, align, link, recycled: taken.recycled })
+        let AcquiredChunk { start, size, align, link, recycled, .. } =
+            self.chunks().take(need, grown)?;
+        Ok(Piece { start, size, align, link, recycled })
     }
 
     unsafe fn give(&self, pieces: &mut dyn Iterator<Item = Piece>, total: usize) -> usize {
-        let source = &self.settings.source;
-        let recycles = self.recycles();
-        let mut left = total;
-        let mut giving = None;
+        let mut batch = self.settings.source.release_batch(total, self.recycles());
         for Piece { start, size, align, link, .. } in pieces {
             // SAFETY: passed on to the caller; the piece was taken with this size, alignment and
             // link.
-            unsafe {
-                if !(recycles && source.keep_at_hand(start, size, align, link)) {
-                    let reserve = if recycles { left } else { 0 };
-                    giving
-                        .get_or_insert_with(|| source.give(reserve))
-                        .add(start, size, align, link);
-                }
-            }
-            left -= size;
+            unsafe { batch.add(start, size, align, link) };
         }
         self.credit(total);
-        giving.map_or(0, GivingBack::finish)
+        batch.finish()
     }
 
     fn is_limited(&self) -> bool {

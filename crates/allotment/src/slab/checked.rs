@@ -39,7 +39,7 @@ pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
 pub(super) fn ledger(mode: CheckMode, name: Option<&str>) -> Ledger {
     if mode == CheckMode::Hardened {
         // A fast path that is given a foreign pointer reads the map, and then comes here.
-        segments::make_all_askable();
+        segments::allow_all_lookups();
     }
     Ledger::new(mode, AllocatorKind::Slab, name, 0)
 }
@@ -59,7 +59,7 @@ impl CheckedAllocator for Shared {
 
     fn note_malloc_block(&self, block: NonNull<u8>, _: usize) -> Result<(), AllocError> {
         // The fast paths look up every address that they are given in the map.
-        segments::make_askable(block.addr().get())?;
+        segments::allow_lookup(block.addr().get())?;
         malloc_blocks().insert(block.addr().get(), self.number);
         registry::refer_more(self.number);
         Ok(())

@@ -231,7 +231,7 @@ impl Shared {
             if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
                 let addresses = addresses_of(page.beside.bytes());
                 if !os::hold_addresses(start, addresses) {
-                    segments::forget_page(start, addresses);
+                    segments::remove_page(start, addresses);
                     segments::unregister(start, addresses);
                 }
             }

@@ -96,7 +96,7 @@ impl Shared {
         if let Some(ledger) = &self.ledger {
             self.checked_page_released(ledger, page, start, bytes);
         }
-        segments::forget_page(start, addresses_of(bytes));
+        segments::remove_page(start, addresses_of(bytes));
         segments::unregister(start, addresses_of(bytes));
         // The order matters: first no thread can find the page, then its memory is given back, and
         // then its addresses can be reused. In another order, the release could discard the memory
@@ -300,7 +300,7 @@ impl Shared {
         place.lifetime.store(lifetime as u8, Ordering::Relaxed);
         let tag = self.tag() | if lifetime != 0 { MARK } else { 0 };
         let bits = NonNull::from(page.bits()).cast();
-        segments::note_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
+        segments::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
         registry::refer_more(self.number);
         self.pages.fetch_add(1, Ordering::Relaxed);
         let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);

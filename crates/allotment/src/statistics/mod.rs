@@ -8,9 +8,6 @@ use crate::memory::segments;
 
 pub(crate) use records::{AllocatorKind, Record};
 
-/// The longest name of an allocator, in bytes.
-pub const MAX_NAME_LEN: usize = 64;
-
 /// What an allocator holds at this moment, in bytes and counts. The figures are exact when no
 /// thread is inside the allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
