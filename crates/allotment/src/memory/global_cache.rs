@@ -60,7 +60,7 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
     // Tell the tools that the memory is usable: otherwise they would still regard it as free when
     // something else is mapped there.
     tools::allow_defined(start, size);
-    tools::search_no_more(start, size);
+    tools::remove_leak_root(start, size);
     // SAFETY: guaranteed by the caller.
     unsafe {
         if os::unmap(start, size).is_err() {

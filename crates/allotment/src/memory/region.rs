@@ -272,7 +272,7 @@ fn reserve() -> Result<usize, AllocError> {
                 // SAFETY: made above.
                 let ReservedRange { base, len } = unsafe { mine.read() };
                 if let Some(start) = NonNull::new(ptr::with_exposed_provenance_mut(base)) {
-                    tools::search(start, len);
+                    tools::add_leak_root(start, len);
                 }
             }
             Err(other) => {

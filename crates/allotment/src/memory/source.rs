@@ -186,7 +186,7 @@ impl Mmap {
         if backing_of(align) == Backing::HugePages && self.pages != MmapPages::Small {
             let _ = os::advise_huge(block, size);
         }
-        tools::search(block, size);
+        tools::add_leak_root(block, size);
         Ok(block)
     }
 }

@@ -191,7 +191,7 @@ impl Shared {
             core.write(Self::new(core.as_ptr(), number, growth, record));
             core.as_ref()
         };
-        tools::search(NonNull::from(core).cast(), size);
+        tools::add_leak_root(NonNull::from(core).cast(), size);
         core.life.adopt_empty();
         // Release pairs with the Acquire in `Parked::core` and `all`.
         slot.store(ptr::from_ref(core).cast_mut(), Ordering::Release);

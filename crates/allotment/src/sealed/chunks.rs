@@ -548,7 +548,7 @@ impl SealedChunks {
             // caller guarantees.
             unsafe {
                 // On a kernel that can't, the pages stay read-only.
-                let _ = os::seal_for_ever(chunk.cast(), chunk.as_ref().size);
+                let _ = os::seal_permanently(chunk.cast(), chunk.as_ref().size);
                 next = chunk.as_ref().older;
             }
         }
