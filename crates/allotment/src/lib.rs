@@ -110,7 +110,7 @@ mod report;
 #[cfg(not(loom))]
 mod statistics;
 
-pub use error::{AllocError, ErrorKind};
+pub use error::{AllocError, ErrorKind, MAX_NAME_LEN};
 pub use memory::budget::Budget;
 pub use memory::release::Release;
 
@@ -147,11 +147,7 @@ pub use sealed::{SealMap, SealSet};
 #[cfg(not(loom))]
 pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
 #[cfg(not(loom))]
-pub use statistics::{MAX_NAME_LEN, Statistics};
-
-/// The longest name of an allocator, in bytes. A copy for loom, which does not build `statistics`.
-#[cfg(loom)]
-pub(crate) const MAX_NAME_LEN: usize = 64;
+pub use statistics::Statistics;
 
 /// Address arithmetic, public only for the fuzz targets and the corpus tests.
 #[doc(hidden)]

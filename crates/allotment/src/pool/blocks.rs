@@ -20,7 +20,7 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::checked::Watch;
+use super::checked::CheckedBlocks;
 use super::classes::{Class, STEP, class_of, common_class_of};
 use super::lists::Lists;
 use super::pieces::{Growth, Header, Supply};
@@ -43,7 +43,7 @@ pub(super) struct Blocks<S> {
     pub pieces: Cell<usize>,
     pub growth: Growth,
     pub record: &'static Record,
-    pub watch: Option<Box<Watch>>,
+    pub checked: Option<Box<CheckedBlocks>>,
     pub supply: S,
 }
 
@@ -52,7 +52,7 @@ impl<S: Supply> Blocks<S> {
         supply: S,
         growth: Growth,
         record: &'static Record,
-        watch: Option<Box<Watch>>,
+        checked: Option<Box<CheckedBlocks>>,
     ) -> Self {
         Self {
             lists: Lists::new(),
@@ -66,7 +66,7 @@ impl<S: Supply> Blocks<S> {
             pieces: Cell::new(0),
             growth,
             record,
-            watch,
+            checked,
             supply,
         }
     }
@@ -101,8 +101,8 @@ impl<S: Supply> Blocks<S> {
     }
 
     pub(super) fn alloc_slowly(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.alloc(self, layout);
+        if let Some(checked) = self.checked.as_deref() {
+            return checked.ledger.alloc(self, layout);
         }
         match class_of(layout) {
             Some(class) => {
@@ -135,11 +135,11 @@ impl<S: Supply> Blocks<S> {
     /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
     unsafe fn free_others(&self, block: NonNull<u8>, layout: Layout) {
-        if let Some(watch) = self.watch.as_deref() {
+        if let Some(checked) = self.checked.as_deref() {
             self.lists.unput(layout);
-            return watch.free(self, block, layout);
+            return checked.ledger.free(self, block, layout);
         }
-        // SAFETY: passed on to the caller. Lists that are not watched take every block.
+        // SAFETY: passed on to the caller. Lists that are not checked take every block.
         unsafe {
             match class_of(layout) {
                 Some(class) => {
@@ -180,7 +180,7 @@ impl<S: Supply> Blocks<S> {
     /// grow again: it is likely to double once more, and room that stays unused is never touched.
     pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
         let grows = new.size() > old.size() && class_of(new).is_none();
-        if grows && self.watch.is_none() && !self.supply.is_limited() {
+        if grows && self.checked.is_none() && !self.supply.is_limited() {
             let room = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
             return self.alloc_large(new, new.size().saturating_mul(room));
         }
@@ -201,7 +201,7 @@ impl<S: Supply> Blocks<S> {
         // SAFETY: passed on to the caller.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
         let (from, to) = (class_of(old), class_of(new));
-        if self.watch.is_some() {
+        if self.checked.is_some() {
             return false;
         }
         if from.is_some() && from == to {
@@ -245,8 +245,8 @@ impl<S: Supply> Blocks<S> {
     /// Returns the number of live blocks and their bytes. A small block counts with the size of its
     /// class.
     pub(super) fn live(&self) -> (usize, usize) {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.live();
+        if let Some(checked) = self.checked.as_deref() {
+            return checked.ledger.live();
         }
         let (blocks, bytes) = self.lists.live();
         (blocks + self.large_blocks.get(), bytes + self.large_bytes.get())

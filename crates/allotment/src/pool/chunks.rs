@@ -6,7 +6,6 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::blocks::Blocks;
-use super::checked::Watch;
 use super::classes::{Class, align_of, size_of};
 use super::pieces::{HEADER, Header, Piece, Supply};
 use crate::error::{AllocError, ErrorKind};
@@ -48,8 +47,8 @@ impl<S: Supply> Blocks<S> {
             chunk.as_ref().next.set(self.chunks.replace(chunk.as_ptr()));
             let start = chunk.as_ptr().cast::<u8>();
             let (first, end) = (start.add(HEADER), start.add(chunk.as_ref().size));
-            match self.watch.as_deref() {
-                Some(watch) => watch.open(first, end),
+            match self.checked.as_deref() {
+                Some(checked) => checked.open(first, end),
                 None => self.lists.open(first, end),
             }
         }
@@ -59,7 +58,7 @@ impl<S: Supply> Blocks<S> {
     /// Accounts for a new piece and writes its header at `at`, an address inside it.
     pub(super) fn hold(&self, piece: Piece, at: NonNull<u8>) -> NonNull<Header> {
         let Piece { start, size, recycled, .. } = piece;
-        if self.watch.is_some() {
+        if self.checked.is_some() {
             tools::forbid(start, size);
             tools::allow(at, HEADER);
         }
@@ -104,7 +103,7 @@ impl<S: Supply> Blocks<S> {
 
     /// Takes a chunk with at least `bytes` bytes for blocks, and faults its pages in.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
-        if self.watch.as_deref().is_some_and(Watch::has_no_chunks) {
+        if self.checked.as_deref().is_some_and(|checked| checked.ledger.is_passthrough()) {
             return Ok(());
         }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, bytes);
@@ -131,8 +130,8 @@ impl<S: Supply> Blocks<S> {
     /// # Safety
     /// No block is used again.
     pub(super) unsafe fn clear(&self, keep: Option<usize>) {
-        if let Some(watch) = self.watch.as_deref() {
-            watch.clear(self);
+        if let Some(checked) = self.checked.as_deref() {
+            checked.clear(self);
         }
         self.lists.clear();
         let mut kept: *mut Header = ptr::null_mut();
@@ -149,7 +148,7 @@ impl<S: Supply> Blocks<S> {
                 let reserved = header.stays.get() && keep.is_some();
                 if reserved || header.size <= left && !is_large {
                     left -= if reserved { 0 } else { header.size };
-                    if self.watch.is_some() {
+                    if self.checked.is_some() {
                         tools::forbid(header.start, header.size);
                         tools::allow_defined(chunk.cast(), HEADER);
                     }
@@ -261,7 +260,7 @@ impl<S: Supply> Blocks<S> {
         let mut count = 0;
         let mut pieces = pieces.inspect(|piece| {
             count += 1;
-            if self.watch.is_some() {
+            if self.checked.is_some() {
                 tools::allow_defined(piece.start, piece.size);
             }
         });

@@ -14,7 +14,7 @@
 //!    nothing else uses it, and it is on the list once.
 //! 2. The owner holds the memory `[pos, end)`, and no byte of it belongs to a block. `pos` and
 //!    `end` are multiples of [`STEP`], or both null.
-//! 3. `live >= 0` for each class: the number of blocks handed out. In watched lists it is 0 and the
+//! 3. `live >= 0` for each class: the number of blocks handed out. In checked lists it is 0 and the
 //!    lists are empty, so that each call takes the slow path: a free that would make it negative is
 //!    refused.
 //! 4. One thread at a time has access, so `Cell` is enough.
@@ -119,7 +119,7 @@ impl Lists {
     }
 
     /// Puts a block on the list of its class. Returns `false`, without doing so, if the lists are
-    /// watched.
+    /// checked.
     ///
     /// # Safety
     /// The block is of this class, lies in the owner's memory, was handed out, and is not used

@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
-use super::checked::Watch;
+use super::checked::CheckedBlocks;
 use super::current::Entered;
 use super::local_pool_builder::{LocalPoolBuilder, Settings};
 use super::pieces::Growth;
@@ -17,7 +17,7 @@ use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
-use crate::statistics::{Kind, Record, Statistics};
+use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
 const LEFT: usize = 256 << 10;
@@ -129,12 +129,12 @@ impl LocalPool {
         // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = Entered::new(ptr::null());
         let passthrough = tools::passthrough();
-        let watch = if passthrough {
+        let checked = if passthrough {
             None
         } else {
-            Watch::wanted(settings.hardened, Kind::Pool.word(), settings.name.as_deref())
+            CheckedBlocks::wanted(settings.hardened, AllocatorKind::Pool, settings.name.as_deref())
         };
-        let record = Record::acquire(Kind::Pool, settings.name.as_deref())?;
+        let record = Record::acquire(AllocatorKind::Pool, settings.name.as_deref())?;
         let large_kept = match settings.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes,
@@ -144,7 +144,7 @@ impl LocalPool {
         let growth = Growth { initial, increment, large_kept };
         let budget = settings.budget.clone();
         let reports_live = settings.report_live == Some(true);
-        let making = Making { budget, growth, record, watch, passthrough, reports_live };
+        let making = Making { budget, growth, record, checked, passthrough, reports_live };
         let core = Shared::acquire(making).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
         let pool = Self { core, record, settings, passthrough, thread_bound: PhantomData };

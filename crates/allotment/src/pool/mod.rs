@@ -15,7 +15,7 @@
 //! | `pieces`, `from_region` | where chunks come from |
 //! | `core`, `cores` | the part of a pool that outlives it, and its reuse by later pools |
 //! | `life`, `remote` | a pool's ownership; blocks that other threads free |
-//! | `watch` | checked blocks: hardened mode, sanitizers, pass-through mode |
+//! | `checked` | checked blocks: hardened mode, sanitizers, pass-through mode |
 //! | `home` | the interface to collections |
 
 #[cfg(not(loom))]

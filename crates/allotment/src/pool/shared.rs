@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::blocks::Blocks;
-use super::checked::Watch;
+use super::checked::CheckedBlocks;
 use super::classes::{Class, class_of, common_class_of};
 use super::current::{CURRENT, Entered, token};
 use super::from_region::FromRegion;
@@ -89,7 +89,7 @@ pub(super) struct Making {
     pub budget: Option<Budget>,
     pub growth: Growth,
     pub record: &'static Record,
-    pub watch: Option<Box<Watch>>,
+    pub checked: Option<Box<CheckedBlocks>>,
     pub passthrough: bool,
     /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
     pub reports_live: bool,

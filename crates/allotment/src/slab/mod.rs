@@ -18,7 +18,7 @@
 //! | `registry` | slab numbers, and how long a slab lives |
 //! | `raw`, `typed`, `by_size` | the public interface |
 //! | `for_c` | what the C interface calls, and what its inline code reads |
-//! | `watch` | the slow path of hardened mode, memory tools and pass-through mode |
+//! | `checked` | the slow path of hardened mode, memory tools and pass-through mode |
 //! | `builder`, `lifetime` | options |
 
 pub mod block;

@@ -20,7 +20,7 @@ use super::shared::{MARK, Shared, number_in};
 use super::supply::Got;
 use super::thread_cache::{NOBODY, ThreadCache};
 use super::{for_c, registry, thread_table};
-use crate::checked::misuse::Misuse;
+use crate::checked::Misuse;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::segments;
 use crate::statistics::Statistics;
@@ -103,7 +103,7 @@ impl RawSlab {
         let core = Shared::make(layout, settings)?;
         // SAFETY: made above, and its one reference is ours.
         let made = unsafe { core.as_ref() };
-        Ok(Self { core, number: if made.watch.is_none() { made.number } else { UNKNOWN } })
+        Ok(Self { core, number: if made.ledger.is_none() { made.number } else { UNKNOWN } })
     }
 
     pub(super) fn core(&self) -> &Shared {
@@ -253,7 +253,7 @@ impl RawSlab {
     /// frees the slots that it already took.
     pub fn try_alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) -> Result<(), AllocError> {
         let core = self.core();
-        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
+        let front = if core.ledger.is_none() { thread_table::front_or_new(core, 0) } else { None };
         let taken = match front {
             // SAFETY: this thread's cache, used before the thread's table changes.
             Some(front) => unsafe { &*front }.take_many(slots),
@@ -279,7 +279,7 @@ impl RawSlab {
     /// As for [`free`](Self::free), for each slot. No slot occurs twice.
     pub unsafe fn free_many(&self, slots: &[NonNull<u8>]) {
         let core = self.core();
-        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
+        let front = if core.ledger.is_none() { thread_table::front_or_new(core, 0) } else { None };
         match front {
             Some(front) => {
                 for slot in slots {
@@ -304,7 +304,7 @@ impl RawSlab {
     #[must_use]
     pub fn handle(&self) -> RawSlabHandle<'_> {
         let core = self.core();
-        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
+        let front = if core.ledger.is_none() { thread_table::front_or_new(core, 0) } else { None };
         if let Some(front) = front {
             // SAFETY: this thread's cache. The handle is counted at once, so the cache stays in
             // use.
@@ -331,8 +331,8 @@ impl RawSlab {
     /// If the budget or the source refuses a page, or the bytes of that many slots exceed the
     /// address space. The slab keeps the pages that it took before the error.
     pub fn try_reserve(&self, slots: usize) -> Result<(), AllocError> {
-        match &self.core().watch {
-            Some(watch) if watch.has_no_pages() => Ok(()),
+        match &self.core().ledger {
+            Some(ledger) if ledger.is_passthrough() => Ok(()),
             _ => self.core().reserve(slots),
         }
     }
@@ -345,8 +345,8 @@ impl RawSlab {
     pub fn trim(&self) -> usize {
         let before = self.core().given_back();
         self.flush();
-        if let Some(watch) = &self.core().watch {
-            watch.end_rest(self.core());
+        if let Some(ledger) = &self.core().ledger {
+            ledger.empty_quarantine(self.core());
         }
         self.core().trim();
         self.core().given_back().wrapping_sub(before)
@@ -402,9 +402,9 @@ impl Drop for RawSlab {
     /// are freed. The slab's own memory is freed with the last of them.
     fn drop(&mut self) {
         self.core().close();
-        if let Some(watch) = &self.core().watch {
+        if let Some(ledger) = &self.core().ledger {
             // After `close`: slots freed from then on skip the quarantine.
-            watch.end_rest(self.core());
+            ledger.empty_quarantine(self.core());
         }
         thread_table::count_closed();
         let number = self.core().number;
@@ -415,8 +415,8 @@ impl Drop for RawSlab {
 
 /// Allocates a slot for a thread whose fast path found none.
 pub(super) fn alloc_on(core: &Shared, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
-    if let Some(watch) = &core.watch {
-        return watch.alloc(core);
+    if let Some(ledger) = &core.ledger {
+        return ledger.alloc(core, core.layout);
     }
     let lifetime = lifetime.number();
     match thread_table::front_or_new(core, lifetime) {
@@ -470,9 +470,9 @@ pub(super) fn alloc_alone(core: &Shared, lifetime: usize) -> Result<NonNull<u8>,
 /// # Safety
 /// As for [`RawSlab::free`]; the caller has a reference to the core.
 pub(super) unsafe fn free_on(core: &Shared, slot: NonNull<u8>) {
-    if let Some(watch) = &core.watch {
+    if let Some(ledger) = &core.ledger {
         // SAFETY: the caller upholds the contract.
-        return unsafe { watch.free(core, slot) };
+        return unsafe { core.checked_free(ledger, slot) };
     }
     // SAFETY: the caller upholds the contract. The slot keeps its granule registered, whichever
     // slab it belongs to.

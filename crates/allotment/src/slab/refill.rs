@@ -12,7 +12,7 @@ use super::shared::MARK;
 use super::supply::Got;
 use super::thread_cache::{RECENT, Slot, ThreadCache};
 use super::thread_table;
-use crate::checked::misuse::Misuse;
+use crate::checked::Misuse;
 use crate::error::AllocError;
 use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::segments;

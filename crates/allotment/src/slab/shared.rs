@@ -18,14 +18,13 @@ use super::block::Freed;
 use std::io::Write;
 
 use super::builder::Settings;
-use super::checked::Watch;
 use super::empty_pages::EmptyPages;
 use super::geometry::Geometry;
 use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD, publish};
 use super::page_table::{PageTable, SlabClaim, SlabPage};
 use super::thread_cache::ThreadCache;
-use super::{registry, thread_table};
-use crate::checked::misuse::{Misuse, stop};
+use super::{checked, registry, thread_table};
+use crate::checked::{CheckMode, Ledger, Misuse, guarded, stop};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
@@ -33,7 +32,7 @@ use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::metadata::Metadata;
 use crate::memory::spans::{Spans, addresses_of};
 use crate::memory::{os, segments};
-use crate::statistics::{Kind, Record, Statistics, printable};
+use crate::statistics::{AllocatorKind, Record, Statistics, printable};
 
 /// A tag is a slab's number times this step. So two different tags differ by more than the number
 /// of entries of a thread cache.
@@ -66,7 +65,7 @@ pub(crate) struct Shared {
     pub geometry: Geometry,
     pub layout: Layout,
     pub number: u32,
-    pub(super) watch: Option<Watch>,
+    pub(super) ledger: Option<Ledger>,
     pub(super) name: Option<Box<str>>,
     pub(super) reports_live: bool,
     pub(super) record: &'static Record,
@@ -107,8 +106,8 @@ impl Shared {
     /// Makes a core with one reference, which belongs to the caller.
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<NonNull<Self>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let watch = Watch::wanted(settings.hardened);
-        let slot = watch.as_ref().map_or(Ok(layout), |watch| watch.slot_layout(layout))?;
+        let mode = CheckMode::wanted(settings.hardened);
+        let slot = mode.map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let geometry =
             Geometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
         let geometry = match (settings.max_cached_bytes, &settings.budget) {
@@ -122,7 +121,7 @@ impl Shared {
         let credit = || budget.iter().for_each(|budget| budget.credit(bytes));
         let number = registry::take_number().inspect_err(|_| credit())?;
         thread_table::watch_forks();
-        let record = match Record::acquire(Kind::Slab, settings.name.as_deref()) {
+        let record = match Record::acquire(AllocatorKind::Slab, settings.name.as_deref()) {
             Ok(record) => record,
             Err(error) => {
                 registry::give_number(number);
@@ -136,7 +135,7 @@ impl Shared {
             layout,
             number,
             keep: CachePadded(EmptyPages::new(settings.release)),
-            watch,
+            ledger: mode.map(|mode| checked::ledger(mode, settings.name.as_deref())),
             name: settings.name,
             reports_live: settings.report_live.unwrap_or(settings.hardened),
             record,
@@ -232,7 +231,7 @@ impl Shared {
             if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
                 let addresses = addresses_of(page.beside.bytes());
                 if !os::hold_addresses(start, addresses) {
-                    segments::forget_page(start, addresses);
+                    segments::remove_page(start, addresses);
                     segments::unregister(start, addresses);
                 }
             }
@@ -523,8 +522,8 @@ impl Shared {
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        match &self.watch {
-            Some(watch) => watch.statistics(self),
+        match &self.ledger {
+            Some(ledger) => self.checked_statistics(ledger),
             None => self.page_statistics(0),
         }
     }

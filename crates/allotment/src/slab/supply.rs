@@ -93,10 +93,10 @@ impl Shared {
         let bytes = place.bytes();
         let start = NonNull::new(place.start.load(Ordering::Relaxed)).expect("a page has memory");
         let span = Span { start, segment: place.segment.load(Ordering::Relaxed) };
-        if let Some(watch) = &self.watch {
-            watch.page_going(self, page, start, bytes);
+        if let Some(ledger) = &self.ledger {
+            self.checked_page_released(ledger, page, start, bytes);
         }
-        segments::forget_page(start, addresses_of(bytes));
+        segments::remove_page(start, addresses_of(bytes));
         segments::unregister(start, addresses_of(bytes));
         // The order matters: first no thread can find the page, then its memory is given back, and
         // then its addresses can be reused. In another order, the release could discard the memory
@@ -300,13 +300,13 @@ impl Shared {
         place.lifetime.store(lifetime as u8, Ordering::Relaxed);
         let tag = self.tag() | if lifetime != 0 { MARK } else { 0 };
         let bits = NonNull::from(page.bits()).cast();
-        segments::note_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
+        segments::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
         registry::refer_more(self.number);
         self.pages.fetch_add(1, Ordering::Relaxed);
         let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.keep.taken(bytes);
-        if let Some(watch) = &self.watch {
-            watch.page_taken(self, span.start, bytes);
+        if let Some(ledger) = &self.ledger {
+            self.checked_page_taken(ledger, span.start, bytes);
         } else if ahead || (held >= POPULATE_FROM && bytes <= USUAL_PAGE && self.has_one_front()) {
             self.spans.populate(span.start, bytes);
         }

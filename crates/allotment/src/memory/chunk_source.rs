@@ -1,13 +1,13 @@
-//! The next chunk of an allocator that grows: its size, its charge, and how it is taken.
+//! Where an allocator's chunks come from: the size, the charge and the source of the next one.
 
 use super::budget::Budget;
 use super::layout::{HUGE_PAGE, MAX_GROWTH, next_chunk};
-use super::source::{SharedSource, Taken};
+use super::source::{AcquiredChunk, SharedSource};
 use crate::error::{AllocError, ErrorKind};
 
 /// Where an allocator's chunks come from, and on which terms.
 #[derive(Clone, Copy)]
-pub(crate) struct Chunks<'s> {
+pub(crate) struct ChunkSource<'s> {
     pub source: &'s SharedSource,
     pub budget: Option<&'s Budget>,
     /// Whether chunks come from the recycler and go back to it.
@@ -21,7 +21,7 @@ pub(crate) struct Chunks<'s> {
     pub grows_huge: bool,
 }
 
-impl Chunks<'_> {
+impl ChunkSource<'_> {
     /// Every chunk size is a multiple of this.
     pub(crate) fn unit(&self) -> usize {
         self.source.chunk_unit().max(self.segment_unit)
@@ -32,20 +32,16 @@ impl Chunks<'_> {
     }
 
     /// Charges and takes a chunk of at least `need` bytes. If possible, it has twice the size of
-    /// the last chunk (`grown`). Returns the chunk and the alignment it was taken with. On an error
-    /// nothing has changed.
+    /// the last chunk (`grown`). On an error nothing has changed.
     #[inline]
-    pub(crate) fn take(&self, need: usize, grown: usize) -> Result<(Taken, usize), AllocError> {
+    pub(crate) fn take(&self, need: usize, grown: usize) -> Result<AcquiredChunk, AllocError> {
         let (wanted, align) = self.next_shape(need, grown)?;
         match self.charge_and_take(wanted, align) {
-            Ok(taken) => Ok((taken, align)),
+            Ok(chunk) => Ok(chunk),
             // Doubling, huge pages and a size that can be recycled are optional. Try just what is
             // needed.
             Err(error) => match need.checked_next_multiple_of(self.unit()) {
-                Some(least) if least < wanted => {
-                    let align = self.align();
-                    self.charge_and_take(least, align).map(|taken| (taken, align))
-                }
+                Some(least) if least < wanted => self.charge_and_take(least, self.align()),
                 _ => Err(error),
             },
         }
@@ -63,7 +59,7 @@ impl Chunks<'_> {
         Ok((size, self.align()))
     }
 
-    fn charge_and_take(&self, size: usize, align: usize) -> Result<Taken, AllocError> {
+    fn charge_and_take(&self, size: usize, align: usize) -> Result<AcquiredChunk, AllocError> {
         if let Some(budget) = self.budget {
             budget.charge(size)?;
         }
@@ -78,11 +74,11 @@ impl Chunks<'_> {
 
     /// Undoes [`take`](Self::take) for a chunk that was not used.
     #[cold]
-    pub(crate) fn untake(&self, taken: Taken, align: usize) {
-        let mut giving = self.source.give(0);
+    pub(crate) fn return_unused(&self, chunk: AcquiredChunk) {
+        let mut batch = self.source.release_batch(0, false);
         // SAFETY: taken with this size and alignment, and not used.
-        unsafe { giving.add(taken.start, taken.size, align, taken.link) };
-        giving.finish();
-        self.credit(taken.size);
+        unsafe { batch.add(chunk.start, chunk.size, chunk.align, chunk.link) };
+        batch.finish();
+        self.credit(chunk.size);
     }
 }
