@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::reply::Reply;
 use crate::configuration::Generation;
 use crate::memory::Memory;
-use allotment::phases::{Handle, Outcome, RefusedBecause};
+use allotment_server::{Handle, Outcome, RefusedBecause};
 use std::fmt;
 use tokio::sync::oneshot;
 
