@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use allotment::{Arena, ArenaString, LocalPool, PoolString, ReadOnly, Sealable, Sealed};
 use allotment_server::{
-    ArenaBytes, Configuration, ConfigurationError, Context, Handle, Initialiser, Makers, Outcome,
-    ReadOnlyObjects, Section, Shared, WhenFull,
+    ArenaBytes, Configuration, ConfigurationError, Initialiser, Makers, Outcome, ReadOnlyObjects,
+    RequestContext, Section, ServerHandle, Shared, WhenFull,
 };
 
 // ---- read-only shared ----
@@ -109,7 +109,7 @@ struct Request {
     user: &'static str,
 }
 
-fn handle(context: &mut Context<'_, Pages, Sessions>, request: Request) -> ArenaBytes {
+fn handle(context: &mut RequestContext<'_, Pages, Sessions>, request: Request) -> ArenaBytes {
     assert!(!request.path.contains(".."), "no way out");
     let pages = context.read_only().get(); // no lock
     let page = pages.of_kind::<Page<'static>>("page").find(|(_, page)| page.path == request.path);
@@ -124,7 +124,7 @@ fn handle(context: &mut Context<'_, Pages, Sessions>, request: Request) -> Arena
     })
 }
 
-type Server = Handle<Pages, Sessions, Request, ArenaBytes>;
+type Server = ServerHandle<Pages, Sessions, Request, ArenaBytes>;
 
 fn ask(server: &Server, path: &'static str, user: &'static str) -> String {
     match server.submit(Request { path, user }) {

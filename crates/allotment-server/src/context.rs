@@ -3,59 +3,36 @@
 use core::cell::OnceCell;
 use core::fmt;
 
-use crate::worker::MakeMemory;
-use allotment::{Arena, PoolRef, RwShared, Sealable, Sealed};
+use allotment::{Arena, PoolRef};
 
-/// The category *read-only shared*: objects that all workers read without a lock.
-///
-/// Workers get only `&R`. For most types the compiler cannot check that nothing changes behind a
-/// shared reference. So this trait marks the types that may be used here: sealed objects, which
-/// cannot change by construction; an almost read-only object under a read-write lock; and `()` for
-/// none. To add a type of your own, implement the trait. The `impl` promises that the type's
-/// operations on `&self` change nothing, or use a suitable lock.
-///
-/// ```compile_fail,E0277
-/// # use allotment_server::{Context, Initialiser};
-/// let counter = std::sync::Mutex::new(0); // not read-only: it belongs among the shared objects
-/// let server = Initialiser::new("server").objects(counter, ());
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not said to be read-only",
-    label = "workers read this without a lock",
-    note = "seal it (`Sealed`), or put it under a lock (`Shared`) and among the shared objects"
-)]
-pub trait ReadOnlyShared: Send + Sync + 'static {}
-
-impl ReadOnlyShared for () {}
-impl<T: Sealable> ReadOnlyShared for Sealed<T> {}
-impl<T: Sealable> ReadOnlyShared for RwShared<T> {}
+use crate::worker_memory::WorkerMemoryFactory;
 
 /// The context that a handler gets with each request: the server's objects, and memory for this
 /// request.
 ///
-/// While the handler runs, the worker's pool is entered. The pool is [`current`](allotment::current()),
-/// and with [`Routed`](allotment::Routed) every `Box`, `Vec` and `String` comes from it. Objects made
-/// there may go anywhere, also with the reply.
+/// While the handler runs, the worker's pool is entered. The pool is
+/// [`current`](allotment::current()), and with [`Routed`](allotment::Routed) every `Box`, `Vec` and
+/// `String` comes from it. Objects made there may go anywhere, also with the reply.
 ///
 /// Objects made in the arena must not leave the request: the arena is reset before the next one.
 ///
 /// ```compile_fail
-/// # use allotment_server::{Context, Initialiser};
+/// # use allotment_server::{Initialiser, RequestContext};
 /// let server = Initialiser::new("server").objects((), ());
-/// let running = server.start(|context: &mut Context<'_, (), ()>, ()| &*context.arena().alloc_str("gone"));
+/// let running = server.start(|context: &mut RequestContext<'_, (), ()>, ()| &*context.arena().alloc_str("gone"));
 /// ```
-pub struct Context<'w, R, S> {
+pub struct RequestContext<'w, R, S> {
     pub(crate) read_only: &'w R,
     pub(crate) shared: &'w S,
     pub(crate) arena: &'w mut OnceCell<Arena>,
-    pub(crate) make: &'w MakeMemory,
+    pub(crate) memory_factory: &'w WorkerMemoryFactory,
     pub(crate) worker: usize,
     pub(crate) request: u64,
     pub(crate) generation: u64,
-    pub(crate) stopping: &'w dyn Fn() -> bool,
+    pub(crate) is_stopping: &'w dyn Fn() -> bool,
 }
 
-impl<'w, R, S> Context<'w, R, S> {
+impl<'w, R, S> RequestContext<'w, R, S> {
     /// Returns the read-only shared objects, of the generation that was current when this request
     /// began.
     #[inline]
@@ -81,7 +58,7 @@ impl<'w, R, S> Context<'w, R, S> {
     #[inline]
     #[must_use]
     pub fn arena(&self) -> &Arena {
-        self.arena.get_or_init(|| self.make.arena())
+        self.arena.get_or_init(|| self.memory_factory.arena())
     }
 
     /// Takes the request's arena away with all that is in it, for a reply that owns what was
@@ -89,7 +66,7 @@ impl<'w, R, S> Context<'w, R, S> {
     /// made of the recycler's warm chunks.
     #[must_use]
     pub fn take_arena(&mut self) -> Arena {
-        self.arena.take().unwrap_or_else(|| self.make.arena())
+        self.arena.take().unwrap_or_else(|| self.memory_factory.arena())
     }
 
     /// Returns the worker's number, from 0.
@@ -101,7 +78,7 @@ impl<'w, R, S> Context<'w, R, S> {
     /// Returns the worker's name.
     #[must_use]
     pub fn worker_name(&self) -> &'w str {
-        &self.make.name
+        &self.memory_factory.worker_name
     }
 
     /// Returns the request's number. The first accepted request has number 1.
@@ -119,14 +96,14 @@ impl<'w, R, S> Context<'w, R, S> {
     /// Whether the server has been asked to stop. A long call may check this and end early.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        (self.stopping)()
+        (self.is_stopping)()
     }
 }
 
-impl<R, S> fmt::Debug for Context<'_, R, S> {
+impl<R, S> fmt::Debug for RequestContext<'_, R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("worker", &self.make.name)
+        f.debug_struct("RequestContext")
+            .field("worker", &self.worker_name())
             .field("request", &self.request)
             .finish_non_exhaustive()
     }

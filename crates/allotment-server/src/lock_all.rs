@@ -1,10 +1,7 @@
 //! Locks several shared objects together.
 
-use crate::locked_numbers as held;
-use crate::shared::{LockError, LockErrorKind, Locked, Shared};
-
-/// How many rounds of trying come before the fixed order.
-const ROUNDS: usize = 8;
+use crate::lock_error::{LockError, LockErrorKind, MAX_LOCKED};
+use crate::shared::{Shared, SharedGuard};
 
 /// Locks several shared objects in the order of their numbers, independent of the order of the
 /// arguments. Takes a tuple of up to eight references, or a slice of references to objects of one
@@ -30,13 +27,13 @@ const ROUNDS: usize = 8;
 /// When an object is given twice or is poisoned, when this thread would have more than 32 objects
 /// locked, or when this thread has already locked one of the objects or one with a higher number
 /// than the lowest of them. The call then locks none.
-pub fn lock_all<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
-    let order = Order::of(&objects)?;
-    let mut slots = objects.slots();
-    for at in order.positions() {
-        objects.lock(&mut slots, at, Manner::Wait)?;
+pub fn lock_all<S: LockSet>(objects: S) -> Result<S::Guards, LockError> {
+    let order = LockOrder::of(&objects)?;
+    let mut guards = objects.no_guards();
+    for position in order.positions() {
+        objects.lock(&mut guards, position, LockMode::Wait)?;
     }
-    Ok(S::finish(slots))
+    Ok(S::finish(guards))
 }
 
 /// Locks several shared objects if none of them is locked. Never waits. If one is not available,
@@ -45,49 +42,13 @@ pub fn lock_all<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
 /// # Errors
 /// As for [`lock_all`], but the numbers of other objects that this thread has locked do not matter.
 /// [`LockErrorKind::Busy`] for an object that another thread has locked.
-pub fn try_lock_all<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
-    Order::of(&objects)?;
-    let mut slots = objects.slots();
-    for at in 0..objects.len() {
-        objects.lock(&mut slots, at, Manner::Try)?;
+pub fn try_lock_all<S: LockSet>(objects: S) -> Result<S::Guards, LockError> {
+    LockOrder::of(&objects)?;
+    let mut guards = objects.no_guards();
+    for position in 0..objects.len() {
+        objects.lock(&mut guards, position, LockMode::Try)?;
     }
-    Ok(S::finish(slots))
-}
-
-/// Locks several shared objects by trying. If one is not available, the call unlocks all, waits for
-/// that one while it holds no lock, and then tries the others. After eight such rounds it locks in
-/// the fixed order, so that it ends in any case. This is the paper's second strategy, for
-/// comparison: [`lock_all`] takes fewer steps.
-///
-/// # Errors
-/// As for [`lock_all`]. [`LockErrorKind::Busy`] if an object is locked by another thread while this
-/// thread has other objects locked, because it must not wait then.
-pub fn lock_all_in_any_order<S: LockSet>(objects: S) -> Result<S::Locked, LockError> {
-    Order::of(&objects)?;
-    let mut waited_for = 0;
-    for _ in 0..ROUNDS {
-        let mut slots = objects.slots();
-        let alone = held::count() == 0;
-        if alone && objects.len() > 0 {
-            objects.lock(&mut slots, waited_for, Manner::Wait)?;
-        }
-        let mut failed = None;
-        for at in (0..objects.len()).filter(|at| !(alone && *at == waited_for)) {
-            match objects.lock(&mut slots, at, Manner::Try) {
-                Ok(()) => {}
-                Err(error) if alone && error.kind == LockErrorKind::Busy => {
-                    failed = Some(at);
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        match failed {
-            None => return Ok(S::finish(slots)),
-            Some(at) => waited_for = at,
-        }
-    }
-    lock_all(objects)
+    Ok(S::finish(guards))
 }
 
 /// Shared objects that can be locked together: tuples of up to eight `&Shared<T>`, and
@@ -97,143 +58,156 @@ pub trait LockSet: sealed::LockSet {}
 impl<S: sealed::LockSet> LockSet for S {}
 
 /// The positions of a set's objects, sorted by the objects' numbers.
-struct Order {
-    places: [(u64, usize); held::MOST],
+struct LockOrder {
+    /// Number and position. The first `count` are in use.
+    entries: [(u64, usize); MAX_LOCKED],
     count: usize,
 }
 
-impl Order {
+impl LockOrder {
     fn of<S: LockSet>(objects: &S) -> Result<Self, LockError> {
-        let mut order = Self { places: [(0, 0); held::MOST], count: objects.len() };
-        let Some(places) = order.places.get_mut(..objects.len()) else {
-            return Err(objects.error(held::MOST, LockErrorKind::TooMany));
+        let mut order = Self { entries: [(0, 0); MAX_LOCKED], count: objects.len() };
+        let Some(entries) = order.entries.get_mut(..objects.len()) else {
+            return Err(objects.error(MAX_LOCKED, LockErrorKind::TooMany));
         };
-        for (at, place) in places.iter_mut().enumerate() {
-            *place = (objects.number(at), at);
+        for (position, entry) in entries.iter_mut().enumerate() {
+            *entry = (objects.number(position), position);
         }
-        places.sort_unstable();
-        match places.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        entries.sort_unstable();
+        match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(pair) => Err(objects.error(pair[1].1, LockErrorKind::Twice)),
             None => Ok(order),
         }
     }
 
     fn positions(&self) -> impl Iterator<Item = usize> {
-        self.places[..self.count].iter().map(|(_, at)| *at)
+        self.entries[..self.count].iter().map(|(_, position)| *position)
     }
 }
 
 /// How to lock an object.
 #[derive(Clone, Copy)]
-pub enum Manner {
+pub enum LockMode {
     /// Wait for it.
     Wait,
     /// Do not wait.
     Try,
 }
 
-fn lock_one<T: ?Sized>(object: &Shared<T>, manner: Manner) -> Result<Locked<'_, T>, LockError> {
-    match manner {
-        Manner::Wait => object.lock_or_error(),
-        Manner::Try => object.try_lock(),
+fn lock_one<T: ?Sized>(
+    object: &Shared<T>,
+    mode: LockMode,
+) -> Result<SharedGuard<'_, T>, LockError> {
+    match mode {
+        LockMode::Wait => object.lock_or_error(),
+        LockMode::Try => object.try_lock(),
     }
 }
 
 mod sealed {
-    use super::{LockError, LockErrorKind, Manner};
+    use super::{LockError, LockErrorKind, LockMode};
 
     pub trait LockSet {
         /// The guards, in the form of the set.
-        type Locked;
-        /// The guards while the objects are being locked.
-        type Slots;
+        type Guards;
+        /// The guards while the objects are being locked: `None` for each that is not locked yet.
+        type PartialGuards;
 
         fn len(&self) -> usize;
-        fn number(&self, at: usize) -> u64;
-        fn error(&self, at: usize, kind: LockErrorKind) -> LockError;
-        fn slots(&self) -> Self::Slots;
-        fn lock(&self, slots: &mut Self::Slots, at: usize, manner: Manner)
-        -> Result<(), LockError>;
+        fn number(&self, position: usize) -> u64;
+        fn error(&self, position: usize, kind: LockErrorKind) -> LockError;
+        fn no_guards(&self) -> Self::PartialGuards;
+        fn lock(
+            &self,
+            guards: &mut Self::PartialGuards,
+            position: usize,
+            mode: LockMode,
+        ) -> Result<(), LockError>;
         /// Converts the guards when all objects are locked.
-        fn finish(slots: Self::Slots) -> Self::Locked;
+        fn finish(guards: Self::PartialGuards) -> Self::Guards;
     }
 }
 
 impl<'s, T: ?Sized> sealed::LockSet for &'s [&'s Shared<T>] {
-    type Locked = Vec<Locked<'s, T>>;
-    type Slots = Vec<Option<Locked<'s, T>>>;
+    type Guards = Vec<SharedGuard<'s, T>>;
+    type PartialGuards = Vec<Option<SharedGuard<'s, T>>>;
 
     fn len(&self) -> usize {
         <[_]>::len(self)
     }
 
-    fn number(&self, at: usize) -> u64 {
-        self[at].number()
+    fn number(&self, position: usize) -> u64 {
+        self[position].number()
     }
 
-    fn error(&self, at: usize, kind: LockErrorKind) -> LockError {
-        self[at].error(kind)
+    fn error(&self, position: usize, kind: LockErrorKind) -> LockError {
+        self[position].error(kind)
     }
 
-    fn slots(&self) -> Self::Slots {
+    fn no_guards(&self) -> Self::PartialGuards {
         self.iter().map(|_| None).collect()
     }
 
-    fn lock(&self, slots: &mut Self::Slots, at: usize, manner: Manner) -> Result<(), LockError> {
-        slots[at] = Some(lock_one(self[at], manner)?);
+    fn lock(
+        &self,
+        guards: &mut Self::PartialGuards,
+        position: usize,
+        mode: LockMode,
+    ) -> Result<(), LockError> {
+        guards[position] = Some(lock_one(self[position], mode)?);
         Ok(())
     }
 
-    fn finish(slots: Self::Slots) -> Self::Locked {
-        slots.into_iter().flatten().collect()
+    fn finish(guards: Self::PartialGuards) -> Self::Guards {
+        guards.into_iter().flatten().collect()
     }
 }
 
 macro_rules! tuples {
-    ($($count:literal: $($type:ident $at:tt),+;)+) => { $(
+    ($($count:literal: $($type:ident $index:tt),+;)+) => { $(
         impl<'s, $($type: ?Sized),+> sealed::LockSet for ($(&'s Shared<$type>,)+) {
-            type Locked = ($(Locked<'s, $type>,)+);
-            type Slots = ($(Option<Locked<'s, $type>>,)+);
+            type Guards = ($(SharedGuard<'s, $type>,)+);
+            type PartialGuards = ($(Option<SharedGuard<'s, $type>>,)+);
 
             fn len(&self) -> usize {
                 $count
             }
 
-            fn number(&self, at: usize) -> u64 {
-                match at {
-                    $($at => self.$at.number(),)+
+            fn number(&self, position: usize) -> u64 {
+                match position {
+                    $($index => self.$index.number(),)+
                     _ => unreachable!("a tuple of {}", $count),
                 }
             }
 
-            fn error(&self, at: usize, kind: LockErrorKind) -> LockError {
-                match at {
-                    $($at => self.$at.error(kind),)+
+            fn error(&self, position: usize, kind: LockErrorKind) -> LockError {
+                match position {
+                    $($index => self.$index.error(kind),)+
                     _ => unreachable!("a tuple of {}", $count),
                 }
             }
 
-            fn slots(&self) -> Self::Slots {
-                ($(None::<Locked<'s, $type>>,)+)
+            fn no_guards(&self) -> Self::PartialGuards {
+                ($(None::<SharedGuard<'s, $type>>,)+)
             }
 
             fn lock(
                 &self,
-                slots: &mut Self::Slots,
-                at: usize,
-                manner: Manner,
+                guards: &mut Self::PartialGuards,
+                position: usize,
+                mode: LockMode,
             ) -> Result<(), LockError> {
-                match at {
-                    $($at => slots.$at = Some(lock_one(self.$at, manner)?),)+
+                match position {
+                    $($index => guards.$index = Some(lock_one(self.$index, mode)?),)+
                     _ => unreachable!("a tuple of {}", $count),
                 }
                 Ok(())
             }
 
-            fn finish(slots: Self::Slots) -> Self::Locked {
-                match slots {
+            fn finish(guards: Self::PartialGuards) -> Self::Guards {
+                match guards {
                     ($(Some($type),)+) => ($($type,)+),
-                    _ => unreachable!("all were locked"),
+                    _ => unreachable!("`finish` is called when all are locked"),
                 }
             }
         }
@@ -242,7 +216,7 @@ macro_rules! tuples {
 
 #[allow(non_snake_case, reason = "a tuple's types name its values")]
 mod tuples {
-    use super::{LockError, LockErrorKind, Locked, Manner, Shared, lock_one, sealed};
+    use super::{LockError, LockErrorKind, LockMode, Shared, SharedGuard, lock_one, sealed};
 
     tuples! {
         1: A 0;

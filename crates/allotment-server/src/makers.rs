@@ -6,15 +6,16 @@ use std::error::Error;
 use crate::configuration::{Configuration, ConfigurationError, ConfigurationProblem, Section};
 use crate::initialised::Initialised;
 use crate::initialiser::Initialiser;
-use crate::objects::{Entry, Object, ReadOnlyObjects, SharedObjects};
+use crate::objects::{ReadOnlyObject, ReadOnlyObjects, SharedObject, SharedObjects};
 use allotment::{AllocError, Sealable, Sealed, Sealer};
 
 /// The error of a maker, of any type. A [`ConfigurationError`] is passed on unchanged.
 pub type MakeError = Box<dyn Error + Send + Sync>;
 
-type ReadOnlyMaker =
-    Box<dyn for<'s> Fn(Sealer<'s>, &Section) -> Result<Entry<'s>, MakeError> + Send + Sync>;
-type SharedMaker = Box<dyn Fn(&Section) -> Result<Object, MakeError> + Send + Sync>;
+type ReadOnlyMaker = Box<
+    dyn for<'s> Fn(Sealer<'s>, &Section) -> Result<ReadOnlyObject<'s>, MakeError> + Send + Sync,
+>;
+type SharedMaker = Box<dyn Fn(&Section) -> Result<SharedObject, MakeError> + Send + Sync>;
 
 /// A registry of makers: for each kind of section, a function that makes its objects. The sections
 /// of the configuration say which objects are made.
@@ -54,13 +55,13 @@ enum Maker {
     Shared(SharedMaker),
 }
 
-/// An error that passes through the builder of the sealed region.
-enum Failure {
+/// What may fail while the sealed region is built.
+enum BuildFailure {
     Configuration(ConfigurationError),
     Memory(AllocError),
 }
 
-impl From<AllocError> for Failure {
+impl From<AllocError> for BuildFailure {
     fn from(error: AllocError) -> Self {
         Self::Memory(error)
     }
@@ -86,7 +87,7 @@ impl Makers {
     ) -> Self {
         let make: ReadOnlyMaker = Box::new(move |sealer, section| {
             let object = make(sealer, section)?;
-            Ok(Entry::new::<T>(sealer, (section.kind(), section.name()), object)?)
+            Ok(ReadOnlyObject::new::<T>(sealer, (section.kind(), section.name()), object)?)
         });
         self.makers.insert(kind.into(), Maker::ReadOnly(make));
         self
@@ -101,7 +102,7 @@ impl Makers {
         kind: &str,
         make: impl Fn(&Section) -> Result<T, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        let make = move |section: &Section| make(section).map(Object::new);
+        let make = move |section: &Section| make(section).map(SharedObject::new);
         self.makers.insert(kind.into(), Maker::Shared(Box::new(make)));
         self
     }
@@ -112,7 +113,7 @@ impl Makers {
     ///
     /// # Errors
     /// When a kind has no maker, two sections have the same kind and name, a maker fails, a section
-    /// has keys that its maker did not ask for, or memory is not available. The objects made before
+    /// has keys that its maker did not request, or memory is not available. The objects made before
     /// the error are dropped.
     pub fn make_read_only(
         &self,
@@ -121,18 +122,18 @@ impl Makers {
         self.check(configuration)?;
         let builder = Sealed::<ReadOnlyObjects<'static>>::builder().name("read-only objects");
         let sealed = builder.try_build(|sealer| {
-            let mut entries = Vec::new();
+            let mut objects = Vec::new();
             for section in configuration.sections() {
                 if let Some(Maker::ReadOnly(make)) = self.makers.get(section.kind()) {
-                    let made = finish(section, make(sealer, section));
-                    entries.push(made.map_err(Failure::Configuration)?);
+                    let object = finish(section, make(sealer, section));
+                    objects.push(object.map_err(BuildFailure::Configuration)?);
                 }
             }
-            Ok(ReadOnlyObjects::new(sealer, entries)?)
+            Ok(ReadOnlyObjects::new(sealer, objects)?)
         });
         sealed.map_err(|failure| match failure {
-            Failure::Configuration(error) => error,
-            Failure::Memory(error) => configuration.error(ConfigurationProblem::Memory(error)),
+            BuildFailure::Configuration(error) => error,
+            BuildFailure::Memory(error) => configuration.error(ConfigurationProblem::Memory(error)),
         })
     }
 
@@ -157,8 +158,8 @@ impl Makers {
 
     /// Checks that each section has a maker, and that no two sections have the same kind and name.
     fn check(&self, configuration: &Configuration) -> Result<(), ConfigurationError> {
-        let known = |section: &&Section| !self.makers.contains_key(section.kind());
-        if let Some(section) = configuration.sections().iter().find(known) {
+        let has_no_maker = |section: &&Section| !self.makers.contains_key(section.kind());
+        if let Some(section) = configuration.sections().iter().find(has_no_maker) {
             let mut known: Vec<_> = self.makers.keys().map(|kind| kind.to_string()).collect();
             known.sort_unstable();
             return Err(section.error(ConfigurationProblem::UnknownKind { known }));
@@ -167,14 +168,15 @@ impl Makers {
     }
 }
 
-/// Returns what the maker made if it asked for all keys of the section.
-fn finish<T>(section: &Section, made: Result<T, MakeError>) -> Result<T, ConfigurationError> {
-    let made = made.map_err(|error| match error.downcast::<ConfigurationError>() {
+/// Returns the maker's object, or an error if the maker failed or did not request all keys of the
+/// section.
+fn finish<T>(section: &Section, result: Result<T, MakeError>) -> Result<T, ConfigurationError> {
+    let object = result.map_err(|error| match error.downcast::<ConfigurationError>() {
         Ok(error) => *error,
         Err(error) => section.error(ConfigurationProblem::Maker(error)),
     })?;
     section.check_keys()?;
-    Ok(made)
+    Ok(object)
 }
 
 impl Initialiser {

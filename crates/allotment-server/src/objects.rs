@@ -2,9 +2,10 @@
 //!
 //! # Invariant
 //!
-//! An entry's `object` points to a `T::In<'s>` in sealed memory that stays valid for `'s`, and
-//! `type_id` is that of `T`. Its maker is generic over the lifetime, and nothing writes to the
-//! object. So it is a `T::In` of every lifetime for which the memory stays valid.
+//! The field `object` of a [`ReadOnlyObject<'s>`] points to a `T::In<'s>` in sealed memory that
+//! stays valid for `'s`, and `type_id` is that of `T`. The function that made the object is generic
+//! over the lifetime, and nothing writes to the object. So the object is a `T::In` of every
+//! lifetime for which the memory stays valid.
 
 use core::any::TypeId;
 use core::fmt;
@@ -13,21 +14,23 @@ use core::ptr::NonNull;
 use std::any::Any;
 use std::collections::HashMap;
 
-use crate::shared::Shared;
 use allotment::{AllocError, ReadOnly, Sealable, Sealer};
+
+use crate::shared::Shared;
 
 /// The read-only objects of a configuration, all in one sealed region. [`Makers`](crate::Makers)
 /// makes them.
 #[derive(Clone, Copy)]
 pub struct ReadOnlyObjects<'s> {
     /// Sorted by kind; those of one kind are in the order of the configuration.
-    entries: &'s [Entry<'s>],
-    /// Positions in `entries`, sorted by kind and name.
+    objects: &'s [ReadOnlyObject<'s>],
+    /// Positions in `objects`, sorted by kind and name.
     by_name: &'s [usize],
 }
 
+/// One read-only object of any type, with its kind and name.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry<'s> {
+pub(crate) struct ReadOnlyObject<'s> {
     kind: &'s str,
     name: &'s str,
     type_id: TypeId,
@@ -37,11 +40,11 @@ pub(crate) struct Entry<'s> {
 }
 
 // SAFETY: the object is `ReadOnly`, and so `Sync`; the pointer is used only as a shared reference.
-unsafe impl Send for Entry<'_> {}
+unsafe impl Send for ReadOnlyObject<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Entry<'_> {}
+unsafe impl Sync for ReadOnlyObject<'_> {}
 // SAFETY: by the module's invariant it reaches only sealed memory, as a shared reference would.
-unsafe impl ReadOnly for Entry<'_> {}
+unsafe impl ReadOnly for ReadOnlyObject<'_> {}
 // SAFETY: it holds only shared references to `ReadOnly` values.
 unsafe impl ReadOnly for ReadOnlyObjects<'_> {}
 
@@ -49,7 +52,7 @@ impl Sealable for ReadOnlyObjects<'static> {
     type In<'s> = ReadOnlyObjects<'s>;
 }
 
-impl<'s> Entry<'s> {
+impl<'s> ReadOnlyObject<'s> {
     /// Puts an object into the sealed region.
     pub(crate) fn new<T: Sealable>(
         sealer: Sealer<'s>,
@@ -73,11 +76,14 @@ impl<'s> Entry<'s> {
 }
 
 impl<'s> ReadOnlyObjects<'s> {
-    pub(crate) fn new(sealer: Sealer<'s>, mut entries: Vec<Entry<'s>>) -> Result<Self, AllocError> {
-        entries.sort_by_key(|entry| entry.kind);
-        let mut by_name: Vec<usize> = (0..entries.len()).collect();
-        by_name.sort_by_key(|at| (entries[*at].kind, entries[*at].name));
-        Ok(Self { entries: sealer.try_copy(&entries)?, by_name: sealer.try_copy(&by_name)? })
+    pub(crate) fn new(
+        sealer: Sealer<'s>,
+        mut objects: Vec<ReadOnlyObject<'s>>,
+    ) -> Result<Self, AllocError> {
+        objects.sort_by_key(|object| object.kind);
+        let mut by_name: Vec<usize> = (0..objects.len()).collect();
+        by_name.sort_by_key(|position| (objects[*position].kind, objects[*position].name));
+        Ok(Self { objects: sealer.try_copy(&objects)?, by_name: sealer.try_copy(&by_name)? })
     }
 
     /// Returns the object of this kind and name, if there is one and it is a `T`.
@@ -91,16 +97,15 @@ impl<'s> ReadOnlyObjects<'s> {
     /// # Errors
     /// When there is none, or it is not a `T`.
     pub fn find<T: Sealable>(&self, kind: &str, name: &str) -> Result<&'s T::In<'s>, NotFound> {
-        let key = |at: &usize| {
-            let entry = &self.entries[*at];
-            (entry.kind, entry.name)
-        };
-        let found = self.by_name.binary_search_by(|at| key(at).cmp(&(kind, name)));
-        let entry = found.ok().map(|at| &self.entries[self.by_name[at]]);
-        match entry.map(|entry| (entry, entry.get::<T>())) {
-            Some((_, Some(object))) => Ok(object),
-            Some((entry, None)) => Err(NotFound::new::<T>(kind, name, Some(entry.type_name))),
-            None => Err(NotFound::new::<T>(kind, name, None)),
+        let found = self.by_name.binary_search_by(|position| {
+            let object = &self.objects[*position];
+            (object.kind, object.name).cmp(&(kind, name))
+        });
+        let Ok(index) = found else { return Err(NotFound::new::<T>(kind, name, None)) };
+        let object = &self.objects[self.by_name[index]];
+        match object.get::<T>() {
+            Some(value) => Ok(value),
+            None => Err(NotFound::new::<T>(kind, name, Some(object.type_name))),
         }
     }
 
@@ -110,28 +115,29 @@ impl<'s> ReadOnlyObjects<'s> {
         &self,
         kind: &str,
     ) -> impl Iterator<Item = (&'s str, &'s T::In<'s>)> + use<'s, T> {
-        let first = self.entries.partition_point(|entry| entry.kind < kind);
-        let end = self.entries.partition_point(|entry| entry.kind <= kind);
-        let entries: &'s [Entry<'s>] = &self.entries[first..end];
-        entries.iter().filter_map(|entry| Some((entry.name, entry.get::<T>()?)))
+        let first = self.objects.partition_point(|object| object.kind < kind);
+        let end = self.objects.partition_point(|object| object.kind <= kind);
+        let objects: &'s [ReadOnlyObject<'s>] = &self.objects[first..end];
+        objects.iter().filter_map(|object| Some((object.name, object.get::<T>()?)))
     }
 
     /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.objects.len()
     }
 
     /// Whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.objects.is_empty()
     }
 }
 
 impl fmt::Debug for ReadOnlyObjects<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.entries.iter().map(|entry| ((entry.kind, entry.name), entry.type_name));
+        let names =
+            self.objects.iter().map(|object| ((object.kind, object.name), object.type_name));
         f.debug_map().entries(names).finish()
     }
 }
@@ -140,16 +146,19 @@ impl fmt::Debug for ReadOnlyObjects<'_> {
 /// makes them.
 #[derive(Default)]
 pub struct SharedObjects {
-    objects: HashMap<Box<str>, HashMap<Box<str>, Object>>,
+    /// By kind, then by name.
+    objects: HashMap<Box<str>, HashMap<Box<str>, SharedObject>>,
 }
 
-pub(crate) struct Object {
+/// One shared object of any type.
+pub(crate) struct SharedObject {
     /// A `Shared<T>`.
     object: Box<dyn Any + Send + Sync>,
+    /// The name of `T`.
     type_name: &'static str,
 }
 
-impl Object {
+impl SharedObject {
     pub(crate) fn new<T: Send + 'static>(value: T) -> Self {
         let object = Box::new(Shared::new(value));
         Self { object, type_name: core::any::type_name::<T>() }
@@ -157,7 +166,7 @@ impl Object {
 }
 
 impl SharedObjects {
-    pub(crate) fn add(&mut self, kind: &str, name: &str, object: Object) {
+    pub(crate) fn add(&mut self, kind: &str, name: &str, object: SharedObject) {
         self.objects.entry(kind.into()).or_default().insert(name.into(), object);
     }
 
@@ -176,7 +185,7 @@ impl SharedObjects {
             return Err(NotFound::new::<T>(kind, name, None));
         };
         match object.object.downcast_ref() {
-            Some(object) => Ok(object),
+            Some(shared) => Ok(shared),
             None => Err(NotFound::new::<T>(kind, name, Some(object.type_name))),
         }
     }

@@ -1,4 +1,4 @@
-//! The outcome of a request.
+//! What becomes of a request: its outcome if it was accepted, and the reason if it was refused.
 
 use core::fmt;
 use std::time::Duration;
@@ -50,24 +50,24 @@ pub struct Refused<Q> {
     /// The request, unchanged.
     pub request: Q,
     /// The reason.
-    pub because: RefusedBecause,
+    pub reason: RefusalReason,
 }
 
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RefusedBecause {
+pub enum RefusalReason {
     /// The queue is full: this many requests are waiting.
     Full(usize),
     /// The queue was full for this long.
     FullFor(Duration),
-    /// The queue is full, and the caller is one of the workers that empty it, so it must not wait.
+    /// The queue is full, and the caller is a worker of this server, so it must not wait.
     FullOnWorker,
     /// The server is stopping or has stopped.
     Stopping,
 }
 
-impl fmt::Display for RefusedBecause {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full(waiting) => write!(
@@ -79,22 +79,22 @@ impl fmt::Display for RefusedBecause {
                 "the queue was full for {time:?}: submit later, or give the server more workers or a longer queue"
             ),
             Self::FullOnWorker => f.write_str(
-                "the queue is full, and one of the workers that empty it can't wait for that: submit from another thread, or later",
+                "the queue is full, and a worker of the same server must not wait for space in it: submit later, or from another thread",
             ),
-            Self::Stopping => f.write_str("the server stops and takes no more requests"),
+            Self::Stopping => f.write_str("the server is stopping: it accepts no more requests"),
         }
     }
 }
 
 impl<Q> fmt::Display for Refused<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a request was refused: {}", self.because)
+        write!(f, "a request was refused: {}", self.reason)
     }
 }
 
 impl<Q> fmt::Debug for Refused<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("because", &self.because).finish_non_exhaustive()
+        f.debug_struct("Refused").field("reason", &self.reason).finish_non_exhaustive()
     }
 }
 

@@ -1,10 +1,10 @@
-//! Panics of the user's code: catches them, reads their message, and drops the payload.
+//! Panics of the user's code: catches them, reads their message, and drops their payload.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Returns a panic's message. Drops the payload, which may panic again.
-pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
+/// Returns a panic's message and drops the payload, whose destructor may panic too.
+pub(crate) fn take_message(payload: Box<dyn Any + Send>) -> String {
     let text = match payload.downcast_ref::<&str>() {
         Some(text) => (*text).to_owned(),
         None => match payload.downcast_ref::<String>() {
@@ -12,25 +12,25 @@ pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
             None => String::from("a panic that carries no text"),
         },
     };
-    forget_panic(payload);
+    drop_payload(payload);
     text
 }
 
-/// Runs a closure that may panic and has no result. Returns whether it ended without a panic.
-pub(crate) fn quietly(run: impl FnOnce()) -> bool {
+/// Runs a closure and catches its panic. Returns whether it ended without one.
+pub(crate) fn run_catching(run: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(()) => true,
         Err(payload) => {
-            forget_panic(payload);
+            drop_payload(payload);
             false
         }
     }
 }
 
-/// Drops a payload. If its destructor panics too, the new payload is leaked, because dropping it
-/// could panic without end.
-pub(crate) fn forget_panic(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
+/// Drops a payload. If its destructor panics too, the new payload is leaked, because dropping that
+/// one could panic again without end.
+pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
+    if let Err(second_payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(second_payload);
     }
 }

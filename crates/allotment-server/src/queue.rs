@@ -1,21 +1,33 @@
-//! The waiting requests, and the state of each worker.
+//! The queue of waiting requests, and the state of each worker, under one lock.
 //!
-//! No code of the user's runs under the lock: requests and answers are dropped and delivered
+//! No code of the user's runs under the lock: requests are dropped and outcomes are delivered
 //! outside it.
 
 use core::mem;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::initialiser::WhenFull;
-use crate::outcome::{Refused, RefusedBecause};
-use crate::panics::quietly;
-use crate::ticket::Answer;
+use crate::counts::{RequestCounts, WorkerCounts};
+use crate::outcome::{Outcome, RefusalReason, Refused};
+use crate::panics::run_catching;
+use crate::ticket::OutcomeSender;
 
-/// How many requests the queue has room for from the start. A longer queue grows.
-const ROOM: usize = 1024;
+/// The largest number of requests for which memory is allocated at the start. A longer queue grows
+/// when it is used.
+const MAX_INITIAL_CAPACITY: usize = 1024;
+
+/// What a submitter does when the queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Wait until there is space.
+    Wait,
+    /// Wait until there is space, at most this long.
+    WaitFor(Duration),
+    /// Refuse the request at once.
+    Refuse,
+}
 
 /// The state of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,112 +36,89 @@ pub struct WorkerState {
     /// The worker's name.
     pub name: Box<str>,
     /// The current request, if there is one.
-    pub call: Option<Call>,
+    pub request: Option<CurrentRequest>,
 }
 
 /// A worker's current request, from when the worker took it until the reply was delivered and the
 /// memory reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Call {
+pub struct CurrentRequest {
     /// The request's number.
-    pub request: u64,
+    pub number: u64,
     /// When the worker took it.
     pub since: Instant,
 }
 
-/// How many requests there have been, by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Accepted. Each of them is or will be one of `done`, `panicked` and `dropped`.
-    pub accepted: u64,
-    /// Not accepted.
-    pub refused: u64,
-    /// Handled to the end.
-    pub done: u64,
-    /// Ended by a panic of the handler.
-    pub panicked: u64,
-    /// Dropped at the stop.
-    pub dropped: u64,
-    /// Outcomes whose callback (or drop) panicked.
-    pub failed_replies: u64,
-}
-
-pub(crate) struct Job<Q, A> {
+/// A request in the queue.
+pub(crate) struct QueuedRequest<Q, A> {
     pub number: u64,
     pub request: Q,
-    pub answer: Answer<A>,
+    pub sender: OutcomeSender<A>,
 }
 
-/// A worker's counters. Only that worker writes them.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct WorkerCounts {
-    pub done: Counter,
-    pub panicked: Counter,
-    pub failed_replies: Counter,
+pub(crate) struct RequestQueue<Q, A> {
+    /// The server's number in the process. Tickets and workers identify their server by it.
+    pub server: u64,
+    /// How many requests may wait beyond the number of idle workers.
+    limit: usize,
+    /// Set under the lock. Read under it too, except by callers for whom a stale value is harmless.
+    stopping: AtomicBool,
+    state: Mutex<QueueState<Q, A>>,
+    /// Wakes a worker: a request was added, or the server is stopping.
+    request_added: Condvar,
+    /// Wakes a submitter: the queue may have space, or the server is stopping.
+    space_available: Condvar,
+    /// Wakes threads that wait for the end of the workers.
+    worker_ended: Condvar,
+    /// By the worker's number.
+    counts: Box<[WorkerCounts]>,
 }
 
-/// A counter with one writer.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn increment(&self) {
-        self.0.store(self.get() + 1, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-struct State<Q, A> {
-    jobs: VecDeque<Job<Q, A>>,
+struct QueueState<Q, A> {
+    requests: VecDeque<QueuedRequest<Q, A>>,
     /// Workers that wait for a request.
-    idle: usize,
-    /// Submitters that wait for room.
-    submitters: usize,
+    idle_workers: usize,
+    /// Submitters that wait for space.
+    waiting_submitters: usize,
     /// Workers that have ended or are about to.
-    leaving: usize,
+    ending_workers: usize,
     accepted: u64,
     refused: u64,
     dropped: u64,
     failed_replies: u64,
-    workers: Box<[Slot]>,
+    /// By the worker's number.
+    workers: Box<[WorkerRecord]>,
 }
 
-struct Slot {
+struct WorkerRecord {
     name: Box<str>,
-    call: Option<Call>,
+    request: Option<CurrentRequest>,
     ended: bool,
 }
 
-pub(crate) struct Queue<Q, A> {
-    /// The server's number in the process. Tickets and workers identify their server by it.
-    pub server: u64,
-    limit: usize,
-    /// Set under the lock. Read under it too, except by callers for whom a stale value is harmless.
-    stopping: AtomicBool,
-    state: Mutex<State<Q, A>>,
-    work: Condvar,
-    room: Condvar,
-    ended: Condvar,
-    counts: Box<[WorkerCounts]>,
+impl<Q, A> QueueState<Q, A> {
+    /// Whether a queue with this limit has no space for a request.
+    fn is_full(&self, limit: usize) -> bool {
+        self.requests.len() >= limit.saturating_add(self.idle_workers)
+    }
 }
 
-impl<Q, A> Queue<Q, A> {
-    pub(crate) fn new(server: u64, limit: usize, names: impl Iterator<Item = Box<str>>) -> Self {
-        let workers: Box<[Slot]> =
-            names.map(|name| Slot { name, call: None, ended: false }).collect();
+impl<Q, A> RequestQueue<Q, A> {
+    pub(crate) fn new(
+        server: u64,
+        limit: usize,
+        worker_names: impl Iterator<Item = Box<str>>,
+    ) -> Self {
+        let workers: Box<[WorkerRecord]> =
+            worker_names.map(|name| WorkerRecord { name, request: None, ended: false }).collect();
         let counts = workers.iter().map(|_| WorkerCounts::default()).collect();
-        let jobs = VecDeque::with_capacity(limit.saturating_add(workers.len()).min(ROOM));
-        let state = State {
-            jobs,
-            idle: 0,
-            submitters: 0,
-            leaving: 0,
+        let capacity = limit.saturating_add(workers.len()).min(MAX_INITIAL_CAPACITY);
+        let state = QueueState {
+            requests: VecDeque::with_capacity(capacity),
+            idle_workers: 0,
+            waiting_submitters: 0,
+            ending_workers: 0,
             accepted: 0,
             refused: 0,
             dropped: 0,
@@ -141,184 +130,185 @@ impl<Q, A> Queue<Q, A> {
             limit,
             stopping: AtomicBool::new(false),
             state: Mutex::new(state),
-            work: Condvar::new(),
-            room: Condvar::new(),
-            ended: Condvar::new(),
+            request_added: Condvar::new(),
+            space_available: Condvar::new(),
+            worker_ended: Condvar::new(),
             counts,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<Q, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a request in the queue and returns its number.
-    pub(crate) fn put(
+    /// Adds a request to the queue and returns its number.
+    pub(crate) fn push(
         &self,
         request: Q,
-        answer: Answer<A>,
+        sender: OutcomeSender<A>,
         when_full: WhenFull,
         on_worker: bool,
     ) -> Result<u64, Refused<Q>> {
         let mut state = self.lock();
-        let mut end = None;
-        let because = loop {
+        let mut deadline = None;
+        let reason = loop {
             if self.is_stopping() {
-                break RefusedBecause::Stopping;
+                break RefusalReason::Stopping;
             }
-            let waiting = state.jobs.len();
-            if waiting < self.limit.saturating_add(state.idle) {
+            if !state.is_full(self.limit) {
                 state.accepted += 1;
                 let number = state.accepted;
-                state.jobs.push_back(Job { number, request, answer });
-                if state.idle > 0 {
-                    self.work.notify_one();
+                state.requests.push_back(QueuedRequest { number, request, sender });
+                if state.idle_workers > 0 {
+                    self.request_added.notify_one();
                 }
                 return Ok(number);
             }
             let time = match when_full {
-                WhenFull::Refuse => break RefusedBecause::Full(waiting),
-                _ if on_worker => break RefusedBecause::FullOnWorker,
+                WhenFull::Refuse => break RefusalReason::Full(state.requests.len()),
+                _ if on_worker => break RefusalReason::FullOnWorker,
                 WhenFull::Wait => None,
                 WhenFull::WaitFor(time) => Some(time),
             };
-            state.submitters += 1;
-            let late;
-            (state, late) = match time {
-                None => (wait(&self.room, state), false),
+            state.waiting_submitters += 1;
+            let timed_out;
+            (state, timed_out) = match time {
+                None => (wait(&self.space_available, state), false),
                 Some(time) => {
-                    let end = *end.get_or_insert_with(|| Instant::now().checked_add(time));
-                    wait_until(&self.room, state, end)
+                    let deadline =
+                        *deadline.get_or_insert_with(|| Instant::now().checked_add(time));
+                    wait_until(&self.space_available, state, deadline)
                 }
             };
-            state.submitters -= 1;
-            // The queue is checked again after the time is over, so that no wake-up is lost.
-            if late
-                && !self.is_stopping()
-                && state.jobs.len() >= self.limit.saturating_add(state.idle)
-            {
-                break RefusedBecause::FullFor(time.unwrap_or_default());
+            state.waiting_submitters -= 1;
+            // A submitter that timed out checks the queue once more: it may have consumed the
+            // wake-up for the space that is there now.
+            if timed_out && !self.is_stopping() && state.is_full(self.limit) {
+                break RefusalReason::FullFor(time.unwrap_or_default());
             }
         };
         state.refused += 1;
         drop(state);
-        answer.withdraw();
-        Err(Refused { request, because })
+        sender.cancel();
+        Err(Refused { request, reason })
     }
 
-    /// Returns the next request for this worker, which has finished its last one, or `None` when
-    /// the worker is to end.
-    pub(crate) fn take(&self, worker: usize) -> Option<Job<Q, A>> {
+    /// Ends this worker's last request, and waits for the next one. Returns `None` when the worker
+    /// is to end.
+    pub(crate) fn take_next(&self, worker: usize) -> Option<QueuedRequest<Q, A>> {
         let mut state = self.lock();
-        state.workers[worker].call = None;
+        state.workers[worker].request = None;
         loop {
-            if let Some(job) = state.jobs.pop_front() {
-                state.workers[worker].call =
-                    Some(Call { request: job.number, since: Instant::now() });
+            if let Some(request) = state.requests.pop_front() {
+                state.workers[worker].request =
+                    Some(CurrentRequest { number: request.number, since: Instant::now() });
                 self.wake_submitter(&state);
-                return Some(job);
+                return Some(request);
             }
             if self.is_stopping() {
                 return None;
             }
-            state.idle += 1;
+            state.idle_workers += 1;
             self.wake_submitter(&state);
-            state = wait(&self.work, state);
-            state.idle -= 1;
+            state = wait(&self.request_added, state);
+            state.idle_workers -= 1;
         }
     }
 
-    fn wake_submitter(&self, state: &State<Q, A>) {
-        if state.submitters > 0 {
-            self.room.notify_one();
+    fn wake_submitter(&self, state: &QueueState<Q, A>) {
+        if state.waiting_submitters > 0 {
+            self.space_available.notify_one();
         }
     }
 
-    /// Accepts no more requests. The workers end when none is waiting.
+    /// Refuses further requests. The workers end when no request waits.
     pub(crate) fn stop(&self) {
         let _state = self.lock();
         self.stopping.store(true, Ordering::Relaxed);
-        self.work.notify_all();
-        self.room.notify_all();
+        self.request_added.notify_all();
+        self.space_available.notify_all();
     }
 
     /// Drops the waiting requests. Their outcomes are delivered on the calling thread.
     pub(crate) fn drop_waiting(&self) {
-        let jobs = mem::take(&mut self.lock().jobs);
-        let (mut dropped, mut failed) = (0, 0);
-        for Job { request, answer, .. } in jobs {
+        let requests = mem::take(&mut self.lock().requests);
+        let (mut dropped, mut failed_replies) = (0, 0);
+        for QueuedRequest { request, sender, .. } in requests {
             dropped += 1;
-            let told = answer.give(crate::Outcome::Dropped);
-            let gone = quietly(|| drop(request));
-            failed += u64::from(!(told && gone));
+            let delivered = sender.send(Outcome::Dropped);
+            let request_dropped = run_catching(|| drop(request));
+            failed_replies += u64::from(!(delivered && request_dropped));
         }
         let mut state = self.lock();
         state.dropped += dropped;
-        state.failed_replies += failed;
+        state.failed_replies += failed_replies;
     }
 
-    /// Marks the worker as ended, for any reason. If all workers have ended, stops the server and
-    /// drops the waiting requests, because no worker is left to take them.
-    pub(crate) fn end(&self, worker: usize) {
+    /// Marks the worker as ended, whatever ended it. The last worker stops the server and drops the
+    /// waiting requests, because no worker is left to take them.
+    pub(crate) fn mark_ended(&self, worker: usize) {
         let mut state = self.lock();
-        state.leaving += 1;
-        let last = state.leaving == state.workers.len();
+        state.ending_workers += 1;
+        let is_last = state.ending_workers == state.workers.len();
         drop(state);
-        if last {
+        if is_last {
             self.stop();
             self.drop_waiting();
         }
         let mut state = self.lock();
-        state.workers[worker].call = None;
+        state.workers[worker].request = None;
         state.workers[worker].ended = true;
         drop(state);
-        self.ended.notify_all();
+        self.worker_ended.notify_all();
     }
 
-    /// Waits until all workers except `but` have ended, or until `end`. Returns whether they have.
-    pub(crate) fn wait_ended(&self, but: Option<usize>, end: Option<Instant>) -> bool {
+    /// Waits until all workers except `except` have ended, or until the deadline. Returns whether
+    /// they have ended.
+    pub(crate) fn wait_ended(&self, except: Option<usize>, deadline: Option<Instant>) -> bool {
         let mut state = self.lock();
+        let mut timed_out = false;
         loop {
-            let mut others = state.workers.iter().enumerate().filter(|(at, _)| Some(*at) != but);
-            if others.all(|(_, worker)| worker.ended) {
+            let mut workers = state.workers.iter().enumerate();
+            if workers.all(|(number, worker)| Some(number) == except || worker.ended) {
                 return true;
             }
-            let late;
-            (state, late) = wait_until(&self.ended, state, end);
-            if late {
-                let mut workers = state.workers.iter().enumerate();
-                return workers.all(|(at, worker)| Some(at) == but || worker.ended);
+            if timed_out {
+                return false;
             }
+            (state, timed_out) = wait_until(&self.worker_ended, state, deadline);
         }
     }
 
-    /// Returns the workers that have not ended.
-    pub(crate) fn living(&self) -> Vec<WorkerState> {
+    /// Returns the state of the workers that have not ended.
+    pub(crate) fn workers(&self) -> Vec<WorkerState> {
         let state = self.lock();
-        let living = state.workers.iter().filter(|worker| !worker.ended);
-        living.map(|worker| WorkerState { name: worker.name.clone(), call: worker.call }).collect()
+        let running = state.workers.iter().filter(|worker| !worker.ended);
+        running
+            .map(|worker| WorkerState { name: worker.name.clone(), request: worker.request })
+            .collect()
     }
 
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().jobs.len()
+        self.lock().requests.len()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn counts_of(&self, worker: usize) -> &WorkerCounts {
+    pub(crate) fn worker_counts(&self, worker: usize) -> &WorkerCounts {
         &self.counts[worker]
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> RequestCounts {
         let state = self.lock();
-        let mut counts = Counts {
+        let mut counts = RequestCounts {
             accepted: state.accepted,
             refused: state.refused,
             dropped: state.dropped,
             failed_replies: state.failed_replies,
-            ..Counts::default()
+            ..RequestCounts::default()
         };
         drop(state);
         for worker in &self.counts {
@@ -330,21 +320,22 @@ impl<Q, A> Queue<Q, A> {
     }
 }
 
-fn wait<'a, T>(on: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    on.wait(state).unwrap_or_else(PoisonError::into_inner)
+fn wait<'a, T>(condition: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condition.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for a wake-up, at most until `end`. Returns whether that time has come.
+/// Waits for a wake-up, at most until the deadline. Returns whether the wait timed out.
 fn wait_until<'a, T>(
-    on: &Condvar,
+    condition: &Condvar,
     state: MutexGuard<'a, T>,
-    end: Option<Instant>,
+    deadline: Option<Instant>,
 ) -> (MutexGuard<'a, T>, bool) {
-    let Some(end) = end else { return (wait(on, state), false) };
-    let left = end.saturating_duration_since(Instant::now());
+    let Some(deadline) = deadline else { return (wait(condition, state), false) };
+    let left = deadline.saturating_duration_since(Instant::now());
     if left == Duration::ZERO {
         return (state, true);
     }
-    let (state, waited) = on.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
-    (state, waited.timed_out())
+    let (state, result) =
+        condition.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+    (state, result.timed_out())
 }

@@ -5,16 +5,17 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::locked_numbers::{self as held, Against};
+use crate::lock_error::{LockError, LockErrorKind};
+use crate::locked_numbers;
 
 /// The category *shared*: an object that several threads use, one at a time.
 ///
 /// # Thread-safe interface
 ///
-/// Operations are of two sorts: external ones, which any thread may call and which take the lock,
-/// and internal ones, which work on the locked object. Here the compiler separates them. The
-/// external ones are methods of a type that holds a `Shared<T>`. The internal ones are methods of
-/// `T` on `&mut self`, and cannot reach the lock.
+/// There are two kinds of operations. External operations may be called by any thread, and take the
+/// lock. Internal operations work on the locked object. The compiler separates them: external
+/// operations are methods of a type that contains a `Shared<T>`, and internal operations are
+/// methods of `T` on `&mut self`, which cannot reach the lock.
 ///
 /// ```
 /// use allotment_server::Shared;
@@ -31,7 +32,7 @@ use crate::locked_numbers::{self as held, Against};
 /// }
 ///
 /// impl List {
-///     fn visit(&mut self, user: &str) -> u32 { // has it
+///     fn visit(&mut self, user: &str) -> u32 { // runs under the lock
 ///         let visits = self.0.entry(user.to_owned()).or_default();
 ///         *visits += 1;
 ///         *visits
@@ -62,7 +63,7 @@ pub struct Shared<T: ?Sized> {
 
 /// A locked shared object. Dropping this guard unlocks it.
 #[must_use = "dropping it unlocks"]
-pub struct Locked<'s, T: ?Sized> {
+pub struct SharedGuard<'s, T: ?Sized> {
     number: u64,
     value: MutexGuard<'s, T>,
 }
@@ -84,7 +85,7 @@ impl<T> Shared<T> {
 }
 
 impl<T: ?Sized> Shared<T> {
-    /// Returns the object's place in the order of all shared objects of the process.
+    /// Returns the object's number, which orders all shared objects of the process.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
@@ -114,9 +115,9 @@ impl<T: ?Sized> Shared<T> {
     /// # Panics
     /// Where [`lock_or_error`](Self::lock_or_error) returns an error.
     #[inline]
-    pub fn lock(&self) -> Locked<'_, T> {
+    pub fn lock(&self) -> SharedGuard<'_, T> {
         match self.lock_or_error() {
-            Ok(locked) => locked,
+            Ok(guard) => guard,
             Err(error) => panic!("{error}"),
         }
     }
@@ -125,10 +126,10 @@ impl<T: ?Sized> Shared<T> {
     ///
     /// # Errors
     /// As for [`try_with`](Self::try_with).
-    pub fn lock_or_error(&self) -> Result<Locked<'_, T>, LockError> {
-        held::may_wait(self.number).map_err(|against| self.refuse(against))?;
+    pub fn lock_or_error(&self) -> Result<SharedGuard<'_, T>, LockError> {
+        locked_numbers::check_wait(self.number).map_err(|kind| self.error(kind))?;
         match self.value.lock() {
-            Ok(value) => Ok(self.locked(value)),
+            Ok(value) => Ok(self.guard(value)),
             Err(_) => Err(self.error(LockErrorKind::Poisoned)),
         }
     }
@@ -138,26 +139,18 @@ impl<T: ?Sized> Shared<T> {
     /// # Errors
     /// When another thread has locked the object, when the object is poisoned, when this thread has
     /// locked it, or when this thread has 32 objects locked.
-    pub fn try_lock(&self) -> Result<Locked<'_, T>, LockError> {
-        held::may_try(self.number).map_err(|against| self.refuse(against))?;
+    pub fn try_lock(&self) -> Result<SharedGuard<'_, T>, LockError> {
+        locked_numbers::check_try(self.number).map_err(|kind| self.error(kind))?;
         match self.value.try_lock() {
-            Ok(value) => Ok(self.locked(value)),
+            Ok(value) => Ok(self.guard(value)),
             Err(TryLockError::WouldBlock) => Err(self.error(LockErrorKind::Busy)),
             Err(TryLockError::Poisoned(_)) => Err(self.error(LockErrorKind::Poisoned)),
         }
     }
 
-    fn locked<'s>(&'s self, value: MutexGuard<'s, T>) -> Locked<'s, T> {
-        held::add(self.number);
-        Locked { number: self.number, value }
-    }
-
-    fn refuse(&self, against: Against) -> LockError {
-        self.error(match against {
-            Against::Same => LockErrorKind::LockedByThisThread,
-            Against::Later(later) => LockErrorKind::OutOfOrder { later },
-            Against::Full => LockErrorKind::TooMany,
-        })
+    fn guard<'s>(&'s self, value: MutexGuard<'s, T>) -> SharedGuard<'s, T> {
+        locked_numbers::add(self.number);
+        SharedGuard { number: self.number, value }
     }
 
     pub(crate) fn error(&self, kind: LockErrorKind) -> LockError {
@@ -182,12 +175,12 @@ impl<T: ?Sized> Shared<T> {
     /// # Errors
     /// As for [`try_with`](Self::try_with), except for poison.
     pub fn repair<U>(&self, run: impl FnOnce(&mut T) -> U) -> Result<U, LockError> {
-        held::may_wait(self.number).map_err(|against| self.refuse(against))?;
+        locked_numbers::check_wait(self.number).map_err(|kind| self.error(kind))?;
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut locked = self.locked(value);
-        let done = run(&mut *locked);
+        let mut guard = self.guard(value);
+        let result = run(&mut *guard);
         self.value.clear_poison();
-        Ok(done)
+        Ok(result)
     }
 }
 
@@ -216,7 +209,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Shared<T> {
     }
 }
 
-impl<T: ?Sized> Deref for Locked<'_, T> {
+impl<T: ?Sized> Deref for SharedGuard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -225,83 +218,22 @@ impl<T: ?Sized> Deref for Locked<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for Locked<'_, T> {
+impl<T: ?Sized> DerefMut for SharedGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
 }
 
-impl<T: ?Sized> Drop for Locked<'_, T> {
+impl<T: ?Sized> Drop for SharedGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        held::remove(self.number);
+        locked_numbers::remove(self.number);
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Locked<'_, T> {
+impl<T: ?Sized + fmt::Debug> fmt::Debug for SharedGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Locked").field(&&*self.value).finish()
+        f.debug_tuple("SharedGuard").field(&&*self.value).finish()
     }
 }
-
-/// The reason why an object could not be locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockError {
-    /// The reason.
-    pub kind: LockErrorKind,
-    /// The object's number.
-    pub number: u64,
-    /// The name of the object's type.
-    pub type_name: &'static str,
-}
-
-/// Why an object could not be locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LockErrorKind {
-    /// A thread panicked while the object was locked.
-    Poisoned,
-    /// Another thread has locked the object. Only calls that never wait return this.
-    Busy,
-    /// This thread has already locked the object.
-    LockedByThisThread,
-    /// This thread has locked an object with a higher number, so it must not wait for this one.
-    OutOfOrder {
-        /// The number of that object.
-        later: u64,
-    },
-    /// The same object is given more than once to be locked together.
-    Twice,
-    /// More than 32 objects locked by one thread.
-    TooMany,
-}
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, number, type_name } = self;
-        write!(f, "shared object {number} ({type_name}) ")?;
-        match kind {
-            LockErrorKind::Poisoned => f.write_str(
-                "is poisoned: a panic happened while it was locked; `repair` makes it good",
-            ),
-            LockErrorKind::Busy => f.write_str("is locked by another thread: try again later"),
-            LockErrorKind::LockedByThisThread => f.write_str(
-                "is locked by this thread already: give what is locked to internal methods, by `&mut`",
-            ),
-            LockErrorKind::OutOfOrder { later } => write!(
-                f,
-                "must not be waited for while this thread has object {later}, which comes later: lock both with `lock_all`, or try"
-            ),
-            LockErrorKind::Twice => f.write_str("was given twice to be locked: give it once"),
-            LockErrorKind::TooMany => write!(
-                f,
-                "would be more than the {} that one thread may have locked at once: unlock some",
-                held::MOST
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LockError {}

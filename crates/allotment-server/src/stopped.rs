@@ -2,26 +2,27 @@
 
 use core::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use crate::context::ReadOnlyShared;
+use allotment::{Published, Reading};
+
+use crate::counts::RequestCounts;
+use crate::handle::ServerState;
 use crate::initialised::Initialised;
 use crate::initialiser::Initialiser;
-use crate::queue::{Counts, WorkerState};
-use crate::running::{Running, Server};
-use allotment::{Published, Reading};
+use crate::queue::WorkerState;
+use crate::read_only_shared::ReadOnlyShared;
 
 /// The last phase: no worker runs, except abandoned ones. The objects still exist.
 pub struct Stopped<R: ReadOnlyShared, S> {
     options: Initialiser,
     generations: Arc<Published<R>>,
     shared: Arc<S>,
-    counts: Counts,
+    counts: RequestCounts,
     abandoned: Vec<WorkerState>,
 }
 
 impl<R: ReadOnlyShared, S> Stopped<R, S> {
-    pub(crate) fn new<Q, A>(server: &Server<R, S, Q, A>, abandoned: Vec<WorkerState>) -> Self {
+    pub(crate) fn new<Q, A>(server: &ServerState<R, S, Q, A>, abandoned: Vec<WorkerState>) -> Self {
         Self {
             options: server.options.clone(),
             generations: Arc::clone(&server.generations),
@@ -33,7 +34,7 @@ impl<R: ReadOnlyShared, S> Stopped<R, S> {
 
     /// Returns how many requests there were, by outcome.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> RequestCounts {
         self.counts
     }
 
@@ -92,102 +93,3 @@ impl<R: ReadOnlyShared, S> fmt::Debug for Stopped<R, S> {
             .finish_non_exhaustive()
     }
 }
-
-/// A server that did not stop in time: some workers are still in a request. This value owns them:
-/// wait longer, or abandon them.
-///
-/// Dropping it abandons them.
-#[must_use = "dropping it abandons the workers"]
-pub struct Stuck<R: ReadOnlyShared, S, Q, A> {
-    /// `None` only in `drop`, after a method that took it.
-    running: Option<Running<R, S, Q, A>>,
-    within: Duration,
-    seen: Instant,
-    workers: Vec<WorkerState>,
-    waiting: usize,
-}
-
-impl<R: ReadOnlyShared, S, Q, A> Stuck<R, S, Q, A> {
-    pub(crate) fn new(running: Running<R, S, Q, A>, within: Duration) -> Self {
-        let (workers, waiting) = (running.workers(), running.waiting());
-        Self { running: Some(running), within, seen: Instant::now(), workers, waiting }
-    }
-
-    /// Returns the workers that had not ended when the time was over: their names, their requests,
-    /// and since when.
-    #[must_use]
-    pub fn workers(&self) -> &[WorkerState] {
-        &self.workers
-    }
-
-    /// Returns how many requests waited at that time.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    /// Waits longer.
-    ///
-    /// # Errors
-    /// When workers are still in a request after that time too.
-    pub fn wait(mut self, within: Duration) -> Result<Stopped<R, S>, Self> {
-        self.take().finish(within)
-    }
-
-    /// Drops the waiting requests, and waits longer for the running ones.
-    ///
-    /// # Errors
-    /// When workers are still in a request after that time too.
-    pub fn stop_at_once(mut self, within: Duration) -> Result<Stopped<R, S>, Self> {
-        self.take().stop_at_once(within)
-    }
-
-    /// Continues without these workers. The waiting requests are dropped. The threads end after
-    /// their current request, and use the objects until then.
-    pub fn abandon(mut self) -> Stopped<R, S> {
-        self.take().abandon()
-    }
-
-    fn take(&mut self) -> Running<R, S, Q, A> {
-        match self.running.take() {
-            Some(running) => running,
-            None => unreachable!("taken by calls that take `self`"),
-        }
-    }
-}
-
-impl<R: ReadOnlyShared, S, Q, A> Drop for Stuck<R, S, Q, A> {
-    fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            drop(running.abandon());
-        }
-    }
-}
-
-impl<R: ReadOnlyShared, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} workers had not ended after {:?}", self.workers.len(), self.within)?;
-        for (at, WorkerState { name, call, .. }) in self.workers.iter().enumerate() {
-            write!(f, "{} '{name}'", if at == 0 { ":" } else { "," })?;
-            match call {
-                Some(call) => {
-                    let time = self.seen.saturating_duration_since(call.since);
-                    write!(f, " in request {} for {time:.1?}", call.request)?;
-                }
-                None => f.write_str(" between requests")?,
-            }
-        }
-        write!(f, "; {} requests wait; wait longer, or abandon them", self.waiting)
-    }
-}
-
-impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for Stuck<R, S, Q, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stuck")
-            .field("workers", &self.workers)
-            .field("waiting", &self.waiting)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<R: ReadOnlyShared, S, Q, A> std::error::Error for Stuck<R, S, Q, A> {}

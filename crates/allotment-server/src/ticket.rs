@@ -1,4 +1,4 @@
-//! How the sender of a request gets its outcome.
+//! How the sender of a request gets its outcome: by a ticket or by a callback.
 
 use core::fmt;
 use core::future::Future;
@@ -7,50 +7,100 @@ use core::task::{self, Poll, Waker};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::current_server;
 use crate::outcome::Outcome;
-use crate::panics::quietly;
-use crate::worker;
+use crate::panics::run_catching;
 
-/// A ticket for a reply: wait for it, poll it, or await it. It may be dropped unread; the request
-/// is handled in any case.
-#[must_use = "a ticket is how a reply is had; drop it if none is wanted"]
-pub struct Ticket<A> {
-    pub(crate) place: Arc<Place<A>>,
-    pub(crate) number: u64,
-    pub(crate) server: u64,
+/// Holds one outcome from its delivery until the ticket takes it. No code of the user's runs under
+/// its lock.
+pub(crate) struct OutcomeCell<A> {
+    state: Mutex<OutcomeCellState<A>>,
+    delivered: Condvar,
 }
 
-/// Where the outcome is put. No code of the user's runs under its lock.
-pub(crate) struct Place<A> {
-    state: Mutex<State<A>>,
-    ready: Condvar,
-}
-
-struct State<A> {
+struct OutcomeCellState<A> {
     outcome: Option<Outcome<A>>,
     waker: Option<Waker>,
 }
 
-impl<A> Place<A> {
+impl<A> OutcomeCell<A> {
     pub(crate) fn new() -> Arc<Self> {
-        let state = Mutex::new(State { outcome: None, waker: None });
-        Arc::new(Self { state, ready: Condvar::new() })
+        let state = Mutex::new(OutcomeCellState { outcome: None, waker: None });
+        Arc::new(Self { state, delivered: Condvar::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<A>> {
+    fn lock(&self) -> MutexGuard<'_, OutcomeCellState<A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, outcome: Outcome<A>) {
+    fn set(&self, outcome: Outcome<A>) {
         let mut state = self.lock();
         state.outcome = Some(outcome);
         let waker = state.waker.take();
         drop(state);
-        self.ready.notify_one();
+        self.delivered.notify_one();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
+}
+
+/// Delivers the outcome of one request, exactly once. A sender that is dropped delivers
+/// [`Outcome::Dropped`].
+pub(crate) struct OutcomeSender<A>(
+    /// `None` once the outcome is delivered or the sender is cancelled.
+    Option<OutcomeTarget<A>>,
+);
+
+enum OutcomeTarget<A> {
+    Ticket(Arc<OutcomeCell<A>>),
+    Callback(Box<dyn FnOnce(Outcome<A>) + Send>),
+}
+
+impl<A> OutcomeSender<A> {
+    pub(crate) fn to_ticket(cell: Arc<OutcomeCell<A>>) -> Self {
+        Self(Some(OutcomeTarget::Ticket(cell)))
+    }
+
+    pub(crate) fn to_callback(callback: Box<dyn FnOnce(Outcome<A>) + Send>) -> Self {
+        Self(Some(OutcomeTarget::Callback(callback)))
+    }
+
+    /// Delivers the outcome. Returns whether the callback, the waker and the drop of an unwanted
+    /// reply ended without a panic.
+    pub(crate) fn send(mut self, outcome: Outcome<A>) -> bool {
+        self.deliver(outcome)
+    }
+
+    /// Delivers nothing: the request was refused, and its sender gets it back.
+    pub(crate) fn cancel(mut self) {
+        self.0 = None;
+    }
+
+    fn deliver(&mut self, outcome: Outcome<A>) -> bool {
+        match self.0.take() {
+            None => true,
+            Some(target) => run_catching(move || match target {
+                OutcomeTarget::Ticket(cell) => cell.set(outcome),
+                OutcomeTarget::Callback(callback) => callback(outcome),
+            }),
+        }
+    }
+}
+
+impl<A> Drop for OutcomeSender<A> {
+    fn drop(&mut self) {
+        self.deliver(Outcome::Dropped);
+    }
+}
+
+/// A ticket for a reply: wait for it, poll it, or await it. It may be dropped unread; the request
+/// is handled in any case.
+#[must_use = "only the ticket gives access to the reply; drop it if no reply is wanted"]
+pub struct Ticket<A> {
+    pub(crate) cell: Arc<OutcomeCell<A>>,
+    pub(crate) number: u64,
+    pub(crate) server: u64,
 }
 
 impl<A> Ticket<A> {
@@ -63,7 +113,7 @@ impl<A> Ticket<A> {
     /// Whether the outcome is available, so that [`wait`](Self::wait) returns at once.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.place.lock().outcome.is_some()
+        self.cell.lock().outcome.is_some()
     }
 
     /// Waits for the outcome.
@@ -76,7 +126,7 @@ impl<A> Ticket<A> {
     pub fn wait(self) -> Outcome<A> {
         match self.wait_until(None) {
             Some(outcome) => outcome,
-            None => unreachable!("it was waited for without end"),
+            None => unreachable!("a wait without a deadline ends with an outcome"),
         }
     }
 
@@ -92,24 +142,24 @@ impl<A> Ticket<A> {
         self.wait_until(Instant::now().checked_add(time)).ok_or(self)
     }
 
-    fn wait_until(&self, end: Option<Instant>) -> Option<Outcome<A>> {
-        let mut state = self.place.lock();
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<Outcome<A>> {
+        let mut state = self.cell.lock();
         loop {
             if let Some(outcome) = state.outcome.take() {
                 return Some(outcome);
             }
-            if worker::is_of(self.server) {
+            if current_server::is(self.server) {
                 drop(state);
                 panic!(
-                    "a worker waits for request {} of its own server: were all to do so, none would be left to work; use `submit_with`",
+                    "a worker must not wait for request {} of its own server: if all workers waited, none would be left to work; use `submit_with`",
                     self.number
                 );
             }
-            state = match end {
-                None => self.place.ready.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(end) => {
-                    let left = end.checked_duration_since(Instant::now())?;
-                    let waited = self.place.ready.wait_timeout(state, left);
+            state = match deadline {
+                None => self.cell.delivered.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now())?;
+                    let waited = self.cell.delivered.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
@@ -121,15 +171,15 @@ impl<A> Future for Ticket<A> {
     type Output = Outcome<A>;
 
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Outcome<A>> {
-        // Cloned and dropped outside the lock: a waker runs its executor's code.
+        // Wakers are cloned and dropped outside the lock, because they run the executor's code.
         let waker = context.waker().clone();
-        let mut state = self.place.lock();
+        let mut state = self.cell.lock();
         if let Some(outcome) = state.outcome.take() {
             return Poll::Ready(outcome);
         }
-        let before = state.waker.replace(waker);
+        let previous_waker = state.waker.replace(waker);
         drop(state);
-        drop(before);
+        drop(previous_waker);
         Poll::Pending
     }
 }
@@ -140,51 +190,5 @@ impl<A> fmt::Debug for Ticket<A> {
             .field("number", &self.number)
             .field("ready", &self.is_ready())
             .finish_non_exhaustive()
-    }
-}
-
-/// Where an outcome goes. Each answer is given exactly once: an answer that is dropped gives
-/// [`Outcome::Dropped`].
-pub(crate) struct Answer<A>(Option<To<A>>);
-
-enum To<A> {
-    Ticket(Arc<Place<A>>),
-    Callback(Box<dyn FnOnce(Outcome<A>) + Send>),
-}
-
-impl<A> Answer<A> {
-    pub(crate) fn to_ticket(place: Arc<Place<A>>) -> Self {
-        Self(Some(To::Ticket(place)))
-    }
-
-    pub(crate) fn to_callback(callback: Box<dyn FnOnce(Outcome<A>) + Send>) -> Self {
-        Self(Some(To::Callback(callback)))
-    }
-
-    /// Delivers the outcome. Returns whether the callback, the waker and the drop of a reply did so
-    /// without a panic.
-    pub(crate) fn give(mut self, outcome: Outcome<A>) -> bool {
-        self.tell(outcome)
-    }
-
-    /// Gives no answer: the request was not accepted, and its sender gets it back.
-    pub(crate) fn withdraw(mut self) {
-        self.0 = None;
-    }
-
-    fn tell(&mut self, outcome: Outcome<A>) -> bool {
-        match self.0.take() {
-            None => true,
-            Some(to) => quietly(move || match to {
-                To::Ticket(place) => place.put(outcome),
-                To::Callback(callback) => callback(outcome),
-            }),
-        }
-    }
-}
-
-impl<A> Drop for Answer<A> {
-    fn drop(&mut self) {
-        self.tell(Outcome::Dropped);
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use allotment::{ReadOnly, Sealable, Sealed, Sealer};
 use allotment_server::{
-    Configuration, ConfigurationError, ConfigurationProblem, Context, FromValue, Initialiser,
-    Makers, Outcome, ReadOnlyObjects, Section, SharedObjects, Value, lock_all,
+    Configuration, ConfigurationError, ConfigurationProblem, FromValue, Initialiser, Makers,
+    Outcome, ReadOnlyObjects, RequestContext, Section, SharedObjects, Value, lock_all,
 };
 
 struct Route<'s> {
@@ -67,7 +67,7 @@ fn in_code() -> Configuration {
 }
 
 fn visit(
-    context: &mut Context<'_, Sealed<ReadOnlyObjects<'static>>, SharedObjects>,
+    context: &mut RequestContext<'_, Sealed<ReadOnlyObjects<'static>>, SharedObjects>,
     path: &'static str,
 ) -> (String, u64) {
     let objects = context.read_only().get();

@@ -13,7 +13,7 @@ use allotment::{
     Arena, ArenaString, Budget, ErrorKind, LocalPool, PoolRef, PoolString, RwShared, Sealed,
 };
 use allotment_server::{
-    ArenaBytes, Context, Initialiser, Outcome, RefusedBecause, Running, Shared, StartCause,
+    ArenaBytes, Initialiser, Outcome, RefusalReason, RequestContext, Running, Shared, StartCause,
 };
 use child::Child;
 
@@ -104,7 +104,7 @@ fn arena_and_pool_are_empty_when_a_request_begins_and_take_nothing_from_the_syst
         .arena(|worker| Arena::builder().name(worker).hint(1 << 20))
         .objects((), ());
     let running = initialised
-        .start(|context: &mut Context<'_, (), ()>, ()| {
+        .start(|context: &mut RequestContext<'_, (), ()>, ()| {
             let before = context.arena().statistics();
             assert_eq!((before.live_objects, before.live_bytes), (0, 0));
             for _ in 0..1000 {
@@ -148,7 +148,7 @@ fn a_reply_may_keep_the_requests_arena_and_the_next_request_gets_another() {
     let running = Initialiser::new("keep")
         .workers(1)
         .objects(Sealed::<&'static str>::new(|sealer| sealer.str("reply")), ())
-        .start(|context: &mut Context<'_, Sealed<&'static str>, ()>, number: usize| {
+        .start(|context: &mut RequestContext<'_, Sealed<&'static str>, ()>, number: usize| {
             assert_eq!(context.arena().statistics().live_objects, 0);
             context.arena().alloc_str("work before the reply");
             let word = context.read_only().get();
@@ -174,7 +174,7 @@ fn a_request_that_takes_its_arena_twice_gets_two() {
     let running = Initialiser::new("twice")
         .workers(1)
         .objects((), ())
-        .start(|context: &mut Context<'_, (), ()>, ()| {
+        .start(|context: &mut RequestContext<'_, (), ()>, ()| {
             let first = context.take_arena();
             first.alloc_str("first");
             let second = context.take_arena();
@@ -194,7 +194,7 @@ fn an_arena_whose_first_chunk_the_budget_refuses_is_empty_and_refuses_with_an_er
         .workers(1)
         .arena(move |worker| Arena::builder().name(worker).hint(32 << 10).budget(&ours))
         .objects((), ())
-        .start(|context: &mut Context<'_, (), ()>, kept: bool| {
+        .start(|context: &mut RequestContext<'_, (), ()>, kept: bool| {
             let room = context.arena().try_alloc_str(&"x".repeat(16 << 10)).map(|_| ());
             (room, kept.then(|| context.take_arena()))
         })
@@ -222,14 +222,17 @@ fn a_published_generation_is_for_the_next_request_and_a_running_one_keeps_its_ow
     let running = Initialiser::new("publish")
         .workers(2)
         .objects(Sealed::<u32>::new(|_| 1), may_go)
-        .start(move |context: &mut Context<'_, Sealed<u32>, Shared<mpsc::Receiver<()>>>, stay| {
-            let at_first = *context.read_only().get();
-            if stay {
-                entered.send(()).unwrap();
-                context.shared().with(|may_go| may_go.recv().unwrap());
-            }
-            (at_first, *context.read_only().get(), context.generation())
-        })
+        .start(
+            move |context: &mut RequestContext<'_, Sealed<u32>, Shared<mpsc::Receiver<()>>>,
+                  stay| {
+                let at_first = *context.read_only().get();
+                if stay {
+                    entered.send(()).unwrap();
+                    context.shared().with(|may_go| may_go.recv().unwrap());
+                }
+                (at_first, *context.read_only().get(), context.generation())
+            },
+        )
         .unwrap();
     let slow = running.submit(true).unwrap();
     wait_entered.recv().unwrap();
@@ -245,14 +248,16 @@ fn an_almost_read_only_object_is_replaced_under_a_read_write_lock() {
     let running = Initialiser::new("rw")
         .workers(2)
         .objects(RwShared::<u32>::new(|_| 1), ())
-        .start(|context: &mut Context<'_, RwShared<u32>, ()>, ()| *context.read_only().read().get())
+        .start(|context: &mut RequestContext<'_, RwShared<u32>, ()>, ()| {
+            *context.read_only().read().get()
+        })
         .unwrap();
     assert_eq!(running.submit(()).unwrap().wait(), Outcome::Done(1));
     running.read_only().replace(|_| 2);
     assert_eq!(running.submit(()).unwrap().wait(), Outcome::Done(2));
 }
 
-fn number(context: &mut Context<'_, Sealed<u32>, Shared<u32>>, (): ()) -> (u32, u32) {
+fn number(context: &mut RequestContext<'_, Sealed<u32>, Shared<u32>>, (): ()) -> (u32, u32) {
     let shared = context.shared().with(|count| {
         *count += 1;
         *count
@@ -292,7 +297,7 @@ fn dropping_a_running_server_ends_its_workers_and_drops_its_objects() {
     running.submit(()).unwrap().wait().done().unwrap();
     drop(running);
     assert_eq!(handle.workers(), []);
-    assert_eq!(handle.submit(()).unwrap_err().because, RefusedBecause::Stopping);
+    assert_eq!(handle.submit(()).unwrap_err().reason, RefusalReason::Stopping);
     assert!(handle.is_stopping());
     drop(handle);
     assert_eq!(dropped.load(Ordering::Relaxed), 2);
@@ -302,7 +307,7 @@ fn dropping_a_running_server_ends_its_workers_and_drops_its_objects() {
 #[test]
 fn no_workers_and_a_name_with_a_nul_byte_are_refused() {
     let start = |initialiser: Initialiser| {
-        initialiser.objects((), ()).start(|_: &mut Context<'_, (), ()>, ()| ()).unwrap_err()
+        initialiser.objects((), ()).start(|_: &mut RequestContext<'_, (), ()>, ()| ()).unwrap_err()
     };
     let error = start(Initialiser::new("empty").workers(0));
     assert!(matches!(error.cause, StartCause::NoWorkers), "{error}");
@@ -343,7 +348,7 @@ fn a_closure_that_makes_memory_and_panics_fails_the_start() {
             _ => LocalPool::builder(),
         })
         .objects((), ())
-        .start(|_: &mut Context<'_, (), ()>, ()| ())
+        .start(|_: &mut RequestContext<'_, (), ()>, ()| ())
         .unwrap_err();
     assert_eq!(&*error.worker, "broken-2");
     assert!(matches!(&error.cause, StartCause::Panicked(message) if message == "no pool for you"));
@@ -374,7 +379,7 @@ fn a_thread_that_the_system_refuses_half_way_stops_those_that_started() {
     assert_eq!(allocators_named("refused"), []);
     // There is room for one again.
     let one = Initialiser::new("one").workers(1).objects((), ());
-    let running = one.start(|_: &mut Context<'_, (), ()>, ()| 7).unwrap();
+    let running = one.start(|_: &mut RequestContext<'_, (), ()>, ()| 7).unwrap();
     assert_eq!(running.submit(()).unwrap().wait(), Outcome::Done(7));
 }
 
@@ -397,7 +402,7 @@ fn what_crosses_threads_is_send_and_sync() {
     fn send<T: Send>() {}
     both::<Initialiser>();
     both::<Running<(), (), u8, u8>>();
-    both::<allotment_server::Handle<(), (), u8, u8>>();
+    both::<allotment_server::ServerHandle<(), (), u8, u8>>();
     both::<allotment_server::Stuck<(), (), u8, u8>>();
     both::<ArenaBytes>();
     send::<allotment_server::Ticket<u8>>();

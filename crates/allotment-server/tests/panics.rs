@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use allotment::{Arena, Budget, LocalPool, PoolString};
 use allotment_server::{
-    Configuration, Context, Initialiser, Makers, Outcome, ReadOnlyShared, Running, Section, Shared,
+    Configuration, Initialiser, Makers, Outcome, ReadOnlyShared, RequestContext, Running, Section,
+    Shared,
 };
 
 const FOR_EVER: Duration = Duration::MAX;
@@ -44,7 +45,7 @@ impl Drops {
 
 fn start<Q: Send + 'static, A: Send + 'static>(
     name: &str,
-    handler: impl Fn(&mut Context<'_, (), ()>, Q) -> A + Send + Sync + 'static,
+    handler: impl Fn(&mut RequestContext<'_, (), ()>, Q) -> A + Send + Sync + 'static,
 ) -> Running<(), (), Q, A> {
     Initialiser::new(name).workers(1).objects((), ()).start(handler).unwrap()
 }
@@ -117,7 +118,7 @@ fn a_panic_with_the_budget_used_up_leaves_a_worker_with_a_smaller_pool() {
         .workers(1)
         .pool(move |worker| LocalPool::builder().name(worker).reserved(768 << 10).budget(&ours))
         .objects((), ())
-        .start(|_: &mut Context<'_, (), ()>, panics: bool| {
+        .start(|_: &mut RequestContext<'_, (), ()>, panics: bool| {
             assert!(!panics);
             PoolString::from("of the new pool").len()
         })
@@ -302,7 +303,7 @@ fn a_closure_that_makes_memory_and_panics_later_ends_requests_and_no_worker() {
             LocalPool::builder().name(worker)
         })
         .objects((), ())
-        .start(|context: &mut Context<'_, (), ()>, ()| context.take_arena())
+        .start(|context: &mut RequestContext<'_, (), ()>, ()| context.take_arena())
         .unwrap();
     running.submit(()).unwrap().wait().done().unwrap();
     broken.store(true, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use allotment_server::{
-    Context, Initialised, Initialiser, Outcome, RefusedBecause, Running, Shared, WhenFull,
+    Initialised, Initialiser, Outcome, RefusalReason, RequestContext, Running, Shared, WhenFull,
 };
 
 const FOR_EVER: Duration = Duration::MAX;
@@ -41,7 +41,7 @@ fn gated(workers: usize, queue: usize, when_full: WhenFull) -> (Gated, Arc<Gate>
     let gate = Arc::new(Gate::default());
     let initialiser = Initialiser::new("gated").workers(workers).queue(queue).when_full(when_full);
     let running = initialiser.objects((), Arc::clone(&gate)).start(
-        |context: &mut Context<'_, (), Arc<Gate>>, number: u32| {
+        |context: &mut RequestContext<'_, (), Arc<Gate>>, number: u32| {
             context.shared().pass();
             number
         },
@@ -51,7 +51,7 @@ fn gated(workers: usize, queue: usize, when_full: WhenFull) -> (Gated, Arc<Gate>
 
 /// Waits until so many workers are in a request and so many requests wait.
 fn until(running: &Gated, working: usize, waiting: usize) {
-    let busy = || running.workers().iter().filter(|worker| worker.call.is_some()).count();
+    let busy = || running.workers().iter().filter(|worker| worker.request.is_some()).count();
     while (busy(), running.waiting()) != (working, waiting) {
         thread::yield_now();
     }
@@ -69,7 +69,7 @@ fn a_full_queue_refuses_and_gives_the_request_back() {
         tickets.push(running.submit(number).unwrap());
     }
     let refused = running.submit(5).unwrap_err();
-    assert_eq!((refused.request, refused.because), (5, RefusedBecause::Full(3)));
+    assert_eq!((refused.request, refused.reason), (5, RefusalReason::Full(3)));
     assert!(refused.to_string().contains("queue is full (3 requests wait)"), "{refused}");
     gate.open();
     for (number, ticket) in (0..).zip(tickets) {
@@ -86,12 +86,12 @@ fn a_queue_of_zero_takes_a_request_when_a_worker_is_free_for_it() {
         match running.submit(number) {
             Ok(ticket) => break ticket,
             // Workers start, and end a request, before they are free.
-            Err(refused) => assert!(matches!(refused.because, RefusedBecause::Full(_))),
+            Err(refused) => assert!(matches!(refused.reason, RefusalReason::Full(_))),
         }
     };
     let (first, second) = (submit(1), submit(2));
     until(&running, 2, 0);
-    assert_eq!(running.submit(3).unwrap_err().because, RefusedBecause::Full(0));
+    assert_eq!(running.submit(3).unwrap_err().reason, RefusalReason::Full(0));
     gate.open();
     assert_eq!((first.wait(), second.wait()), (Outcome::Done(1), Outcome::Done(2)));
     assert_eq!(submit(4).wait(), Outcome::Done(4));
@@ -153,7 +153,7 @@ fn a_submitter_waits_for_room_no_longer_than_it_may() {
     until(&running, 1, 0);
     let second = running.submit(2).unwrap();
     let refused = running.submit(3).unwrap_err();
-    assert_eq!(refused.because, RefusedBecause::FullFor(Duration::from_millis(5)));
+    assert_eq!(refused.reason, RefusalReason::FullFor(Duration::from_millis(5)));
     gate.open();
     assert_eq!((first.wait(), second.wait()), (Outcome::Done(1), Outcome::Done(2)));
     running.submit(4).unwrap().wait().done().unwrap();
@@ -175,7 +175,7 @@ fn submitters_that_wait_for_room_hear_of_the_stop() {
         running.begin_stop();
         for (number, waiting) in (0..).zip(waiting) {
             let refused = waiting.join().unwrap();
-            assert_eq!((refused.request, refused.because), (number, RefusedBecause::Stopping));
+            assert_eq!((refused.request, refused.reason), (number, RefusalReason::Stopping));
         }
     });
     gate.open();
@@ -253,7 +253,8 @@ fn a_waker_that_panics_ends_no_worker() {
 #[test]
 fn a_callback_hears_the_outcome_once_on_the_workers_thread_outside_of_its_pool() {
     let running = Initialiser::new("call").workers(1).objects((), ());
-    let running = running.start(|_: &mut Context<'_, (), ()>, number: u32| number + 1).unwrap();
+    let running =
+        running.start(|_: &mut RequestContext<'_, (), ()>, number: u32| number + 1).unwrap();
     let (tell, heard) = mpsc::channel();
     let number = running
         .submit_with(41, move |outcome| {
@@ -270,12 +271,12 @@ fn a_callback_hears_the_outcome_once_on_the_workers_thread_outside_of_its_pool()
 #[test]
 fn a_callback_may_submit_and_never_waits_for_room_in_its_own_queue() {
     let running = Initialiser::new("chain").workers(1).queue(1).objects((), ());
-    let running = running.start(|_: &mut Context<'_, (), ()>, number: u32| number).unwrap();
+    let running = running.start(|_: &mut RequestContext<'_, (), ()>, number: u32| number).unwrap();
     let (tell, heard) = mpsc::channel();
     fn next(
-        handle: &allotment_server::Handle<(), (), u32, u32>,
+        handle: &allotment_server::ServerHandle<(), (), u32, u32>,
         number: u32,
-        tell: mpsc::Sender<Result<u32, RefusedBecause>>,
+        tell: mpsc::Sender<Result<u32, RefusalReason>>,
     ) {
         let (again, told) = (handle.clone(), tell.clone());
         let submitted = handle.submit_with(number, move |outcome| {
@@ -286,26 +287,26 @@ fn a_callback_may_submit_and_never_waits_for_room_in_its_own_queue() {
             } else {
                 // The first fills the queue; for the second the only worker would wait for itself.
                 again.submit(0).map(drop).unwrap();
-                told.send(Err(again.submit(0).unwrap_err().because)).unwrap();
+                told.send(Err(again.submit(0).unwrap_err().reason)).unwrap();
             }
         });
         submitted.unwrap();
     }
     next(&running.handle(), 0, tell);
     let heard: Vec<_> = heard.iter().collect();
-    let expected = (0..=100).map(Ok).chain([Err(RefusedBecause::FullOnWorker)]);
+    let expected = (0..=100).map(Ok).chain([Err(RefusalReason::FullOnWorker)]);
     assert_eq!(heard, expected.collect::<Vec<_>>());
 }
 
 #[test]
 fn a_handler_that_waits_for_its_own_servers_reply_is_ended_and_not_a_deadlock() {
-    type Own = Shared<Option<allotment_server::Handle<(), Arc<Holder>, bool, u32>>>;
+    type Own = Shared<Option<allotment_server::ServerHandle<(), Arc<Holder>, bool, u32>>>;
     struct Holder(Own);
     let holder = Arc::new(Holder(Shared::new(None)));
     let initialised: Initialised<(), Arc<Holder>> =
         Initialiser::new("own").workers(1).queue(4).objects((), Arc::clone(&holder));
     let running = initialised
-        .start(|context: &mut Context<'_, (), Arc<Holder>>, asks: bool| {
+        .start(|context: &mut RequestContext<'_, (), Arc<Holder>>, asks: bool| {
             let handle = context.shared().0.with(|handle| handle.clone());
             match handle {
                 Some(handle) if asks => handle.submit(false).unwrap().wait().done().unwrap(),

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use allotment_server::{
-    Context, Handle, Initialiser, Outcome, RefusedBecause, Running, Shared, Stuck,
+    Initialiser, Outcome, RefusalReason, RequestContext, Running, ServerHandle, Shared, Stuck,
 };
 
 const FOR_EVER: Duration = Duration::MAX;
@@ -21,7 +21,7 @@ fn waiter(workers: usize) -> (Waiter, mpsc::Receiver<u32>, mpsc::Sender<()>) {
     let running = Initialiser::new("waiter")
         .workers(workers)
         .objects((), Shared::new(Vec::new()))
-        .start(move |context: &mut Context<'_, (), Shared<Vec<u32>>>, number: u32| {
+        .start(move |context: &mut RequestContext<'_, (), Shared<Vec<u32>>>, number: u32| {
             if number < 10 {
                 enter.send(number).unwrap();
                 may_go.lock().unwrap().recv().unwrap();
@@ -43,7 +43,7 @@ fn a_graceful_stop_handles_what_waits_and_takes_no_more() {
     while !handle.is_stopping() {
         thread::yield_now();
     }
-    assert_eq!(handle.submit(13).unwrap_err().because, RefusedBecause::Stopping);
+    assert_eq!(handle.submit(13).unwrap_err().reason, RefusalReason::Stopping);
     go.send(()).unwrap();
     let stopped = stopping.join().unwrap();
     let outcomes: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait()).collect();
@@ -77,7 +77,7 @@ fn stuck_workers_are_named_with_their_request_and_end_when_they_are_waited_for()
     assert_eq!(numbers.iter().sum::<u32>(), 3);
     let stuck = running.stop(SHORT).unwrap_err();
     let mut requests: Vec<_> =
-        stuck.workers().iter().map(|worker| worker.call.unwrap().request).collect();
+        stuck.workers().iter().map(|worker| worker.request.unwrap().number).collect();
     requests.sort_unstable();
     assert_eq!((requests, stuck.waiting()), (vec![1, 2], 0));
     let text = stuck.to_string();
@@ -117,10 +117,10 @@ fn an_abandoned_worker_ends_its_call_on_objects_that_a_new_server_uses_already()
     entered.recv().unwrap();
     let stopped = running.stop(SHORT).unwrap_err().abandon();
     let [abandoned] = stopped.abandoned() else { panic!("{stopped:?}") };
-    assert_eq!(abandoned.call.unwrap().request, 1);
+    assert_eq!(abandoned.request.unwrap().number, 1);
     let again = stopped
         .unchanged()
-        .start(|context: &mut Context<'_, (), Shared<Vec<u32>>>, number: u32| {
+        .start(|context: &mut RequestContext<'_, (), Shared<Vec<u32>>>, number: u32| {
             context.shared().with(|done| done.push(number));
         })
         .unwrap();
@@ -159,13 +159,13 @@ fn a_thread_that_unwinds_does_not_wait_for_stuck_workers() {
 
 #[test]
 fn a_handler_may_begin_the_stop() {
-    type Slot = Shared<Option<Handle<(), Arc<Holder>, bool, bool>>>;
+    type Slot = Shared<Option<ServerHandle<(), Arc<Holder>, bool, bool>>>;
     struct Holder(Slot);
     let holder = Arc::new(Holder(Shared::new(None)));
     let running = Initialiser::new("begin")
         .workers(2)
         .objects((), Arc::clone(&holder))
-        .start(|context: &mut Context<'_, (), Arc<Holder>>, stops: bool| {
+        .start(|context: &mut RequestContext<'_, (), Arc<Holder>>, stops: bool| {
             if stops {
                 context.shared().0.with(|handle| handle.as_ref().unwrap().begin_stop());
             }
@@ -175,7 +175,7 @@ fn a_handler_may_begin_the_stop() {
     holder.0.with(|handle| *handle = Some(running.handle()));
     assert_eq!(running.submit(false).unwrap().wait(), Outcome::Done(false));
     assert_eq!(running.submit(true).unwrap().wait(), Outcome::Done(true));
-    assert_eq!(running.submit(false).unwrap_err().because, RefusedBecause::Stopping);
+    assert_eq!(running.submit(false).unwrap_err().reason, RefusalReason::Stopping);
     assert_eq!(running.stop(FOR_EVER).unwrap().counts().done, 2);
     holder.0.with(|handle| *handle = None);
 }
@@ -192,7 +192,7 @@ fn a_handler_that_stops_and_waits_is_not_waited_for_by_itself() {
         let running = Initialiser::new("itself")
             .workers(3)
             .objects((), Arc::clone(&whole))
-            .start(move |context: &mut Context<'_, (), Arc<Whole>>, number: u32| {
+            .start(move |context: &mut RequestContext<'_, (), Arc<Whole>>, number: u32| {
                 if number == 0 {
                     return 0;
                 }
@@ -223,7 +223,8 @@ fn a_handler_that_stops_and_waits_is_not_waited_for_by_itself() {
 fn stops_race_submitters_and_each_accepted_request_gets_one_outcome() {
     for round in 0..30 {
         let running = Initialiser::new("race").workers(4).queue(3).objects((), ());
-        let running = running.start(|_: &mut Context<'_, (), ()>, number: u32| number).unwrap();
+        let running =
+            running.start(|_: &mut RequestContext<'_, (), ()>, number: u32| number).unwrap();
         let (tell, told) = mpsc::channel();
         let submitters: Vec<_> = (0..12)
             .map(|_| {
@@ -238,7 +239,7 @@ fn stops_race_submitters_and_each_accepted_request_gets_one_outcome() {
                         match submitted {
                             Ok(_) => accepted += 1,
                             Err(refused) => {
-                                assert_eq!(refused.because, RefusedBecause::Stopping);
+                                assert_eq!(refused.reason, RefusalReason::Stopping);
                                 return accepted;
                             }
                         }

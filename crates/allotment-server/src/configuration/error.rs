@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use allotment::AllocError;
 
-/// An error in a configuration, and its place.
+/// An error in a configuration, and where it is.
 #[derive(Debug)]
-pub struct ConfigurationError(Box<Details>);
+pub struct ConfigurationError(Box<ErrorDetails>);
 
 #[derive(Debug)]
-struct Details {
+struct ErrorDetails {
     origin: Arc<str>,
     line: Option<usize>,
     section: Option<(Box<str>, Box<str>)>,
@@ -38,7 +38,7 @@ pub enum ConfigurationProblem {
         /// What was found.
         found: String,
     },
-    /// No maker asked for this key.
+    /// No maker requested this key.
     UnknownKey {
         /// The keys that were requested.
         known: Vec<String>,
@@ -59,7 +59,7 @@ pub enum ConfigurationProblem {
 impl ConfigurationError {
     pub(super) fn new(origin: &Arc<str>, problem: ConfigurationProblem) -> Self {
         let origin = Arc::clone(origin);
-        Self(Box::new(Details { origin, line: None, section: None, key: None, problem }))
+        Self(Box::new(ErrorDetails { origin, line: None, section: None, key: None, problem }))
     }
 
     pub(super) fn at_line(mut self, line: Option<usize>) -> Self {
@@ -136,11 +136,11 @@ impl fmt::Display for ConfigurationProblem {
             Self::WrongValue { wanted, found } => write!(f, "is {found}; wanted {wanted}"),
             Self::UnknownKey { known } => {
                 f.write_str("not known here: remove it, or correct it to ")?;
-                one_of(f, known, "nothing: this section has no keys")
+                write_alternatives(f, known, "nothing: this section has no keys")
             }
             Self::UnknownKind { known } => {
                 f.write_str("not known: remove it, or correct it to ")?;
-                one_of(f, known, "nothing: no kind is known")
+                write_alternatives(f, known, "nothing: no kind is known")
             }
             Self::Duplicate => {
                 f.write_str("there is one of this kind and name already: give it another name")
@@ -151,7 +151,7 @@ impl fmt::Display for ConfigurationProblem {
     }
 }
 
-fn one_of(f: &mut fmt::Formatter<'_>, known: &[String], none: &str) -> fmt::Result {
+fn write_alternatives(f: &mut fmt::Formatter<'_>, known: &[String], none: &str) -> fmt::Result {
     match known {
         [] => f.write_str(none),
         [one] => write!(f, "'{one}'"),

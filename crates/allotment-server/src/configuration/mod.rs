@@ -1,4 +1,11 @@
 //! Data that describes which objects to make.
+//!
+//! | file, lowest first | contents |
+//! |---|---|
+//! | `error` | what is wrong with a configuration, and where |
+//! | `value` | the values, and the types that can be read from them |
+//! | `section` | the description of one object: kind, name, keys and values |
+//! | `toml` | configurations from TOML; imports [`Configuration`] from this file |
 
 mod error;
 mod section;

@@ -19,12 +19,12 @@ pub struct Section {
     pub(super) line: Option<usize>,
     kind: Box<str>,
     name: Box<str>,
-    entries: Vec<Entry>,
-    asked: RefCell<BTreeSet<Box<str>>>,
+    entries: Vec<KeyValue>,
+    requested_keys: RefCell<BTreeSet<Box<str>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct KeyValue {
     key: Box<str>,
     value: Value,
     line: Option<usize>,
@@ -40,7 +40,7 @@ impl Section {
             kind: kind.into(),
             name: name.into(),
             entries: Vec::new(),
-            asked: RefCell::default(),
+            requested_keys: RefCell::default(),
         }
     }
 
@@ -53,7 +53,7 @@ impl Section {
 
     pub(super) fn set(&mut self, key: &str, value: Value, line: Option<usize>) {
         self.entries.retain(|entry| *entry.key != *key);
-        self.entries.push(Entry { key: key.into(), value, line });
+        self.entries.push(KeyValue { key: key.into(), value, line });
     }
 
     /// Returns the kind, which selects the maker of the object.
@@ -73,8 +73,9 @@ impl Section {
         self.entries.iter().map(|entry| &*entry.key)
     }
 
-    fn entry(&self, key: &str) -> Option<&Entry> {
-        self.asked.borrow_mut().insert(key.into());
+    /// Finds a key, and records that it was requested.
+    fn entry(&self, key: &str) -> Option<&KeyValue> {
+        self.requested_keys.borrow_mut().insert(key.into());
         self.entries.iter().find(|entry| *entry.key == *key)
     }
 
@@ -112,7 +113,7 @@ impl Section {
         let Some(entry) = self.entry(key) else { return Ok(None) };
         match V::from_value(&entry.value) {
             Ok(value) => Ok(Some(value)),
-            Err(wrong) => Err(self.wrong(entry, wrong.wanted)),
+            Err(wrong) => Err(self.wrong_value_error(entry, wrong.wanted)),
         }
     }
 
@@ -127,9 +128,9 @@ impl Section {
             (Ok(value), _) => Ok(value),
             (Err(error), Some(entry)) => {
                 let wanted = format!("a {} ({error})", short_name::<V>());
-                Err(self.wrong(entry, wanted))
+                Err(self.wrong_value_error(entry, wanted))
             }
-            (Err(_), None) => unreachable!("`get` found it"),
+            (Err(_), None) => unreachable!("`get` has found the key"),
         }
     }
 
@@ -138,7 +139,7 @@ impl Section {
     #[must_use]
     pub fn wrong_value(&self, key: &str, wanted: &str) -> ConfigurationError {
         match self.entry(key) {
-            Some(entry) => self.wrong(entry, wanted.to_owned()),
+            Some(entry) => self.wrong_value_error(entry, wanted.to_owned()),
             None => self.error_at(key, self.line, ConfigurationProblem::MissingKey),
         }
     }
@@ -148,19 +149,19 @@ impl Section {
     /// # Errors
     /// For the first key that was not requested: it is unknown.
     pub fn check_keys(&self) -> Result<(), ConfigurationError> {
-        let asked = self.asked.borrow();
-        match self.entries.iter().find(|entry| !asked.contains(&entry.key)) {
+        let requested = self.requested_keys.borrow();
+        match self.entries.iter().find(|entry| !requested.contains(&entry.key)) {
             None => Ok(()),
             Some(entry) => {
-                let known = asked.iter().map(|key| key.to_string()).collect();
+                let known = requested.iter().map(|key| key.to_string()).collect();
                 let problem = ConfigurationProblem::UnknownKey { known };
                 Err(self.error_at(&entry.key, entry.line, problem))
             }
         }
     }
 
-    fn wrong(&self, entry: &Entry, wanted: String) -> ConfigurationError {
-        let found = format!("{} ({})", entry.value, entry.value.sort());
+    fn wrong_value_error(&self, entry: &KeyValue, wanted: String) -> ConfigurationError {
+        let found = format!("{} ({})", entry.value, entry.value.type_name());
         self.error_at(&entry.key, entry.line, ConfigurationProblem::WrongValue { wanted, found })
     }
 

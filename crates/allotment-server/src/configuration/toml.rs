@@ -36,13 +36,13 @@ impl Configuration {
     /// When the text is not TOML, a value lies outside all sections, a section contains a table, a
     /// number exceeds 64 bits, or two sections have the same kind and name.
     pub fn from_toml(origin: &str, text: &str) -> Result<Self, ConfigurationError> {
-        let mut reader = Reader { text, configuration: Self::new(origin) };
+        let mut reader = TomlReader { text, configuration: Self::new(origin) };
         match DeTable::parse(text) {
-            Ok(table) => reader.top(table.get_ref())?,
+            Ok(table) => reader.read_document(table.get_ref())?,
             Err(error) => {
-                let at = error.span().map(|span| span.start);
+                let offset = error.span().map(|span| span.start);
                 let problem = ConfigurationProblem::Syntax(error.message().to_owned());
-                return Err(reader.error(at, problem));
+                return Err(reader.error(offset, problem));
             }
         }
         reader.configuration.check_names()?;
@@ -50,87 +50,92 @@ impl Configuration {
     }
 }
 
-struct Reader<'t> {
+struct TomlReader<'t> {
     text: &'t str,
     configuration: Configuration,
 }
 
-impl Reader<'_> {
-    fn line(&self, at: usize) -> usize {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+impl TomlReader<'_> {
+    fn line(&self, offset: usize) -> usize {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
-    fn error(&self, at: Option<usize>, problem: ConfigurationProblem) -> ConfigurationError {
-        self.configuration.error(problem).at_line(at.map(|at| self.line(at)))
+    fn error(&self, offset: Option<usize>, problem: ConfigurationProblem) -> ConfigurationError {
+        self.configuration.error(problem).at_line(offset.map(|offset| self.line(offset)))
     }
 
-    fn top(&mut self, table: &DeTable<'_>) -> Result<(), ConfigurationError> {
+    fn read_document(&mut self, table: &DeTable<'_>) -> Result<(), ConfigurationError> {
         for (kind, value) in table {
-            let (at, kind) = (kind.span().start, kind.get_ref());
+            let (offset, kind) = (kind.span().start, kind.get_ref());
             match value.get_ref() {
-                DeValue::Table(table) => self.table(kind, at, table)?,
+                DeValue::Table(table) => self.read_table(kind, offset, table)?,
                 DeValue::Array(list) if list.iter().all(|value| value.get_ref().is_table()) => {
                     for value in list {
                         let DeValue::Table(table) = value.get_ref() else { continue };
-                        self.listed(kind, value.span().start, table)?;
+                        self.read_list_entry(kind, value.span().start, table)?;
                     }
                 }
                 _ => {
                     let problem = ConfigurationProblem::Misplaced(
                         "a value outside of all sections: put it below a [section]",
                     );
-                    return Err(self.error(Some(at), problem).at_key(kind));
+                    return Err(self.error(Some(offset), problem).at_key(kind));
                 }
             }
         }
         Ok(())
     }
 
-    /// Reads `[kind]`: its values make one section, and each table in it makes another.
-    fn table(
+    /// Reads `[kind]`: its values become one section, and each table in it becomes another.
+    fn read_table(
         &mut self,
         kind: &str,
-        at: usize,
+        offset: usize,
         table: &DeTable<'_>,
     ) -> Result<(), ConfigurationError> {
         let is_section = |value: &Spanned<DeValue<'_>>| value.get_ref().is_table();
         if table.is_empty() || table.values().any(|value| !is_section(value)) {
             let entries = table.iter().filter(|(_, value)| !is_section(value));
-            self.section(kind, "", at, entries)?;
+            self.add_section(kind, "", offset, entries)?;
         }
         for (name, value) in table {
             if let DeValue::Table(entries) = value.get_ref() {
-                self.section(kind, name.get_ref(), name.span().start, entries.iter())?;
+                self.add_section(kind, name.get_ref(), name.span().start, entries.iter())?;
             }
         }
         Ok(())
     }
 
     /// Reads one entry of `[[kind]]`.
-    fn listed(
+    fn read_list_entry(
         &mut self,
         kind: &str,
-        at: usize,
+        offset: usize,
         table: &DeTable<'_>,
     ) -> Result<(), ConfigurationError> {
         let name = match table.get("name").map(Spanned::get_ref) {
             Some(DeValue::String(name)) => name.as_ref(),
             _ => "",
         };
-        let named = |key: &str| !name.is_empty() && key == "name";
-        self.section(kind, name, at, table.iter().filter(|(key, _)| !named(key.get_ref())))
+        let is_name = |key: &str| !name.is_empty() && key == "name";
+        self.add_section(
+            kind,
+            name,
+            offset,
+            table.iter().filter(|(key, _)| !is_name(key.get_ref())),
+        )
     }
 
-    fn section<'e, 't: 'e>(
+    fn add_section<'e, 't: 'e>(
         &mut self,
         kind: &str,
         name: &str,
-        at: usize,
+        offset: usize,
         entries: impl Iterator<Item = (&'e Key<'t>, &'e Spanned<DeValue<'t>>)>,
     ) -> Result<(), ConfigurationError> {
         let mut section = Section::new(kind, name);
-        section.line = Some(self.line(at));
+        section.line = Some(self.line(offset));
         for (key, value) in entries {
             let line = self.line(key.span().start);
             let key = key.get_ref();
@@ -150,8 +155,8 @@ impl Reader<'_> {
 type Key<'t> = Spanned<std::borrow::Cow<'t, str>>;
 
 fn to_value(value: &DeValue<'_>) -> Result<Value, ConfigurationProblem> {
-    let beyond = |what: &str, number: &str| ConfigurationProblem::WrongValue {
-        wanted: what.to_owned(),
+    let out_of_range = |wanted: &str, number: &str| ConfigurationProblem::WrongValue {
+        wanted: wanted.to_owned(),
         found: number.to_owned(),
     };
     Ok(match value {
@@ -160,11 +165,11 @@ fn to_value(value: &DeValue<'_>) -> Result<Value, ConfigurationProblem> {
         DeValue::Datetime(time) => Value::Text(time.to_string()),
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
             Ok(number) => Value::Integer(number),
-            Err(_) => return Err(beyond("a whole number of 64 bits", number.as_str())),
+            Err(_) => return Err(out_of_range("a whole number of 64 bits", number.as_str())),
         },
         DeValue::Float(number) => match number.as_str().parse() {
             Ok(number) => Value::Float(number),
-            Err(_) => return Err(beyond("a number", number.as_str())),
+            Err(_) => return Err(out_of_range("a number", number.as_str())),
         },
         DeValue::Array(values) => Value::List(
             values.iter().map(|value| to_value(value.get_ref())).collect::<Result<_, _>>()?,

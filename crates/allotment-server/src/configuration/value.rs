@@ -22,7 +22,7 @@ pub enum Value {
 impl Value {
     /// Returns the value's type in words.
     #[must_use]
-    pub fn sort(&self) -> &'static str {
+    pub fn type_name(&self) -> &'static str {
         match self {
             Self::Text(_) => "text",
             Self::Integer(_) => "a whole number",
@@ -42,8 +42,8 @@ impl fmt::Display for Value {
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::List(values) => {
                 f.write_str("[")?;
-                for (at, value) in values.iter().enumerate() {
-                    write!(f, "{}{value}", if at == 0 { "" } else { ", " })?;
+                for (position, value) in values.iter().enumerate() {
+                    write!(f, "{}{value}", if position == 0 { "" } else { ", " })?;
                 }
                 f.write_str("]")
             }
