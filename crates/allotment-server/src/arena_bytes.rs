@@ -2,10 +2,11 @@
 //!
 //! # Invariant
 //!
-//! `bytes` are `'static`, or lie in memory of `_arena` (or are its name, in a box of the arena's).
-//! They stay valid and unchanged while `_arena` is neither reset nor dropped, even if it is moved.
-//! The closure that rendered them must work for every lifetime of its arena reference, and only the
-//! arena and `'static` values live that long. The arena is private, and nothing uses it afterwards.
+//! `bytes` are `'static`, or lie in memory of `_arena` (in its chunks, or in the box that holds its
+//! name). They stay valid and unchanged while `_arena` is neither reset nor dropped, even if it is
+//! moved: the closure that renders them must work for every lifetime of its arena reference, and
+//! only the arena and `'static` values live that long. The arena is private, and nothing uses it
+//! after the closure.
 
 use core::fmt;
 use core::ops::Deref;
@@ -17,8 +18,8 @@ use allotment::Arena;
 /// a copy. It may go to another thread. Dropping it frees the arena.
 ///
 /// ```
-/// use allotment_server::ArenaBytes;
 /// use allotment::{Arena, ArenaString};
+/// use allotment_server::ArenaBytes;
 /// use std::fmt::Write;
 ///
 /// let bytes = ArenaBytes::new(Arena::new(), |arena| {
@@ -39,7 +40,7 @@ use allotment::Arena;
 /// ```
 pub struct ArenaBytes {
     bytes: NonNull<[u8]>,
-    /// Kept only for its memory.
+    /// Owns the memory of `bytes`. Never read.
     _arena: Arena,
 }
 

@@ -9,7 +9,7 @@ use crate::initialiser::Initialiser;
 use crate::objects::{ReadOnlyObject, ReadOnlyObjects, SharedObject, SharedObjects};
 use allotment::{AllocError, Sealable, Sealed, Sealer};
 
-/// The error of a maker, of any type. A [`ConfigurationError`] is passed on unchanged.
+/// The error of a maker: any error type. A [`ConfigurationError`] is passed on unchanged.
 pub type MakeError = Box<dyn Error + Send + Sync>;
 
 type ReadOnlyMaker = Box<
@@ -21,11 +21,12 @@ type SharedMaker = Box<dyn Fn(&Section) -> Result<SharedObject, MakeError> + Sen
 /// of the configuration say which objects are made.
 ///
 /// ```
-/// use allotment_server::{Configuration, Initialiser, Makers, Section};
 /// use allotment::{ReadOnly, Sealable};
+/// use allotment_server::{Configuration, Initialiser, Makers, Section};
 ///
 /// struct Route<'s> { path: &'s str, ttl: u32 }
-/// // SAFETY: a shared reference to text, and a number. `#[derive(ReadOnly)]` (feature `derive`) says both for you.
+/// // SAFETY: a shared reference to text, and a number. With `allotment`'s feature `derive`,
+/// // `#[derive(ReadOnly)]` generates this implementation and the next one.
 /// unsafe impl ReadOnly for Route<'_> {}
 /// impl Sealable for Route<'static> { type In<'s> = Route<'s>; }
 ///
@@ -108,7 +109,7 @@ impl Makers {
     }
 
     /// Makes all read-only objects and ignores the sections of shared objects. So the objects of a
-    /// configuration that was read again can be [published](crate::Handle::publish) while the
+    /// configuration that was read again can be [published](crate::ServerHandle::publish) while the
     /// server runs.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Configuration: what is in it tells which objects are made; what is wrong with it is said with its place and its remedy.
+//! The configuration determines which objects are made. An error names its file, section, key, cause
+//! and remedy.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;

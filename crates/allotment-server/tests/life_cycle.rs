@@ -1,4 +1,5 @@
-//! The life cycle: initialise, run, stop, initialise again; what each request finds, and what may outlive it.
+//! The life cycle: initialise, run, stop, initialise again. What each request can use, and what may
+//! outlive it.
 
 #[allow(dead_code, reason = "the library's tests use the rest of it")]
 #[path = "../../allotment/tests/support/child.rs"]
@@ -19,7 +20,7 @@ use child::Child;
 
 const FOR_EVER: Duration = Duration::MAX;
 
-/// Counts what was dropped.
+/// A value that counts its drops.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -217,18 +218,18 @@ fn an_arena_whose_first_chunk_the_budget_refuses_is_empty_and_refuses_with_an_er
 #[test]
 fn a_published_generation_is_for_the_next_request_and_a_running_one_keeps_its_own() {
     let (entered, wait_entered) = mpsc::channel();
-    let (go, may_go) = mpsc::channel::<()>();
-    let may_go = Shared::new(may_go);
+    let (release, released) = mpsc::channel::<()>();
+    let released = Shared::new(released);
     let running = Initialiser::new("publish")
         .workers(2)
-        .objects(Sealed::<u32>::new(|_| 1), may_go)
+        .objects(Sealed::<u32>::new(|_| 1), released)
         .start(
             move |context: &mut RequestContext<'_, Sealed<u32>, Shared<mpsc::Receiver<()>>>,
                   stay| {
                 let at_first = *context.read_only().get();
                 if stay {
                     entered.send(()).unwrap();
-                    context.shared().with(|may_go| may_go.recv().unwrap());
+                    context.shared().with(|released| released.recv().unwrap());
                 }
                 (at_first, *context.read_only().get(), context.generation())
             },
@@ -238,7 +239,7 @@ fn a_published_generation_is_for_the_next_request_and_a_running_one_keeps_its_ow
     wait_entered.recv().unwrap();
     assert_eq!(running.publish(Sealed::new(|_| 2)), 2);
     assert_eq!(running.submit(false).unwrap().wait(), Outcome::Done((2, 2, 2)));
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(slow.wait(), Outcome::Done((1, 1, 1)));
     assert_eq!((running.generation(), *running.read_only().get()), (2, 2));
 }
@@ -354,7 +355,7 @@ fn a_closure_that_makes_memory_and_panics_fails_the_start() {
     assert!(matches!(&error.cause, StartCause::Panicked(message) if message == "no pool for you"));
 }
 
-/// In a child that may have few addresses: each thread wants a stack of a gigabyte.
+/// Runs in a child with a limited address space, where each thread asks for a stack of 1 GiB.
 #[test]
 fn a_thread_that_the_system_refuses_half_way_stops_those_that_started() {
     let test = "a_thread_that_the_system_refuses_half_way_stops_those_that_started";
@@ -377,7 +378,7 @@ fn a_thread_that_the_system_refuses_half_way_stops_those_that_started() {
     assert_ne!(&*error.worker, "refused-0", "some had started");
     assert_eq!(dropped.load(Ordering::Relaxed), 2);
     assert_eq!(allocators_named("refused"), []);
-    // There is room for one again.
+    // The address space suffices for one again.
     let one = Initialiser::new("one").workers(1).objects((), ());
     let running = one.start(|_: &mut RequestContext<'_, (), ()>, ()| 7).unwrap();
     assert_eq!(running.submit(()).unwrap().wait(), Outcome::Done(7));

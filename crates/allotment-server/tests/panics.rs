@@ -1,4 +1,5 @@
-//! Panics of everybody's code: handlers, replies, callbacks, drops, makers. Each ends what it belongs to, and no worker.
+//! Panics of the user's code: handlers, replies, callbacks, drops, makers. Each ends the call that
+//! panicked, and no worker.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -14,7 +15,7 @@ use allotment_server::{
 
 const FOR_EVER: Duration = Duration::MAX;
 
-/// A value whose drop panics, if it is armed, and counts.
+/// A value that counts its drops, and whose drop panics if it is armed.
 struct Bomb {
     armed: bool,
     drops: Arc<AtomicUsize>,
@@ -50,8 +51,8 @@ fn start<Q: Send + 'static, A: Send + 'static>(
     Initialiser::new(name).workers(1).objects((), ()).start(handler).unwrap()
 }
 
-/// How the threads of a server that are left are called: its one worker lives.
-fn lives<Q, A>(running: &Running<(), (), Q, A>) {
+/// Asserts that the server's one worker has not ended.
+fn assert_worker_runs<Q, A>(running: &Running<(), (), Q, A>) {
     assert_eq!(running.workers().len(), 1);
 }
 
@@ -84,23 +85,23 @@ fn after_a_panic_pool_and_arena_are_others() {
         let pool = context.pool();
         context.arena().alloc_str("left by a panic");
         let in_pool = PoolString::from("unwound");
-        if let Some(tell) = panics {
-            tell.send(pool).unwrap();
+        if let Some(sender) = panics {
+            sender.send(pool).unwrap();
             panic!("with {in_pool} in the pool");
         }
         (pool, context.arena().statistics().live_objects)
     });
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let first = running.submit(None).unwrap().wait().done().unwrap();
-    assert!(matches!(running.submit(Some(tell)).unwrap().wait(), Outcome::Panicked(_)));
-    let before = told.recv().unwrap();
+    assert!(matches!(running.submit(Some(sender)).unwrap().wait(), Outcome::Panicked(_)));
+    let before = receiver.recv().unwrap();
     let after = running.submit(None).unwrap().wait().done().unwrap();
     assert_eq!((first, before), ((before, 1), first.0), "one pool until the panic");
     assert_ne!(after.0, before);
     assert_eq!(after.1, 1);
     for _ in 0..50 {
-        let (tell, _told) = mpsc::channel();
-        assert!(matches!(running.submit(Some(tell)).unwrap().wait(), Outcome::Panicked(_)));
+        let (sender, _receiver) = mpsc::channel();
+        assert!(matches!(running.submit(Some(sender)).unwrap().wait(), Outcome::Panicked(_)));
     }
     running.submit(None).unwrap().wait().done().unwrap();
     let allocators = allotment::report().allocators.into_iter();
@@ -143,7 +144,7 @@ fn a_payload_whose_own_drop_panics_ends_no_worker() {
     assert!(matches!(running.submit(Some(drops.bomb())).unwrap().wait(), Outcome::Panicked(_)));
     assert_eq!(running.submit(None).unwrap().wait(), Outcome::Done(7));
     assert_eq!(drops.count(), 1);
-    lives(&running);
+    assert_worker_runs(&running);
 }
 
 #[test]
@@ -162,23 +163,23 @@ fn a_request_whose_drop_panics_is_a_panic_of_the_handler() {
 fn a_reply_that_nobody_waits_for_and_whose_drop_panics_ends_no_worker() {
     let drops = Drops::new();
     let running = start("reply", |_, request: Option<(Bomb, mpsc::Receiver<()>)>| {
-        request.map(|(bomb, go)| {
-            go.recv().unwrap();
+        request.map(|(bomb, released)| {
+            released.recv().unwrap();
             bomb
         })
     });
-    let (go, may_go) = mpsc::channel();
-    drop(running.submit(Some((drops.bomb(), may_go))).unwrap());
-    go.send(()).unwrap();
+    let (release, released) = mpsc::channel();
+    drop(running.submit(Some((drops.bomb(), released))).unwrap());
+    release.send(()).unwrap();
     assert!(matches!(running.submit(None).unwrap().wait(), Outcome::Done(None)));
     assert_eq!((drops.count(), running.counts().failed_replies), (1, 1));
-    // By a callback that does nothing with it.
-    let (go, may_go) = mpsc::channel();
-    running.submit_with(Some((drops.bomb(), may_go)), |_| ()).unwrap();
-    go.send(()).unwrap();
+    // The same with a callback that ignores it.
+    let (release, released) = mpsc::channel();
+    running.submit_with(Some((drops.bomb(), released)), |_| ()).unwrap();
+    release.send(()).unwrap();
     assert!(matches!(running.submit(None).unwrap().wait(), Outcome::Done(None)));
     assert_eq!((drops.count(), running.counts().failed_replies), (2, 2));
-    lives(&running);
+    assert_worker_runs(&running);
 }
 
 #[test]
@@ -196,19 +197,19 @@ fn a_callback_that_panics_ends_no_worker_and_what_it_held_is_dropped() {
         .unwrap();
     assert_eq!(running.submit(()).unwrap().wait(), Outcome::Done(7));
     assert_eq!((drops.count(), running.counts().failed_replies), (1, 1));
-    lives(&running);
+    assert_worker_runs(&running);
 }
 
 #[test]
 fn requests_dropped_at_the_stop_may_panic_in_their_drops_and_callbacks() {
     let drops = Drops::new();
     let (enter, entered) = mpsc::channel();
-    let (go, may_go) = mpsc::channel::<()>();
-    let may_go = Shared::new(may_go);
+    let (release, released) = mpsc::channel::<()>();
+    let released = Shared::new(released);
     let running = start("stop", move |_, bomb: Option<Bomb>| {
         if bomb.is_none() {
             enter.send(()).unwrap();
-            may_go.with(|may_go| may_go.recv().unwrap());
+            released.with(|released| released.recv().unwrap());
         }
     });
     let first = running.submit(None).unwrap();
@@ -218,7 +219,7 @@ fn requests_dropped_at_the_stop_may_panic_in_their_drops_and_callbacks() {
         if number % 2 == 0 {
             tickets.push(running.submit(Some(drops.bomb())).unwrap());
         } else {
-            let panics = |outcome| panic!("told of {outcome:?}");
+            let panics = |outcome| panic!("the callback got {outcome:?}");
             running.submit_with(Some(drops.bomb()), panics).unwrap();
         }
     }
@@ -228,7 +229,7 @@ fn requests_dropped_at_the_stop_may_panic_in_their_drops_and_callbacks() {
         assert_eq!(ticket.wait(), Outcome::Dropped);
     }
     assert_eq!(drops.count(), 4);
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     let counts = stuck.wait(FOR_EVER).unwrap().counts();
     assert_eq!((counts.accepted, counts.done, counts.dropped), (5, 1, 4));
     assert_eq!((counts.failed_replies, handle.counts()), (4, counts));
@@ -251,14 +252,14 @@ fn an_old_generation_whose_drop_panics_ends_no_worker_and_loses_no_reply() {
     let drops = Drops::new();
     let fragile = || Fragile(Arc::clone(&drops.0));
     let (enter, entered) = mpsc::channel();
-    let (go, may_go) = mpsc::channel::<()>();
+    let (release, released) = mpsc::channel::<()>();
     let running = Initialiser::new("fragile")
         .workers(1)
-        .objects(fragile(), Shared::new(may_go))
+        .objects(fragile(), Shared::new(released))
         .start(move |context, stay: bool| {
             if stay {
                 enter.send(()).unwrap();
-                context.shared().with(|may_go: &mut mpsc::Receiver<()>| may_go.recv().unwrap());
+                context.shared().with(|released: &mut mpsc::Receiver<()>| released.recv().unwrap());
             }
             context.generation()
         })
@@ -266,7 +267,7 @@ fn an_old_generation_whose_drop_panics_ends_no_worker_and_loses_no_reply() {
     let slow = running.submit(true).unwrap();
     entered.recv().unwrap();
     assert_eq!(running.publish(fragile()), 2);
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(slow.wait(), Outcome::Done(1));
     assert_eq!(running.submit(false).unwrap().wait(), Outcome::Done(2));
     assert_eq!(drops.count(), 1);
@@ -307,7 +308,8 @@ fn a_closure_that_makes_memory_and_panics_later_ends_requests_and_no_worker() {
         .unwrap();
     running.submit(()).unwrap().wait().done().unwrap();
     broken.store(true, Ordering::Relaxed);
-    // This one has the arena that was made after the first; or none, if the worker was slower than this test.
+    // This request has the arena that was made after the first one, or none if the worker was slower
+    // than this test.
     _ = running.submit(()).unwrap().wait();
     for _ in 0..3 {
         let Outcome::Panicked(panicked) = running.submit(()).unwrap().wait() else {
@@ -316,10 +318,10 @@ fn a_closure_that_makes_memory_and_panics_later_ends_requests_and_no_worker() {
         assert_eq!(panicked.message, "no memory today");
     }
     broken.store(false, Ordering::Relaxed);
-    // The worker may be about to make its memory still, or to give that up.
+    // The worker may still be making its memory, and fail at it.
     _ = running.submit(()).unwrap().wait();
     running.submit(()).unwrap().wait().done().unwrap();
-    lives(&running);
+    assert_worker_runs(&running);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The queue of requests: its bounds, who waits and who is refused; replies by ticket, by callback and by future.
+//! The queue of requests: its limit, when a submitter waits and when a request is refused. Replies by
+//! ticket, by callback and by future.
 
 use core::future::Future;
 use core::pin::pin;
@@ -9,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use allotment_server::{
-    Initialised, Initialiser, Outcome, RefusalReason, RequestContext, Running, Shared, WhenFull,
+    Initialised, Initialiser, Outcome, RefusalReason, RequestContext, Running, ServerHandle,
+    Shared, WhenFull,
 };
 
 const FOR_EVER: Duration = Duration::MAX;
@@ -49,8 +51,8 @@ fn gated(workers: usize, queue: usize, when_full: WhenFull) -> (Gated, Arc<Gate>
     (running.unwrap(), gate)
 }
 
-/// Waits until so many workers are in a request and so many requests wait.
-fn until(running: &Gated, working: usize, waiting: usize) {
+/// Waits until `working` workers are in a request and `waiting` requests wait.
+fn wait_for_state(running: &Gated, working: usize, waiting: usize) {
     let busy = || running.workers().iter().filter(|worker| worker.request.is_some()).count();
     while (busy(), running.waiting()) != (working, waiting) {
         thread::yield_now();
@@ -63,7 +65,7 @@ fn a_full_queue_refuses_and_gives_the_request_back() {
     let mut tickets = Vec::new();
     for number in 0..2 {
         tickets.push(running.submit(number).unwrap());
-        until(&running, number as usize + 1, 0);
+        wait_for_state(&running, number as usize + 1, 0);
     }
     for number in 2..5 {
         tickets.push(running.submit(number).unwrap());
@@ -85,12 +87,12 @@ fn a_queue_of_zero_takes_a_request_when_a_worker_is_free_for_it() {
     let submit = |number| loop {
         match running.submit(number) {
             Ok(ticket) => break ticket,
-            // Workers start, and end a request, before they are free.
+            // A worker is not free before it has started, and has ended its last request.
             Err(refused) => assert!(matches!(refused.reason, RefusalReason::Full(_))),
         }
     };
     let (first, second) = (submit(1), submit(2));
-    until(&running, 2, 0);
+    wait_for_state(&running, 2, 0);
     assert_eq!(running.submit(3).unwrap_err().reason, RefusalReason::Full(0));
     gate.open();
     assert_eq!((first.wait(), second.wait()), (Outcome::Done(1), Outcome::Done(2)));
@@ -99,7 +101,7 @@ fn a_queue_of_zero_takes_a_request_when_a_worker_is_free_for_it() {
 
 #[test]
 fn a_queue_of_zero_lets_submitters_wait_for_a_free_worker() {
-    let running = Initialiser::new("hand").workers(3).queue(0).objects((), Shared::new(0_u64));
+    let running = Initialiser::new("direct").workers(3).queue(0).objects((), Shared::new(0_u64));
     let running = running
         .start(|context, number: u64| context.shared().with(|sum: &mut u64| *sum += number))
         .unwrap();
@@ -116,8 +118,9 @@ fn a_queue_of_zero_lets_submitters_wait_for_a_free_worker() {
 }
 
 #[test]
-fn submitters_wait_for_room_and_no_request_is_lost_or_done_twice() {
-    let running = Initialiser::new("room").workers(4).queue(2).objects((), Shared::new(Vec::new()));
+fn submitters_wait_for_space_and_no_request_is_lost_or_done_twice() {
+    let running =
+        Initialiser::new("space").workers(4).queue(2).objects((), Shared::new(Vec::new()));
     let running = running
         .start(|context, number: u32| {
             context.shared().with(|seen: &mut Vec<u32>| seen.push(number));
@@ -147,10 +150,10 @@ fn submitters_wait_for_room_and_no_request_is_lost_or_done_twice() {
 }
 
 #[test]
-fn a_submitter_waits_for_room_no_longer_than_it_may() {
+fn a_submitter_waits_for_space_no_longer_than_it_may() {
     let (running, gate) = gated(1, 1, WhenFull::WaitFor(Duration::from_millis(5)));
     let first = running.submit(1).unwrap();
-    until(&running, 1, 0);
+    wait_for_state(&running, 1, 0);
     let second = running.submit(2).unwrap();
     let refused = running.submit(3).unwrap_err();
     assert_eq!(refused.reason, RefusalReason::FullFor(Duration::from_millis(5)));
@@ -160,10 +163,10 @@ fn a_submitter_waits_for_room_no_longer_than_it_may() {
 }
 
 #[test]
-fn submitters_that_wait_for_room_hear_of_the_stop() {
+fn submitters_that_wait_for_space_are_refused_at_the_stop() {
     let (running, gate) = gated(1, 0, WhenFull::Wait);
     let first = running.submit(0).unwrap();
-    until(&running, 1, 0);
+    wait_for_state(&running, 1, 0);
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..8)
             .map(|number| {
@@ -255,58 +258,59 @@ fn a_callback_hears_the_outcome_once_on_the_workers_thread_outside_of_its_pool()
     let running = Initialiser::new("call").workers(1).objects((), ());
     let running =
         running.start(|_: &mut RequestContext<'_, (), ()>, number: u32| number + 1).unwrap();
-    let (tell, heard) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let number = running
         .submit_with(41, move |outcome| {
             let thread = thread::current().name().map(str::to_owned);
-            tell.send((outcome, thread, allotment::current())).unwrap();
+            sender.send((outcome, thread, allotment::current())).unwrap();
         })
         .unwrap();
-    let (outcome, thread, pool) = heard.recv().unwrap();
+    let (outcome, thread, pool) = receiver.recv().unwrap();
     assert_eq!((number, outcome), (1, Outcome::Done(42)));
     assert_eq!((thread.as_deref(), pool), (Some("call-0"), allotment::PoolRef::GLOBAL));
-    assert!(heard.recv().is_err(), "the callback is gone");
+    assert!(receiver.recv().is_err(), "the callback is gone");
 }
 
 #[test]
-fn a_callback_may_submit_and_never_waits_for_room_in_its_own_queue() {
+fn a_callback_may_submit_and_never_waits_for_space_in_its_own_queue() {
     let running = Initialiser::new("chain").workers(1).queue(1).objects((), ());
     let running = running.start(|_: &mut RequestContext<'_, (), ()>, number: u32| number).unwrap();
-    let (tell, heard) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     fn next(
-        handle: &allotment_server::ServerHandle<(), (), u32, u32>,
+        handle: &ServerHandle<(), (), u32, u32>,
         number: u32,
-        tell: mpsc::Sender<Result<u32, RefusalReason>>,
+        sender: mpsc::Sender<Result<u32, RefusalReason>>,
     ) {
-        let (again, told) = (handle.clone(), tell.clone());
+        let (same_handle, next_sender) = (handle.clone(), sender.clone());
         let submitted = handle.submit_with(number, move |outcome| {
             let number = outcome.done().unwrap();
-            told.send(Ok(number)).unwrap();
+            next_sender.send(Ok(number)).unwrap();
             if number < 100 {
-                next(&again, number + 1, told);
+                next(&same_handle, number + 1, next_sender);
             } else {
-                // The first fills the queue; for the second the only worker would wait for itself.
-                again.submit(0).map(drop).unwrap();
-                told.send(Err(again.submit(0).unwrap_err().reason)).unwrap();
+                // The first request fills the queue. To wait for the second, the only worker would
+                // have to wait for itself.
+                same_handle.submit(0).map(drop).unwrap();
+                next_sender.send(Err(same_handle.submit(0).unwrap_err().reason)).unwrap();
             }
         });
         submitted.unwrap();
     }
-    next(&running.handle(), 0, tell);
-    let heard: Vec<_> = heard.iter().collect();
+    next(&running.handle(), 0, sender);
+    let received: Vec<_> = receiver.iter().collect();
     let expected = (0..=100).map(Ok).chain([Err(RefusalReason::FullOnWorker)]);
-    assert_eq!(heard, expected.collect::<Vec<_>>());
+    assert_eq!(received, expected.collect::<Vec<_>>());
 }
 
 #[test]
 fn a_handler_that_waits_for_its_own_servers_reply_is_ended_and_not_a_deadlock() {
-    type Own = Shared<Option<allotment_server::ServerHandle<(), Arc<Holder>, bool, u32>>>;
-    struct Holder(Own);
-    let holder = Arc::new(Holder(Shared::new(None)));
-    let initialised: Initialised<(), Arc<Holder>> =
+    type OptionalHandle = Option<ServerHandle<(), Arc<HandleHolder>, bool, u32>>;
+    struct HandleHolder(Shared<OptionalHandle>);
+    let holder = Arc::new(HandleHolder(Shared::new(None)));
+    let initialised: Initialised<(), Arc<HandleHolder>> =
         Initialiser::new("own").workers(1).queue(4).objects((), Arc::clone(&holder));
     let running = initialised
-        .start(|context: &mut RequestContext<'_, (), Arc<Holder>>, asks: bool| {
+        .start(|context: &mut RequestContext<'_, (), Arc<HandleHolder>>, asks: bool| {
             let handle = context.shared().0.with(|handle| handle.clone());
             match handle {
                 Some(handle) if asks => handle.submit(false).unwrap().wait().done().unwrap(),

@@ -1,4 +1,4 @@
-//! Shared objects: locks in order, all together, and no deadlock whatever is tried.
+//! Shared objects: locks in order, several together, and no deadlock in any combination.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,10 +9,10 @@ use allotment_server::{LockError, LockErrorKind, Shared, SharedGuard, lock_all, 
 
 const THREADS: usize = 16;
 
-/// Numbers that look random, the same in each run.
-struct Random(u64);
+/// Pseudo-random numbers, the same in each run.
+struct PseudoRandom(u64);
 
-impl Random {
+impl PseudoRandom {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % limit
@@ -65,7 +65,7 @@ fn a_thread_that_locks_the_same_object_twice_gets_an_error_and_no_deadlock() {
 #[test]
 fn waiting_out_of_order_is_an_error_at_once_and_trying_is_not() {
     let (first, second, third) = (Shared::new(1), Shared::new(2), Shared::new(3));
-    let held = second.lock();
+    let guard = second.lock();
     let later = LockErrorKind::OutOfOrder { later: second.number() };
     assert_eq!(kind(first.lock_or_error()), later);
     assert_eq!(kind(lock_all((&third, &first))), later);
@@ -73,7 +73,7 @@ fn waiting_out_of_order_is_an_error_at_once_and_trying_is_not() {
     assert_eq!(third.with(|value| *value), 3);
     drop(try_lock_all((&third, &first)).unwrap());
     drop(first.try_lock().unwrap());
-    drop(held);
+    drop(guard);
     // Guards may go in any order.
     let (one, two, three) = (first.lock(), second.lock(), third.lock());
     drop(two);
@@ -106,14 +106,14 @@ fn one_thread_has_32_locked_at_most() {
     let all: Vec<_> = objects.iter().collect();
     assert_eq!(kind(lock_all(&all[..])), LockErrorKind::TooMany);
     assert_eq!(kind(try_lock_all(&all[..])), LockErrorKind::TooMany);
-    let held = lock_all(&all[..32]).unwrap();
-    assert_eq!(held.iter().map(|value| **value).sum::<i32>(), (0..32).sum());
+    let guards = lock_all(&all[..32]).unwrap();
+    assert_eq!(guards.iter().map(|value| **value).sum::<i32>(), (0..32).sum());
     assert_eq!(kind(objects[32].lock_or_error()), LockErrorKind::TooMany);
     assert_eq!(kind(objects[32].try_lock()), LockErrorKind::TooMany);
-    drop(held);
-    let held: Vec<_> = objects[..32].iter().map(Shared::lock).collect();
+    drop(guards);
+    let guards: Vec<_> = objects[..32].iter().map(Shared::lock).collect();
     assert_eq!(kind(objects[32].lock_or_error()), LockErrorKind::TooMany);
-    drop(held);
+    drop(guards);
     drop(objects[32].lock());
 }
 
@@ -141,13 +141,13 @@ fn tuples_and_slices_give_their_guards_in_the_callers_order() {
 fn trying_fails_on_a_busy_one_and_leaves_none_locked() {
     let (one, other) = (Shared::new(1), Shared::new(2));
     let (enter, entered) = mpsc::channel();
-    let (go, may_go) = mpsc::channel::<()>();
+    let (release, released) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let other = &other;
         scope.spawn(move || {
             other.with(|_| {
                 enter.send(()).unwrap();
-                may_go.recv().unwrap();
+                released.recv().unwrap();
             });
         });
         entered.recv().unwrap();
@@ -161,7 +161,7 @@ fn trying_fails_on_a_busy_one_and_leaves_none_locked() {
         let guard = third.lock();
         assert_eq!(kind(try_lock_all((&one, other))), LockErrorKind::Busy);
         drop(guard);
-        go.send(()).unwrap();
+        release.send(()).unwrap();
     });
 }
 
@@ -179,30 +179,31 @@ fn lock_by_trying<'s>(
     }
 }
 
-/// Each thread moves amounts between two accounts of sixteen, given in whatever order, and now and then looks at all of them.
-fn transfers(way: impl Fn(&mut Random, &[Shared<i64>], usize, usize) + Sync) {
+/// Each of sixteen threads moves amounts between two of sixteen accounts, in any order, and locks all
+/// accounts in every fiftieth round to check their sum.
+fn transfers(transfer: impl Fn(&mut PseudoRandom, &[Shared<i64>], usize, usize) + Sync) {
     let accounts: Vec<_> = (0..THREADS).map(|_| Shared::new(1000_i64)).collect();
-    let looks = AtomicUsize::new(0);
+    let checks = AtomicUsize::new(0);
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (accounts, looks, way) = (&accounts, &looks, &way);
+            let (accounts, checks, transfer) = (&accounts, &checks, &transfer);
             scope.spawn(move || {
-                let mut random = Random(thread as u64);
+                let mut random = PseudoRandom(thread as u64);
                 for round in 0..500 {
                     let from = random.below(THREADS);
                     let to = (from + 1 + random.below(THREADS - 1)) % THREADS;
-                    way(&mut random, accounts, from, to);
+                    transfer(&mut random, accounts, from, to);
                     if round % 50 == 0 {
                         let all: Vec<_> = accounts.iter().collect();
                         let all = lock_all(&all[..]).unwrap();
                         assert_eq!(all.iter().map(|account| **account).sum::<i64>(), 16_000);
-                        looks.fetch_add(1, Ordering::Relaxed);
+                        checks.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    assert_eq!(looks.into_inner(), THREADS * 10);
+    assert_eq!(checks.into_inner(), THREADS * 10);
     assert_eq!(accounts.into_iter().map(Shared::into_inner).sum::<i64>(), 16_000);
 }
 
@@ -243,7 +244,8 @@ fn sixteen_threads_in_all_ways_at_once_do_not_deadlock() {
                 let (mut from, mut to) = lock_by_trying(from, to);
                 (*from, *to) = (*from - 1, *to + 1);
             }
-            // By hand, one inside of the other: half of the time that is out of order, and said at once.
+            // One lock while the other is locked: in half of the cases that is out of order, and an
+            // error at once.
             _ => {
                 let mut first = from.lock();
                 match to.lock_or_error() {
@@ -281,7 +283,7 @@ fn a_panic_while_locked_poisons_until_the_object_is_repaired() {
     object.repair(|values| *values = vec![1]).unwrap();
     assert_eq!(object.with(|values| values.len()), 1);
     assert_eq!(format!("{:?}", object.lock()), "SharedGuard([1])");
-    // Nothing of the panics is left with the thread.
+    // The thread's record of locked objects is empty again.
     let others: Vec<_> = (0..32).map(Shared::new).collect();
     let all: Vec<_> = others.iter().collect();
     drop(lock_all(&all[..]).unwrap());

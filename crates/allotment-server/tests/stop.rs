@@ -1,4 +1,4 @@
-//! Stopping: drained or at once, in time or not, from outside and from within.
+//! Stopping: gracefully or at once, in time or not, from outside and from a handler.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -13,28 +13,28 @@ const SHORT: Duration = Duration::from_millis(5);
 
 type Waiter = Running<(), Shared<Vec<u32>>, u32, u32>;
 
-/// A server whose requests below 10 wait for a word each.
+/// A server whose requests below 10 wait for one message each.
 fn waiter(workers: usize) -> (Waiter, mpsc::Receiver<u32>, mpsc::Sender<()>) {
     let (enter, entered) = mpsc::channel();
-    let (go, may_go) = mpsc::channel();
-    let may_go = Mutex::new(may_go);
+    let (release, released) = mpsc::channel();
+    let released = Mutex::new(released);
     let running = Initialiser::new("waiter")
         .workers(workers)
         .objects((), Shared::new(Vec::new()))
         .start(move |context: &mut RequestContext<'_, (), Shared<Vec<u32>>>, number: u32| {
             if number < 10 {
                 enter.send(number).unwrap();
-                may_go.lock().unwrap().recv().unwrap();
+                released.lock().unwrap().recv().unwrap();
             }
             context.shared().with(|done| done.push(number));
             number
         });
-    (running.unwrap(), entered, go)
+    (running.unwrap(), entered, release)
 }
 
 #[test]
 fn a_graceful_stop_handles_what_waits_and_takes_no_more() {
-    let (running, entered, go) = waiter(1);
+    let (running, entered, release) = waiter(1);
     let handle = running.handle();
     let tickets: Vec<_> =
         [0, 10, 11, 12].map(|number| running.submit(number).unwrap()).into_iter().collect();
@@ -44,7 +44,7 @@ fn a_graceful_stop_handles_what_waits_and_takes_no_more() {
         thread::yield_now();
     }
     assert_eq!(handle.submit(13).unwrap_err().reason, RefusalReason::Stopping);
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     let stopped = stopping.join().unwrap();
     let outcomes: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait()).collect();
     assert_eq!(outcomes, [0, 10, 11, 12].map(Outcome::Done));
@@ -54,16 +54,16 @@ fn a_graceful_stop_handles_what_waits_and_takes_no_more() {
 
 #[test]
 fn a_stop_at_once_drops_what_waits_and_ends_what_runs() {
-    let (running, entered, go) = waiter(1);
+    let (running, entered, release) = waiter(1);
     let [first, second, third] = [0, 10, 11].map(|number| running.submit(number).unwrap());
-    let (tell, told) = mpsc::channel();
-    running.submit_with(12, move |outcome| tell.send(outcome).unwrap()).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    running.submit_with(12, move |outcome| sender.send(outcome).unwrap()).unwrap();
     entered.recv().unwrap();
     let stopping = thread::spawn(move || running.stop_at_once(FOR_EVER).unwrap());
     assert_eq!([second.wait(), third.wait()], [Outcome::Dropped, Outcome::Dropped]);
-    assert_eq!(told.recv(), Ok(Outcome::Dropped));
-    assert!(told.recv().is_err(), "told once");
-    go.send(()).unwrap();
+    assert_eq!(receiver.recv(), Ok(Outcome::Dropped));
+    assert!(receiver.recv().is_err(), "receiver once");
+    release.send(()).unwrap();
     assert_eq!(first.wait(), Outcome::Done(0));
     let counts = stopping.join().unwrap().counts();
     assert_eq!((counts.accepted, counts.done, counts.dropped), (4, 1, 3));
@@ -71,7 +71,7 @@ fn a_stop_at_once_drops_what_waits_and_ends_what_runs() {
 
 #[test]
 fn stuck_workers_are_named_with_their_request_and_end_when_they_are_waited_for() {
-    let (running, entered, go) = waiter(3);
+    let (running, entered, release) = waiter(3);
     let tickets = [1, 2].map(|number| running.submit(number).unwrap());
     let numbers = [entered.recv().unwrap(), entered.recv().unwrap()];
     assert_eq!(numbers.iter().sum::<u32>(), 3);
@@ -85,10 +85,10 @@ fn stuck_workers_are_named_with_their_request_and_end_when_they_are_waited_for()
     assert!(text.contains("in request 1 for"), "{text}");
     assert!(text.ends_with("wait longer, or abandon them"), "{text}");
 
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     let stuck = stuck.wait(SHORT).unwrap_err();
     assert_eq!(stuck.workers().len(), 1);
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     let stopped = stuck.wait(FOR_EVER).unwrap();
     assert_eq!(stopped.counts().done, 2);
     let outcomes = tickets.map(|ticket| ticket.wait());
@@ -97,7 +97,7 @@ fn stuck_workers_are_named_with_their_request_and_end_when_they_are_waited_for()
 
 #[test]
 fn a_stuck_server_may_drop_what_waits() {
-    let (running, entered, go) = waiter(1);
+    let (running, entered, release) = waiter(1);
     let first = running.submit(1).unwrap();
     entered.recv().unwrap();
     let second = running.submit(2).unwrap();
@@ -105,14 +105,14 @@ fn a_stuck_server_may_drop_what_waits() {
     assert_eq!(stuck.waiting(), 1);
     let stuck = stuck.stop_at_once(SHORT).unwrap_err();
     assert_eq!((stuck.waiting(), second.wait()), (0, Outcome::Dropped));
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(stuck.wait(FOR_EVER).unwrap().counts().dropped, 1);
     assert_eq!(first.wait(), Outcome::Done(1));
 }
 
 #[test]
 fn an_abandoned_worker_ends_its_call_on_objects_that_a_new_server_uses_already() {
-    let (running, entered, go) = waiter(2);
+    let (running, entered, release) = waiter(2);
     let stuck_request = running.submit(1).unwrap();
     entered.recv().unwrap();
     let stopped = running.stop(SHORT).unwrap_err().abandon();
@@ -125,7 +125,7 @@ fn an_abandoned_worker_ends_its_call_on_objects_that_a_new_server_uses_already()
         })
         .unwrap();
     again.submit(100).unwrap().wait().done().unwrap();
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(stuck_request.wait(), Outcome::Done(1));
     let stopped = again.stop(FOR_EVER).unwrap();
     assert_eq!(stopped.shared().with(|done| done.clone()), [100, 1]);
@@ -133,19 +133,19 @@ fn an_abandoned_worker_ends_its_call_on_objects_that_a_new_server_uses_already()
 
 #[test]
 fn dropping_a_stuck_server_abandons_it_and_does_not_wait() {
-    let (running, entered, go) = waiter(1);
+    let (running, entered, release) = waiter(1);
     let first = running.submit(1).unwrap();
     entered.recv().unwrap();
     let second = running.submit(2).unwrap();
     drop(running.stop(SHORT).unwrap_err());
     assert_eq!(second.wait(), Outcome::Dropped);
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(first.wait(), Outcome::Done(1));
 }
 
 #[test]
 fn a_thread_that_unwinds_does_not_wait_for_stuck_workers() {
-    let (running, entered, go) = waiter(1);
+    let (running, entered, release) = waiter(1);
     let first = running.submit(1).unwrap();
     entered.recv().unwrap();
     let unwinding = thread::spawn(move || {
@@ -153,19 +153,19 @@ fn a_thread_that_unwinds_does_not_wait_for_stuck_workers() {
         panic!("with a server");
     });
     assert!(unwinding.join().is_err());
-    go.send(()).unwrap();
+    release.send(()).unwrap();
     assert_eq!(first.wait(), Outcome::Done(1));
 }
 
 #[test]
 fn a_handler_may_begin_the_stop() {
-    type Slot = Shared<Option<ServerHandle<(), Arc<Holder>, bool, bool>>>;
-    struct Holder(Slot);
-    let holder = Arc::new(Holder(Shared::new(None)));
+    type OptionalHandle = Option<ServerHandle<(), Arc<HandleHolder>, bool, bool>>;
+    struct HandleHolder(Shared<OptionalHandle>);
+    let holder = Arc::new(HandleHolder(Shared::new(None)));
     let running = Initialiser::new("begin")
         .workers(2)
         .objects((), Arc::clone(&holder))
-        .start(|context: &mut RequestContext<'_, (), Arc<Holder>>, stops: bool| {
+        .start(|context: &mut RequestContext<'_, (), Arc<HandleHolder>>, stops: bool| {
             if stops {
                 context.shared().0.with(|handle| handle.as_ref().unwrap().begin_stop());
             }
@@ -180,19 +180,19 @@ fn a_handler_may_begin_the_stop() {
     holder.0.with(|handle| *handle = None);
 }
 
-type Holds = Mutex<Option<Running<(), Arc<Whole>, u32, usize>>>;
+type OptionalRunning = Option<Running<(), Arc<RunningHolder>, u32, usize>>;
 
 #[derive(Default)]
-struct Whole(Holds);
+struct RunningHolder(Mutex<OptionalRunning>);
 
 #[test]
 fn a_handler_that_stops_and_waits_is_not_waited_for_by_itself() {
     for drops in [false, true] {
-        let whole = Arc::new(Whole::default());
+        let holder = Arc::new(RunningHolder::default());
         let running = Initialiser::new("itself")
             .workers(3)
-            .objects((), Arc::clone(&whole))
-            .start(move |context: &mut RequestContext<'_, (), Arc<Whole>>, number: u32| {
+            .objects((), Arc::clone(&holder))
+            .start(move |context: &mut RequestContext<'_, (), Arc<RunningHolder>>, number: u32| {
                 if number == 0 {
                     return 0;
                 }
@@ -208,7 +208,7 @@ fn a_handler_that_stops_and_waits_is_not_waited_for_by_itself() {
             .unwrap();
         let handle = running.handle();
         let tickets: Vec<_> = (0..10).map(|_| running.submit(0).unwrap()).collect();
-        *whole.0.lock().unwrap() = Some(running);
+        *holder.0.lock().unwrap() = Some(running);
         let stops = handle.submit(1).unwrap();
         assert_eq!(stops.wait(), Outcome::Done(1));
         for ticket in tickets {
@@ -225,16 +225,16 @@ fn stops_race_submitters_and_each_accepted_request_gets_one_outcome() {
         let running = Initialiser::new("race").workers(4).queue(3).objects((), ());
         let running =
             running.start(|_: &mut RequestContext<'_, (), ()>, number: u32| number).unwrap();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let submitters: Vec<_> = (0..12)
             .map(|_| {
-                let (handle, tell) = (running.handle(), tell.clone());
+                let (handle, sender) = (running.handle(), sender.clone());
                 thread::spawn(move || {
                     let mut accepted = 0_u64;
                     loop {
-                        let tell = tell.clone();
+                        let sender = sender.clone();
                         let submitted = handle.submit_with(1, move |outcome| {
-                            tell.send(matches!(outcome, Outcome::Done(1))).unwrap();
+                            sender.send(matches!(outcome, Outcome::Done(1))).unwrap();
                         });
                         match submitted {
                             Ok(_) => accepted += 1,
@@ -247,7 +247,7 @@ fn stops_race_submitters_and_each_accepted_request_gets_one_outcome() {
                 })
             })
             .collect();
-        drop(tell);
+        drop(sender);
         while running.counts().done < 50 {
             thread::yield_now();
         }
@@ -257,7 +257,7 @@ fn stops_race_submitters_and_each_accepted_request_gets_one_outcome() {
         };
         let counts = stopped.unwrap().counts();
         let accepted: u64 = submitters.into_iter().map(|thread| thread.join().unwrap()).sum();
-        let outcomes: Vec<bool> = told.iter().collect();
+        let outcomes: Vec<bool> = receiver.iter().collect();
         let done = outcomes.iter().filter(|done| **done).count() as u64;
         assert_eq!((counts.accepted, outcomes.len() as u64), (accepted, accepted));
         assert_eq!((counts.done, counts.dropped), (done, accepted - done));
