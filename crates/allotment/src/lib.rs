@@ -41,8 +41,8 @@
 //!   to them which memory is free. `ALLOTMENT_PASSTHROUGH=1` in the environment sends every
 //!   allocation to malloc.
 //!
-//! [`phases`] builds the life cycle of a multi-threaded server on these allocators. It fixes which
-//! thread may use which object in which phase.
+//! The crate `allotment-server` builds the life cycle of a multi-threaded server on these
+//! allocators. It fixes which thread may use which object in which phase.
 //!
 //! # Features
 //!
@@ -54,7 +54,6 @@
 //! | `nightly-allocator-api` | the standard library's unstable `Allocator` trait for the same types; needs a nightly toolchain |
 //! | `derive` | `#[derive(ReadOnly)]`, for types that are to be sealed |
 //! | `hashbrown-017` | the maps and sets of hashbrown 0.17 as types that can be sealed |
-//! | `toml` | [`phases::Configuration`] from TOML |
 //!
 //! A map type that allocates in the current pool by default (feature `allocator-api2-02`):
 //!
@@ -103,8 +102,6 @@ mod arena;
 mod checked;
 #[cfg(not(loom))]
 mod free_list;
-#[cfg(not(loom))]
-pub mod phases;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
@@ -196,10 +193,6 @@ mod pages {
     struct FromOnewayalloc;
     #[doc = include_str!("../../../docs/src/holds-for-all.md")]
     struct HoldsForAll;
-    #[doc = include_str!("../../../docs/src/locking-categories.md")]
-    struct LockingCategories;
-    #[doc = include_str!("../../../docs/src/phases.md")]
-    struct Phases;
     #[doc = include_str!("../../../docs/src/pools.md")]
     struct Pools;
     #[doc = include_str!("../../../docs/src/recycler.md")]
