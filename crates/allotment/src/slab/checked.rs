@@ -24,10 +24,10 @@ use std::alloc::{GlobalAlloc, System};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::page::WORD;
 use super::page_table::SlabPage;
-use super::shared::{MARK, Shared};
-use super::{raw, registry};
+use super::registry;
+use super::shared::{SlabChecks, SlabShared};
+use super::tags::TAG_MARK;
 use crate::checked::misuse::Misuse;
 use crate::checked::{FREE, GUARD, Mode, RESTING, ZONE, holds};
 use crate::error::{AllocError, ErrorKind};
@@ -72,11 +72,6 @@ impl Watch {
         Some(Self { mode, state: Mutex::default() })
     }
 
-    /// Whether each object is a malloc block.
-    pub(super) fn has_no_pages(&self) -> bool {
-        self.mode == Mode::Passthrough
-    }
-
     /// The layout of a slot that has room for the red zone.
     pub(super) fn slot_layout(&self, layout: Layout) -> Result<Layout, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
@@ -88,62 +83,94 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn statistics(&self, core: &Shared) -> Statistics {
-        let (objects, resting) = {
-            let state = self.state();
-            (state.objects.len(), state.resting.len())
-        };
-        let pages = core.page_statistics(resting);
-        if self.mode != Mode::Passthrough {
-            return pages;
-        }
-        let live_bytes = (objects * core.layout.size()) as u64;
-        Statistics {
-            live_objects: objects as u64,
-            live_bytes,
-            structure_bytes: pages.held_bytes.saturating_sub(live_bytes),
-            ..pages
-        }
-    }
-
-    /// Prepares a page that was just taken, and holds no objects.
-    pub(super) fn page_taken(&self, _: &Shared, start: NonNull<u8>, bytes: usize) {
-        if self.mode == Mode::Hardened {
-            // SAFETY: a page that was just taken, and is used by no thread yet.
-            unsafe { start.write_bytes(FREE, bytes) };
-        }
-        tools::forbid(start, bytes);
-    }
-
-    /// Checks a page that is about to be released. The caller has all of its slots.
-    pub(super) fn page_going(
-        &self,
-        core: &Shared,
-        page: &SlabPage,
-        start: NonNull<u8>,
-        bytes: usize,
-    ) {
-        tools::allow_defined(start, bytes);
-        if self.mode == Mode::Hardened {
-            for index in 0..page.slots() {
-                self.check_untouched(core, core.slot_of(page, index));
-            }
-        }
-    }
-
-    fn check_untouched(&self, core: &Shared, slot: NonNull<u8>) {
+    fn check_untouched(&self, core: &SlabShared, slot: NonNull<u8>) {
         if self.mode == Mode::Hardened {
             let size = core.geometry.slot;
             tools::allow_defined(slot, size);
             // SAFETY: a free slot of ours. Every byte of it was written when its page was taken.
             if !unsafe { holds(slot, size, FREE) } {
-                core.stop_at(Misuse::WriteAfterFree, slot.addr().get());
+                core.abort_on_misuse(Misuse::WriteAfterFree, slot.addr().get());
             }
         }
     }
 
-    /// Allocates a slot.
-    pub(super) fn alloc(&self, core: &Shared) -> Result<NonNull<u8>, AllocError> {
+    /// Takes a slot or a block that is not recorded yet.
+    fn take(&self, core: &SlabShared) -> Result<NonNull<u8>, AllocError> {
+        match self.mode {
+            Mode::Passthrough => self.alloc_by_malloc(core),
+            Mode::Tool | Mode::Hardened => core.alloc_uncached(0),
+        }
+    }
+
+    /// Whether an address that is no object's is a free slot of this slab.
+    fn was_freed_before(&self, core: &SlabShared, address: usize) -> bool {
+        let Some((page, tag)) = segments::page_of(address) else { return false };
+        if tag & !TAG_MARK != core.tag() {
+            return false;
+        }
+        // SAFETY: the tag says that it is a descriptor of this slab. Descriptors stay as long as
+        // the core. It may describe another page by this time; then only the answer is wrong, and
+        // the process ends either way.
+        let page = unsafe { page.cast::<SlabPage>().as_ref() };
+        let start = page.info.start.load(core::sync::atomic::Ordering::Relaxed).addr();
+        let offset = address.wrapping_sub(start);
+        offset < page.slots() * core.geometry.slot && offset % core.geometry.slot == 0
+    }
+
+    /// Returns a slot from quarantine to its page.
+    fn give_back(&self, core: &SlabShared, slot: NonNull<u8>) {
+        self.check_untouched(core, slot);
+        tools::forbid(slot, core.geometry.slot);
+        // SAFETY: only the quarantine held the slot, and the caller has a reference to the core.
+        unsafe { core.free_one(slot) };
+    }
+
+    fn alloc_by_malloc(&self, core: &SlabShared) -> Result<NonNull<u8>, AllocError> {
+        let layout = Self::block_layout(core);
+        core.charge(layout.size())?;
+        // SAFETY: the size is not zero.
+        let Some(block) = NonNull::new(unsafe { System.alloc(layout) }) else {
+            core.credit(layout.size());
+            return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
+        };
+        // The fast paths look up every address that they are given in the map.
+        if let Err(error) = segments::make_askable(block.addr().get()) {
+            // SAFETY: allocated above with this layout, and not used.
+            unsafe { System.dealloc(block.as_ptr(), layout) };
+            core.credit(layout.size());
+            return Err(error);
+        }
+        let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.insert(block.addr().get(), core.number);
+        registry::add_reference(core.number);
+        Ok(block)
+    }
+
+    /// Frees a block.
+    ///
+    /// # Safety
+    /// It came from `alloc_by_malloc`, and is freed once. The caller has a reference to the core.
+    unsafe fn free_by_malloc(&self, core: &SlabShared, block: NonNull<u8>) {
+        let layout = Self::block_layout(core);
+        BLOCKS.lock().unwrap_or_else(PoisonError::into_inner).remove(&block.addr().get());
+        // SAFETY: the caller upholds the contract.
+        unsafe { System.dealloc(block.as_ptr(), layout) };
+        core.credit(layout.size());
+        SlabShared::release_reference(core.number);
+    }
+
+    fn block_layout(core: &SlabShared) -> Layout {
+        let size = core.layout.size().max(1);
+        Layout::from_size_align(size, core.layout.align()).unwrap_or(core.layout)
+    }
+}
+
+impl SlabChecks for Watch {
+    fn has_no_pages(&self) -> bool {
+        self.mode == Mode::Passthrough
+    }
+
+    fn alloc(&self, core: &SlabShared) -> Result<NonNull<u8>, AllocError> {
         let size = core.layout.size();
         let slot = self.take(core).or_else(|error| {
             // Slots in quarantine are free: reusing them early is better than an error.
@@ -176,29 +203,16 @@ impl Watch {
         Ok(slot)
     }
 
-    /// Takes a slot or a block that is not recorded yet.
-    fn take(&self, core: &Shared) -> Result<NonNull<u8>, AllocError> {
-        match self.mode {
-            Mode::Passthrough => self.alloc_by_malloc(core),
-            Mode::Tool | Mode::Hardened => raw::alloc_alone(core, 0),
-        }
-    }
-
-    /// Frees a slot.
-    ///
-    /// # Safety
-    /// As for [`RawSlab::free`](super::RawSlab::free), except for the misuse that the mode detects.
-    /// The caller has a reference to the core.
-    pub(super) unsafe fn free(&self, core: &Shared, slot: NonNull<u8>) {
+    unsafe fn free(&self, core: &SlabShared, slot: NonNull<u8>) {
         let address = slot.addr().get();
         let mut state = self.state();
         match state.objects.get_mut(&address) {
             Some(freed @ false) => *freed = true,
-            Some(true) => core.stop_at(Misuse::DoubleFree, address),
+            Some(true) => core.abort_on_misuse(Misuse::DoubleFree, address),
             None if self.was_freed_before(core, address) => {
-                core.stop_at(Misuse::DoubleFree, address)
+                core.abort_on_misuse(Misuse::DoubleFree, address)
             }
-            None => core.stop_at(Misuse::ForeignPointer, address),
+            None => core.abort_on_misuse(Misuse::ForeignPointer, address),
         }
         if self.mode == Mode::Passthrough {
             state.objects.remove(&address);
@@ -214,7 +228,7 @@ impl Watch {
             // here.
             unsafe {
                 if !holds(slot.add(size), whole - size, ZONE) {
-                    core.stop_at(Misuse::Overrun, address);
+                    core.abort_on_misuse(Misuse::Overrun, address);
                 }
                 slot.write_bytes(FREE, whole);
             }
@@ -226,7 +240,7 @@ impl Watch {
             state.objects.remove(&oldest.addr().get());
             drop(state);
             self.give_back(core, oldest);
-        } else if !core.is_calm() {
+        } else if !core.waiters.allow_caching() {
             // A thread waits for a slot, or the slab was dropped. In the second case no later free
             // may follow this one, and the quarantine would keep the slot and its slab forever.
             drop(state);
@@ -234,35 +248,24 @@ impl Watch {
         }
     }
 
-    /// Whether an address that is no object's is a free slot of this slab.
-    fn was_freed_before(&self, core: &Shared, address: usize) -> bool {
-        let Some((page, tag)) = segments::page_of(address) else { return false };
-        if tag & !MARK != core.tag() {
-            return false;
+    fn page_taken(&self, _: &SlabShared, start: NonNull<u8>, bytes: usize) {
+        if self.mode == Mode::Hardened {
+            // SAFETY: a page that was just taken, and is used by no thread yet.
+            unsafe { start.write_bytes(FREE, bytes) };
         }
-        // SAFETY: the tag says that it is a descriptor of this slab. Descriptors stay as long as
-        // the core. It may describe another page by this time; then only the answer is wrong, and
-        // the process ends either way.
-        let page = unsafe { page.cast::<SlabPage>().as_ref() };
-        let start = page.beside.start.load(core::sync::atomic::Ordering::Relaxed).addr();
-        let offset = address.wrapping_sub(start);
-        offset < page.slots() * core.geometry.slot && offset % core.geometry.slot == 0
+        tools::forbid(start, bytes);
     }
 
-    /// Returns a slot from quarantine to its page.
-    fn give_back(&self, core: &Shared, slot: NonNull<u8>) {
-        self.check_untouched(core, slot);
-        tools::forbid(slot, core.geometry.slot);
-        // SAFETY: only the quarantine held the slot, and the caller has a reference to the core.
-        unsafe {
-            let spot = core.spot_of(slot);
-            core.free(spot, 1 << (spot.index % WORD), true);
+    fn page_going(&self, core: &SlabShared, page: &SlabPage, start: NonNull<u8>, bytes: usize) {
+        tools::allow_defined(start, bytes);
+        if self.mode == Mode::Hardened {
+            for index in 0..page.slots() {
+                self.check_untouched(core, core.slot_address(page, index));
+            }
         }
-        core.tell_waiters();
     }
 
-    /// Empties the quarantine. Returns whether it held anything.
-    pub(super) fn end_rest(&self, core: &Shared) -> bool {
+    fn end_rest(&self, core: &SlabShared) -> bool {
         let mut any = false;
         loop {
             let mut state = self.state();
@@ -274,42 +277,21 @@ impl Watch {
         }
     }
 
-    fn alloc_by_malloc(&self, core: &Shared) -> Result<NonNull<u8>, AllocError> {
-        let layout = Self::block_layout(core);
-        core.charge(layout.size())?;
-        // SAFETY: the size is not zero.
-        let Some(block) = NonNull::new(unsafe { System.alloc(layout) }) else {
-            core.credit(layout.size());
-            return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
+    fn statistics(&self, core: &SlabShared) -> Statistics {
+        let (objects, resting) = {
+            let state = self.state();
+            (state.objects.len(), state.resting.len())
         };
-        // The fast paths look up every address that they are given in the map.
-        if let Err(error) = segments::make_askable(block.addr().get()) {
-            // SAFETY: allocated above with this layout, and not used.
-            unsafe { System.dealloc(block.as_ptr(), layout) };
-            core.credit(layout.size());
-            return Err(error);
+        let pages = core.page_statistics(resting);
+        if self.mode != Mode::Passthrough {
+            return pages;
         }
-        let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-        blocks.insert(block.addr().get(), core.number);
-        registry::refer_more(core.number);
-        Ok(block)
-    }
-
-    /// Frees a block.
-    ///
-    /// # Safety
-    /// It came from `alloc_by_malloc`, and is freed once. The caller has a reference to the core.
-    unsafe fn free_by_malloc(&self, core: &Shared, block: NonNull<u8>) {
-        let layout = Self::block_layout(core);
-        BLOCKS.lock().unwrap_or_else(PoisonError::into_inner).remove(&block.addr().get());
-        // SAFETY: the caller upholds the contract.
-        unsafe { System.dealloc(block.as_ptr(), layout) };
-        core.credit(layout.size());
-        registry::unrefer(core.number);
-    }
-
-    fn block_layout(core: &Shared) -> Layout {
-        let size = core.layout.size().max(1);
-        Layout::from_size_align(size, core.layout.align()).unwrap_or(core.layout)
+        let live_bytes = (objects * core.layout.size()) as u64;
+        Statistics {
+            live_objects: objects as u64,
+            live_bytes,
+            structure_bytes: pages.held_bytes.saturating_sub(live_bytes),
+            ..pages
+        }
     }
 }
