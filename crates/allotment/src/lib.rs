@@ -159,7 +159,9 @@ pub mod for_loom {
     pub use crate::memory::{layout, lifo, recycler};
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, publication, readers};
-    pub use crate::slab::{block, geometry, hints, page};
+    pub use crate::slab::{
+        cache_ownership, geometry, hints, page, page_group, references, waiters,
+    };
 
     /// Charges a budget as an allocator does.
     pub fn charge(budget: &crate::Budget, bytes: usize) -> Result<(), crate::AllocError> {

@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use crate::memory::global_recycler::recycler;
-use crate::slab::each_slab;
+use crate::slab::SlabShared;
 use crate::statistics::{AllocatorKind, Record, Statistics, printable, record_of};
 
 /// One allocator in a [`Report`].
@@ -45,7 +45,7 @@ pub fn report() -> Report {
         .map(|(name, kind, statistics)| AllocatorReport { name, kind: kind.word(), statistics })
         .collect();
     // The figures of a slab are spread over its pages and threads, and summed up on request.
-    each_slab(|slab| {
+    SlabShared::visit_live(|slab| {
         if let Some(name) = slab.name() {
             let statistics = slab.statistics();
             allocators.push(AllocatorReport {
@@ -79,7 +79,7 @@ pub fn owner_of<T>(pointer: *const T) -> Option<AllocatorReport> {
     if kind == AllocatorKind::Slab {
         // A slab registers whole granules. The rest of a granule may belong to malloc.
         let mut holds = false;
-        each_slab(|slab| {
+        SlabShared::visit_live(|slab| {
             if core::ptr::eq(slab.record(), record) && slab.holds(pointer.addr()) {
                 statistics = slab.statistics();
                 holds = true;

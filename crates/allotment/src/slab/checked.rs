@@ -13,10 +13,10 @@ use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::page::WORD;
 use super::page_table::SlabPage;
-use super::shared::{MARK, Shared};
-use super::{raw, registry};
+use super::registry;
+use super::shared::{SlabChecks, SlabShared};
+use super::tags::TAG_MARK;
 use crate::checked::{CheckMode, CheckedAllocator, Ledger};
 use crate::error::AllocError;
 use crate::memory::{segments, tools};
@@ -36,39 +36,39 @@ pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
 }
 
 /// Makes the ledger of a slab.
-pub(super) fn ledger(mode: CheckMode, name: Option<&str>) -> Ledger {
+pub(super) fn ledger(mode: CheckMode, name: Option<&str>) -> Box<dyn SlabChecks> {
     if mode == CheckMode::Hardened {
         // A fast path that is given a foreign pointer reads the map, and then comes here.
         segments::allow_all_lookups();
     }
-    Ledger::new(mode, AllocatorKind::Slab, name, 0)
+    Box::new(Ledger::new(mode, AllocatorKind::Slab, name, 0))
 }
 
-impl CheckedAllocator for Shared {
+impl CheckedAllocator for SlabShared {
     fn record(&self) -> &'static Record {
-        self.record
+        SlabShared::record(self)
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.charge(bytes)
+        SlabShared::charge(self, bytes)
     }
 
     fn credit(&self, bytes: usize) {
-        self.credit(bytes);
+        SlabShared::credit(self, bytes);
     }
 
     fn note_malloc_block(&self, block: NonNull<u8>, _: usize) -> Result<(), AllocError> {
         // The fast paths look up every address that they are given in the map.
         segments::allow_lookup(block.addr().get())?;
         malloc_blocks().insert(block.addr().get(), self.number);
-        registry::refer_more(self.number);
+        registry::add_reference(self.number);
         Ok(())
     }
 
-    /// The caller has a reference to the core, so this is not the last one.
+    /// The caller has a reference to the slab, so this is not the last one.
     fn forget_malloc_block(&self, block: NonNull<u8>, _: usize) {
         malloc_blocks().remove(&block.addr().get());
-        registry::unrefer(self.number);
+        SlabShared::release_reference(self.number);
     }
 
     fn block_size(&self, _: Layout) -> usize {
@@ -76,78 +76,73 @@ impl CheckedAllocator for Shared {
     }
 
     fn new_block(&self, ledger: &Ledger, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let slot = raw::alloc_alone(self, 0)?;
+        let slot = self.alloc_uncached(0)?;
         ledger.check_free_block(self, slot, layout);
         Ok(slot)
     }
 
     unsafe fn release_block(&self, slot: NonNull<u8>) {
-        // SAFETY: guaranteed by the caller, who has a reference to the core.
-        unsafe {
-            let spot = self.spot_of(slot);
-            self.free(spot, 1 << (spot.index % WORD), true);
-        }
-        self.tell_waiters();
+        // SAFETY: guaranteed by the caller, who has a reference to the slab.
+        unsafe { self.free_one(slot) };
     }
 
     fn is_released_block(&self, address: usize) -> bool {
         let Some((page, tag)) = segments::page_of(address) else { return false };
-        if tag & !MARK != self.tag() {
+        if tag & !TAG_MARK != self.tag() {
             return false;
         }
         // SAFETY: the tag says that it is a descriptor of this slab. Descriptors stay as long as
-        // the core. It may describe another page by this time; then only the answer is wrong, and
-        // the process ends either way.
+        // the slab's shared part. It may describe another page by this time; then only the answer
+        // is wrong, and the process ends either way.
         let page = unsafe { page.cast::<SlabPage>().as_ref() };
-        let start = page.beside.start.load(Ordering::Relaxed).addr();
+        let start = page.info.start.load(Ordering::Relaxed).addr();
         let offset = address.wrapping_sub(start);
         offset < page.slots() * self.geometry.slot && offset % self.geometry.slot == 0
     }
 }
 
-impl Shared {
-    pub(super) fn checked_statistics(&self, ledger: &Ledger) -> Statistics {
-        let pages = self.page_statistics(ledger.quarantined());
-        if !ledger.is_passthrough() {
-            return pages;
+impl SlabChecks for Ledger {
+    fn is_passthrough(&self) -> bool {
+        Ledger::is_passthrough(self)
+    }
+
+    fn alloc(&self, slab: &SlabShared) -> Result<NonNull<u8>, AllocError> {
+        Ledger::alloc(self, slab, slab.layout)
+    }
+
+    unsafe fn free(&self, slab: &SlabShared, slot: NonNull<u8>) {
+        Ledger::free(self, slab, slot, slab.layout);
+        if !slab.waiters.allow_caching() {
+            // A thread waits for a slot, or the slab was dropped. In the second case no later free
+            // may follow this one, and the quarantine would keep the slot and its slab forever.
+            Ledger::empty_quarantine(self, slab);
         }
-        let (live_objects, live_bytes) = ledger.live();
-        let (live_objects, live_bytes) = (live_objects as u64, live_bytes as u64);
-        let structure_bytes = pages.held_bytes.saturating_sub(live_bytes);
-        Statistics { live_objects, live_bytes, structure_bytes, ..pages }
     }
 
-    /// Prepares a page that was just taken, and holds no objects.
-    pub(super) fn checked_page_taken(&self, ledger: &Ledger, start: NonNull<u8>, bytes: usize) {
+    fn page_taken(&self, _: &SlabShared, start: NonNull<u8>, bytes: usize) {
         // SAFETY: a page that was just taken, and is used by no thread yet.
-        unsafe { ledger.fill_free(start, bytes) };
+        unsafe { self.fill_free(start, bytes) };
     }
 
-    /// Checks a page that is about to be released. The caller has all of its slots.
-    pub(super) fn checked_page_released(
-        &self,
-        ledger: &Ledger,
-        page: &SlabPage,
-        start: NonNull<u8>,
-        bytes: usize,
-    ) {
+    fn page_released(&self, slab: &SlabShared, page: &SlabPage, start: NonNull<u8>, bytes: usize) {
         for index in 0..page.slots() {
-            ledger.check_free_block(self, self.slot_of(page, index), self.layout);
+            self.check_free_block(slab, slab.slot_address(page, index), slab.layout);
         }
         tools::allow_defined(start, bytes);
     }
 
-    /// Frees a slot.
-    ///
-    /// # Safety
-    /// As for [`RawSlab::free`](super::RawSlab::free), except for the misuse that the mode detects.
-    /// The caller has a reference to the core.
-    pub(super) unsafe fn checked_free(&self, ledger: &Ledger, slot: NonNull<u8>) {
-        ledger.free(self, slot, self.layout);
-        if !self.is_calm() {
-            // A thread waits for a slot, or the slab was dropped. In the second case no later free
-            // may follow this one, and the quarantine would keep the slot and its slab forever.
-            ledger.empty_quarantine(self);
+    fn empty_quarantine(&self, slab: &SlabShared) -> bool {
+        Ledger::empty_quarantine(self, slab)
+    }
+
+    fn statistics(&self, slab: &SlabShared) -> Statistics {
+        let pages = slab.page_statistics(self.quarantined());
+        if !Ledger::is_passthrough(self) {
+            return pages;
         }
+        let (live_objects, live_bytes) = self.live();
+        let (live_objects, live_bytes) = (live_objects as u64, live_bytes as u64);
+        let structure_bytes = pages.held_bytes.saturating_sub(live_bytes);
+        Statistics { live_objects, live_bytes, structure_bytes, ..pages }
     }
 }
