@@ -258,7 +258,7 @@ fn a_callback_hears_the_outcome_once_on_the_workers_thread_outside_of_its_pool()
     let number = running
         .submit_with(41, move |outcome| {
             let thread = thread::current().name().map(str::to_owned);
-            tell.send((outcome, thread, allotment::current())).unwrap();
+            tell.send((outcome, thread, allotment::pool::current())).unwrap();
         })
         .unwrap();
     let (outcome, thread, pool) = heard.recv().unwrap();

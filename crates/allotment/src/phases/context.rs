@@ -34,8 +34,8 @@ impl<T: Sealable> ReadOnlyShared for RwShared<T> {}
 /// The context that a handler gets with each request: the server's objects, and memory for this
 /// request.
 ///
-/// While the handler runs, the worker's pool is entered. The pool is [`current`](crate::current()),
-/// and with [`Routed`](crate::Routed) every `Box`, `Vec` and `String` comes from it. Objects made
+/// While the handler runs, the worker's pool is entered. The pool is [`current`](crate::pool::current()),
+/// and with [`PoolGlobalAlloc`](crate::PoolGlobalAlloc) every `Box`, `Vec` and `String` comes from it. Objects made
 /// there may go anywhere, also with the reply.
 ///
 /// Objects made in the arena must not leave the request: the arena is reset before the next one.
@@ -114,7 +114,7 @@ impl<'w, R, S> Context<'w, R, S> {
     /// Returns the thread's current pool: the worker's, unless the handler has entered another.
     #[must_use]
     pub fn pool(&self) -> PoolRef {
-        crate::current()
+        crate::pool::current()
     }
 
     /// Whether the server has been asked to stop. A long call may check this and end early.

@@ -28,9 +28,9 @@ use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
 
 use super::blocks::Blocks;
+use super::chunk_supply::ChunkSupply;
+use super::class_lists::CarveRange;
 use super::classes::{CLASSES, Class, align_of, class_of, size_of};
-use super::lists::Range;
-use super::pieces::Supply;
 use crate::checked::misuse::{Misuse, stop};
 use crate::checked::{FREE, GUARD, Mode, RESTING, ZONE, holds};
 use crate::error::{AllocError, ErrorKind};
@@ -59,7 +59,7 @@ pub(super) struct Watch {
     name: Option<Box<str>>,
     books: RefCell<Books>,
     /// The range that new blocks are carved from.
-    range: Range,
+    range: CarveRange,
 }
 
 impl Watch {
@@ -77,7 +77,13 @@ impl Watch {
             bytes: 0,
         };
         let name = name.map(Box::from);
-        Some(Box::new(Self { mode, kind, name, books: RefCell::new(books), range: Range::empty() }))
+        Some(Box::new(Self {
+            mode,
+            kind,
+            name,
+            books: RefCell::new(books),
+            range: CarveRange::empty(),
+        }))
     }
 
     /// Whether each block comes from malloc.
@@ -116,7 +122,7 @@ impl Watch {
     }
 
     /// Allocates a block.
-    pub(super) fn alloc<S: Supply>(
+    pub(super) fn alloc<S: ChunkSupply>(
         &self,
         blocks: &Blocks<S>,
         layout: Layout,
@@ -144,7 +150,7 @@ impl Watch {
         Ok(block)
     }
 
-    fn alloc_place<S: Supply>(
+    fn alloc_place<S: ChunkSupply>(
         &self,
         blocks: &Blocks<S>,
         layout: Layout,
@@ -188,7 +194,12 @@ impl Watch {
     }
 
     /// Frees a block, or stops the process at a misuse.
-    pub(super) fn free<S: Supply>(&self, blocks: &Blocks<S>, block: NonNull<u8>, layout: Layout) {
+    pub(super) fn free<S: ChunkSupply>(
+        &self,
+        blocks: &Blocks<S>,
+        block: NonNull<u8>,
+        layout: Layout,
+    ) {
         let address = block.addr().get();
         let mut books = self.books.borrow_mut();
         let object = match books.objects.get(&address).copied() {
@@ -229,7 +240,7 @@ impl Watch {
 
     /// Makes the block that has rested longest vacant, or frees it if it is large. Returns whether
     /// one rested.
-    fn end_one_rest<S: Supply>(&self, blocks: &Blocks<S>) -> bool {
+    fn end_one_rest<S: ChunkSupply>(&self, blocks: &Blocks<S>) -> bool {
         let mut books = self.books.borrow_mut();
         let Some(oldest) = books.resting.pop_front() else { return false };
         let object = books.objects.remove(&oldest.addr().get()).expect("what rests is noted");
@@ -247,7 +258,7 @@ impl Watch {
     }
 
     /// Ends the rest of all blocks. Returns whether there were any.
-    pub(super) fn end_rest<S: Supply>(&self, blocks: &Blocks<S>) -> bool {
+    pub(super) fn end_rest<S: ChunkSupply>(&self, blocks: &Blocks<S>) -> bool {
         let mut any = false;
         while self.end_one_rest(blocks) {
             any = true;
@@ -256,7 +267,7 @@ impl Watch {
     }
 
     /// Frees every block, and checks those that were free before.
-    pub(super) fn clear<S: Supply>(&self, blocks: &Blocks<S>) {
+    pub(super) fn clear<S: ChunkSupply>(&self, blocks: &Blocks<S>) {
         self.end_rest(blocks);
         let mut books = self.books.borrow_mut();
         if self.mode == Mode::Passthrough {
@@ -294,7 +305,7 @@ impl Watch {
         }
     }
 
-    fn alloc_by_malloc<S: Supply>(
+    fn alloc_by_malloc<S: ChunkSupply>(
         &self,
         blocks: &Blocks<S>,
         layout: Layout,
@@ -312,7 +323,7 @@ impl Watch {
         Ok(block)
     }
 
-    fn free_by_malloc<S: Supply>(blocks: &Blocks<S>, block: NonNull<u8>, layout: Layout) {
+    fn free_by_malloc<S: ChunkSupply>(blocks: &Blocks<S>, block: NonNull<u8>, layout: Layout) {
         let layout = Self::malloc_layout(layout);
         // SAFETY: the block was in the books until now, so `alloc_by_malloc` allocated it with this
         // layout, and it is freed once.
