@@ -1,6 +1,6 @@
 //! A small metrics agent: `allotment-agent --help`.
 
-use allotment::Routed;
+use allotment::PoolGlobalAlloc;
 use allotment_agent::cli::{self, Command, CompareArguments, LoadArguments, ReadError};
 use allotment_agent::load::{self, Comparison, Load};
 use allotment_agent::server::agent;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 /// The workers' ordinary `Box`, `Vec` and `String` come from the pools that they have entered.
 #[global_allocator]
-static GLOBAL: Routed<System> = Routed::new(System);
+static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;

@@ -1,6 +1,6 @@
 //! The collector's thread: what it collects is in the store, second by second, until it is stopped.
 
-use allotment::{Budget, Routed};
+use allotment::{Budget, PoolGlobalAlloc};
 use allotment_agent::clock::{Clock, Speed};
 use allotment_agent::collect::synthetic::{Shape, chart_name, context_name, value};
 use allotment_agent::collect::{CollectError, Sources, start};
@@ -11,7 +11,7 @@ use std::alloc::System;
 use std::sync::Arc;
 
 #[global_allocator]
-static GLOBAL: Routed<System> = Routed::new(System);
+static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 const START: Second = 1_700_000_000;
 

@@ -19,7 +19,8 @@ use core::alloc::Layout;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use allotment::{AllocError, ErrorKind, LocalPool, PoolRef, current};
+use allotment::pool::current;
+use allotment::{AllocError, ErrorKind, LocalPool, PoolRef};
 
 use crate::error::{Noted, Problem, note, or_null, or_stop_pointer};
 use crate::handle::Kind;
@@ -215,7 +216,7 @@ fn kind_of(pool: PoolRef) -> Kind {
 #[inline(always)]
 fn at_hand(size: usize) -> Option<NonNull<c_void>> {
     let form = common(size)?;
-    let start = PoolRef::take_in_current(form.layout())?;
+    let start = PoolRef::alloc_fast_in_current(form.layout())?;
     // SAFETY: allocated above.
     Some(unsafe { form.begin(start, Key::ANY) })
 }
@@ -233,7 +234,7 @@ pub(crate) fn alloc(pool: PoolRef, size: usize, align: usize) -> Result<NonNull<
 /// A block of a pool of this thread; never of malloc.
 pub(crate) fn alloc_in(pool: &LocalPool, size: usize) -> Result<NonNull<c_void>, AllocError> {
     let form = usual(size)?;
-    let start = match pool.take_at_hand(form.layout()) {
+    let start = match pool.alloc_fast(form.layout()) {
         Some(start) => start,
         None => pool.try_alloc_layout(form.layout())?,
     };

@@ -13,7 +13,8 @@ use core::cell::RefCell;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use allotment::{AllocError, ErrorKind, LocalPool, current};
+use allotment::pool::current;
+use allotment::{AllocError, ErrorKind, LocalPool};
 
 use crate::blocks;
 use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
@@ -122,7 +123,7 @@ fn build(options: &Options<'_>) -> Result<LocalPool, AllocError> {
 unsafe fn at_hand(pool: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
     let held = unsafe { handle::at_once(pool) }?;
-    held.pool.take_at_hand(common_layout(size, align)?)
+    held.pool.alloc_fast(common_layout(size, align)?)
 }
 
 unsafe fn alloc(pool: Pointer, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
@@ -190,7 +191,7 @@ unsafe fn enter(pool: Pointer) -> Result<allot_entered, Noted> {
     let mut entered = held.entered.borrow_mut();
     let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<*const ()>());
     entered.try_reserve(1).map_err(|_| held.failed(refused))?;
-    let before = held.pool.enter_until_left();
+    let before = held.pool.enter_unguarded();
     entered.push(before);
     Ok(allot_entered { pool, before })
 }
@@ -201,7 +202,7 @@ unsafe fn leave(entered: allot_entered) -> Result<(), Noted> {
         let held = handle::get_by_owner(entered.pool)?;
         held.check_entered(entered.before)?;
         held.entered.borrow_mut().pop();
-        held.pool.leave_for(entered.before);
+        held.pool.leave_to(entered.before);
     }
     Ok(())
 }

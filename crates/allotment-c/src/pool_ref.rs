@@ -8,7 +8,8 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use allotment::{AllocError, PoolRef, current};
+use allotment::pool::current;
+use allotment::{AllocError, PoolRef};
 
 use crate::blocks;
 use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
@@ -31,7 +32,7 @@ unsafe fn of(bits: u64) -> Result<PoolRef, Noted> {
 
 #[cold]
 fn look_up(bits: u64) -> Result<(), Noted> {
-    if known::all_hardened() && !PoolRef::is_one(bits) {
+    if known::all_hardened() && !PoolRef::are_valid_bits(bits) {
         let text = "the reference is not that of a pool; allot_pool_reference() returns one";
         return Err(note(Kind::Pool, None, Problem::Bad(text)));
     }
@@ -96,7 +97,7 @@ unsafe fn at_hand(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>> {
         return None;
     }
     // SAFETY: passed on to the caller.
-    unsafe { PoolRef::from_bits(bits) }.take_at_hand(common_layout(size, align)?)
+    unsafe { PoolRef::from_bits(bits) }.alloc_fast(common_layout(size, align)?)
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that

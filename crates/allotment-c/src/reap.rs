@@ -94,7 +94,7 @@ fn build(options: &Options<'_>) -> Result<allotment::Reap, AllocError> {
 unsafe fn at_hand(reap: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
     let held = unsafe { handle::at_once(reap) }?;
-    held.reap.take_at_hand(common_layout(size, align)?)
+    held.reap.alloc_fast(common_layout(size, align)?)
 }
 
 unsafe fn alloc(reap: Pointer, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
@@ -157,7 +157,7 @@ unsafe fn malloc(reap: Pointer, size: usize) -> Result<NonNull<c_void>, Noted> {
     unsafe {
         let held = handle::get(reap)?;
         let form = blocks::usual(size).map_err(|error| held.failed(error))?;
-        let start = match held.reap.take_at_hand(form.layout()) {
+        let start = match held.reap.alloc_fast(form.layout()) {
             Some(start) => start,
             None => {
                 held.reap.try_alloc_layout(form.layout()).map_err(|error| held.failed(error))?

@@ -11,7 +11,7 @@ use crate::worker_memory::WorkerMemoryFactory;
 /// request.
 ///
 /// While the handler runs, the worker's pool is entered. The pool is
-/// [`current`](allotment::current()), and with [`Routed`](allotment::Routed) every `Box`, `Vec` and
+/// [`current`](allotment::pool::current()), and with [`PoolGlobalAlloc`](allotment::PoolGlobalAlloc) every `Box`, `Vec` and
 /// `String` comes from it. Objects made there may go anywhere, also with the reply.
 ///
 /// Objects made in the arena must not leave the request: the arena is reset before the next one.
@@ -90,7 +90,7 @@ impl<'w, R, S> RequestContext<'w, R, S> {
     /// Returns the thread's current pool: the worker's, unless the handler has entered another.
     #[must_use]
     pub fn pool(&self) -> PoolRef {
-        allotment::current()
+        allotment::pool::current()
     }
 
     /// Whether the server has been asked to stop. A long call may check this and end early.

@@ -3,7 +3,8 @@
 use core::fmt;
 use std::sync::Arc;
 
-use allotment::{Arena, ArenaBuilder, LocalPool, LocalPoolBuilder};
+use allotment::pool::LocalPoolBuilder;
+use allotment::{Arena, ArenaBuilder, LocalPool};
 
 use crate::queue::WhenFull;
 

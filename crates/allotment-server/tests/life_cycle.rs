@@ -53,7 +53,7 @@ fn a_request_reads_what_is_sealed_locks_what_is_shared_and_has_memory_of_its_own
             let mut reply = ArenaString::new_in(context.arena());
             write!(reply, "{}/{user}", context.read_only().get()).unwrap();
             assert!(sessions >= 1);
-            assert_eq!(context.pool(), allotment::current());
+            assert_eq!(context.pool(), allotment::pool::current());
             assert_ne!(context.pool(), PoolRef::GLOBAL);
             assert!(context.worker() < 3);
             assert_eq!(context.worker_name(), format!("paper-{}", context.worker()));

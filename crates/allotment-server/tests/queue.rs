@@ -262,7 +262,7 @@ fn a_callback_hears_the_outcome_once_on_the_workers_thread_outside_of_its_pool()
     let number = running
         .submit_with(41, move |outcome| {
             let thread = thread::current().name().map(str::to_owned);
-            sender.send((outcome, thread, allotment::current())).unwrap();
+            sender.send((outcome, thread, allotment::pool::current())).unwrap();
         })
         .unwrap();
     let (outcome, thread, pool) = receiver.recv().unwrap();

@@ -3,8 +3,8 @@
 //! To run it: `cargo run --release -p allotment --example fast_paths`.
 
 use allotment::{
-    Arena, LocalPool, PoolRef, Published, RawFreeList, RawSlab, RawSlabHandle, Reading, Reap,
-    Routed, Sealed, SlabBox,
+    Arena, LocalPool, PoolGlobalAlloc, PoolRef, Published, RawFreeList, RawSlab, RawSlabHandle,
+    Reading, Reap, Sealed, SlabBox,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -173,7 +173,7 @@ unsafe impl GlobalAlloc for Nothing {
     unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
 }
 
-static ROUTED: Routed<Nothing> = Routed::new(Nothing);
+static GLOBAL_ALLOC: PoolGlobalAlloc<Nothing> = PoolGlobalAlloc::new(Nothing);
 
 /// What routing adds to an allocation outside a pool.
 ///
@@ -181,9 +181,9 @@ static ROUTED: Routed<Nothing> = Routed::new(Nothing);
 /// As for [`GlobalAlloc::alloc`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub unsafe fn golden_routed_alloc(size: usize) -> *mut u8 {
+pub unsafe fn golden_global_alloc(size: usize) -> *mut u8 {
     // SAFETY: guaranteed by the caller.
-    unsafe { ROUTED.alloc(small(size)) }
+    unsafe { GLOBAL_ALLOC.alloc(small(size)) }
 }
 
 /// What routing adds to the free of a block that belongs to no pool.
@@ -192,9 +192,9 @@ pub unsafe fn golden_routed_alloc(size: usize) -> *mut u8 {
 /// As for [`GlobalAlloc::dealloc`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub unsafe fn golden_routed_free(block: *mut u8, size: usize) {
+pub unsafe fn golden_global_free(block: *mut u8, size: usize) {
     // SAFETY: guaranteed by the caller.
-    unsafe { ROUTED.dealloc(block, small(size)) }
+    unsafe { GLOBAL_ALLOC.dealloc(block, small(size)) }
 }
 
 /// Reads a part of a sealed value.
@@ -248,7 +248,7 @@ fn main() {
         let block = golden_pool_ref_alloc(pool.reference(), 24).expect("24 bytes are there");
         golden_pool_ref_free(block, 24);
         // Inside a pool: the allocator below returns nothing.
-        pool.enter(|| golden_routed_free(golden_routed_alloc(24), 24));
+        pool.enter(|| golden_global_free(golden_global_alloc(24), 24));
     }
     let list = RawFreeList::new(Layout::new::<u64>());
     let object = golden_list_alloc(&list);

@@ -2,17 +2,17 @@
 //! `cargo run --release -p allotment --example json_handler`.
 //!
 //! The handler knows nothing of pools. It parses, computes and serialises with serde_json,
-//! `String`, `Vec` and `BTreeMap`. The worker enters its pool around each request, and `Routed`
+//! `String`, `Vec` and `BTreeMap`. The worker enters its pool around each request, and `PoolGlobalAlloc`
 //! sends the allocations made there to the pool.
 
 use std::alloc::System;
 use std::collections::BTreeMap;
 
-use allotment::{LocalPool, Routed};
+use allotment::{LocalPool, PoolGlobalAlloc};
 use serde_json::{Value, json};
 
 #[global_allocator]
-static GLOBAL: Routed<System> = Routed::new(System);
+static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 /// The handler: sums up the points of each group in the request.
 fn handle(request: &str) -> Result<String, serde_json::Error> {

@@ -12,7 +12,7 @@
 //! | many threads allocate and free objects of one size | [`Slab`], [`RawSlab`] |
 //! | one thread allocates and frees objects of one size | [`FreeList`], [`RawFreeList`] |
 //! | one thread allocates and frees objects of any size for one piece of work | [`Reap`] |
-//! | the same, in code that takes no allocator: the `Box`, `Vec` and `String` of one thread | [`LocalPool`], with [`Routed`] as the global allocator |
+//! | the same, in code that takes no allocator: the `Box`, `Vec` and `String` of one thread | [`LocalPool`], with [`PoolGlobalAlloc`] as the global allocator |
 //! | many threads read an object that does not change once it is built | [`Sealed`] |
 //! | the same, and the object is replaced from time to time | [`Published`] (readers never wait), [`RwShared`] (a lock) |
 //!
@@ -89,6 +89,9 @@ compile_error!("allotment supports Linux on x86-64 and aarch64");
 
 mod error;
 mod memory;
+#[cfg(not(loom))]
+pub mod pool;
+#[cfg(loom)]
 mod pool;
 mod sealed;
 mod slab;
@@ -128,10 +131,8 @@ pub use memory::{
     source::{Malloc, Mmap, PagedSource, SharedSource, Source},
 };
 #[cfg(not(loom))]
-pub use pool::{
-    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolBox, PoolDrain, PoolIntoIter, PoolRef,
-    PoolString, PoolVec, Reap, ReapBuilder, Routed, current, global,
-};
+#[doc(inline)]
+pub use pool::{LocalPool, PoolBox, PoolGlobalAlloc, PoolRef, PoolString, PoolVec, Reap};
 #[cfg(not(loom))]
 pub use report::{AllocatorReport, Report, owner_of, report};
 #[cfg(not(loom))]

@@ -29,8 +29,8 @@ const GOLDEN: [(&str, usize); 24] = [
     ("golden_pool_free", 15),
     ("golden_pool_ref_alloc", 29),
     ("golden_pool_ref_free", 29),
-    ("golden_routed_alloc", 18),
-    ("golden_routed_free", 29),
+    ("golden_global_alloc", 18),
+    ("golden_global_free", 29),
     ("golden_sealed_number", 2),
     ("golden_sealed_text", 3),
     ("golden_published_read", 30),
@@ -39,7 +39,7 @@ const GOLDEN: [(&str, usize); 24] = [
 ];
 
 /// (function, most instructions before the global allocator beneath gets its turn, the jump there included)
-const ROUTED: [(&str, usize); 2] = [("golden_routed_alloc", 4), ("golden_routed_free", 6)];
+const GLOBAL_ALLOC: [(&str, usize); 2] = [("golden_global_alloc", 4), ("golden_global_free", 6)];
 
 /// Builds the library and the example in a folder of their own: the build that runs this test may hold the
 /// lock of the usual one, and the example needs none of the dev-dependencies that cargo would build for it.
@@ -115,7 +115,7 @@ fn fast_paths_have_no_more_instructions_than_agreed_and_no_locked_one() {
         assert!(count <= most, "{function}: {count} instructions instead of {most}");
         assert_eq!(locked, 0, "{function} has a locked instruction");
     }
-    for (function, most) in ROUTED {
+    for (function, most) in GLOBAL_ALLOC {
         let (_, _, outside) = fast_path(&file, function);
         println!("{function}: {outside} instructions outside of a pool");
         assert!(outside <= most, "{function}: {outside} instructions instead of {most}");

@@ -3,7 +3,7 @@
 //! Beside the protocol that ships stand two that break a claim, as tests that must fail.
 #![cfg(loom)]
 
-use allotment::for_loom::ownership::{EMPTY, Ownership, PARKED, Remote};
+use allotment::for_loom::ownership::{EMPTY, Ownership, PARKED, RemoteBlock};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -15,9 +15,9 @@ use loom_support::explore;
 /// What the models need of a life: the real one has it, and the broken ones below.
 trait Lives: Send + Sync + 'static {
     fn make() -> Self;
-    fn push(&self, block: *mut Remote) -> bool;
-    fn end(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool);
-    fn collect(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool);
+    fn push(&self, block: *mut RemoteBlock) -> bool;
+    fn end(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool);
+    fn collect(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool);
 }
 
 impl Lives for Ownership {
@@ -26,15 +26,15 @@ impl Lives for Ownership {
         assert!(life.adopt_empty());
         life
     }
-    fn push(&self, block: *mut Remote) -> bool {
+    fn push(&self, block: *mut RemoteBlock) -> bool {
         // SAFETY: the models push each block once.
         unsafe { Ownership::push(self, block, block) }
     }
-    fn end(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
+    fn end(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool) {
         Ownership::end(self, put_back);
     }
-    fn collect(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
-        Ownership::collect(self, put_back);
+    fn collect(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool) {
+        Ownership::reclaim_parked(self, put_back);
     }
 }
 
@@ -50,7 +50,7 @@ struct Pool<L> {
 impl<L: Lives> Pool<L> {
     fn new(blocks: usize) -> Arc<Self> {
         let block = |_| {
-            let block = Box::new(Remote { next: core::ptr::null_mut(), class: 0 });
+            let block = Box::new(RemoteBlock { next: core::ptr::null_mut(), class: 0 });
             Box::into_raw(block).expose_provenance()
         };
         Arc::new(Self {
@@ -62,7 +62,7 @@ impl<L: Lives> Pool<L> {
     }
 
     /// What the library does with a list: whether nothing lives any more.
-    fn put_back(&self, mut list: *mut Remote) -> bool {
+    fn put_back(&self, mut list: *mut RemoteBlock) -> bool {
         let mut count = 0;
         while !list.is_null() {
             // SAFETY: a block of ours, which stays until the pool goes.
@@ -97,7 +97,7 @@ impl<L> Drop for Pool<L> {
         for block in &self.blocks {
             // SAFETY: made in `new`, freed once.
             drop(unsafe {
-                Box::from_raw(core::ptr::with_exposed_provenance_mut::<Remote>(*block))
+                Box::from_raw(core::ptr::with_exposed_provenance_mut::<RemoteBlock>(*block))
             });
         }
     }
@@ -161,7 +161,7 @@ fn a_parked_pool_is_adopted_or_collected_and_never_both_at_a_time() {
 
 /// The same with one thing wrong.
 struct Broken {
-    remote: AtomicPtr<Remote>,
+    remote: AtomicPtr<RemoteBlock>,
     state: AtomicU32,
     looks_first: bool,
     parks_blindly: bool,
@@ -175,7 +175,7 @@ impl Broken {
         Self { remote, state: AtomicU32::new(OWNED), looks_first, parks_blindly }
     }
 
-    fn push(&self, block: *mut Remote) -> bool {
+    fn push(&self, block: *mut RemoteBlock) -> bool {
         let before = self.state.load(Ordering::SeqCst) == PARKED;
         let mut head = self.remote.load(Ordering::Relaxed);
         loop {
@@ -190,7 +190,7 @@ impl Broken {
         if self.looks_first { before } else { self.state.load(Ordering::SeqCst) == PARKED }
     }
 
-    fn take(&self) -> *mut Remote {
+    fn take(&self) -> *mut RemoteBlock {
         self.remote.swap(core::ptr::null_mut(), Ordering::Acquire)
     }
 
@@ -201,14 +201,14 @@ impl Broken {
         !empty && more && !self.parks_blindly
     }
 
-    fn end(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
+    fn end(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool) {
         let empty = put_back(self.take());
         if self.settle(empty) {
             self.collect(put_back);
         }
     }
 
-    fn collect(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
+    fn collect(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool) {
         let claim = || self.state.compare_exchange(PARKED, 3, Ordering::Acquire, Ordering::Relaxed);
         while claim().is_ok() {
             let empty = put_back(self.take());
@@ -226,13 +226,13 @@ macro_rules! broken {
             fn make() -> Self {
                 Self(Broken::new($looks_first, $parks_blindly))
             }
-            fn push(&self, block: *mut Remote) -> bool {
+            fn push(&self, block: *mut RemoteBlock) -> bool {
                 self.0.push(block)
             }
-            fn end(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
+            fn end(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool) {
                 self.0.end(put_back);
             }
-            fn collect(&self, put_back: &mut dyn FnMut(*mut Remote) -> bool) {
+            fn collect(&self, put_back: &mut dyn FnMut(*mut RemoteBlock) -> bool) {
                 self.0.collect(put_back);
             }
         }

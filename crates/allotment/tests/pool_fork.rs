@@ -11,13 +11,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::alloc::System;
 use std::sync::Mutex;
 
-use allotment::{ErrorKind, LocalPool, PoolRef, Routed};
+use allotment::{ErrorKind, LocalPool, PoolGlobalAlloc, PoolRef};
 use support::child::{self, Child};
 use support::list::{passed_through, under_a_tool};
 use support::slab::{Random, layout};
 
 #[global_allocator]
-static GLOBAL: Routed<System> = Routed::new(System);
+static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 /// Forks, runs `work` in the child, and gives the child's status once it has ended.
 ///

@@ -11,7 +11,7 @@ use std::alloc::{GlobalAlloc, System};
 use std::collections::VecDeque;
 use std::sync::Barrier;
 
-use allotment::{Budget, ErrorKind, LocalPool, PoolRef, Release, Routed};
+use allotment::{Budget, ErrorKind, LocalPool, PoolGlobalAlloc, PoolRef, Release};
 use support::child::{self, Child};
 use support::list::under_a_tool;
 use support::slab::layout;
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static GLOBAL: Routed<Counting> = Routed::new(Counting);
+static GLOBAL: PoolGlobalAlloc<Counting> = PoolGlobalAlloc::new(Counting);
 
 const WORDS: Layout = Layout::new::<[u64; 8]>();
 const KIB: usize = 1 << 10;

@@ -7,14 +7,14 @@ mod support;
 use std::alloc::System;
 use std::collections::{HashMap, VecDeque};
 
-use allotment::{LocalPool, Release, Routed};
+use allotment::{LocalPool, PoolGlobalAlloc, Release};
 use support::child::{self, Child};
 use support::kernel::page_size;
 use support::list::{passed_through, under_a_tool};
 use support::slab::Random;
 
 #[global_allocator]
-static GLOBAL: Routed<System> = Routed::new(System);
+static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 /// Fewer where the compiler has optimised nothing.
 const REQUESTS: u64 = if cfg!(debug_assertions) { 200_000 } else { 1_000_000 };

@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 
-use allotment::{Budget, LocalPool, PoolRef, Release, current};
+use allotment::pool::current;
+use allotment::{Budget, LocalPool, PoolRef, Release};
 use support::kernel::is_resident;
 use support::list::{passed_through, under_a_tool};
 use support::slab::{Object, Random, layout};

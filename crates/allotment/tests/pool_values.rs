@@ -15,10 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use allotment::{
-    Budget, ErrorKind, LocalPool, PoolBox, PoolDrain, PoolIntoIter, PoolRef, PoolString, PoolVec,
-    current,
-};
+use allotment::pool::{PoolDrain, PoolIntoIter, current};
+use allotment::{Budget, ErrorKind, LocalPool, PoolBox, PoolRef, PoolString, PoolVec};
 use support::traits::has;
 
 /// A pool with a budget: it takes over no memory of an ended pool in which something lives, so that its figures are its own.

@@ -9,11 +9,11 @@ use std::alloc::{Layout, System};
 use std::hint::black_box;
 use std::ptr::NonNull;
 
-use allotment::{LocalPool, PoolRef, Reap, Routed, recycler};
+use allotment::{LocalPool, PoolGlobalAlloc, PoolRef, Reap, recycler};
 use support::tool::{Access, CASE, Tool, expected_tool, fill, is_caught, read, run, write};
 
 #[global_allocator]
-static GLOBAL: Routed<System> = Routed::new(System);
+static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 const WORDS: Layout = Layout::new::<[u64; 3]>();
 const LARGE: Layout = Layout::new::<[u8; 100_000]>();

@@ -146,7 +146,8 @@ fn pool_stress(budget: Option<&Budget>) {
     };
     let request = |thread: usize, round: usize| {
         for step in 0..200 {
-            let block = allotment::current().try_alloc_layout(OBJECT).unwrap().cast::<usize>();
+            let block =
+                allotment::pool::current().try_alloc_layout(OBJECT).unwrap().cast::<usize>();
             // SAFETY: eight words, ours.
             unsafe { (0..WORDS).for_each(|word| block.add(word).write(thread)) };
             if step % 3 == 0 {

@@ -49,7 +49,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
         ),
         Allocator::Pool => (
             "#[global_allocator]\n\
-             static GLOBAL: allotment::Routed<std::alloc::System> = allotment::Routed::new(std::alloc::System);\n\
+             static GLOBAL: allotment::PoolGlobalAlloc<std::alloc::System> = allotment::PoolGlobalAlloc::new(std::alloc::System);\n\
              let pool = allotment::LocalPool::new(); // one for each thread\n\
              pool.enter(|| work()); // Box, Vec and String in work() use the pool"
                 .to_owned(),

@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::reply::Reply;
 use crate::configuration::Generation;
 use crate::memory::Memory;
-use allotment_server::{ServerHandle, Outcome, RefusalReason};
+use allotment_server::{Outcome, RefusalReason, ServerHandle};
 use std::fmt;
 use tokio::sync::oneshot;
 

@@ -1,19 +1,21 @@
 //! Blocks of any layout from chunks: what a reap and a pool have in common.
 //!
 //! ```text
-//! chunks ──▶ │Header│ blocks of all small classes …          │ ──▶ …      carved by the lists
-//! large  ◀─▶ │Header│ one large block                        │ ◀─▶ …
+//! chunks ──▶ │header│ blocks of all small classes …          │ ──▶ …      carved by the lists
+//! spare  ──▶ │header│ free                                   │ ──▶ …
+//! large  ◀─▶ │header│ one large block                        │ ◀─▶ …
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. `chunks`, `spare` and `large` are the heads of lists of chunks that are held. Each chunk is
-//!    one piece of the supply, described by its header. The range and the blocks of `lists` lie in
-//!    the chunks on `chunks`.
+//! 1. `chunks`, `spare` and `large` are the heads of lists of chunks that are held. Each chunk's
+//!    memory was taken from the supply at once, and its header describes it. The range and the
+//!    blocks of `lists` lie in the chunks on `chunks`.
 //! 2. A chunk on `large` has one live block, right behind its header. Its `prev` and `next` are
 //!    exact.
-//! 3. `held` is the sum of the sizes of all pieces, and `pieces` their number. The record holds the
-//!    same numbers. (In pass-through mode the record's held bytes are those of malloc's blocks.)
+//! 3. `held` is the sum of the sizes of all chunks, and `chunk_count` their number. The record
+//!    holds the same numbers. (In pass-through mode the record's held bytes are those of malloc's
+//!    blocks.)
 //! 4. One thread at a time has access.
 
 use core::alloc::Layout;
@@ -21,9 +23,9 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::checked::CheckedBlocks;
+use super::chunk_supply::{ChunkGrowth, ChunkSupply, PoolChunkHeader};
+use super::class_lists::ClassLists;
 use super::classes::{Class, STEP, class_of, common_class_of};
-use super::lists::Lists;
-use super::pieces::{Growth, Header, Supply};
 use crate::error::{AllocError, OnFailure, Report};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
@@ -32,38 +34,39 @@ use crate::statistics::Record;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Blocks<S> {
-    pub lists: Lists,
-    pub chunks: Cell<*mut Header>,
-    pub spare: Cell<*mut Header>,
-    pub large: Cell<*mut Header>,
+    pub lists: ClassLists,
+    pub chunks: Cell<*mut PoolChunkHeader>,
+    pub spare: Cell<*mut PoolChunkHeader>,
+    pub large: Cell<*mut PoolChunkHeader>,
     pub large_blocks: Cell<usize>,
     pub large_bytes: Cell<usize>,
-    pub grown: Cell<usize>,
+    /// The size of the chunk taken last, at most 1 MiB; 0 if none is held.
+    pub last_size: Cell<usize>,
     pub held: Cell<usize>,
-    pub pieces: Cell<usize>,
-    pub growth: Growth,
+    pub chunk_count: Cell<usize>,
+    pub growth: ChunkGrowth,
     pub record: &'static Record,
     pub checked: Option<Box<CheckedBlocks>>,
     pub supply: S,
 }
 
-impl<S: Supply> Blocks<S> {
+impl<S: ChunkSupply> Blocks<S> {
     pub(super) const fn new(
         supply: S,
-        growth: Growth,
+        growth: ChunkGrowth,
         record: &'static Record,
         checked: Option<Box<CheckedBlocks>>,
     ) -> Self {
         Self {
-            lists: Lists::new(),
+            lists: ClassLists::new(),
             chunks: Cell::new(ptr::null_mut()),
             spare: Cell::new(ptr::null_mut()),
             large: Cell::new(ptr::null_mut()),
             large_blocks: Cell::new(0),
             large_bytes: Cell::new(0),
-            grown: Cell::new(0),
+            last_size: Cell::new(0),
             held: Cell::new(0),
-            pieces: Cell::new(0),
+            chunk_count: Cell::new(0),
             growth,
             record,
             checked,
@@ -75,42 +78,42 @@ impl<S: Supply> Blocks<S> {
     #[inline(always)]
     pub(super) fn alloc<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
         match common_class_of(layout) {
-            Some(class) => match self.lists.take(class) {
+            Some(class) => match self.lists.alloc(class) {
                 Some(block) => Ok(block),
-                // Inlined too: in a reap for one piece of work about half of the blocks are new.
+                // Inlined too: in a reap for one task about half of the blocks are new.
                 None => match self.lists.carve_common(class) {
                     Some(block) => Ok(block),
-                    None => self.alloc_others::<F>(layout),
+                    None => self.alloc_slow_or::<F>(layout),
                 },
             },
-            None => self.alloc_others::<F>(layout),
+            None => self.alloc_slow_or::<F>(layout),
         }
     }
 
     /// Takes a block from a free list, or carves one.
     #[inline(always)]
-    pub(super) fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
+    pub(super) fn alloc_fast(&self, layout: Layout) -> Option<NonNull<u8>> {
         let class = common_class_of(layout)?;
-        self.lists.take(class).or_else(|| self.lists.carve_common(class))
+        self.lists.alloc(class).or_else(|| self.lists.carve_common(class))
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_others<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        self.alloc_slowly(layout).map_err(F::fail)
+    fn alloc_slow_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.alloc_slow(layout).map_err(F::fail)
     }
 
-    pub(super) fn alloc_slowly(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+    pub(super) fn alloc_slow(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         if let Some(checked) = self.checked.as_deref() {
             return checked.ledger.alloc(self, layout);
         }
         match class_of(layout) {
             Some(class) => {
-                if let Some(block) = self.lists.take(class).or_else(|| self.lists.carve(class)) {
+                if let Some(block) = self.lists.alloc(class).or_else(|| self.lists.carve(class)) {
                     return Ok(block);
                 }
                 self.grow(class)?;
-                Ok(self.lists.carve(class).expect("a chunk has room for what it was taken for"))
+                Ok(self.lists.carve(class).expect("a chunk fits the block that it was taken for"))
             }
             None => self.alloc_large(layout, layout.size()),
         }
@@ -125,25 +128,25 @@ impl<S: Supply> Blocks<S> {
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         match common_class_of(layout) {
             // SAFETY: passed on to the caller.
-            Some(class) if unsafe { self.lists.put(class, block) } => {}
+            Some(class) if unsafe { self.lists.free(class, block) } => {}
             // SAFETY: passed on to the caller.
-            _ => unsafe { self.free_others(block, layout) },
+            _ => unsafe { self.free_slow(block, layout) },
         }
     }
 
     /// # Safety
     /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
-    unsafe fn free_others(&self, block: NonNull<u8>, layout: Layout) {
+    unsafe fn free_slow(&self, block: NonNull<u8>, layout: Layout) {
         if let Some(checked) = self.checked.as_deref() {
-            self.lists.unput(layout);
+            self.lists.undo_refused_free(layout);
             return checked.ledger.free(self, block, layout);
         }
-        // SAFETY: passed on to the caller. Lists that are not checked take every block.
+        // SAFETY: passed on to the caller. Outside checked mode the lists take every block.
         unsafe {
             match class_of(layout) {
                 Some(class) => {
-                    self.lists.put(class, block);
+                    self.lists.free(class, block);
                 }
                 None => self.free_large(block),
             }
@@ -176,13 +179,14 @@ impl<S: Supply> Blocks<S> {
         Ok(fresh)
     }
 
-    /// Allocates a block to copy another one to. A block that grows beyond the classes gets room to
-    /// grow again: it is likely to double once more, and room that stays unused is never touched.
+    /// Allocates a block to copy another one to. A block that grows beyond the classes gets
+    /// capacity to grow again: it is likely to double once more, and capacity that stays unused is
+    /// never touched.
     pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
         let grows = new.size() > old.size() && class_of(new).is_none();
         if grows && self.checked.is_none() && !self.supply.is_limited() {
-            let room = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
-            return self.alloc_large(new, new.size().saturating_mul(room));
+            let factor = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
+            return self.alloc_large(new, new.size().saturating_mul(factor));
         }
         self.alloc::<Report>(new)
     }
@@ -208,12 +212,12 @@ impl<S: Supply> Blocks<S> {
             return true;
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.resize_across(block, old.align(), from, to, new_size) }
+        unsafe { self.resize_in_place_slow(block, old.align(), from, to, new_size) }
     }
 
     /// # Safety
     /// As for [`resize`](Self::resize), with the classes of both sizes.
-    unsafe fn resize_across(
+    unsafe fn resize_in_place_slow(
         &self,
         block: NonNull<u8>,
         align: usize,
@@ -228,12 +232,12 @@ impl<S: Supply> Blocks<S> {
             },
             (None, None) => {
                 // SAFETY: a large block has its header right before it (invariant 2).
-                let header = unsafe { block.cast::<Header>().sub(1).as_ref() };
-                let room = header.start.addr().get() + header.size - block.addr().get();
-                // A block that shrinks below a quarter of its room moves to a chunk of its size.
-                let fits = new_size <= room && room / 4 <= new_size;
+                let header = unsafe { block.cast::<PoolChunkHeader>().sub(1).as_ref() };
+                let capacity = header.start.addr().get() + header.size - block.addr().get();
+                // A block that shrinks below a quarter of its capacity moves to a chunk of its size.
+                let fits = new_size <= capacity && capacity / 4 <= new_size;
                 if fits {
-                    let bytes = self.large_bytes.get() - header.asked.replace(new_size);
+                    let bytes = self.large_bytes.get() - header.requested.replace(new_size);
                     self.large_bytes.set(bytes + new_size);
                 }
                 fits
@@ -252,15 +256,15 @@ impl<S: Supply> Blocks<S> {
         (blocks + self.large_blocks.get(), bytes + self.large_bytes.get())
     }
 
-    /// Publishes the live blocks of a named allocator: only those with names are in a report.
-    pub(super) fn note_live_if_named(&self) {
+    /// Publishes the live blocks if the allocator is named: a report shows only those.
+    pub(super) fn publish_live_if_named(&self) {
         if self.record.is_named() {
-            self.note_live();
+            self.publish_live();
         }
     }
 
-    /// Publishes the live blocks for threads that ask for a report.
-    pub(super) fn note_live(&self) {
+    /// Publishes the live blocks in the record, for threads that ask for a report.
+    pub(super) fn publish_live(&self) {
         let (blocks, bytes) = self.live();
         self.record.live_objects.set(blocks as u64);
         self.record.live_bytes.set(bytes as u64);
@@ -272,12 +276,12 @@ impl<S: Supply> Blocks<S> {
     }
 
     /// Switches to another record, as if nothing had been held before.
-    pub(super) fn account_under(&mut self, record: &'static Record) {
+    pub(super) fn switch_record(&mut self, record: &'static Record) {
         record.held_bytes.set(0);
         record.peak_held_bytes.set(0);
         record.source_calls.set(0);
         record.hold(self.held.get());
-        record.chunks.set(self.pieces.get() as u64);
+        record.chunks.set(self.chunk_count.get() as u64);
         self.record = record;
     }
 }

@@ -18,11 +18,10 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::pool_ref::{PoolRef, current};
-use super::shared::Shared;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::block_source::BlockSource;
 
-/// An owned value in a pool, by default the [`current`](crate::current) one. One word (two for
+/// An owned value in a pool, by default the [`current`](crate::pool::current()) one. One word (two for
 /// slices), like a `Box`.
 ///
 /// A box may be sent to other threads and may outlive its pool. It carries no reference to the
@@ -163,11 +162,10 @@ impl<T: ?Sized> PoolBox<T> {
     /// returns the later pool.
     #[must_use]
     pub fn pool(boxed: &Self) -> PoolRef {
-        let core = match size_of_val::<T>(boxed) {
-            0 => None,
-            _ => Shared::of(boxed.value.cast()),
-        };
-        core.map_or(PoolRef::GLOBAL, PoolRef::of)
+        match size_of_val::<T>(boxed) {
+            0 => PoolRef::GLOBAL,
+            _ => PoolRef::of_block(boxed.value.cast()),
+        }
     }
 
     /// Leaks the value and returns a reference to it. The value is never dropped.

@@ -8,9 +8,9 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::blocks::Blocks;
+use super::chunk_supply::ChunkSupply;
+use super::class_lists::CarveRange;
 use super::classes::{CLASSES, Class, STEP, align_of, class_of, size_of};
-use super::lists::Range;
-use super::pieces::Supply;
 use crate::checked::{CheckMode, CheckedAllocator, GUARD, Ledger};
 use crate::error::{AllocError, ErrorKind};
 use crate::statistics::{AllocatorKind, Record};
@@ -20,7 +20,7 @@ use crate::statistics::{AllocatorKind, Record};
 pub(super) struct CheckedBlocks {
     pub ledger: Ledger,
     /// The range that new blocks are carved from.
-    range: Range,
+    range: CarveRange,
 }
 
 const _: () = assert!(GUARD == STEP, "a block of a class has room for its zone");
@@ -31,7 +31,7 @@ fn block_layout(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(size, layout.align().max(GUARD)).ok()
 }
 
-impl<S: Supply> CheckedAllocator for Blocks<S> {
+impl<S: ChunkSupply> CheckedAllocator for Blocks<S> {
     fn record(&self) -> &'static Record {
         self.record
     }
@@ -84,7 +84,7 @@ impl CheckedBlocks {
         name: Option<&str>,
     ) -> Option<Box<Self>> {
         let ledger = Ledger::new(CheckMode::wanted(hardened)?, kind, name, CLASSES);
-        Some(Box::new(Self { ledger, range: Range::empty() }))
+        Some(Box::new(Self { ledger, range: CarveRange::empty() }))
     }
 
     /// Carves from this range from now on.
@@ -100,7 +100,7 @@ impl CheckedBlocks {
     }
 
     /// Frees every block, and checks those that were free before.
-    pub(super) fn clear<S: Supply>(&self, blocks: &Blocks<S>) {
+    pub(super) fn clear<S: ChunkSupply>(&self, blocks: &Blocks<S>) {
         self.ledger.clear(blocks);
         self.range.open(core::ptr::null_mut(), core::ptr::null_mut());
     }

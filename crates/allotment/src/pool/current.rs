@@ -2,41 +2,56 @@
 //!
 //! A thread-local without initialisation or destructor: it can be read at any time in a thread's
 //! life, and by a global allocator.
+//!
+//! The pointer is untyped, so that this file needs nothing of what pools are made of.
+//! `PoolShared::current` gives it its type.
 
 use core::cell::Cell;
 use core::ptr;
 
-use super::shared::Shared;
+thread_local! {
+    /// The address of the shared part of the pool that this thread entered last and has not left,
+    /// or null. Only [`replace_current`] writes it.
+    static CURRENT: Cell<*const ()> = const { Cell::new(ptr::null()) };
+}
+
+/// Returns the address of the shared part of the thread's current pool, or null.
+#[inline(always)]
+pub(super) fn current_address() -> *const () {
+    CURRENT.with(Cell::get)
+}
 
 /// Identifies the thread while it runs: the address of its `CURRENT`.
 #[inline(always)]
-pub(super) fn token() -> usize {
+pub(super) fn thread_token() -> usize {
     CURRENT.with(|current| ptr::from_ref(current).addr())
 }
 
-thread_local! {
-    /// The core of the pool that this thread entered last and has not left, or null.
-    pub(super) static CURRENT: Cell<*const Shared> = const { Cell::new(ptr::null()) };
+/// Makes another pool, or with null none, the current one. Returns the one that was current before.
+///
+/// # Safety
+/// The pointer is null, or the address of the shared part of a pool that the calling thread owns
+/// for as long as the pool is current.
+pub(super) unsafe fn replace_current(pool: *const ()) -> *const () {
+    CURRENT.with(|current| current.replace(pool))
 }
 
-/// Makes another pool, or none, the current one while this value exists.
-pub(super) struct Entered(*const Shared);
+/// Makes no pool the current one while this value exists.
+pub(super) struct CurrentPoolGuard {
+    previous: *const (),
+}
 
-impl Entered {
-    pub(super) fn new(core: *const Shared) -> Self {
-        Self(CURRENT.with(|current| current.replace(core)))
-    }
-
-    /// Keeps the current pool after this value is gone. Returns the pool that was current before.
-    pub(super) fn for_good(self) -> *const Shared {
-        let before = self.0;
-        core::mem::forget(self);
-        before
+impl CurrentPoolGuard {
+    pub(super) fn outside() -> Self {
+        // SAFETY: null.
+        Self { previous: unsafe { replace_current(ptr::null()) } }
     }
 }
 
-impl Drop for Entered {
+impl Drop for CurrentPoolGuard {
     fn drop(&mut self) {
-        CURRENT.with(|current| current.set(self.0));
+        // SAFETY: it was current before, and the thread has not ended that pool: pools end only in
+        // code of their users, and none runs while a guard exists.
+        unsafe { replace_current(self.previous) };
     }
 }

@@ -8,11 +8,12 @@ use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
 use super::checked::CheckedBlocks;
-use super::current::Entered;
+use super::chunk_supply::ChunkGrowth;
+use super::current::{CurrentPoolGuard, replace_current};
 use super::local_pool_builder::{LocalPoolBuilder, Settings};
-use super::pieces::Growth;
+use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
-use super::shared::{Making, Shared};
+use super::shared::PoolShared;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -20,12 +21,12 @@ use crate::memory::{region, tools};
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
-const LEFT: usize = 256 << 10;
+const MAX_LEFT_BYTES: usize = 256 << 10;
 /// Default limit on the bytes of freed large blocks that a pool keeps for later ones.
-const LARGE_KEPT: usize = 4 << 20;
+const MAX_SPARE_LARGE_BYTES: usize = 4 << 20;
 /// How long a pool may hold more than it keeps by default, in milliseconds. A pool that fills and
-/// empties repeatedly pays for the page faults of giving memory back at most once in this time.
-const PATIENCE: u64 = 1000;
+/// empties repeatedly pays for the page faults of released memory at most once in this time.
+const RELEASE_DELAY_MS: u64 = 1000;
 
 /// A pool of memory for one thread's objects, of any size and alignment, without a lock.
 ///
@@ -35,9 +36,9 @@ const PATIENCE: u64 = 1000;
 /// it when the last of them is freed.
 ///
 /// There are three ways to use it:
-/// - [`enter`](Self::enter) it. Then the [`current`](crate::current) collections and strings, or
-///   with [`Routed`](crate::Routed) every `Box`, `Vec` and `String` of the thread, allocate from
-///   it.
+/// - [`enter`](Self::enter) it. Then [`PoolBox`](crate::PoolBox), [`PoolVec`](crate::PoolVec) and
+///   [`PoolString`](crate::PoolString) allocate from it by default, or with
+///   [`PoolGlobalAlloc`](crate::PoolGlobalAlloc) every `Box`, `Vec` and `String` of the thread.
 /// - Give its [`reference`](Self::reference) to collections that take an allocator.
 /// - Allocate and free blocks by layout.
 ///
@@ -58,7 +59,7 @@ const PATIENCE: u64 = 1000;
 ///     let text = allotment::PoolString::from("in the pool"); // by default in the current one
 ///     assert_eq!(text.pool(), pool.reference());
 /// });
-/// assert_eq!(allotment::current(), PoolRef::GLOBAL);
+/// assert_eq!(allotment::pool::current(), PoolRef::GLOBAL);
 /// ```
 ///
 /// A pool can neither be sent to another thread nor be used there:
@@ -74,7 +75,7 @@ const PATIENCE: u64 = 1000;
 /// ```
 #[derive(Debug)]
 pub struct LocalPool {
-    core: &'static Shared,
+    shared: &'static PoolShared,
     record: &'static Record,
     settings: Settings,
     /// In pass-through mode every allocation goes to malloc, for debugging. The pool holds nothing.
@@ -127,7 +128,7 @@ impl LocalPool {
 
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
         // What follows must not allocate from the current pool, which may end before the new pool.
-        let _outside = Entered::new(ptr::null());
+        let _outside = CurrentPoolGuard::outside();
         let passthrough = tools::passthrough();
         let checked = if passthrough {
             None
@@ -135,22 +136,22 @@ impl LocalPool {
             CheckedBlocks::wanted(settings.hardened, AllocatorKind::Pool, settings.name.as_deref())
         };
         let record = Record::acquire(AllocatorKind::Pool, settings.name.as_deref())?;
-        let large_kept = match settings.release {
+        let spare_large_bytes = match settings.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes,
-            Release::Decay(_) | Release::Adaptive => LARGE_KEPT,
+            Release::Decay(_) | Release::Adaptive => MAX_SPARE_LARGE_BYTES,
         };
         let (initial, increment) = (settings.initial, settings.increment);
-        let growth = Growth { initial, increment, large_kept };
+        let growth = ChunkGrowth { initial, increment, spare_large_bytes };
         let budget = settings.budget.clone();
         let reports_live = settings.report_live == Some(true);
-        let making = Making { budget, growth, record, checked, passthrough, reports_live };
-        let core = Shared::acquire(making).inspect_err(|_| record.release())?;
+        let options = AcquireOptions { budget, growth, record, checked, passthrough, reports_live };
+        let shared = PoolShared::acquire(options).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
-        let pool = Self { core, record, settings, passthrough, thread_bound: PhantomData };
+        let pool = Self { shared, record, settings, passthrough, thread_bound: PhantomData };
         if reserved > 0 && !passthrough {
             // SAFETY: the pool is new, and only this thread has it.
-            unsafe { core.blocks() }.reserve(reserved)?;
+            unsafe { shared.blocks() }.reserve(reserved)?;
         }
         Ok(pool)
     }
@@ -166,7 +167,7 @@ impl LocalPool {
     #[inline]
     #[must_use]
     pub fn reference(&self) -> PoolRef {
-        if self.passthrough { PoolRef::GLOBAL } else { PoolRef::of(self.core) }
+        if self.passthrough { PoolRef::GLOBAL } else { PoolRef::of_shared(self.shared) }
     }
 
     // ---- blocks ----
@@ -195,16 +196,16 @@ impl LocalPool {
     #[inline(always)]
     fn alloc_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
         // SAFETY: a pool is neither `Send` nor `Sync`, so the calling thread owns it.
-        unsafe { self.core.alloc::<F>(layout) }
+        unsafe { self.shared.alloc::<F>(layout) }
     }
 
     /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
     /// the C interface, which has a slow path of its own.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
+    pub fn alloc_fast(&self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: as in `alloc_or`.
-        unsafe { self.core.alloc_free(layout) }
+        unsafe { self.shared.alloc_from_list(layout) }
     }
 
     /// Frees a block of this pool. [`PoolRef::free_anywhere`] frees a block of any pool, on any
@@ -216,7 +217,7 @@ impl LocalPool {
     #[inline]
     pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: as in `alloc_or`; passed on to the caller.
-        unsafe { self.core.free(block, layout) }
+        unsafe { self.shared.free(block, layout) }
     }
 
     /// Resizes a block of this pool, in place where possible. The contents are kept up to the
@@ -250,26 +251,29 @@ impl LocalPool {
         new_size: usize,
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: passed on to the caller; as in `alloc_or`.
-        unsafe { self.core.resize(block, old, new_size) }
+        unsafe { self.shared.resize(block, old, new_size) }
     }
 
     // ---- the current pool ----
 
-    /// Runs a closure with this pool as the thread's [`current`](crate::current) pool.
+    /// Runs a closure with this pool as the thread's [`current`](crate::pool::current()) pool.
     ///
     /// Pools may be nested, and a pool may be entered again inside itself. A panic leaves the pool
-    /// as a return does. A thread that leaves its outermost pool takes back the blocks of that pool
-    /// that other threads have freed, and gives back empty memory beyond what the pool's release
+    /// as a return does. A thread that leaves its outermost pool reclaims the blocks of that pool
+    /// that other threads have freed, and releases empty memory beyond what the pool's release
     /// policy keeps.
     pub fn enter<R>(&self, run: impl FnOnce() -> R) -> R {
-        struct Leave<'p>(&'p LocalPool, *const ());
-        impl Drop for Leave<'_> {
+        struct LeaveGuard<'p> {
+            pool: &'p LocalPool,
+            previous: *const (),
+        }
+        impl Drop for LeaveGuard<'_> {
             fn drop(&mut self) {
                 // SAFETY: entered below, and every pool entered after that has been left.
-                unsafe { self.0.leave_for(self.1) };
+                unsafe { self.pool.leave_to(self.previous) };
             }
         }
-        let _leave = Leave(self, self.enter_until_left());
+        let _guard = LeaveGuard { pool: self, previous: self.enter_unguarded() };
         run()
     }
 
@@ -277,32 +281,34 @@ impl LocalPool {
     /// before.
     #[doc(hidden)]
     #[must_use]
-    pub fn enter_until_left(&self) -> *const () {
+    pub fn enter_unguarded(&self) -> *const () {
         if self.passthrough {
             return ptr::null();
         }
-        Entered::new(self.core).for_good().cast()
+        // SAFETY: a pool is neither `Send` nor `Sync`, so the calling thread owns it. When a pool
+        // ends, it stops being the current one.
+        unsafe { replace_current(ptr::from_ref(self.shared).cast()) }
     }
 
     /// Second half of [`enter`](Self::enter): makes the previous pool current again. Never unwinds.
     ///
     /// # Safety
-    /// `before` is the value that [`enter_until_left`](Self::enter_until_left) returned for this
+    /// `previous` is the value that [`enter_unguarded`](Self::enter_unguarded) returned for this
     /// pool on this thread, every pool that the thread entered after that has been left, and the
     /// pool that was current before has not ended.
     #[doc(hidden)]
-    pub unsafe fn leave_for(&self, before: *const ()) {
+    pub unsafe fn leave_to(&self, previous: *const ()) {
         if self.passthrough {
             return;
         }
-        let before = before.cast::<Shared>();
-        if !ptr::eq(before, self.core) {
-            self.core.push_outgoing();
+        if !ptr::eq(previous.cast(), self.shared) {
+            self.shared.flush_outgoing();
         }
-        if before.is_null() {
-            self.left();
+        if previous.is_null() {
+            self.apply_release_policy();
         }
-        Entered::new(before).for_good();
+        // SAFETY: passed on to the caller.
+        unsafe { replace_current(previous) };
     }
 
     /// Wraps a future so that each poll runs inside this pool. The future stays on the pool's
@@ -311,7 +317,7 @@ impl LocalPool {
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
     /// let pool = allotment::LocalPool::new();
-    /// let work = pool.enter_future(async { allotment::current() });
+    /// let work = pool.enter_future(async { allotment::pool::current() });
     /// let mut context = Context::from_waker(Waker::noop());
     /// let Poll::Ready(current) = pin!(work).poll(&mut context) else { unreachable!() };
     /// assert_eq!(current, pool.reference());
@@ -327,35 +333,35 @@ impl LocalPool {
     }
 
     /// Runs when the thread has left its outermost pool, this one.
-    fn left(&self) {
-        let (kept, patience) = match self.settings.release {
+    fn apply_release_policy(&self) {
+        let (keep, delay_ms) = match self.settings.release {
             Release::AtOnce => (0, 0),
             Release::Keep(bytes) => (bytes, 0),
             Release::Decay(time) => {
                 (MAX_GROWTH, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
             }
-            Release::Adaptive => (MAX_GROWTH, PATIENCE),
+            Release::Adaptive => (MAX_GROWTH, RELEASE_DELAY_MS),
         };
         // SAFETY: as in `alloc_or`.
-        unsafe { self.core.settle(kept, patience) };
+        unsafe { self.shared.apply_release_policy(keep, delay_ms) };
     }
 
     // ---- memory ----
 
-    /// Gives back all chunks that hold no live block, regardless of the release policy; only a
-    /// reserved chunk stays. Returns the number of bytes given back. The cost grows with the number
+    /// Releases all chunks that hold no live block, regardless of the release policy; only a
+    /// reserved chunk stays. Returns the number of bytes released. The cost grows with the number
     /// of free blocks.
     pub fn trim(&self) -> usize {
         // SAFETY: as in `alloc_or`.
-        unsafe { self.core.trim() }
+        unsafe { self.shared.trim() }
     }
 
     /// Returns what the pool holds.
     ///
     /// The numbers are exact, except that blocks freed by other threads may still wait to be sent
     /// back: at most 31 for each thread that is inside a pool of its own. What
-    /// [`report`](crate::report()) shows may be older: it dates from the last call that acquired or
-    /// gave back memory, or the last call of this function. A live block counts with the bytes of
+    /// [`report`](crate::report()) shows may be older: it dates from the last call that took or
+    /// released memory, or the last call of this function. A live block counts with the bytes of
     /// its size class, a larger one with its own size.
     ///
     /// A new pool may take over an ended pool's live blocks and empty chunks; both count here. A
@@ -365,7 +371,7 @@ impl LocalPool {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: as in `alloc_or`.
-        let (blocks, bytes) = unsafe { self.core.live() };
+        let (blocks, bytes) = unsafe { self.shared.live() };
         self.record.live_objects.set(blocks as u64);
         self.record.live_bytes.set(bytes as u64);
         self.record.statistics()
@@ -389,13 +395,13 @@ impl Drop for LocalPool {
     /// Ends the pool. The memory of its live blocks stays until the last of them is freed.
     fn drop(&mut self) {
         self.report_live();
-        let left = match self.settings.release {
+        let keep = match self.settings.release {
             Release::AtOnce => 0,
-            Release::Keep(bytes) => bytes.min(LEFT),
-            Release::Decay(_) | Release::Adaptive => LEFT,
+            Release::Keep(bytes) => bytes.min(MAX_LEFT_BYTES),
+            Release::Decay(_) | Release::Adaptive => MAX_LEFT_BYTES,
         };
         // SAFETY: as in `alloc_or`; the pool is not used after this.
-        unsafe { self.core.end(left) };
+        unsafe { self.shared.end(keep) };
     }
 }
 

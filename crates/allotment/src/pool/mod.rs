@@ -1,34 +1,50 @@
-//! Memory of any size for one thread: `Reap`, whose blocks are freed one by one or all at once, and
-//! `LocalPool`, which a thread enters.
+//! Memory of any size for one thread: [`Reap`], whose blocks are freed one by one or all at once,
+//! and [`LocalPool`], which a thread enters.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `reap`, `reap_builder` | `Reap` and its options |
-//! | `pool`, `pool_builder` | `LocalPool` and its options |
-//! | `pool_ref`, `current` | references to a pool; the thread's current pool |
-//! | `routed` | a global allocator that prefers the current pool |
-//! | `heap` | the interface of any heap |
-//! | `boxed`, `vec`, `string`, `drain`, `*_traits` | values and collections in a pool |
-//! | `blocks`, `large` | small and large blocks: what a reap and a pool share |
-//! | `lists`, `classes` | free lists by size class, and the arithmetic of the classes |
-//! | `chunks`, `sweep` | the chunks beneath the blocks, and the search for empty ones |
-//! | `pieces`, `from_region` | where chunks come from |
-//! | `core`, `cores` | the part of a pool that outlives it, and its reuse by later pools |
-//! | `life`, `remote` | a pool's ownership; blocks that other threads free |
-//! | `checked` | checked blocks: hardened mode, sanitizers, pass-through mode |
-//! | `home` | the interface to collections |
+//! [`current`] returns the pool that the thread has entered. This module also has the types that
+//! the calls of [`Reap`], [`LocalPool`] and [`PoolVec`] return; the types that most programs name
+//! are at the root of the crate.
 
-#[cfg(not(loom))]
-mod blocks;
+// The files, lowest first: each imports only files above it in this table, except that a type and
+// its builder import each other.
+//
+// | file | contents |
+// |---|---|
+// | `classes` | the arithmetic of the size classes |
+// | `class_lists` | free lists by size class, and the range that new blocks are carved from |
+// | `chunk_supply` | chunk headers, and the interface that supplies the memory of chunks |
+// | `checked` | checked blocks: hardened mode, sanitizers, pass-through mode |
+// | `blocks` | small and large blocks: what a reap and a pool have in common |
+// | `chunks`, `large`, `sweep` | `blocks` continued: its chunks; large blocks; the search for empty chunks |
+// | `reap`, `reap_builder` | `Reap` and its options |
+// | `ownership` | who owns a pool; the list of blocks that other threads freed |
+// | `outgoing` | blocks of another pool that this thread freed and sends in batches |
+// | `current` | the thread's current pool, as an untyped pointer |
+// | `global_heap` | the program's global allocator, called outside every pool |
+// | `region_supply` | a pool's chunk supply |
+// | `shared` | `PoolShared`, the part of a pool that outlives it |
+// | `remote` | `shared` continued: blocks that are freed outside their pool |
+// | `parked` | `shared` continued: reuse of what ended pools leave |
+// | `pool_ref` | references to a pool |
+// | `global_alloc` | `PoolGlobalAlloc`, a global allocator that prefers the current pool |
+// | `local_pool`, `local_pool_builder` | `LocalPool` and its options |
+// | `block_source` | reaps, pools and references to pools as sources of blocks for collections |
+// | `boxed`, `drain`, `vec`, `string`, `vec_traits`, `string_traits` | values and collections in a pool |
 
 #[cfg(not(loom))]
 mod block_source;
+#[cfg(not(loom))]
+mod blocks;
 #[cfg(not(loom))]
 mod boxed;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
+mod chunk_supply;
+#[cfg(not(loom))]
 mod chunks;
+#[cfg(not(loom))]
+mod class_lists;
 #[cfg(not(loom))]
 mod classes;
 #[cfg(not(loom))]
@@ -36,22 +52,23 @@ mod current;
 #[cfg(not(loom))]
 mod drain;
 #[cfg(not(loom))]
-mod from_region;
+mod global_alloc;
 #[cfg(not(loom))]
-mod heap;
+mod global_heap;
 #[cfg(not(loom))]
 mod large;
-#[cfg(not(loom))]
-mod lists;
 #[cfg(not(loom))]
 mod local_pool;
 #[cfg(not(loom))]
 mod local_pool_builder;
+#[cfg(not(loom))]
+mod outgoing;
+#[cfg(not(loom))]
+mod ownership;
+#[cfg(loom)]
 pub mod ownership;
 #[cfg(not(loom))]
 mod parked;
-#[cfg(not(loom))]
-mod pieces;
 #[cfg(not(loom))]
 mod pool_ref;
 #[cfg(not(loom))]
@@ -59,9 +76,9 @@ mod reap;
 #[cfg(not(loom))]
 mod reap_builder;
 #[cfg(not(loom))]
-mod remote;
+mod region_supply;
 #[cfg(not(loom))]
-mod routed;
+mod remote;
 #[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
@@ -80,19 +97,17 @@ pub use boxed::PoolBox;
 #[cfg(not(loom))]
 pub use drain::{PoolDrain, PoolIntoIter};
 #[cfg(not(loom))]
-pub use heap::{Heap, HeapId};
+pub use global_alloc::PoolGlobalAlloc;
 #[cfg(not(loom))]
 pub use local_pool::{InPool, LocalPool};
 #[cfg(not(loom))]
 pub use local_pool_builder::LocalPoolBuilder;
 #[cfg(not(loom))]
-pub use pool_ref::{PoolRef, current, global};
+pub use pool_ref::{PoolRef, current};
 #[cfg(not(loom))]
 pub use reap::Reap;
 #[cfg(not(loom))]
 pub use reap_builder::ReapBuilder;
-#[cfg(not(loom))]
-pub use routed::Routed;
 #[cfg(not(loom))]
 pub use string::PoolString;
 #[cfg(not(loom))]

@@ -2,23 +2,24 @@
 //! the ownership of the pool.
 //!
 //! ```text
-//!            end, something lives             adopted by the next pool of any thread
+//!          end, blocks are live             adopted by the next pool of any thread
 //! OWNED ────────────────────────▶ PARKED ────────────────────────────────────▶ OWNED
 //!   │                             │    ▲
-//!   │ end, nothing lives          ▼    │ something still lives
-//!   └──────────────▶ EMPTY ◀───── BUSY ┘      a remote free collects
+//!   │ end, no block is live       ▼    │ blocks are still live
+//!   └──────────────▶ EMPTY ◀─ RECLAIMING    a thread that freed a block reclaims the list
 //! ```
 //!
 //! A thread that frees another thread's block pushes it on the remote list. The owner takes the
 //! whole list when an allocation takes the slow path, when the thread leaves its outermost pool,
 //! and for `trim` and `statistics`. A parked pool has no owner to do that. So a thread that pushes
 //! on a parked pool's list claims the pool, puts the listed blocks on the pool's free lists, and
-//! gives the memory back with the last live block.
+//! releases the memory with the last live block.
 //!
 //! # Invariants
 //!
-//! 1. A thread that changed the state from `PARKED` to `BUSY`, or from `PARKED` or `EMPTY` to
-//!    `OWNED`, has exclusive access to the pool except its `Ownership`, until it writes the state again.
+//! 1. A thread that changed the state from `PARKED` to `RECLAIMING`, or from `PARKED` or `EMPTY` to
+//!    `OWNED`, has exclusive access to the pool except its `Ownership`, until it writes the state
+//!    again.
 //! 2. A block is pushed once for each time that it was handed out. A block on the list counts as
 //!    handed out until it is taken from the list. So the list of an empty pool is empty.
 //! 3. No block stays on the list of a parked pool. The pushing thread reads the state after its
@@ -30,36 +31,36 @@ use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence};
 /// A block on a remote list and its size class, stored in the block itself.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Remote {
-    pub next: *mut Remote,
+pub struct RemoteBlock {
+    pub next: *mut RemoteBlock,
     /// The number of its class, or a number that is no class for a large block.
     pub class: usize,
 }
 
-/// Owned: only the owning thread puts blocks back on the free lists.
+/// Owned: only the owning thread reclaims blocks from the remote list.
 pub const OWNED: u32 = 1;
 /// Without an owner, with live blocks.
 pub const PARKED: u32 = 2;
-/// Without an owner, while one thread puts blocks back on the free lists.
-pub const BUSY: u32 = 3;
+/// Without an owner, while one thread reclaims blocks from the remote list.
+pub const RECLAIMING: u32 = 3;
 /// Without an owner and without live blocks.
 pub const EMPTY: u32 = 4;
 
 /// A pool's remote list and state.
 #[derive(Debug)]
 pub struct Ownership {
-    remote: AtomicPtr<Remote>,
+    remote: AtomicPtr<RemoteBlock>,
     state: AtomicU32,
 }
 
 impl Ownership {
-    /// Of an empty pool.
+    /// The ownership of an empty pool.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { remote: AtomicPtr::new(core::ptr::null_mut()), state: AtomicU32::new(EMPTY) }
     }
 
-    /// Of an empty pool. Loom's atomics have no `const` constructor.
+    /// The ownership of an empty pool. Loom's atomics have no `const` constructor.
     #[cfg(loom)]
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
@@ -68,38 +69,38 @@ impl Ownership {
 
     /// Makes the caller the owner if the pool is empty. Returns whether it was.
     pub fn adopt_empty(&self) -> bool {
-        self.turn(EMPTY, OWNED)
+        self.transition(EMPTY, OWNED)
     }
 
     /// Makes the caller the owner if the pool is parked. Returns whether it was.
     pub fn adopt_parked(&self) -> bool {
-        self.turn(PARKED, OWNED)
+        self.transition(PARKED, OWNED)
     }
 
     /// Gives up the ownership of a pool that was adopted empty and still is.
     pub fn release_empty(&self) {
-        // Release pairs with the Acquire in `turn`.
+        // Release pairs with the Acquire in `transition`.
         self.state.store(EMPTY, Ordering::Release);
     }
 
     /// Acquire pairs with the Release of the thread that wrote the state `from`: all that it did to
     /// the pool happens before.
-    fn turn(&self, from: u32, to: u32) -> bool {
+    fn transition(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether the list was not empty at this instant.
+    /// Whether the list was not empty at the time of the call.
     #[inline(always)]
     pub fn has_remote(&self) -> bool {
         !self.remote.load(Ordering::Relaxed).is_null()
     }
 
     /// Pushes blocks that the caller freed, linked from `first` to `last`. Returns whether the pool
-    /// was parked; then the caller must [`collect`](Self::collect).
+    /// was parked; if so, the caller must call [`reclaim_parked`](Self::reclaim_parked).
     ///
     /// # Safety
-    /// The blocks belong to this pool, nothing else uses them, and each holds a [`Remote`].
-    pub unsafe fn push(&self, first: *mut Remote, last: *mut Remote) -> bool {
+    /// The blocks belong to this pool, nothing else uses them, and each holds a [`RemoteBlock`].
+    pub unsafe fn push(&self, first: *mut RemoteBlock, last: *mut RemoteBlock) -> bool {
         let mut head = self.remote.load(Ordering::Relaxed);
         loop {
             // SAFETY: passed on to the caller.
@@ -123,26 +124,26 @@ impl Ownership {
     }
 
     /// Takes the whole list.
-    pub fn take(&self) -> *mut Remote {
+    pub fn take(&self) -> *mut RemoteBlock {
         self.remote.swap(core::ptr::null_mut(), Ordering::Acquire)
     }
 
-    /// Ends the ownership. `put_back` takes a list and puts its blocks on the pool's free lists. It
-    /// returns whether no block is live; in that case it has given the memory back.
-    pub fn end(&self, mut put_back: impl FnMut(*mut Remote) -> bool) {
-        if put_back(self.take()) {
-            // Release pairs with the Acquire in `turn`.
+    /// Ends the ownership. `reclaim` gets a list and puts its blocks on the pool's free lists. It
+    /// returns whether no block is live; in that case it has released the memory.
+    pub fn end(&self, mut reclaim: impl FnMut(*mut RemoteBlock) -> bool) {
+        if reclaim(self.take()) {
+            // Release pairs with the Acquire in `transition`.
             return self.state.store(EMPTY, Ordering::Release);
         }
         if self.park() {
-            self.collect(put_back);
+            self.reclaim_parked(reclaim);
         }
     }
 
     /// Gives up the ownership of a pool with live blocks. Returns whether the list has blocks to
-    /// collect.
+    /// reclaim.
     fn park(&self) -> bool {
-        // Release pairs with the Acquire in `turn`.
+        // Release pairs with the Acquire in `transition`.
         self.state.store(PARKED, Ordering::Release);
         // Pairs with the fence in `push`: here the write of the state comes before the read of the
         // list.
@@ -150,12 +151,12 @@ impl Ownership {
         self.has_remote()
     }
 
-    /// Puts the listed blocks of a parked pool back, unless another thread does so or has adopted
-    /// the pool.
-    pub fn collect(&self, mut put_back: impl FnMut(*mut Remote) -> bool) {
-        while self.turn(PARKED, BUSY) {
-            if put_back(self.take()) {
-                // Release pairs with the Acquire in `turn`.
+    /// Reclaims the listed blocks of a parked pool, unless another thread does so or has adopted
+    /// the pool. `reclaim` is as for [`end`](Self::end).
+    pub fn reclaim_parked(&self, mut reclaim: impl FnMut(*mut RemoteBlock) -> bool) {
+        while self.transition(PARKED, RECLAIMING) {
+            if reclaim(self.take()) {
+                // Release pairs with the Acquire in `transition`.
                 return self.state.store(EMPTY, Ordering::Release);
             }
             if !self.park() {

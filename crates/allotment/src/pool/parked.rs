@@ -1,91 +1,103 @@
-//! The reuse of cores: where a new pool's core comes from, and what happens to it when the pool
-//! ends.
+//! The reuse of `PoolShared` values: where that of a new pool comes from, and what happens to it
+//! when the pool ends.
 //!
-//! The invariants are those of core.rs, and this one:
+//! The invariants are those of shared.rs, and this one:
 //!
-//! 1. A core whose number is on a stack is there once, on one of the two, and `stacked` is true
-//!    until a pool adopts it. A parked core with a budget is on no stack until it is empty, because
-//!    its chunks are charged to the budget.
+//! 1. If the index of a `PoolShared` is on a stack, it is there once, on one of the two, and
+//!    `on_stack` is true until a pool adopts the value. A parked value with a budget is on no stack
+//!    until it is empty, because its chunks are charged to the budget.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::current::{CURRENT, token};
-use super::pieces::Growth;
-use super::shared::{Making, PASSTHROUGH, Shared, WATCHED};
+use super::checked::CheckedBlocks;
+use super::chunk_supply::ChunkGrowth;
+use super::current::{replace_current, thread_token};
+use super::shared::{PoolMode, PoolShared};
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::budget::Budget;
 use crate::memory::lifo::{Lifo, Links};
 use crate::memory::{os, tools};
 use crate::statistics::Record;
 
-impl Shared {
-    /// Acquires a core for a pool of this thread: one that an ended pool left, or a new one.
-    pub(super) fn acquire(making: Making) -> Result<&'static Self, AllocError> {
-        let Making { budget, growth, record, checked, passthrough, reports_live } = making;
-        // A parked core's chunks are charged to no budget, and its blocks are in no ledger.
+/// What a new pool asks of the `PoolShared` that it acquires.
+pub(super) struct AcquireOptions {
+    pub budget: Option<Budget>,
+    pub growth: ChunkGrowth,
+    pub record: &'static Record,
+    pub checked: Option<Box<CheckedBlocks>>,
+    pub passthrough: bool,
+    /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
+    pub reports_live: bool,
+}
+
+impl PoolShared {
+    /// Acquires a `PoolShared` for a pool of this thread: one that an ended pool left, or a new
+    /// one.
+    pub(super) fn acquire(options: AcquireOptions) -> Result<&'static Self, AllocError> {
+        let AcquireOptions { budget, growth, record, checked, passthrough, reports_live } = options;
+        // The chunks of a parked pool are charged to no budget, and no ledger has its blocks.
         let plain = budget.is_none() && checked.is_none() && !passthrough;
-        let core = match Self::pop(plain && !reports_live) {
-            Some((core, was_parked)) => {
+        let shared = match Self::pop(plain && !reports_live) {
+            Some((shared, was_parked)) => {
                 // SAFETY: `pop` made this thread the owner, so no other thread accesses the blocks
-                // (invariant 2 of core.rs).
-                let blocks = unsafe { &mut *core.blocks.get() };
+                // (invariant 2 of shared.rs).
+                let blocks = unsafe { &mut *shared.blocks.get() };
                 if was_parked {
                     blocks.record.release();
                 }
-                blocks.account_under(record);
+                blocks.switch_record(record);
                 if !plain {
-                    // The chunks that the core kept are charged to no budget.
-                    blocks.give_spare();
-                    blocks.account_under(record);
+                    // The chunks that the ended pool left are charged to no budget.
+                    blocks.release_spare();
+                    blocks.switch_record(record);
                 }
-                core
+                shared
             }
-            None => Self::issue(growth, record)?,
+            None => Self::create(growth, record)?,
         };
-        // SAFETY: this thread owns the core, as above or because it is new.
-        let blocks = unsafe { &mut *core.blocks.get() };
-        let mode = match (&checked, passthrough) {
-            (_, true) => PASSTHROUGH,
-            (Some(_), _) => WATCHED,
-            _ => 0,
-        };
-        core.mode.store(mode, Ordering::Relaxed);
+        // SAFETY: this thread owns the value, as above or because it is new.
+        let blocks = unsafe { &mut *shared.blocks.get() };
+        shared.set_mode(match (&checked, passthrough) {
+            (_, true) => PoolMode::Passthrough,
+            (Some(_), _) => PoolMode::Checked,
+            _ => PoolMode::Normal,
+        });
         blocks.supply.budget = budget;
         blocks.growth = growth;
         blocks.checked = checked;
-        core.stacked.set(false);
-        core.swept.set(0);
-        core.over_since.set(0);
-        *core.locked() = false;
-        core.reference.store(core.next_reference(), Ordering::Relaxed);
-        core.thread.store(token(), Ordering::Relaxed);
-        Ok(core)
+        shared.on_stack.set(false);
+        shared.held_after_sweep.set(0);
+        shared.over_limit_since.set(0);
+        *shared.lock_checked() = false;
+        shared.reference.store(shared.next_reference(), Ordering::Relaxed);
+        shared.owner_token.store(thread_token(), Ordering::Relaxed);
+        Ok(shared)
     }
 
     /// Ends the pool. If no block is live, keeps up to `keep` bytes of empty chunks for the next
     /// pool. Otherwise keeps the chunks in which live blocks lie.
     ///
     /// # Safety
-    /// The calling thread owns the core, and does not use it again.
+    /// The calling thread owns this value, and does not use it again.
     pub(super) unsafe fn end(&self, keep: usize) {
-        self.push_outgoing();
+        self.flush_outgoing();
         // A process that exits inside the pool may end it there. Code that runs after that is in no
         // pool.
-        CURRENT.with(|current| {
-            if ptr::eq(current.get(), self) {
-                current.set(ptr::null());
-            }
-        });
-        self.thread.store(0, Ordering::Relaxed);
+        if self.is_current() {
+            // SAFETY: null.
+            unsafe { replace_current(ptr::null()) };
+        }
+        self.owner_token.store(0, Ordering::Relaxed);
         self.reference.store(0, Ordering::Relaxed);
-        if self.is_watched() {
-            let empty = self.watched(|blocks, ended| {
+        if self.is_checked() {
+            let empty = self.with_checked(|blocks, ended| {
                 blocks.checked.as_deref().expect("checked").ledger.empty_quarantine(blocks);
                 *ended = true;
-                Self::end_watched(blocks)
+                Self::end_checked(blocks)
             });
             if empty {
-                self.life.end(|_| true);
+                self.ownership.end(|_| true);
                 self.stack_if_empty();
             }
             return;
@@ -94,16 +106,16 @@ impl Shared {
         let blocks = unsafe { self.blocks() };
         let has_budget = blocks.supply.budget.is_some();
         blocks.unreserve();
-        // Without a budget, this call pushes the core on a stack below, so a thread that empties
-        // the core before that must not. With a budget no pool may adopt the core before it is
+        // Without a budget, this call pushes the index on a stack below, so a thread that frees the
+        // last block before that must not. With a budget no pool may adopt this value before it is
         // empty, so it stays off the stacks until then.
-        self.stacked.set(!has_budget);
+        self.on_stack.set(!has_budget);
         let (mut first, mut empty) = (true, false);
-        self.life.end(|list| {
-            // SAFETY: passed on to the caller; in later calls the state of `life` gives this thread
-            // the core.
+        self.ownership.end(|list| {
+            // SAFETY: passed on to the caller; in later calls the state of `ownership` gives this
+            // thread exclusive access.
             unsafe {
-                self.put_back(list);
+                self.reclaim(list);
                 let blocks = self.blocks();
                 empty = blocks.live().0 == 0;
                 if empty {
@@ -119,108 +131,114 @@ impl Shared {
         if has_budget {
             self.stack_if_empty();
         } else {
-            let stack = if empty { &EMPTY_ONES } else { &PARKED_ONES };
-            stack.push(&Parked, self.number);
+            let stack = if empty { &EMPTY_POOLS } else { &PARKED_POOLS };
+            stack.push(&PoolTable, self.index);
         }
     }
 
-    /// Returns all cores that were ever issued.
-    pub(super) fn all() -> impl Iterator<Item = &'static Self> {
-        let issued = ISSUED.load(Ordering::Relaxed) as usize;
-        // Acquire pairs with the Release in `issue`.
-        let cores = CORES[..issued].iter().map(|core| core.load(Ordering::Acquire));
-        // SAFETY: null, or a core, which is never unmapped.
-        cores.filter_map(|core| unsafe { core.as_ref() })
+    /// Whether a number other than 0 could be a reference to a pool that exists or existed.
+    /// Searches all of them.
+    pub(super) fn is_reference(number: u64) -> bool {
+        let count = POOL_COUNT.load(Ordering::Relaxed) as usize;
+        // Acquire pairs with the Release in `create`.
+        let mut pools = POOLS[..count].iter().map(|pool| pool.load(Ordering::Acquire));
+        pools.any(|pool| !pool.is_null() && pool.addr() == Self::address_in(number))
     }
 
-    /// Offers the core to the next pool if it is empty and on no stack.
+    /// Offers this value to the next pool if it is empty and on no stack.
     pub(super) fn stack_if_empty(&self) {
-        if self.life.adopt_empty() {
-            // This thread owns the core until `release_empty`.
-            let stacked = self.stacked.replace(true);
-            self.life.release_empty();
-            if !stacked {
-                EMPTY_ONES.push(&Parked, self.number);
+        if self.ownership.adopt_empty() {
+            // This thread is the owner until `release_empty`.
+            let was_on_stack = self.on_stack.replace(true);
+            self.ownership.release_empty();
+            if !was_on_stack {
+                EMPTY_POOLS.push(&PoolTable, self.index);
             }
         }
     }
 
-    /// Takes an ended pool's core from the stacks, and returns whether it was parked. Without
-    /// `parked` only an empty core will do. With `parked` the cores with live blocks come first, so
+    /// Adopts what an ended pool left on the stacks. Returns it, and whether it was parked. Without
+    /// `parked`, adopts only an empty one. With `parked`, those with live blocks come first, so
     /// that their partly used chunks are filled.
     fn pop(parked: bool) -> Option<(&'static Self, bool)> {
-        let stacks = if parked { [&PARKED_ONES, &EMPTY_ONES] } else { [&EMPTY_ONES, &PARKED_ONES] };
+        let stacks =
+            if parked { [&PARKED_POOLS, &EMPTY_POOLS] } else { [&EMPTY_POOLS, &PARKED_POOLS] };
         stacks.into_iter().find_map(|stack| Self::pop_from(stack, parked))
     }
 
+    /// Adopts from one stack, as [`pop`](Self::pop) says. Looks at most at two values.
     fn pop_from(stack: &Lifo, parked: bool) -> Option<(&'static Self, bool)> {
-        // Parked that do not fit go back on the stack at the end.
-        let mut unfit: Option<&'static Self> = None;
+        // What can't be adopted goes back on the stack at the end.
+        let mut refused: Option<&'static Self> = None;
         let found = loop {
-            let Some(number) = stack.pop(&Parked) else { break None };
-            let core = Parked::core(number);
-            if core.life.adopt_empty() {
-                break Some((core, false));
+            let Some(index) = stack.pop(&PoolTable) else { break None };
+            let shared = PoolTable::get(index);
+            if shared.ownership.adopt_empty() {
+                break Some((shared, false));
             }
-            if parked && core.life.adopt_parked() {
-                break Some((core, true));
+            if parked && shared.ownership.adopt_parked() {
+                break Some((shared, true));
             }
-            if let Some(other) = unfit.replace(core) {
-                stack.push(&Parked, other.number);
+            if let Some(other) = refused.replace(shared) {
+                stack.push(&PoolTable, other.index);
                 break None;
             }
         };
-        if let Some(core) = unfit {
-            stack.push(&Parked, core.number);
+        if let Some(shared) = refused {
+            stack.push(&PoolTable, shared.index);
         }
         found
     }
 
-    fn issue(growth: Growth, record: &'static Record) -> Result<&'static Self, AllocError> {
+    fn create(growth: ChunkGrowth, record: &'static Record) -> Result<&'static Self, AllocError> {
         let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<Self>());
-        let next = |issued: u32| (issued < MAX_CORES as u32).then_some(issued + 1);
-        let number = ISSUED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let number = number.map_err(|_| refused)?;
-        let slot = &CORES[number as usize];
+        let next = |count: u32| (count < MAX_POOLS as u32).then_some(count + 1);
+        let index = POOL_COUNT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let index = index.map_err(|_| refused)?;
+        let entry = &POOLS[index as usize];
         let size = size_of::<Self>().next_multiple_of(os::page_size());
-        // A failure here wastes the number, but no memory.
-        let core = os::map(size, align_of::<Self>())?.cast::<Self>();
+        // A failure here wastes the index, but no memory.
+        let address = os::map(size, align_of::<Self>())?.cast::<Self>();
         // SAFETY: just mapped, large enough and aligned; it is never unmapped (invariant 1 of
-        // core.rs).
-        let core = unsafe {
-            core.write(Self::new(core.as_ptr(), number, growth, record));
-            core.as_ref()
+        // shared.rs).
+        let shared = unsafe {
+            address.write(Self::new(address, index, growth, record));
+            address.as_ref()
         };
-        tools::add_leak_root(NonNull::from(core).cast(), size);
-        core.life.adopt_empty();
-        // Release pairs with the Acquire in `Parked::core` and `all`.
-        slot.store(ptr::from_ref(core).cast_mut(), Ordering::Release);
-        Ok(core)
+        tools::add_leak_root(NonNull::from(shared).cast(), size);
+        shared.ownership.adopt_empty();
+        // Release pairs with the Acquire in `PoolTable::get` and `is_reference`.
+        entry.store(ptr::from_ref(shared).cast_mut(), Ordering::Release);
+        Ok(shared)
     }
 }
 
-/// Maximum number of cores, and so of pools at a time.
-const MAX_CORES: usize = 1 << 16;
-static CORES: [AtomicPtr<Shared>; MAX_CORES] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CORES];
-static ISSUED: AtomicU32 = AtomicU32::new(0);
-/// Parked that ended pools left without live blocks.
-static EMPTY_ONES: Lifo = Lifo::new();
-/// Parked that ended pools left with live blocks. Some may have become empty.
-static PARKED_ONES: Lifo = Lifo::new();
+/// Maximum number of `PoolShared` values, and so of pools at a time.
+const MAX_POOLS: usize = 1 << 16;
+/// All values that were created, by index.
+static POOLS: [AtomicPtr<PoolShared>; MAX_POOLS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MAX_POOLS];
+/// The number of indexes given out.
+static POOL_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Those that ended pools left without live blocks.
+static EMPTY_POOLS: Lifo = Lifo::new();
+/// Those that ended pools left with live blocks. Some may have become empty.
+static PARKED_POOLS: Lifo = Lifo::new();
 
-struct Parked;
+/// [`POOLS`], as the table that the stacks link.
+struct PoolTable;
 
-impl Parked {
-    fn core(number: u32) -> &'static Shared {
-        // SAFETY: a number on a stack is a core's number, and cores are never unmapped. Acquire
-        // pairs with the Release in `issue`.
-        unsafe { &*CORES[number as usize].load(Ordering::Acquire) }
+impl PoolTable {
+    /// Returns the value of an index that was on a stack.
+    fn get(index: u32) -> &'static PoolShared {
+        // SAFETY: only indexes of existing values are pushed, and those are never unmapped. Acquire
+        // pairs with the Release in `create`.
+        unsafe { &*POOLS[index as usize].load(Ordering::Acquire) }
     }
 }
 
-impl Links for Parked {
+impl Links for PoolTable {
     fn next(&self, index: u32) -> &AtomicU32 {
-        &Self::core(index).next
+        &Self::get(index).next_on_stack
     }
 }

@@ -4,9 +4,8 @@ use core::alloc::Layout;
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::current::CURRENT;
-use super::heap::{Heap, HeapId, global_alloc, global_free, global_resize};
-use super::shared::Shared;
+use super::global_heap::{global_alloc, global_free, global_resize};
+use super::shared::PoolShared;
 use crate::error::{AllocError, ErrorKind, Report};
 
 /// A reference to a pool or to the global heap: eight bytes, valid on any thread, for the life of
@@ -18,8 +17,8 @@ use crate::error::{AllocError, ErrorKind, Report};
 /// - Free and resize find the owner by the block's address, on any thread and at any time. The
 ///   reference plays no part in that.
 ///
-/// So an object that is made in a pool may be sent to other threads and may outlive the pool. There
-/// it grows on the global heap.
+/// So an object that is made in a pool may be sent to other threads and may outlive the pool. It
+/// then grows on the global heap.
 ///
 /// `PoolRef::default()` is [`current`]. With the cargo feature for the trait's version it is an
 /// allocator for hashbrown's maps and the collections of `allocator-api2`.
@@ -31,19 +30,7 @@ pub struct PoolRef(u64);
 #[inline]
 #[must_use]
 pub fn current() -> PoolRef {
-    let core = CURRENT.with(core::cell::Cell::get);
-    if core.is_null() {
-        return PoolRef::GLOBAL;
-    }
-    // SAFETY: the current core belongs to a pool, and cores are never unmapped.
-    PoolRef::of(unsafe { Shared::at(core) })
-}
-
-/// Returns the program's global heap.
-#[inline]
-#[must_use]
-pub fn global() -> PoolRef {
-    PoolRef::GLOBAL
+    PoolShared::current().map_or(PoolRef::GLOBAL, PoolRef::of_shared)
 }
 
 impl PoolRef {
@@ -51,19 +38,24 @@ impl PoolRef {
     pub const GLOBAL: Self = Self(0);
 
     #[inline]
-    pub(super) fn of(core: &'static Shared) -> Self {
-        Self(core.reference())
+    pub(super) fn of_shared(shared: &'static PoolShared) -> Self {
+        Self(shared.reference())
     }
 
-    /// Returns the core if its pool exists and the calling thread owns it.
+    /// Returns the reference to the pool that owns a block, or to the global heap.
+    pub(super) fn of_block(block: NonNull<u8>) -> Self {
+        PoolShared::of_block(block).map_or(Self::GLOBAL, Self::of_shared)
+    }
+
+    /// Returns the shared part of the pool, if the pool exists and the calling thread owns it.
     #[inline(always)]
-    fn usable(self) -> Option<&'static Shared> {
+    fn usable_pool(self) -> Option<&'static PoolShared> {
         if self.0 == 0 {
             return None;
         }
-        let core = Shared::of_reference(self.0);
-        // If the core carries this thread's token, no other thread changes the reference.
-        (core.is_mine() && core.reference() == self.0).then_some(core)
+        let shared = PoolShared::of_reference(self.0);
+        // If this thread is the owner, no other thread changes the reference.
+        (shared.is_owned_by_this_thread() && shared.reference() == self.0).then_some(shared)
     }
 
     /// The reference as a number, 0 for the global heap. For the C interface.
@@ -77,8 +69,8 @@ impl PoolRef {
     /// Makes a reference from its number.
     ///
     /// # Safety
-    /// The number came from [`to_bits`](Self::to_bits), or [`is_one`](Self::is_one) returned `true`
-    /// for it.
+    /// The number came from [`to_bits`](Self::to_bits), or
+    /// [`are_valid_bits`](Self::are_valid_bits) returned `true` for it.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
@@ -86,18 +78,19 @@ impl PoolRef {
         Self(bits)
     }
 
-    /// Whether a number is a reference to a pool that exists or existed. Searches all cores.
+    /// Whether a number is a reference to a pool that exists or existed, or to the global heap.
+    /// Searches all pools.
     #[doc(hidden)]
     #[must_use]
-    pub fn is_one(bits: u64) -> bool {
-        bits == 0 || Shared::is_known(bits)
+    pub fn are_valid_bits(bits: u64) -> bool {
+        bits == 0 || PoolShared::is_reference(bits)
     }
 
     /// Whether allocation takes from a pool: the pool exists, and belongs to the calling thread.
     #[inline]
     #[must_use]
     pub fn is_usable(self) -> bool {
-        self.usable().is_some()
+        self.usable_pool().is_some()
     }
 
     /// Allocates an uninitialised block for this layout: from the pool, or from the global heap
@@ -107,11 +100,11 @@ impl PoolRef {
     /// When the pool's budget or the system refuses memory, or the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        match self.take_at_hand(layout) {
+        match self.alloc_fast(layout) {
             Some(block) => Ok(block),
-            // Matched and rebuilt: returning the call's result as it is would make the fast path
-            // above return through memory too.
-            None => match self.alloc_slowly(layout) {
+            // Matched and rebuilt: if the call's result were returned as it is, the fast path above
+            // would return through memory too.
+            None => match self.alloc_slow(layout) {
                 Ok(block) => Ok(block),
                 Err(error) => Err(error),
             },
@@ -123,28 +116,27 @@ impl PoolRef {
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
-    pub fn take_at_hand(self, layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: `usable` returns a core only to the thread that owns it.
-        self.usable().and_then(|core| unsafe { core.alloc_free(layout) })
+    pub fn alloc_fast(self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: `usable_pool` returns a pool only to the thread that owns it.
+        self.usable_pool().and_then(|shared| unsafe { shared.alloc_from_list(layout) })
     }
 
-    /// As [`take_at_hand`](Self::take_at_hand), from the thread's current pool.
+    /// As [`alloc_fast`](Self::alloc_fast), from the thread's current pool.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
-    pub fn take_in_current(layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: null or a pool's core, which is never unmapped; a thread that has entered a pool
-        // owns it.
-        unsafe { CURRENT.with(core::cell::Cell::get).as_ref()?.alloc_free(layout) }
+    pub fn alloc_fast_in_current(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: a thread owns its current pool.
+        PoolShared::current().and_then(|shared| unsafe { shared.alloc_from_list(layout) })
     }
 
     #[inline(never)]
-    fn alloc_slowly(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        match self.usable() {
-            // SAFETY: `usable` returns a core only to the thread that owns it.
-            Some(core) => match unsafe { core.alloc::<Report>(layout) } {
-                Err(error) if is_out_of_addresses(error) => global_alloc(layout),
-                done => done,
+    fn alloc_slow(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        match self.usable_pool() {
+            // SAFETY: `usable_pool` returns a pool only to the thread that owns it.
+            Some(shared) => match unsafe { shared.alloc::<Report>(layout) } {
+                Err(error) if is_out_of_pool_memory(error) => global_alloc(layout),
+                result => result,
             },
             None => global_alloc(layout),
         }
@@ -166,8 +158,8 @@ impl PoolRef {
     pub unsafe fn free_anywhere(block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
         unsafe {
-            match Shared::of(block) {
-                Some(core) => free_pooled(core, block, layout),
+            match PoolShared::of_block(block) {
+                Some(shared) => free_pooled(shared, block, layout),
                 None => global_free(block, layout),
             }
         }
@@ -191,13 +183,13 @@ impl PoolRef {
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: passed on to the caller.
         unsafe {
-            let Some(owner) = Shared::of(block) else {
+            let Some(owner) = PoolShared::of_block(block) else {
                 return global_resize(block, old, new_size);
             };
-            if owner.is_mine() {
+            if owner.is_owned_by_this_thread() {
                 match owner.resize(block, old, new_size) {
-                    Err(error) if is_out_of_addresses(error) => {}
-                    done => return done,
+                    Err(error) if is_out_of_pool_memory(error) => {}
+                    result => return result,
                 }
             }
             let fresh =
@@ -211,23 +203,23 @@ impl PoolRef {
 
 /// Whether the pools have no memory while the global heap may have some: the address range of all
 /// pools is used up, or the process cannot reserve or map memory for it.
-fn is_out_of_addresses(error: AllocError) -> bool {
+fn is_out_of_pool_memory(error: AllocError) -> bool {
     matches!(error.kind(), ErrorKind::SourceRefused | ErrorKind::System(_))
 }
 
 /// Frees a block of a pool.
 ///
 /// # Safety
-/// The block belongs to this core, was allocated with a layout of this size class, and has not been
+/// The block belongs to this pool, was allocated with a layout of this size class, and has not been
 /// freed.
 #[inline(always)]
-pub(super) unsafe fn free_pooled(core: &Shared, block: NonNull<u8>, layout: Layout) {
-    // SAFETY: passed on to the caller. The current core belongs to this thread.
+pub(super) unsafe fn free_pooled(shared: &PoolShared, block: NonNull<u8>, layout: Layout) {
+    // SAFETY: passed on to the caller. A thread owns its current pool.
     unsafe {
-        if core.is_current() {
-            core.free(block, layout);
+        if shared.is_current() {
+            shared.free(block, layout);
         } else {
-            Shared::free_elsewhere(block, layout.size(), layout.align(), core);
+            PoolShared::free_on_any_thread(block, layout.size(), layout.align(), shared);
         }
     }
 }
@@ -247,36 +239,5 @@ impl fmt::Debug for PoolRef {
         } else {
             write!(f, "PoolRef({:#x})", self.0)
         }
-    }
-}
-
-// SAFETY: blocks of a pool or of the global heap stay valid until they are freed, wherever the
-// reference is.
-unsafe impl Heap for PoolRef {
-    #[inline]
-    fn alloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.try_alloc_layout(layout)
-    }
-
-    #[inline]
-    unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
-        // SAFETY: passed on to the caller.
-        unsafe { Self::free_anywhere(block, layout) }
-    }
-
-    fn id(&self) -> HeapId {
-        HeapId(self.0)
-    }
-
-    unsafe fn realloc(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new_size: usize,
-    ) -> Result<NonNull<u8>, AllocError> {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, new_size);
-        Layout::from_size_align(new_size, old.align()).map_err(|_| overflow)?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.try_resize(block, old, new_size) }
     }
 }

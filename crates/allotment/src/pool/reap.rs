@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use super::blocks::Blocks;
 use super::checked::CheckedBlocks;
-use super::pieces::{Growth, Piece, Supply};
+use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, Settings};
 use crate::error::{Abort, AllocError, Report, always};
 use crate::memory::chunk_source::ChunkSource;
@@ -66,7 +66,7 @@ use crate::statistics::{AllocatorKind, Record, Statistics};
 /// ```
 #[derive(Debug)]
 pub struct Reap {
-    pub(super) blocks: Blocks<FromSource>,
+    pub(super) blocks: Blocks<SourceSupply>,
 }
 
 // SAFETY: a reap owns its chunks, its ledger and its settings. Its cells make it `!Sync`, so one
@@ -117,14 +117,14 @@ impl Reap {
     }
 
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
-        let name = settings.name.as_deref();
-        let checked = CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, name);
+        let checked =
+            CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, settings.name.as_deref());
         let record = Record::acquire(AllocatorKind::Reap, settings.name.as_deref())?;
-        // Freed large blocks go to the source, which keeps them warm.
+        // Freed large blocks go to the recycler, which keeps them warm.
         let (initial, increment) = (settings.initial, settings.increment);
-        let growth = Growth { initial, increment, large_kept: 0 };
+        let growth = ChunkGrowth { initial, increment, spare_large_bytes: 0 };
         let reserved = settings.reserved;
-        let supply = FromSource { settings, checked: checked.is_some() };
+        let supply = SourceSupply { settings, checked: checked.is_some() };
         let reap = Self { blocks: Blocks::new(supply, growth, record, checked) };
         if reserved > 0 {
             reap.blocks.reserve(reserved)?;
@@ -162,8 +162,8 @@ impl Reap {
     /// the C interface, which has a slow path of its own.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn take_at_hand(&self, layout: Layout) -> Option<NonNull<u8>> {
-        self.blocks.take_at_hand(layout)
+    pub fn alloc_fast(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.blocks.alloc_fast(layout)
     }
 
     /// Frees a block. A large block goes back to the source at once, a small one waits for the next
@@ -179,8 +179,8 @@ impl Reap {
     }
 
     /// Resizes a block. The contents are kept up to the smaller of the two sizes. The block stays
-    /// in place if both sizes are of the same class, if it was carved last and there is room behind
-    /// it, or if it is large and its chunk has room. Otherwise it is copied.
+    /// in place if both sizes are of the same class, if it was carved last and its chunk has enough
+    /// bytes behind it, or if it is large and its chunk has the capacity. Otherwise it is copied.
     ///
     /// # Panics
     /// Aborts where [`try_resize`](Self::try_resize) returns an error.
@@ -218,30 +218,29 @@ impl Reap {
     /// Of the other chunks the reap keeps what the release policy says: up to 1 MiB in all by
     /// default, the given number of bytes with [`Release::Keep`], none with [`Release::AtOnce`].
     pub fn reset(&mut self) {
-        let kept = match self.blocks.supply.settings.release {
+        let keep = match self.blocks.supply.settings.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes,
             Release::Decay(_) | Release::Adaptive => MAX_GROWTH,
         };
         // SAFETY: `&mut self`: no borrow of the reap is left. The caller of `alloc_layout` uses no
         // block after a reset.
-        unsafe { self.blocks.clear(Some(kept)) };
+        unsafe { self.blocks.clear(Some(keep)) };
     }
 
-    /// Gives back chunks that hold no live block, even while other chunks do. A reserved chunk
-    /// stays. Returns the number of bytes given back. The cost grows with the number of free
-    /// blocks.
+    /// Releases chunks that hold no live block, even while other chunks do. A reserved chunk stays.
+    /// Returns the number of bytes released. The cost grows with the number of free blocks.
     pub fn trim(&self) -> usize {
         self.blocks.sweep()
     }
 
     /// Returns what the reap holds. The numbers are exact. What [`report`](crate::report()) shows
-    /// of another thread's reap may be older: it dates from the last call that took or gave back a
+    /// of another thread's reap may be older: it dates from the last call that took or released a
     /// chunk, or the last call of this function. A live block counts with the bytes of its size
     /// class, a larger one with its own size.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.blocks.note_live();
+        self.blocks.publish_live();
         self.blocks.record.statistics()
     }
 }
@@ -263,12 +262,13 @@ impl Drop for Reap {
 
 /// Supplies a reap with chunks of a source, charged to a budget.
 #[derive(Debug)]
-pub(super) struct FromSource {
+pub(super) struct SourceSupply {
     settings: Settings,
+    /// The reap is in checked mode.
     checked: bool,
 }
 
-impl FromSource {
+impl SourceSupply {
     fn chunks(&self) -> ChunkSource<'_> {
         ChunkSource {
             source: &self.settings.source,
@@ -285,21 +285,21 @@ impl FromSource {
     }
 }
 
-impl Supply for FromSource {
+impl ChunkSupply for SourceSupply {
     fn align(&self) -> usize {
         self.settings.source.chunk_align()
     }
 
-    fn take(&self, need: usize, grown: usize) -> Result<Piece, AllocError> {
+    fn take(&self, need: usize, last: usize) -> Result<ChunkMemory, AllocError> {
         let AcquiredChunk { start, size, align, link, recycled, .. } =
-            self.chunks().take(need, grown)?;
-        Ok(Piece { start, size, align, link, recycled })
+            self.chunks().take(need, last)?;
+        Ok(ChunkMemory { start, size, align, link, recycled })
     }
 
-    unsafe fn give(&self, pieces: &mut dyn Iterator<Item = Piece>, total: usize) -> usize {
+    unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {
         let mut batch = self.settings.source.release_batch(total, self.recycles());
-        for Piece { start, size, align, link, .. } in pieces {
-            // SAFETY: passed on to the caller; the piece was taken with this size, alignment and
+        for ChunkMemory { start, size, align, link, .. } in chunks {
+            // SAFETY: passed on to the caller; the memory was taken with this size, alignment and
             // link.
             unsafe { batch.add(start, size, align, link) };
         }

@@ -1,20 +1,22 @@
-//! `Shared`: the part of a pool that outlives it and stays at one address. It holds the chunks, the
-//! free lists and the ownership.
+//! `PoolShared`: the part of a pool that outlives it and stays at one address. It holds the chunks,
+//! the free lists and the ownership.
 //!
 //! # Invariants
 //!
-//! 1. A core is never unmapped: a `&'static Shared` found by a block, a reference or a number is
-//!    always valid.
-//! 2. `blocks`, `outgoing` and `stacked` are accessed only by the thread that the state of `life`
-//!    gives them to (life.rs), or, in a watched core, by the thread that holds `lock`.
-//! 3. `thread` is the token of the owning thread while a pool owns the core, else 0. So a thread
-//!    that finds its own token there is the owner: it wrote the token itself, and clears it before
-//!    it gives up the core. (A pool that was forgotten leaves its thread's token behind. A later
-//!    thread may get the same token; the first thread has ended by then, and the later one has the
-//!    core to itself.)
-//! 4. The owner that the region notes for each granule of a core's chunks is that core.
-//! 5. `reference` is the reference to the pool that owns the core, else 0. Each pool's reference is
-//!    different, until 2^22 later pools have had the core.
+//! 1. A `PoolShared` is never unmapped: a `&'static PoolShared` found by a block, a reference or an
+//!    index is always valid.
+//! 2. What is not atomic is accessed only by the thread to which the state of `ownership` gives it
+//!    (ownership.rs); in checked mode `blocks` is accessed by any thread that holds `checked_lock`.
+//! 3. `owner_token` is the token of the owning thread while a pool owns this value, else 0. So a
+//!    thread that finds its own token there is the owner: it wrote the token itself, and clears it
+//!    before it gives up the ownership. (A pool that was forgotten leaves its thread's token
+//!    behind. A later thread may get the same token; the first thread has ended by then, so the
+//!    later one has exclusive access.)
+//! 4. The owner that the region notes for each granule of a pool's chunks is the pool's
+//!    `PoolShared`.
+//! 5. `reference` is the reference to the pool that owns this value, else 0. Each pool's reference
+//!    is different, until 2^22 later pools have used the same `PoolShared`.
+//! 6. The thread's current pool (current.rs) is null or a `PoolShared` that the thread owns.
 
 use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
@@ -23,147 +25,138 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::blocks::Blocks;
-use super::checked::CheckedBlocks;
+use super::chunk_supply::ChunkGrowth;
 use super::classes::{Class, class_of, common_class_of};
-use super::current::{CURRENT, Entered, token};
-use super::from_region::FromRegion;
-use super::heap::{global_alloc, global_free, global_resize};
+use super::current::{CurrentPoolGuard, current_address, thread_token};
+use super::global_heap::{global_alloc, global_free, global_resize};
+use super::outgoing::OutgoingBatch;
 use super::ownership::Ownership;
-use super::pieces::Growth;
-use super::remote::Outgoing;
+use super::region_supply::RegionSupply;
 use crate::error::{AllocError, OnFailure, Report};
-use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::{os, region};
 use crate::statistics::Record;
 
-/// The lowest bits of a reference hold the pool's generation, the others the core's address without
-/// its alignment bits.
+/// The lowest bits of a reference hold the pool's generation, the others the address of its
+/// `PoolShared` without the alignment bits.
 const GENERATION_BITS: u32 = 22;
-const ALIGN_BITS: u32 = align_of::<Shared>().ilog2();
+const ALIGN_BITS: u32 = align_of::<PoolShared>().ilog2();
 /// A pool with live blocks searches for empty chunks only if it holds more than this many times
 /// their bytes.
-const SPARSE: usize = 4;
+const MIN_SWEEP_RATIO: usize = 4;
 
 /// How a pool serves its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// Normally.
-    Plain,
-    /// Checked blocks: each call takes the slow path, under the lock.
-    Watched,
+#[repr(u8)]
+pub(super) enum PoolMode {
+    /// From its chunks.
+    Normal,
+    /// From its chunks, with checks: each call takes the slow path, under the lock.
+    Checked,
     /// Everything goes to the global heap, for debugging.
     Passthrough,
 }
 
-pub(super) const WATCHED: u8 = 1;
-pub(super) const PASSTHROUGH: u8 = 2;
-
 /// The part of a pool that outlives it.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct Shared {
-    pub(super) blocks: UnsafeCell<Blocks<FromRegion>>,
-    pub(super) thread: AtomicUsize,
-    /// The reference to the pool that owns the core, or 0.
+pub(super) struct PoolShared {
+    pub(super) blocks: UnsafeCell<Blocks<RegionSupply>>,
+    pub(super) owner_token: AtomicUsize,
+    /// The reference to the pool that owns this value, or 0.
     pub(super) reference: AtomicU64,
-    pub(super) generation: Cell<u64>,
-    pub(super) mode: AtomicU8,
-    pub(super) outgoing: Outgoing,
-    pub(super) stacked: Cell<bool>,
+    generation: Cell<u64>,
+    /// A `PoolMode`.
+    mode: AtomicU8,
+    pub(super) outgoing: OutgoingBatch<PoolShared>,
+    /// This value's index is on one of the stacks of parked.rs.
+    pub(super) on_stack: Cell<bool>,
     /// The bytes held after the last search for empty chunks.
-    pub(super) swept: Cell<usize>,
+    pub(super) held_after_sweep: Cell<usize>,
     /// When the pool was first found to hold more than it keeps, in milliseconds, or 0.
-    pub(super) over_since: Cell<u64>,
-    lock: Mutex<bool>,
-    pub(super) number: u32,
-    pub(super) next: AtomicU32,
-    pub(super) life: CachePadded<Ownership>,
+    pub(super) over_limit_since: Cell<u64>,
+    checked_lock: Mutex<bool>,
+    /// The index in the table of parked.rs.
+    pub(super) index: u32,
+    pub(super) next_on_stack: AtomicU32,
+    pub(super) ownership: CachePadded<Ownership>,
 }
 
 // SAFETY: what is not atomic is accessed by one thread at a time (invariant 2).
-unsafe impl Sync for Shared {}
+unsafe impl Sync for PoolShared {}
 
-/// A new pool's options, as far as its core needs them.
-pub(super) struct Making {
-    pub budget: Option<Budget>,
-    pub growth: Growth,
-    pub record: &'static Record,
-    pub checked: Option<Box<CheckedBlocks>>,
-    pub passthrough: bool,
-    /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
-    pub reports_live: bool,
-}
-
-impl Shared {
+impl PoolShared {
+    /// Makes the value that will lie at `address`, with this index.
     pub(super) fn new(
-        at: *const Self,
-        number: u32,
-        growth: Growth,
+        address: NonNull<Self>,
+        index: u32,
+        growth: ChunkGrowth,
         record: &'static Record,
     ) -> Self {
-        let supply = FromRegion { budget: None, core: Cell::new(at) };
+        let supply = RegionSupply { budget: None, owner: address.cast() };
         Self {
             blocks: UnsafeCell::new(Blocks::new(supply, growth, record, None)),
-            thread: AtomicUsize::new(0),
+            owner_token: AtomicUsize::new(0),
             reference: AtomicU64::new(0),
             generation: Cell::new(0),
-            mode: AtomicU8::new(0),
-            outgoing: Outgoing::none(),
-            stacked: Cell::new(false),
-            swept: Cell::new(0),
-            over_since: Cell::new(0),
-            lock: Mutex::new(false),
-            number,
-            next: AtomicU32::new(0),
-            life: CachePadded(Ownership::new()),
+            mode: AtomicU8::new(PoolMode::Normal as u8),
+            outgoing: OutgoingBatch::empty(),
+            on_stack: Cell::new(false),
+            held_after_sweep: Cell::new(0),
+            over_limit_since: Cell::new(0),
+            checked_lock: Mutex::new(false),
+            index,
+            next_on_stack: AtomicU32::new(0),
+            ownership: CachePadded(Ownership::new()),
         }
     }
 
-    /// Returns the core at an address that was found in a reference or in the region.
-    ///
-    /// # Safety
-    /// The address is that of a core.
+    /// Returns the shared part of the thread's current pool: the one entered last.
     #[inline(always)]
-    pub(super) unsafe fn at(address: *const Self) -> &'static Self {
-        // SAFETY: passed on to the caller; cores are never unmapped (invariant 1).
-        unsafe { &*address }
+    pub(super) fn current() -> Option<&'static Self> {
+        // SAFETY: null or a `PoolShared` (invariant 6), which is never unmapped (invariant 1).
+        unsafe { current_address().cast::<Self>().as_ref() }
     }
 
-    /// Returns the core that owns a block, if a pool does.
+    /// Whether this value's pool is the thread's current pool.
     #[inline(always)]
-    pub(super) fn of(block: NonNull<u8>) -> Option<&'static Self> {
+    pub(super) fn is_current(&self) -> bool {
+        ptr::eq(current_address().cast(), self)
+    }
+
+    /// Returns the shared part of the pool that owns a block, if a pool does.
+    #[inline(always)]
+    pub(super) fn of_block(block: NonNull<u8>) -> Option<&'static Self> {
         if !region::may_hold(block.addr().get()) {
             return None;
         }
         let owner = region::owner_of(block.addr().get()).cast::<Self>();
-        // SAFETY: the region's owners are cores or null (invariant 4), and cores are never
-        // unmapped. A live block keeps its granule from being given back.
+        // SAFETY: the region's owners are values of this type or null (invariant 4), and those are
+        // never unmapped. A live block keeps its granule from being released.
         unsafe { owner.as_ref() }
     }
 
-    /// Returns the reference to the pool that owns the core, or 0.
+    /// Returns the reference to the pool that owns this value, or 0.
     #[inline(always)]
     pub(super) fn reference(&self) -> u64 {
         self.reference.load(Ordering::Relaxed)
     }
 
-    /// Returns the core of a reference that is not 0.
+    /// Returns the shared part that a reference other than 0 leads to.
     #[inline(always)]
     pub(super) fn of_reference(reference: u64) -> &'static Self {
-        let address = (reference >> GENERATION_BITS << ALIGN_BITS) as usize;
-        // SAFETY: `next_reference` made it from a core's address, which was exposed; cores are
-        // never unmapped (invariant 1).
-        unsafe { &*ptr::with_exposed_provenance(address) }
+        // SAFETY: `next_reference` made it from the address of a `PoolShared`, which was exposed;
+        // those are never unmapped (invariant 1).
+        unsafe { &*ptr::with_exposed_provenance(Self::address_in(reference)) }
     }
 
-    /// Whether the number could be a reference to a pool of some core.
-    pub(super) fn is_known(reference: u64) -> bool {
-        let address = (reference >> GENERATION_BITS << ALIGN_BITS) as usize;
-        Self::all().any(|core| ptr::from_ref(core).addr() == address)
+    /// Returns the address that a reference contains.
+    #[inline(always)]
+    pub(super) fn address_in(reference: u64) -> usize {
+        (reference >> GENERATION_BITS << ALIGN_BITS) as usize
     }
 
-    /// Makes the reference for the next pool of this core.
+    /// Makes the reference for the next pool of this value.
     pub(super) fn next_reference(&self) -> u64 {
         let generation = (self.generation.get() + 1) % (1 << GENERATION_BITS);
         self.generation.set(generation);
@@ -171,74 +164,75 @@ impl Shared {
         (address >> ALIGN_BITS) << GENERATION_BITS | generation
     }
 
-    /// Whether the calling thread owns the core.
+    /// Whether the calling thread owns this value.
     #[inline(always)]
-    pub(super) fn is_mine(&self) -> bool {
-        self.thread.load(Ordering::Relaxed) == token()
-    }
-
-    /// Whether this core's pool is the thread's current pool: the one entered last.
-    #[inline(always)]
-    pub(super) fn is_current(&self) -> bool {
-        ptr::eq(CURRENT.with(Cell::get), self)
+    pub(super) fn is_owned_by_this_thread(&self) -> bool {
+        self.owner_token.load(Ordering::Relaxed) == thread_token()
     }
 
     /// Returns the blocks, for the owner.
     ///
     /// # Safety
-    /// The calling thread owns the core, or the state of `life` gives it the core.
+    /// The calling thread owns this value, or the state of `ownership` gives it exclusive access.
     #[inline(always)]
-    pub(super) unsafe fn blocks(&self) -> &Blocks<FromRegion> {
+    pub(super) unsafe fn blocks(&self) -> &Blocks<RegionSupply> {
         // SAFETY: passed on to the caller (invariant 2). Mutable references exist only while a pool
         // is made.
         unsafe { &*self.blocks.get() }
     }
 
-    pub(super) fn mode(&self) -> Mode {
-        // Relaxed: written before the first block was handed out, and the reader found the core by
-        // one of its blocks.
+    pub(super) fn mode(&self) -> PoolMode {
+        // Relaxed: written before the first block was handed out, and the reader found this value
+        // by one of its blocks.
         match self.mode.load(Ordering::Relaxed) {
-            WATCHED => Mode::Watched,
-            PASSTHROUGH => Mode::Passthrough,
-            _ => Mode::Plain,
+            mode if mode == PoolMode::Checked as u8 => PoolMode::Checked,
+            mode if mode == PoolMode::Passthrough as u8 => PoolMode::Passthrough,
+            _ => PoolMode::Normal,
         }
     }
 
-    pub(super) fn is_watched(&self) -> bool {
-        self.mode() == Mode::Watched
+    pub(super) fn set_mode(&self, mode: PoolMode) {
+        self.mode.store(mode as u8, Ordering::Relaxed);
     }
 
-    /// Locks a watched core. The value is whether its pool has ended.
-    pub(super) fn locked(&self) -> MutexGuard<'_, bool> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn is_checked(&self) -> bool {
+        self.mode() == PoolMode::Checked
     }
 
-    /// Runs work on a watched core's blocks: under the lock, and outside every pool, because it
-    /// allocates.
-    pub(super) fn watched<R>(&self, work: impl FnOnce(&Blocks<FromRegion>, &mut bool) -> R) -> R {
-        let _outside = Entered::new(ptr::null());
-        let mut ended = self.locked();
-        // SAFETY: we hold the lock (invariant 2).
+    /// Takes the lock of checked mode. The value is whether the pool has ended.
+    pub(super) fn lock_checked(&self) -> MutexGuard<'_, bool> {
+        self.checked_lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs work on the blocks in checked mode: under the lock, and outside every pool, because it
+    /// allocates. The `bool` is whether the pool has ended.
+    pub(super) fn with_checked<R>(
+        &self,
+        work: impl FnOnce(&Blocks<RegionSupply>, &mut bool) -> R,
+    ) -> R {
+        let _outside = CurrentPoolGuard::outside();
+        let mut ended = self.lock_checked();
+        // SAFETY: this thread holds the lock (invariant 2).
         work(unsafe { self.blocks() }, &mut ended)
     }
 
-    // ---- the owner ----
+    // ---- calls of the owner ----
 
     /// Takes a block from a free list, for a layout of one of the most common classes.
     ///
     /// # Safety
-    /// The calling thread owns the core.
+    /// The calling thread owns this value.
     #[inline(always)]
-    pub(super) unsafe fn alloc_free(&self, layout: Layout) -> Option<NonNull<u8>> {
+    pub(super) unsafe fn alloc_from_list(&self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: passed on to the caller.
         let lists = &unsafe { self.blocks() }.lists;
-        common_class_of(layout).and_then(|class| lists.take(class))
+        common_class_of(layout).and_then(|class| lists.alloc(class))
     }
 
     /// Allocates a block.
     ///
     /// # Safety
-    /// The calling thread owns the core.
+    /// The calling thread owns this value.
     #[inline(always)]
     pub(super) unsafe fn alloc<F: OnFailure>(
         &self,
@@ -246,63 +240,64 @@ impl Shared {
     ) -> Result<NonNull<u8>, F::Error> {
         match common_class_of(layout) {
             // SAFETY: passed on to the caller.
-            Some(class) => match unsafe { self.blocks() }.lists.take(class) {
+            Some(class) => match unsafe { self.blocks() }.lists.alloc(class) {
                 Some(block) => Ok(block),
-                None => self.alloc_new::<F>(class, layout),
+                None => self.alloc_carved::<F>(class, layout),
             },
-            None => self.alloc_others::<F>(layout),
+            None => self.alloc_slow_or::<F>(layout),
         }
     }
 
     /// Allocates a block or returns `None`, for a global allocator, whose caller gets no error.
     ///
     /// # Safety
-    /// The calling thread owns the core.
+    /// The calling thread owns this value.
     #[inline(never)]
     pub(super) unsafe fn alloc_or_none(&self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: passed on to the caller.
         unsafe { self.alloc::<Report>(layout) }.ok()
     }
 
+    /// Carves a new block, or takes the slow path.
     #[inline(never)]
-    fn alloc_new<F: OnFailure>(
+    fn alloc_carved<F: OnFailure>(
         &self,
         class: Class,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
         // Blocks that other threads freed are used before new ones are carved.
-        if !self.life.has_remote() {
-            // SAFETY: the caller is `alloc`, whose caller owns the core.
+        if !self.ownership.has_remote() {
+            // SAFETY: the caller is `alloc`, whose caller owns this value.
             if let Some(block) = unsafe { self.blocks() }.lists.carve_common(class) {
                 return Ok(block);
             }
         }
-        self.alloc_others::<F>(layout)
+        self.alloc_slow_or::<F>(layout)
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_others<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        self.alloc_slowly(layout).map_err(F::fail)
+    fn alloc_slow_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.alloc_slow(layout).map_err(F::fail)
     }
 
-    fn alloc_slowly(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+    fn alloc_slow(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         match self.mode() {
-            Mode::Plain => {
-                self.take_remote();
-                self.push_outgoing();
-                // SAFETY: as in `alloc_new`: the caller of `alloc` owns the core.
-                unsafe { self.blocks() }.alloc_slowly(layout)
+            PoolMode::Normal => {
+                self.reclaim_remote();
+                self.flush_outgoing();
+                // SAFETY: as in `alloc_carved`: the caller of `alloc` owns this value.
+                unsafe { self.blocks() }.alloc_slow(layout)
             }
-            Mode::Watched => self.watched(|blocks, _| blocks.alloc_slowly(layout)),
-            Mode::Passthrough => global_alloc(layout),
+            PoolMode::Checked => self.with_checked(|blocks, _| blocks.alloc_slow(layout)),
+            PoolMode::Passthrough => global_alloc(layout),
         }
     }
 
-    /// Frees a block of this core.
+    /// Frees a block of this pool.
     ///
     /// # Safety
-    /// The calling thread owns the core. The block belongs to it, was allocated with a layout of
+    /// The calling thread owns this value. The block belongs to it, was allocated with a layout of
     /// this size class, and has not been freed.
     #[inline(always)]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
@@ -310,38 +305,40 @@ impl Shared {
         let lists = &unsafe { self.blocks() }.lists;
         match common_class_of(layout) {
             // SAFETY: passed on to the caller.
-            Some(class) if unsafe { lists.put(class, block) } => {}
+            Some(class) if unsafe { lists.free(class, block) } => {}
             // SAFETY: passed on to the caller.
-            _ => unsafe { Self::free_others(block, layout.size(), layout.align(), self) },
+            _ => unsafe { Self::free_slow(block, layout.size(), layout.align(), self) },
         }
     }
 
-    /// The parameters are those of a global allocator's free, in the same order, and the core: the
-    /// caller passes them on without moving registers.
+    /// The parameters are those of a global allocator's free, in the same order, and then the
+    /// shared part: the caller passes them on without moving registers.
     ///
     /// # Safety
     /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
-    unsafe fn free_others(block: NonNull<u8>, size: usize, align: usize, core: &Self) {
+    unsafe fn free_slow(block: NonNull<u8>, size: usize, align: usize, shared: &Self) {
         // SAFETY: passed on to the caller.
         unsafe {
             let layout = Layout::from_size_align_unchecked(size, align);
-            match core.mode() {
-                Mode::Plain => core.blocks().free(block, layout),
+            match shared.mode() {
+                PoolMode::Normal => shared.blocks().free(block, layout),
                 mode => {
-                    core.blocks().lists.unput(layout);
-                    if mode == Mode::Passthrough {
+                    shared.blocks().lists.undo_refused_free(layout);
+                    if mode == PoolMode::Passthrough {
                         global_free(block, layout);
                     } else {
-                        core.free_watched(block, layout);
+                        shared.free_checked(block, layout);
                     }
                 }
             }
         }
     }
 
+    /// Resizes a block of this pool, in place if possible. On an error the block is unchanged.
+    ///
     /// # Safety
-    /// As for [`Blocks::resize`]; and the calling thread owns the core.
+    /// As for [`Blocks::resize`]; and the calling thread owns this value.
     pub(super) unsafe fn resize(
         &self,
         block: NonNull<u8>,
@@ -356,38 +353,38 @@ impl Shared {
             // SAFETY: passed on to the caller.
             let lists = &unsafe { self.blocks() }.lists;
             if from != to {
-                if let Some(fresh) = lists.take(to) {
+                if let Some(fresh) = lists.alloc(to) {
                     // SAFETY: two different blocks of the caller's, both at least as long as the
                     // copy; the old one is of class `from`.
                     unsafe {
                         fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
-                        lists.put(from, block);
+                        lists.free(from, block);
                     }
                     return Ok(fresh);
                 }
-            } else if self.mode() == Mode::Plain {
+            } else if self.mode() == PoolMode::Normal {
                 return Ok(block);
             }
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.resize_slowly(block, old, new_size) }
+        unsafe { self.resize_slow(block, old, new_size) }
     }
 
     /// # Safety
     /// As for [`resize`](Self::resize).
     #[inline(never)]
-    unsafe fn resize_slowly(
+    unsafe fn resize_slow(
         &self,
         block: NonNull<u8>,
         old: Layout,
         new_size: usize,
     ) -> Result<NonNull<u8>, AllocError> {
-        if self.mode() == Mode::Passthrough {
+        if self.mode() == PoolMode::Passthrough {
             // SAFETY: passed on to the caller.
             return unsafe { global_resize(block, old, new_size) };
         }
-        // SAFETY: passed on to the caller. The blocks of a watched core return `false` before they
-        // read anything.
+        // SAFETY: passed on to the caller. In checked mode, where this thread may not have the
+        // lock, this reads nothing but `checked` and returns `false`.
         if unsafe { self.blocks().resize_in_place(block, old, new_size) } {
             return Ok(block);
         }
@@ -396,7 +393,7 @@ impl Shared {
         unsafe {
             let new = Layout::from_size_align_unchecked(new_size, old.align());
             let fresh = match class_of(new) {
-                None if self.mode() == Mode::Plain => self.blocks().alloc_grown(old, new)?,
+                None if self.mode() == PoolMode::Normal => self.blocks().alloc_grown(old, new)?,
                 _ => self.alloc::<Report>(new)?,
             };
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
@@ -405,16 +402,16 @@ impl Shared {
         }
     }
 
-    /// Gives back chunks that hold no live block. Returns the number of bytes given back.
+    /// Releases chunks that hold no live block. Returns the number of bytes released.
     ///
     /// # Safety
-    /// The calling thread owns the core.
+    /// The calling thread owns this value.
     pub(super) unsafe fn trim(&self) -> usize {
-        if self.is_watched() {
-            return self.watched(|blocks, _| blocks.sweep());
+        if self.is_checked() {
+            return self.with_checked(|blocks, _| blocks.sweep());
         }
-        self.push_outgoing();
-        self.take_remote();
+        self.flush_outgoing();
+        self.reclaim_remote();
         // SAFETY: passed on to the caller.
         let blocks = unsafe { self.blocks() };
         if blocks.live().0 > 0 {
@@ -426,50 +423,50 @@ impl Shared {
         held - blocks.held()
     }
 
-    /// Applies the release policy after the thread has left its outermost pool: gives back empty
-    /// chunks beyond `kept` bytes, once the pool has held more than that for `patience`
+    /// Applies the release policy after the thread has left its outermost pool: releases empty
+    /// chunks beyond `keep` bytes, once the pool has held more than that for `delay_ms`
     /// milliseconds.
     ///
     /// # Safety
-    /// The calling thread owns the core.
-    pub(super) unsafe fn settle(&self, kept: usize, patience: u64) {
-        if self.mode() != Mode::Plain {
+    /// The calling thread owns this value.
+    pub(super) unsafe fn apply_release_policy(&self, keep: usize, delay_ms: u64) {
+        if self.mode() != PoolMode::Normal {
             return;
         }
-        self.take_remote();
+        self.reclaim_remote();
         // SAFETY: passed on to the caller.
         let blocks = unsafe { self.blocks() };
         let held = blocks.held();
-        if held <= kept {
-            return self.over_since.set(0);
+        if held <= keep {
+            return self.over_limit_since.set(0);
         }
-        if patience > 0 {
+        if delay_ms > 0 {
             let now = os::coarse_millis().max(1);
-            match self.over_since.get() {
-                0 => return self.over_since.set(now),
-                since if now.saturating_sub(since) < patience => return,
-                _ => self.over_since.set(0),
+            match self.over_limit_since.get() {
+                0 => return self.over_limit_since.set(now),
+                since if now.saturating_sub(since) < delay_ms => return,
+                _ => self.over_limit_since.set(0),
             }
         }
         let (live, bytes) = blocks.live();
         if live == 0 {
             // SAFETY: nothing is live.
-            unsafe { blocks.clear(Some(kept)) };
-        } else if held > SPARSE * bytes && held > 2 * self.swept.get() {
+            unsafe { blocks.clear(Some(keep)) };
+        } else if held > MIN_SWEEP_RATIO * bytes && held > 2 * self.held_after_sweep.get() {
             blocks.sweep();
-            self.swept.set(blocks.held());
+            self.held_after_sweep.set(blocks.held());
         }
     }
 
     /// Returns the number of live blocks and their bytes.
     ///
     /// # Safety
-    /// The calling thread owns the core.
+    /// The calling thread owns this value.
     pub(super) unsafe fn live(&self) -> (usize, usize) {
-        if self.is_watched() {
-            return self.watched(|blocks, _| blocks.live());
+        if self.is_checked() {
+            return self.with_checked(|blocks, _| blocks.live());
         }
-        self.take_remote();
+        self.reclaim_remote();
         // SAFETY: passed on to the caller.
         unsafe { self.blocks() }.live()
     }

@@ -15,7 +15,7 @@ use super::pool_ref::PoolRef;
 use super::vec::PoolVec;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 
-/// A growable string in a pool, by default the [`current`](crate::current) one. See [`PoolVec`] for
+/// A growable string in a pool, by default the [`current`](crate::pool::current()) one. See [`PoolVec`] for
 /// its memory, and for its use on another thread or after the pool's end.
 ///
 /// After the `String` of the *Thread-local Memory Pool* pattern, "whose default allocator is the

@@ -1,4 +1,4 @@
-//! The search for empty chunks while others hold live blocks.
+//! The sweep: a search for empty chunks while other chunks hold live blocks.
 //!
 //! Every byte behind a chunk's header belongs to a live block, to a free block on a list, or to the
 //! range that is not carved yet. No byte is left out: blocks are multiples of a step, and what an
@@ -8,37 +8,38 @@
 use core::ptr::NonNull;
 
 use super::blocks::Blocks;
+use super::chunk_supply::ChunkSupply;
 use super::classes::{Class, size_of};
-use super::pieces::Supply;
 use crate::memory::metadata::Metadata;
 
-/// A chunk and what the search has counted in it.
+/// A chunk and the free bytes that the sweep has counted in it.
 #[derive(Clone, Copy, Debug)]
-struct Swept {
+struct SweptChunk {
     start: usize,
     /// The bytes behind its header.
-    room: usize,
+    capacity: usize,
     free: usize,
-    stays: bool,
+    reserved: bool,
 }
 
-impl Swept {
-    fn is_empty(self) -> bool {
-        self.free == self.room && !self.stays
+impl SweptChunk {
+    /// Whether the sweep releases the chunk.
+    fn is_releasable(self) -> bool {
+        self.free == self.capacity && !self.reserved
     }
 }
 
 /// Returns the index of the chunk that an address lies in. The chunks are sorted.
-fn of(chunks: &[Swept], address: usize) -> usize {
+fn chunk_of(chunks: &[SweptChunk], address: usize) -> usize {
     chunks.partition_point(|chunk| chunk.start <= address) - 1
 }
 
-impl<S: Supply> Blocks<S> {
-    /// Gives back empty chunks. Returns the number of bytes given back. The cost grows with the
-    /// number of free blocks.
+impl<S: ChunkSupply> Blocks<S> {
+    /// Releases empty chunks. Returns the number of bytes released. The cost grows with the number
+    /// of free blocks.
     pub(super) fn sweep(&self) -> usize {
         let held = self.held();
-        self.give_spare();
+        self.release_spare();
         if self.checked.is_some() {
             if self.live().0 == 0 {
                 // SAFETY: nothing is live.
@@ -50,41 +51,42 @@ impl<S: Supply> Blocks<S> {
         let count = each.by_ref().count();
         let mut each = self.each_chunk();
         let found = Metadata::new(count, |_| {
-            let (start, room, stays) = each.next().expect("as many as were counted");
-            Swept { start, room, free: 0, stays }
+            let (start, capacity, reserved) = each.next().expect("as many as were counted");
+            SweptChunk { start, capacity, free: 0, reserved }
         });
-        // Without memory for the search, no chunk is given back.
+        // Without memory for the search, no chunk is released.
         let Ok(mut chunks) = found else { return held - self.held() };
         chunks.sort_unstable_by_key(|chunk| chunk.start);
-        let (pos, left) = self.lists.range();
-        if left > 0 {
-            let chunk = of(&chunks, pos);
-            chunks[chunk].free += left;
+        let (pos, uncarved) = self.lists.range();
+        if uncarved > 0 {
+            let chunk = chunk_of(&chunks, pos);
+            chunks[chunk].free += uncarved;
         }
         let mut last = 0;
         for class in Class::all() {
-            for block in self.lists.each_free(class) {
+            for block in self.lists.free_blocks(class) {
                 let address = block.addr().get();
                 // Neighbours on a list often lie in the same chunk.
-                if address.wrapping_sub(chunks[last].start) > chunks[last].room {
-                    last = of(&chunks, address);
+                if address.wrapping_sub(chunks[last].start) > chunks[last].capacity {
+                    last = chunk_of(&chunks, address);
                 }
                 chunks[last].free += size_of(class);
             }
         }
-        if chunks.iter().any(|chunk| chunk.is_empty()) {
-            let goes = |address: usize| chunks[of(&chunks, address)].is_empty();
+        if chunks.iter().any(|chunk| chunk.is_releasable()) {
+            let released = |address: usize| chunks[chunk_of(&chunks, address)].is_releasable();
             for class in Class::all() {
-                // SAFETY: the removed blocks lie in empty chunks, which are given back below.
-                unsafe { self.lists.retain(class, |block: NonNull<u8>| !goes(block.addr().get())) };
+                let keep = |block: NonNull<u8>| !released(block.addr().get());
+                // SAFETY: the removed blocks lie in empty chunks, which are released below.
+                unsafe { self.lists.retain(class, keep) };
             }
-            if left > 0 && goes(pos) {
+            if uncarved > 0 && released(pos) {
                 self.lists.close();
             }
             // SAFETY: no block in these chunks is live, on a list or in the range any more.
-            unsafe { self.give_chunks(goes) };
+            unsafe { self.release_chunks(released) };
         }
-        self.note_live();
+        self.publish_live();
         held - self.held()
     }
 }

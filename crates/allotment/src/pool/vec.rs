@@ -7,7 +7,7 @@ use crate::error::{Abort, AllocError, Report, always};
 use crate::memory::buffer::Buffer;
 use core::ops::RangeBounds;
 
-/// A growable vector in a pool, by default the [`current`](crate::current) one. It holds an
+/// A growable vector in a pool, by default the [`current`](crate::pool::current()) one. It holds an
 /// address, a length, a capacity and a [`PoolRef`].
 ///
 /// A vector may be sent to other threads and may outlive its pool. Where the pool cannot be used,

@@ -6,9 +6,10 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use allotment::pool::current;
 use allotment::{
     AllocError, Budget, ErrorKind, LocalPool, Malloc, Mmap, PoolRef, Reap, Release, SharedSource,
-    Statistics, current,
+    Statistics,
 };
 
 use super::input::Input;

@@ -3,7 +3,7 @@
 //!
 //! A reap frees its objects when it is dropped, and one by one if the work does so. A pool's
 //! objects are freed one by one, by any thread. As a program's global allocator, the pool is
-//! `Routed<System>`: each thread has a pool and enters it for each request.
+//! `PoolGlobalAlloc<System>`: each thread has a pool and enters it for each request.
 //!
 //! # Invariant
 //!
@@ -14,7 +14,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
 
-use allotment::{LocalPool, PoolRef, Reap, Routed};
+use allotment::{LocalPool, PoolGlobalAlloc, PoolRef, Reap};
 
 use crate::peers::registry::Listed;
 use crate::peers::{About, Allocator, AnySize, FreedBy, Global, GlobalCalls, Kind, Task};
@@ -162,26 +162,26 @@ impl AnySize for Pool {
     }
 }
 
-/// The allocator of a program with `#[global_allocator] static GLOBAL: Routed<System>`.
-static ROUTED: Routed<System> = Routed::new(System);
+/// The allocator of a program with `#[global_allocator] static GLOBAL: PoolGlobalAlloc<System>`.
+static GLOBAL_ALLOC: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 impl Global for Pool {
     const CALLS: GlobalCalls = {
         unsafe fn alloc(layout: Layout) -> *mut u8 {
             // SAFETY: the caller's promise is the callee's, here and below.
-            unsafe { ROUTED.alloc(layout) }
+            unsafe { GLOBAL_ALLOC.alloc(layout) }
         }
         unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
             // SAFETY: as above.
-            unsafe { ROUTED.alloc_zeroed(layout) }
+            unsafe { GLOBAL_ALLOC.alloc_zeroed(layout) }
         }
         unsafe fn dealloc(block: *mut u8, layout: Layout) {
             // SAFETY: as above.
-            unsafe { ROUTED.dealloc(block, layout) }
+            unsafe { GLOBAL_ALLOC.dealloc(block, layout) }
         }
         unsafe fn realloc(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
             // SAFETY: as above.
-            unsafe { ROUTED.realloc(block, old, new_size) }
+            unsafe { GLOBAL_ALLOC.realloc(block, old, new_size) }
         }
         GlobalCalls { alloc, alloc_zeroed, dealloc, realloc }
     };

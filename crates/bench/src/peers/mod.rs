@@ -31,7 +31,7 @@
 //! | `rpmalloc` | version 1.4, which its crate contains, with its plain entry points | aligns to 32 KiB at most |
 //! | `allotment-arena` | ours: a new `Arena` for each task, with its defaults | |
 //! | `allotment-reap` | ours: a new `Reap` for each task, with its defaults | |
-//! | `allotment-pool` | ours: a `LocalPool` for each thread, with its defaults; as a global allocator, `Routed` with a pool that the thread enters for each request | |
+//! | `allotment-pool` | ours: a `LocalPool` for each thread, with its defaults; as a global allocator, `PoolGlobalAlloc` with a pool that the thread enters for each request | |
 //! | `mmap-per-query` | `allotment-arena` without recycling, as in its ancestor | |
 //! | `bumpalo` | a new `Bump` for each task | |
 //! | `bumpalo-reset` | one `Bump` for each thread, reset after each task | holds the largest chunk that it ever had |

@@ -2,7 +2,7 @@
 //! reaps and pools.
 //!
 //! ```text
-//! bins[class].head ──▶ block ──▶ block ──▶ null     free blocks; each holds the next one's address
+//! lists[class].head ──▶ block ──▶ block ──▶ null    free blocks; each holds the next one's address
 //!
 //! │ carved: live or on a list │ pos … never handed out … end │
 //! ```
@@ -14,7 +14,7 @@
 //!    nothing else uses it, and it is on the list once.
 //! 2. The owner holds the memory `[pos, end)`, and no byte of it belongs to a block. `pos` and
 //!    `end` are multiples of [`STEP`], or both null.
-//! 3. `live >= 0` for each class: the number of blocks handed out. In checked lists it is 0 and the
+//! 3. `live >= 0` for each class: the number of blocks handed out. In checked mode it is 0 and the
 //!    lists are empty, so that each call takes the slow path: a free that would make it negative is
 //!    refused.
 //! 4. One thread at a time has access, so `Cell` is enough.
@@ -28,38 +28,47 @@ use crate::memory::layout::align_up;
 
 /// The contents of a free block: the address of the next one.
 #[repr(transparent)]
-struct Link(Cell<*mut Link>);
+struct FreeBlock {
+    next: Cell<*mut FreeBlock>,
+}
 
+/// The free blocks of one class, and the number of blocks of the class that are handed out.
 #[derive(Debug)]
 #[repr(C)]
-struct Bin {
-    head: Cell<*mut Link>,
+struct ClassList {
+    head: Cell<*mut FreeBlock>,
     live: Cell<isize>,
 }
 
-impl core::fmt::Debug for Link {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.0.fmt(f)
+impl ClassList {
+    const fn empty() -> Self {
+        Self { head: Cell::new(ptr::null_mut()), live: Cell::new(0) }
     }
 }
 
-/// Free blocks by class, and a range to carve more from. The bins come first, so that addressing
+impl core::fmt::Debug for FreeBlock {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.next.fmt(f)
+    }
+}
+
+/// Free blocks by class, and a range to carve more from. The lists come first, so that addressing
 /// them needs no offset.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Lists {
-    bins: [Bin; CLASSES],
-    range: Range,
+pub(super) struct ClassLists {
+    lists: [ClassList; CLASSES],
+    range: CarveRange,
 }
 
 /// The range `[pos, end)` that new blocks are carved from.
 #[derive(Debug)]
-pub(super) struct Range {
+pub(super) struct CarveRange {
     pos: Cell<*mut u8>,
     end: Cell<*mut u8>,
 }
 
-impl Range {
+impl CarveRange {
     /// An empty range.
     pub(super) const fn empty() -> Self {
         Self { pos: Cell::new(ptr::null_mut()), end: Cell::new(ptr::null_mut()) }
@@ -74,7 +83,7 @@ impl Range {
     #[inline(always)]
     pub(super) fn advance(&self, bytes: usize) -> Option<NonNull<u8>> {
         let start = self.pos.get();
-        if self.left() < bytes {
+        if self.remaining() < bytes {
             return None;
         }
         self.pos.set(start.wrapping_add(bytes));
@@ -82,7 +91,7 @@ impl Range {
     }
 
     #[inline(always)]
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.end.get().addr() - self.pos.get().addr()
     }
 
@@ -93,42 +102,39 @@ impl Range {
     }
 }
 
-impl Lists {
+impl ClassLists {
     pub(super) const fn new() -> Self {
-        Self {
-            bins: [const { Bin { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
-            range: Range::empty(),
-        }
+        Self { lists: [const { ClassList::empty() }; CLASSES], range: CarveRange::empty() }
     }
 
     #[inline(always)]
-    fn bin(&self, class: Class) -> &Bin {
-        // SAFETY: a class's index is less than `CLASSES`, the number of bins.
-        unsafe { self.bins.get_unchecked(class.index()) }
+    fn list(&self, class: Class) -> &ClassList {
+        // SAFETY: a class's index is less than `CLASSES`, the number of lists.
+        unsafe { self.lists.get_unchecked(class.index()) }
     }
 
     /// Takes the block of this class that was freed last.
     #[inline(always)]
-    pub(super) fn take(&self, class: Class) -> Option<NonNull<u8>> {
-        let bin = self.bin(class);
-        let first = NonNull::new(bin.head.get())?;
-        // SAFETY: a free block, which holds a link (invariant 1).
-        bin.head.set(unsafe { first.as_ref() }.0.get());
-        bin.live.set(bin.live.get().wrapping_add(1));
+    pub(super) fn alloc(&self, class: Class) -> Option<NonNull<u8>> {
+        let list = self.list(class);
+        let first = NonNull::new(list.head.get())?;
+        // SAFETY: a free block, which holds the next one's address (invariant 1).
+        list.head.set(unsafe { first.as_ref() }.next.get());
+        list.live.set(list.live.get().wrapping_add(1));
         Some(first.cast())
     }
 
-    /// Puts a block on the list of its class. Returns `false`, without doing so, if the lists are
-    /// checked.
+    /// Puts a block on the list of its class. Returns `false`, without doing so, in checked mode;
+    /// the caller must then call [`undo_refused_free`](Self::undo_refused_free).
     ///
     /// # Safety
     /// The block is of this class, lies in the owner's memory, was handed out, and is not used
     /// again by its former user.
     #[inline(always)]
-    pub(super) unsafe fn put(&self, class: Class, block: NonNull<u8>) -> bool {
-        let bin = self.bin(class);
-        let live = bin.live.get().wrapping_sub(1);
-        bin.live.set(live);
+    pub(super) unsafe fn free(&self, class: Class, block: NonNull<u8>) -> bool {
+        let list = self.list(class);
+        let live = list.live.get().wrapping_sub(1);
+        list.live.set(live);
         if live < 0 {
             return false;
         }
@@ -137,10 +143,11 @@ impl Lists {
         true
     }
 
-    /// Undoes a refused [`put`](Self::put), if the layout's class has a list.
-    pub(super) fn unput(&self, layout: Layout) {
+    /// Restores the number of live blocks after a refused [`free`](Self::free), if the layout's
+    /// class is one that `free` was called for.
+    pub(super) fn undo_refused_free(&self, layout: Layout) {
         if let Some(class) = common_class_of(layout) {
-            self.bin(class).live.set(0);
+            self.list(class).live.set(0);
         }
     }
 
@@ -148,32 +155,32 @@ impl Lists {
     /// The block is of this class, lies in the owner's memory, is not in use, and is on no list.
     #[inline(always)]
     unsafe fn push(&self, class: Class, block: NonNull<u8>) {
-        let bin = self.bin(class);
-        let link = block.cast::<Link>();
+        let list = self.list(class);
+        let free_block = block.cast::<FreeBlock>();
         // SAFETY: a block is at least a step long and aligned to a step, and nothing else uses it.
-        unsafe { link.write(Link(Cell::new(bin.head.get()))) };
-        bin.head.set(link.as_ptr());
+        unsafe { free_block.write(FreeBlock { next: Cell::new(list.head.get()) }) };
+        list.head.set(free_block.as_ptr());
     }
 
-    /// Carves a new block of a class whose alignment is a step, if the range has room.
+    /// Carves a new block of a class whose alignment is a step, if the range has that many bytes.
     #[inline(always)]
     pub(super) fn carve_common(&self, class: Class) -> Option<NonNull<u8>> {
         let block = self.range.advance(size_of(class))?;
-        let bin = self.bin(class);
-        bin.live.set(bin.live.get() + 1);
+        let list = self.list(class);
+        list.live.set(list.live.get() + 1);
         Some(block)
     }
 
-    /// Carves a new block of this class, if the range has room.
+    /// Carves a new block of this class, if the range has enough bytes.
     pub(super) fn carve(&self, class: Class) -> Option<NonNull<u8>> {
         let gap = self.range.gap(align_of(class));
-        if self.range.left() < gap + size_of(class) {
+        if self.range.remaining() < gap + size_of(class) {
             return None;
         }
         if gap > 0 {
             let before = self.range.advance(gap)?;
             // SAFETY: the gap was part of the range, and of no block.
-            unsafe { self.leave(before.as_ptr(), gap) };
+            unsafe { self.push_leftover(before.as_ptr(), gap) };
         }
         self.carve_common(class)
     }
@@ -183,12 +190,12 @@ impl Lists {
     /// # Safety
     /// The owner holds the bytes, nothing uses them, and their start and number are multiples of a
     /// step.
-    unsafe fn leave(&self, start: *mut u8, bytes: usize) {
-        let mut at = 0;
-        while let Some(class) = class_within(bytes - at) {
+    unsafe fn push_leftover(&self, start: *mut u8, bytes: usize) {
+        let mut offset = 0;
+        while let Some(class) = class_within(bytes - offset) {
             // SAFETY: at least `size_of(class)` bytes are left from there on.
-            unsafe { self.push(class, NonNull::new_unchecked(start.add(at))) };
-            at += size_of(class);
+            unsafe { self.push(class, NonNull::new_unchecked(start.add(offset))) };
+            offset += size_of(class);
         }
     }
 
@@ -198,18 +205,18 @@ impl Lists {
     /// # Safety
     /// The owner holds the range, nothing uses it, and its ends are multiples of a step.
     pub(super) unsafe fn open(&self, start: *mut u8, end: *mut u8) {
-        let (pos, left) = (self.range.pos.get(), self.range.left());
+        let (pos, remaining) = (self.range.pos.get(), self.range.remaining());
         self.range.open(start, end);
-        if left > 0 {
+        if remaining > 0 {
             // SAFETY: these bytes belonged to no block (invariant 2).
-            unsafe { self.leave(pos, left) };
+            unsafe { self.push_leftover(pos, remaining) };
         }
     }
 
-    /// Changes the class of the block that was carved last, in place, if the block is that one and
-    /// the range has room. A block does not grow in place while a free block of the larger class
-    /// waits: otherwise work that repeats itself would carve a new block each time, and more and
-    /// more free blocks would wait.
+    /// Changes the class of a block in place, if it is the block that was carved last and the range
+    /// has enough bytes. A block does not grow in place while the list of the larger class has a
+    /// free block: otherwise work that repeats itself would carve a new block each time, and free
+    /// blocks of the larger class would accumulate.
     ///
     /// # Safety
     /// The block is live, of class `from`, and the owner's. Both classes have alignment [`STEP`].
@@ -217,23 +224,23 @@ impl Lists {
         let (start, pos) = (block.addr().get(), self.range.pos.get());
         if start + size_of(from) != pos.addr()
             || self.range.end.get().addr() - start < size_of(to)
-            || self.bin(from).live.get() == 0
-            || (to > from && !self.bin(to).head.get().is_null())
+            || self.list(from).live.get() == 0
+            || (to > from && !self.list(to).head.get().is_null())
         {
             return false;
         }
         // SAFETY: within the block and the range behind it.
         self.range.pos.set(unsafe { block.as_ptr().add(size_of(to)) });
-        self.bin(from).live.set(self.bin(from).live.get() - 1);
-        self.bin(to).live.set(self.bin(to).live.get() + 1);
+        self.list(from).live.set(self.list(from).live.get() - 1);
+        self.list(to).live.set(self.list(to).live.get() + 1);
         true
     }
 
     /// Forgets every block and the range. The owner may reuse all of that memory.
     pub(super) fn clear(&self) {
-        for bin in &self.bins {
-            bin.head.set(ptr::null_mut());
-            bin.live.set(0);
+        for list in &self.lists {
+            list.head.set(ptr::null_mut());
+            list.live.set(0);
         }
         self.close();
     }
@@ -241,14 +248,14 @@ impl Lists {
     /// Returns the number of blocks handed out and their bytes.
     pub(super) fn live(&self) -> (usize, usize) {
         Class::all().fold((0, 0), |(blocks, bytes), class| {
-            let live = self.bin(class).live.get() as usize;
+            let live = self.list(class).live.get() as usize;
             (blocks + live, bytes + live * size_of(class))
         })
     }
 
     /// Returns the start of the range and its number of bytes.
     pub(super) fn range(&self) -> (usize, usize) {
-        (self.range.pos.get().addr(), self.range.left())
+        (self.range.pos.get().addr(), self.range.remaining())
     }
 
     /// Stops carving until the next range is opened.
@@ -257,33 +264,34 @@ impl Lists {
     }
 
     /// Returns the free blocks of a class.
-    pub(super) fn each_free(&self, class: Class) -> impl Iterator<Item = NonNull<u8>> {
-        let mut next = self.bin(class).head.get();
+    pub(super) fn free_blocks(&self, class: Class) -> impl Iterator<Item = NonNull<u8>> {
+        let mut next = self.list(class).head.get();
         core::iter::from_fn(move || {
-            let link = NonNull::new(next)?;
-            // SAFETY: a free block, which holds a link (invariant 1).
-            next = unsafe { link.as_ref() }.0.get();
-            Some(link.cast())
+            let block = NonNull::new(next)?;
+            // SAFETY: a free block, which holds the next one's address (invariant 1).
+            next = unsafe { block.as_ref() }.next.get();
+            Some(block.cast())
         })
     }
 
-    /// Removes from a class's list the free blocks for which `stays` returns `false`. The others
+    /// Removes from a class's list the free blocks for which `keep` returns `false`. The others
     /// keep their order.
     ///
     /// # Safety
     /// The removed blocks are not handed out again.
-    pub(super) unsafe fn retain(&self, class: Class, stays: impl Fn(NonNull<u8>) -> bool) {
-        let mut last = &self.bin(class).head;
-        while let Some(link) = NonNull::new(last.get()) {
-            // SAFETY: a free block, which holds a link (invariant 1); only this thread writes it.
-            let next = unsafe { &(*link.as_ptr()).0 };
-            if stays(link.cast()) {
-                last = next;
+    pub(super) unsafe fn retain(&self, class: Class, keep: impl Fn(NonNull<u8>) -> bool) {
+        let mut previous = &self.list(class).head;
+        while let Some(block) = NonNull::new(previous.get()) {
+            // SAFETY: a free block, which holds the next one's address (invariant 1); only this
+            // thread writes it.
+            let next = unsafe { &(*block.as_ptr()).next };
+            if keep(block.cast()) {
+                previous = next;
             } else {
-                last.set(next.get());
+                previous.set(next.get());
             }
         }
     }
 }
 
-const _: () = assert!(core::mem::size_of::<Link>() <= STEP);
+const _: () = assert!(core::mem::size_of::<FreeBlock>() <= STEP);

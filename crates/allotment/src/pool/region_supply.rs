@@ -1,10 +1,8 @@
-//! A pool's supply: granules of the address range that all pools share.
+//! A pool's chunk supply: granules of the address range that all pools share.
 
-use core::cell::Cell;
 use core::ptr::NonNull;
 
-use super::pieces::{Piece, Supply};
-use super::shared::Shared;
+use super::chunk_supply::{ChunkMemory, ChunkSupply};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::layout::MAX_GROWTH;
@@ -12,35 +10,35 @@ use crate::memory::region;
 
 /// Supplies a pool with granules of the region, charged to a budget.
 #[derive(Debug)]
-pub(super) struct FromRegion {
+pub(super) struct RegionSupply {
     pub budget: Option<Budget>,
-    pub core: Cell<*const Shared>,
+    /// What the region notes as the owner of the granules: the address of the pool's shared part.
+    pub owner: NonNull<()>,
 }
 
-impl Supply for FromRegion {
+impl ChunkSupply for RegionSupply {
     fn align(&self) -> usize {
         region::GRANULE
     }
 
-    fn take(&self, need: usize, grown: usize) -> Result<Piece, AllocError> {
+    fn take(&self, need: usize, last: usize) -> Result<ChunkMemory, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
         let least = need.checked_next_multiple_of(region::GRANULE).ok_or(overflow)?;
-        let wanted = least.max((grown * 2).min(MAX_GROWTH));
-        let owner = NonNull::new(self.core.get().cast_mut().cast()).expect("a core's own supply");
+        let wanted = least.max((last * 2).min(MAX_GROWTH));
         let take = |size: usize| {
             self.charge(size)?;
-            let start =
-                region::take(size / region::GRANULE, owner).inspect_err(|_| self.credit(size))?;
-            Ok(Piece { start, size, align: region::GRANULE, link: 0, recycled: false })
+            let start = region::take(size / region::GRANULE, self.owner)
+                .inspect_err(|_| self.credit(size))?;
+            Ok(ChunkMemory { start, size, align: region::GRANULE, link: 0, recycled: false })
         };
         take(wanted).or_else(|error| if least < wanted { take(least) } else { Err(error) })
     }
 
-    unsafe fn give(&self, pieces: &mut dyn Iterator<Item = Piece>, total: usize) -> usize {
+    unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {
         let mut calls = 0;
-        for piece in pieces {
+        for chunk in chunks {
             // SAFETY: passed on to the caller.
-            unsafe { region::give(piece.start, piece.size / region::GRANULE) };
+            unsafe { region::give(chunk.start, chunk.size / region::GRANULE) };
             calls += 1;
         }
         self.credit(total);

@@ -1,29 +1,28 @@
-//! `Routed`: a global allocator that prefers the thread's current pool.
+//! `PoolGlobalAlloc`: a global allocator that prefers the thread's current pool.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::alloc::GlobalAlloc;
 
-use super::current::CURRENT;
 use super::pool_ref::free_pooled;
-use super::shared::Shared;
+use super::shared::PoolShared;
 
 /// A global allocator that takes memory from the thread's current pool inside
 /// [`LocalPool::enter`](crate::LocalPool::enter), and from `G` everywhere else. No code changes:
 /// inside, the thread's ordinary `Box`, `Vec`, `String` and `HashMap` use the pool.
 ///
 /// ```
-/// use allotment::{LocalPool, Routed};
+/// use allotment::{LocalPool, PoolGlobalAlloc};
 /// use std::alloc::System;
 ///
 /// #[global_allocator]
-/// static GLOBAL: Routed<System> = Routed::new(System);
+/// static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 ///
 /// let pool = LocalPool::new();
-/// let kept = pool.enter(|| vec![1, 2, 3]);
-/// assert!(LocalPool::any_holds(kept.as_ptr()));
+/// let numbers = pool.enter(|| vec![1, 2, 3]);
+/// assert!(LocalPool::any_holds(numbers.as_ptr()));
 /// drop(pool);
-/// assert_eq!(kept, [1, 2, 3]); // what escapes stays valid
+/// assert_eq!(numbers, [1, 2, 3]); // what outlives the pool stays valid
 /// ```
 ///
 /// A free finds the owner by the block's address, on any thread and at any time. A block that grows
@@ -31,49 +30,46 @@ use super::shared::Shared;
 /// allocation, for example because its budget is used up, `G` serves it.
 ///
 /// Outside every pool an allocation costs one read of a thread-local more than `G`'s, and a free
-/// one range check more. The routing itself never allocates from the current pool: slow paths take
-/// memory from the system, or run outside the pool.
+/// one range check more. The library itself never allocates from the current pool through this
+/// allocator: its slow paths take memory from the system, or run outside the pool.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Routed<G> {
-    inner: G,
+pub struct PoolGlobalAlloc<G> {
+    fallback: G,
 }
 
-impl<G> Routed<G> {
-    /// Creates an allocator that sends to `inner` every allocation that no pool takes.
-    pub const fn new(inner: G) -> Self {
-        Self { inner }
+impl<G> PoolGlobalAlloc<G> {
+    /// Creates an allocator that sends to `fallback` every allocation that no pool serves.
+    pub const fn new(fallback: G) -> Self {
+        Self { fallback }
     }
 }
 
-// SAFETY: each block comes from a pool or from `inner`, and goes back there. The two can be told
-// apart: blocks of pools lie in the region, and `inner` has no memory in the region's granules that
-// a pool owns. The pools and `inner` each keep the contract of `GlobalAlloc`.
-unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
+// SAFETY: each block comes from a pool or from `fallback`, and goes back there. The address tells
+// which: blocks of pools lie in the region, and `fallback` has no memory in the region's granules
+// that a pool owns. The pools and `fallback` each keep the contract of `GlobalAlloc`.
+unsafe impl<G: GlobalAlloc> GlobalAlloc for PoolGlobalAlloc<G> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let current = CURRENT.with(core::cell::Cell::get);
-        if !current.is_null() {
-            // SAFETY: the current core belongs to a pool of this thread.
+        if let Some(current) = PoolShared::current() {
+            // SAFETY: a thread owns its current pool.
             unsafe {
-                let core = Shared::at(current);
-                if let Some(block) = core.alloc_free(layout) {
+                if let Some(block) = current.alloc_from_list(layout) {
                     return block.as_ptr();
                 }
-                return Self::alloc_new(layout.size(), layout.align(), core, &self.inner);
+                return Self::alloc_slow(layout.size(), layout.align(), current, &self.fallback);
             }
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.inner.alloc(layout) }
+        unsafe { self.fallback.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let current = CURRENT.with(core::cell::Cell::get);
-        if !current.is_null() {
+        if let Some(current) = PoolShared::current() {
             // SAFETY: as in `alloc`; the block has at least `layout.size()` bytes.
             unsafe {
-                let core = Shared::at(current);
-                let block = core.alloc_free(layout).or_else(|| core.alloc_or_none(layout));
+                let block =
+                    current.alloc_from_list(layout).or_else(|| current.alloc_or_none(layout));
                 if let Some(block) = block {
                     block.write_bytes(0, layout.size());
                     return block.as_ptr();
@@ -81,7 +77,7 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
             }
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.inner.alloc_zeroed(layout) }
+        unsafe { self.fallback.alloc_zeroed(layout) }
     }
 
     #[inline]
@@ -89,9 +85,9 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
         // SAFETY: passed on to the caller; a block is not null.
         unsafe {
             let pointer = NonNull::new_unchecked(block);
-            match Shared::of(pointer) {
-                Some(core) => free_pooled(core, pointer, layout),
-                None => self.inner.dealloc(block, layout),
+            match PoolShared::of_block(pointer) {
+                Some(shared) => free_pooled(shared, pointer, layout),
+                None => self.fallback.dealloc(block, layout),
             }
         }
     }
@@ -101,45 +97,45 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for Routed<G> {
         // SAFETY: passed on to the caller.
         unsafe {
             let pointer = NonNull::new_unchecked(block);
-            match Shared::of(pointer) {
-                Some(core) => self.realloc_pooled(core, pointer, old, new_size),
-                None => self.inner.realloc(block, old, new_size),
+            match PoolShared::of_block(pointer) {
+                Some(shared) => self.realloc_pooled(shared, pointer, old, new_size),
+                None => self.fallback.realloc(block, old, new_size),
             }
         }
     }
 }
 
-impl<G: GlobalAlloc> Routed<G> {
+impl<G: GlobalAlloc> PoolGlobalAlloc<G> {
     /// The first parameters are those of a global allocator, in the same order, so that the caller
     /// passes them on without moving registers.
     ///
     /// # Safety
-    /// As for `alloc`, with the core of a pool of this thread.
+    /// As for `alloc`, with a pool of this thread.
     #[inline(never)]
-    unsafe fn alloc_new(size: usize, align: usize, core: &Shared, inner: &G) -> *mut u8 {
+    unsafe fn alloc_slow(size: usize, align: usize, current: &PoolShared, fallback: &G) -> *mut u8 {
         // SAFETY: passed on to the caller.
         unsafe {
             let layout = Layout::from_size_align_unchecked(size, align);
-            match core.alloc_or_none(layout) {
+            match current.alloc_or_none(layout) {
                 Some(block) => block.as_ptr(),
-                None => inner.alloc(layout),
+                None => fallback.alloc(layout),
             }
         }
     }
 
     /// # Safety
-    /// As for `realloc`, with a block of this core.
+    /// As for `realloc`, with a block of this pool.
     #[inline(never)]
     unsafe fn realloc_pooled(
         &self,
-        owner: &Shared,
+        owner: &PoolShared,
         block: NonNull<u8>,
         old: Layout,
         new_size: usize,
     ) -> *mut u8 {
         // SAFETY: passed on to the caller.
         unsafe {
-            if owner.is_mine() {
+            if owner.is_owned_by_this_thread() {
                 if let Ok(block) = owner.resize(block, old, new_size) {
                     return block.as_ptr();
                 }

@@ -1,4 +1,4 @@
-//! `Routed` as the program's global allocator: ordinary code in pools, on any thread, through panics and futures.
+//! `PoolGlobalAlloc` as the program's global allocator: ordinary code in pools, on any thread, through panics and futures.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,12 +13,13 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use allotment::{Budget, LocalPool, PoolRef, Routed, current};
+use allotment::pool::current;
+use allotment::{Budget, LocalPool, PoolGlobalAlloc, PoolRef};
 use support::child::{self, Child};
 use support::list::passed_through;
 
 #[global_allocator]
-static GLOBAL: Routed<System> = Routed::new(System);
+static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 /// Whether a value lies in a pool's memory.
 fn in_pool<T: ?Sized>(value: &T) -> bool {
