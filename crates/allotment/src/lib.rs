@@ -102,6 +102,8 @@ mod arena;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
+pub mod collections;
+#[cfg(not(loom))]
 mod free_list;
 #[cfg(not(loom))]
 pub mod phases;
@@ -119,8 +121,7 @@ pub use memory::release::Release;
 pub use allotment_derive::ReadOnly;
 #[cfg(not(loom))]
 pub use arena::{
-    Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, IntoIter, Mark, Retain,
-    Scope,
+    Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, Mark, Retain, Scope,
 };
 #[cfg(not(loom))]
 pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
@@ -132,8 +133,8 @@ pub use memory::{
 };
 #[cfg(not(loom))]
 pub use pool::{
-    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolBox, PoolDrain, PoolIntoIter, PoolRef,
-    PoolString, PoolVec, Reap, ReapBuilder, Routed, current, global,
+    Heap, HeapId, InPool, LocalPool, LocalPoolBuilder, PoolBox, PoolRef, PoolString, PoolVec, Reap,
+    ReapBuilder, Routed, current, global,
 };
 #[cfg(not(loom))]
 pub use report::{AllocatorReport, Report, owner_of, report};

@@ -15,7 +15,6 @@
 //! | `region` | the address range of all pools |
 //! | `segments` | the map from an address to its segment |
 //! | `budget`, `release` | limits; when memory goes back |
-//! | `block_source`, `raw_vec`, `buffer` | where a value's memory comes from; uninitialised memory for values; a growing vector of values |
 
 pub mod budget;
 pub mod layout;
@@ -24,10 +23,6 @@ pub mod recycler;
 pub mod release;
 pub mod word;
 
-#[cfg(not(loom))]
-pub mod block_source;
-#[cfg(not(loom))]
-pub mod buffer;
 #[cfg(not(loom))]
 pub mod cache_padded;
 #[cfg(not(loom))]
@@ -43,8 +38,6 @@ pub mod os;
 #[cfg(miri)]
 #[path = "os_for_miri.rs"]
 pub mod os;
-#[cfg(not(loom))]
-mod raw_vec;
 #[cfg(not(loom))]
 pub mod region;
 #[cfg(not(loom))]

@@ -8,7 +8,7 @@
 //! | `pool_ref`, `current` | references to a pool; the thread's current pool |
 //! | `routed` | a global allocator that prefers the current pool |
 //! | `heap` | the interface of any heap |
-//! | `boxed`, `vec`, `string`, `drain`, `*_traits` | values and collections in a pool |
+//! | `collections` | `PoolBox`, `PoolVec`, `PoolString` |
 //! | `blocks`, `large` | small and large blocks: what a reap and a pool share |
 //! | `lists`, `classes` | free lists by size class, and the arithmetic of the classes |
 //! | `chunks`, `sweep` | the chunks beneath the blocks, and the search for empty ones |
@@ -16,7 +16,7 @@
 //! | `core`, `cores` | the part of a pool that outlives it, and its reuse by later pools |
 //! | `life`, `remote` | a pool's ownership; blocks that other threads free |
 //! | `watch` | checked blocks: hardened mode, sanitizers, pass-through mode |
-//! | `home` | the interface to collections |
+//! | `block_source` | what collections allocate from |
 
 #[cfg(not(loom))]
 mod blocks;
@@ -24,17 +24,15 @@ mod blocks;
 #[cfg(not(loom))]
 mod block_source;
 #[cfg(not(loom))]
-mod boxed;
-#[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
 mod chunks;
 #[cfg(not(loom))]
 mod classes;
 #[cfg(not(loom))]
-mod current;
+mod collections;
 #[cfg(not(loom))]
-mod drain;
+mod current;
 #[cfg(not(loom))]
 mod from_region;
 #[cfg(not(loom))]
@@ -65,20 +63,10 @@ mod routed;
 #[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
-mod string;
-#[cfg(not(loom))]
-mod string_traits;
-#[cfg(not(loom))]
 mod sweep;
-#[cfg(not(loom))]
-mod vec;
-#[cfg(not(loom))]
-mod vec_traits;
 
 #[cfg(not(loom))]
-pub use boxed::PoolBox;
-#[cfg(not(loom))]
-pub use drain::{PoolDrain, PoolIntoIter};
+pub use collections::{PoolBox, PoolString, PoolVec};
 #[cfg(not(loom))]
 pub use heap::{Heap, HeapId};
 #[cfg(not(loom))]
@@ -93,7 +81,3 @@ pub use reap::Reap;
 pub use reap_builder::ReapBuilder;
 #[cfg(not(loom))]
 pub use routed::Routed;
-#[cfg(not(loom))]
-pub use string::PoolString;
-#[cfg(not(loom))]
-pub use vec::PoolVec;

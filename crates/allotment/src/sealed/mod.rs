@@ -21,6 +21,8 @@ pub mod readers;
 mod builder;
 #[cfg(not(loom))]
 mod chunks;
+#[cfg(not(loom))]
+mod collections;
 #[cfg(all(doctest, feature = "derive"))]
 mod contracts;
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
@@ -36,14 +38,12 @@ mod sealable;
 #[cfg(not(loom))]
 mod sealer;
 #[cfg(not(loom))]
-mod string;
-#[cfg(not(loom))]
 mod typed;
-#[cfg(not(loom))]
-mod vec;
 
 #[cfg(not(loom))]
 pub use builder::SealedBuilder;
+#[cfg(not(loom))]
+pub use collections::{SealString, SealVec};
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 pub use map::{SealMap, SealSet};
 #[cfg(not(loom))]
@@ -55,11 +55,7 @@ pub use sealable::Sealable;
 #[cfg(not(loom))]
 pub use sealer::Sealer;
 #[cfg(not(loom))]
-pub use string::SealString;
-#[cfg(not(loom))]
 pub use typed::Sealed;
-#[cfg(not(loom))]
-pub use vec::SealVec;
 
 #[cfg(not(loom))]
 pub use published::{Published, Reading};

@@ -12,16 +12,14 @@ use core::ptr::NonNull;
 
 use super::chunks::SealedChunks;
 use super::read_only::ReadOnly;
-use super::string::SealString;
-use super::vec::SealVec;
+use crate::collections::{BlockSource, StringIn, VecIn};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::block_source::BlockSource;
 
 /// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
 /// A copy is the same sealer. A sealer works only on the thread that runs the initialiser, and only
 /// while it runs. Any other use is an [`ErrorKind::Sealed`](crate::ErrorKind) error. So a
-/// collection that holds a sealer (a [`SealVec`], a map) can be part of the sealed value, and other
+/// collection that holds a sealer (a [`SealVec`](crate::SealVec), a map) can be part of the sealed value, and other
 /// threads can read it.
 ///
 /// With the feature for their version of the `Allocator` trait, a `Sealer` is also an allocator for
@@ -67,17 +65,30 @@ impl<'s> Sealer<'s> {
         self,
         values: impl ExactSizeIterator<Item = T>,
     ) -> Result<&'s [T], F::Error> {
-        let mut vec = SealVec::new_in(self);
-        vec.reserve_exact_or::<F>(values.len())?;
+        let mut vec = VecIn::with_capacity_in_or::<F>(values.len(), self)?;
         vec.extend_or::<F>(values)?;
-        Ok(vec.leak())
+        Ok(Self::lend(vec))
     }
 
     fn copy_or<F: OnFailure, T: Copy>(self, values: &[T]) -> Result<&'s [T], F::Error> {
-        let mut vec = SealVec::new_in(self);
-        vec.reserve_exact_or::<F>(values.len())?;
-        vec.extend_from_slice_or::<F>(values)?;
-        Ok(vec.leak())
+        let mut vec = VecIn::with_capacity_in_or::<F>(values.len(), self)?;
+        vec.extend_copied_or::<F>(values)?;
+        Ok(Self::lend(vec))
+    }
+
+    /// Lends the values of a vector for as long as the memory is there, and never drops them.
+    pub(super) fn lend<T>(mut vec: VecIn<T, Self>) -> &'s [T] {
+        // Give unused capacity back if the vector is the last block. Otherwise it stays, which is
+        // fine.
+        let _ = vec.try_shrink_to_fit();
+        // SAFETY: initialised, and the memory belonged to the vector alone for `'s` (invariant 2).
+        unsafe { vec.into_raw().as_ref() }
+    }
+
+    /// As [`lend`](Self::lend), for a string.
+    pub(super) fn lend_str(string: StringIn<Self>) -> &'s str {
+        // SAFETY: the bytes of a string.
+        unsafe { core::str::from_utf8_unchecked(Self::lend(string.into_bytes())) }
     }
 
     /// A copy of this string.
@@ -168,7 +179,7 @@ impl<'s> Sealer<'s> {
         string
             .write_fmt(arguments)
             .expect("no memory, or a formatting implementation returned an error");
-        string.into_str()
+        Self::lend_str(string)
     }
 
     /// Like [`format`](Self::format), but returns an error if there is no memory.
@@ -180,7 +191,7 @@ impl<'s> Sealer<'s> {
     /// If a formatting implementation returns an error.
     pub fn try_format(self, arguments: fmt::Arguments<'_>) -> Result<&'s str, AllocError> {
         /// Keeps the allocation error, which `fmt::Error` can't carry.
-        struct Writer<'s>(SealString<'s>, Result<(), AllocError>);
+        struct Writer<'s>(StringIn<Sealer<'s>>, Result<(), AllocError>);
         impl Write for Writer<'_> {
             fn write_str(&mut self, text: &str) -> fmt::Result {
                 self.1 = self.0.try_push_str(text);
@@ -191,7 +202,7 @@ impl<'s> Sealer<'s> {
         let written = writer.write_fmt(arguments);
         writer.1?;
         written.expect("a formatting implementation returned an error");
-        Ok(writer.0.into_str())
+        Ok(Self::lend_str(writer.0))
     }
 
     /// Uninitialised memory of this layout, for what the other calls can't express. It is sealed
@@ -232,16 +243,20 @@ impl<'s> Sealer<'s> {
     /// An empty vector that grows in sealed memory. If the length is known, use
     /// [`slice`](Self::slice): a vector that has to move leaves its old memory behind.
     #[must_use]
-    pub const fn vec<T>(self) -> SealVec<'s, T> {
-        SealVec::new_in(self)
+    pub const fn vec<T>(self) -> VecIn<T, Self> {
+        VecIn::new_in(self)
     }
 
     /// An empty string that grows in sealed memory.
     #[must_use]
-    pub const fn string(self) -> SealString<'s> {
-        SealString::new_in(self)
+    pub const fn string(self) -> StringIn<Self> {
+        StringIn::new_in(self)
     }
 }
+
+// SAFETY: it is an address and writes nothing: its calls check that they run on the building thread,
+// and there are none once the memory is sealed.
+unsafe impl ReadOnly for Sealer<'_> {}
 
 impl fmt::Debug for Sealer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
