@@ -166,7 +166,7 @@ pub mod layout_for_fuzzing {
 pub mod for_loom {
     pub use crate::memory::{layout, lifo, recycler};
     pub use crate::pool::ownership;
-    pub use crate::sealed::{fences, publication, readers};
+    pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{block, geometry, hints, page};
 
     /// Charges a budget as an allocator does.

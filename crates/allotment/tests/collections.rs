@@ -606,7 +606,8 @@ fn collections_of_different_memory_compare_hash_and_print_as_their_contents() {
     let a = ArenaVec::from_iter_in([3, 1, 2], &arena);
     let b = PoolVec::from([3, 1, 2]);
     assert!(a == b && a <= b && a[..] == b && a == vec![3, 1, 2] && a == [3, 1, 2]);
-    assert!(a < PoolVec::from([3, 2]) && a.clone().cmp(&a).is_eq());
+    let larger = PoolVec::from([3, 2]);
+    assert!(a < larger && a.clone().cmp(&a).is_eq());
     assert_eq!(format!("{a:?} {b:?}"), "[3, 1, 2] [3, 1, 2]");
     let hasher = RandomState::new();
     assert_eq!(hasher.hash_one(&a), hasher.hash_one([3, 1, 2].as_slice()));

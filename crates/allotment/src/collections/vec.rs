@@ -266,8 +266,11 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// Drops each value for which `same` returns `true`; `same` gets the value and the last value
     /// kept before it. If `same` panics, the values stay, in any order.
     pub fn dedup_by(&mut self, mut same: impl FnMut(&mut T, &mut T) -> bool) {
-        let mut kept = self.len().min(1);
-        for index in kept..self.len() {
+        if self.is_empty() {
+            return;
+        }
+        let mut kept = 1;
+        for index in 1..self.len() {
             let (before, rest) = self.split_at_mut(index);
             if !same(&mut rest[0], &mut before[kept - 1]) {
                 self.swap(kept, index);

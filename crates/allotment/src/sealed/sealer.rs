@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! 1. `ground` was begun, and ends after `'s`.
-//! 2. A block from the ground belongs to the caller alone until it is freed, or until `'s` ends.
+//! 1. `chunks` were begun, and end after `'s`.
+//! 2. A block from the chunks belongs to the caller alone until it is freed, or until `'s` ends.
 
 use core::alloc::Layout;
 use core::fmt::{self, Write};
@@ -29,35 +29,35 @@ use crate::error::{Abort, AllocError, OnFailure, Report, always};
 /// allocation.
 #[derive(Clone, Copy)]
 pub struct Sealer<'s> {
-    ground: NonNull<SealedChunks>,
+    chunks: NonNull<SealedChunks>,
     lifetime: PhantomData<&'s ()>,
 }
 
-// SAFETY: only the building thread touches the ground's cells; every call checks that it runs on
-// that thread (the ground's invariant 4).
+// SAFETY: only the building thread touches the cells of the chunks; every call checks that it runs
+// on that thread (invariant 4 of `SealedChunks`).
 unsafe impl Send for Sealer<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Sealer<'_> {}
 
 impl<'s> Sealer<'s> {
     /// # Safety
-    /// The ground was begun, and does not end before `'s`.
-    pub(super) unsafe fn new(ground: NonNull<SealedChunks>) -> Self {
-        Self { ground, lifetime: PhantomData }
+    /// The chunks were begun, and do not end before `'s`.
+    pub(super) const unsafe fn new(chunks: NonNull<SealedChunks>) -> Self {
+        Self { chunks, lifetime: PhantomData }
     }
 
-    fn ground(&self) -> &'s SealedChunks {
+    fn chunks(&self) -> &'s SealedChunks {
         // SAFETY: invariant 1.
-        unsafe { self.ground.as_ref() }
+        unsafe { self.chunks.as_ref() }
     }
 
     fn value_or<F: OnFailure, T>(self, value: T) -> Result<&'s mut T, F::Error> {
-        let place = BlockSource::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
+        let address = BlockSource::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
         // SAFETY: a fresh block for one `T`, which belongs to this call alone for `'s`
         // (invariant 2).
         unsafe {
-            place.write(value);
-            Ok(&mut *place.as_ptr())
+            address.write(value);
+            Ok(&mut *address.as_ptr())
         }
     }
 
@@ -191,18 +191,21 @@ impl<'s> Sealer<'s> {
     /// If a formatting implementation returns an error.
     pub fn try_format(self, arguments: fmt::Arguments<'_>) -> Result<&'s str, AllocError> {
         /// Keeps the allocation error, which `fmt::Error` can't carry.
-        struct Writer<'s>(StringIn<Sealer<'s>>, Result<(), AllocError>);
-        impl Write for Writer<'_> {
+        struct StringOrError<'s> {
+            string: StringIn<Sealer<'s>>,
+            result: Result<(), AllocError>,
+        }
+        impl Write for StringOrError<'_> {
             fn write_str(&mut self, text: &str) -> fmt::Result {
-                self.1 = self.0.try_push_str(text);
-                self.1.map_err(|_| fmt::Error)
+                self.result = self.string.try_push_str(text);
+                self.result.map_err(|_| fmt::Error)
             }
         }
-        let mut writer = Writer(self.string(), Ok(()));
-        let written = writer.write_fmt(arguments);
-        writer.1?;
-        written.expect("a formatting implementation returned an error");
-        Ok(Self::lend_str(writer.0))
+        let mut output = StringOrError { string: self.string(), result: Ok(()) };
+        let formatted = output.write_fmt(arguments);
+        output.result?;
+        formatted.expect("a formatting implementation returned an error");
+        Ok(Self::lend_str(output.string))
     }
 
     /// Uninitialised memory of this layout, for what the other calls can't express. It is sealed
@@ -216,7 +219,8 @@ impl<'s> Sealer<'s> {
     /// let squares = Sealed::<&'static [u32]>::new(|sealer| {
     ///     let layout = Layout::array::<u32>(100).unwrap();
     ///     let start = sealer.alloc_layout(layout).cast::<u32>();
-    ///     // SAFETY: room for a hundred, ours alone while this runs; all of them are written before they are lent.
+    ///     // SAFETY: memory for 100 numbers, which only this initialiser has. All are written before
+    ///     // they are lent.
     ///     unsafe {
     ///         (0..100).for_each(|number| start.add(number as usize).write(number * number));
     ///         core::slice::from_raw_parts(start.as_ptr(), 100)
@@ -260,22 +264,22 @@ unsafe impl ReadOnly for Sealer<'_> {}
 
 impl fmt::Debug for Sealer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealer").field("name", &self.ground().name()).finish_non_exhaustive()
+        f.debug_struct("Sealer").field("name", &self.chunks().name()).finish_non_exhaustive()
     }
 }
 
-// SAFETY: the ground's blocks stay valid until they are freed, or until `'s` ends (invariant 2).
+// SAFETY: blocks stay valid until they are freed, or until `'s` ends (invariant 2).
 // Nothing unwinds.
 unsafe impl BlockSource for Sealer<'_> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        self.ground().alloc(layout).map_err(F::fail)
+        self.chunks().alloc(layout).map_err(F::fail)
     }
 
     #[inline]
     unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.ground().free(block, layout) }
+        unsafe { self.chunks().free(block, layout) }
     }
 
     unsafe fn resize<F: OnFailure>(
@@ -288,7 +292,7 @@ unsafe impl BlockSource for Sealer<'_> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             if in_place {
-                match self.ground().resize_in_place(block, old.size(), new.size()) {
+                match self.chunks().resize_in_place(block, old.size(), new.size()) {
                     Ok(true) => return Ok(block),
                     Ok(false) => {}
                     Err(error) => return Err(F::fail(error)),
