@@ -189,6 +189,8 @@ mod pages {
     struct Arena;
     #[doc = include_str!("../../../docs/src/choose.md")]
     struct Choose;
+    #[doc = include_str!("../../../docs/src/collections.md")]
+    struct Collections;
     #[doc = include_str!("../../../docs/src/debugging.md")]
     struct Debugging;
     #[doc = include_str!("../../../docs/src/free-list.md")]
