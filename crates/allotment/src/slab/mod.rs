@@ -20,6 +20,7 @@
 //! | `references`, `registry` | how long a slab lives; slab numbers |
 //! | `waiters` | how threads wait for slots |
 //! | `cache_ownership`, `cache_header` | what other threads read of a thread cache |
+//! | `settings` | the options that a slab is made with |
 //! | `shared` | what all threads share of a slab |
 //! | `page_release` | how slots and pages go back |
 //! | `page_supply` | how pages are taken from the source |
@@ -27,10 +28,8 @@
 //! | `thread_cache`, `refill` | the thread cache: fast paths, slow paths |
 //! | `thread_table` | each thread's table of its caches |
 //! | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
-//! | `raw`, `builder`, `typed`, `by_size` | the public interface |
+//! | `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
 //! | `for_c` | what the C interface calls, and what its inline code reads |
-//!
-//! `shared` takes its settings from `builder`, which lies beside the types that it builds.
 
 pub mod cache_ownership;
 pub mod geometry;
@@ -66,6 +65,8 @@ mod raw;
 mod refill;
 #[cfg(not(loom))]
 mod registry;
+#[cfg(not(loom))]
+mod settings;
 #[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]

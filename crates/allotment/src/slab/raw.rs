@@ -13,9 +13,10 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use super::builder::{SlabBuilder, SlabSettings};
+use super::builder::SlabBuilder;
 use super::checked::Watch;
 use super::lifetime::Lifetime;
+use super::settings::SlabSettings;
 use super::shared::{SlabChecks, SlabShared};
 use super::slow_paths;
 use super::tags::TAG_MARK;

@@ -18,13 +18,13 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 
-use super::builder::SlabSettings;
 use super::cache_header::CacheHeader;
 use super::empty_pages::EmptyPages;
 use super::geometry::SlabGeometry;
 use super::page::SLOTS_PER_WORD;
 use super::page_table::{PageTable, SlabPage};
 use super::registry;
+use super::settings::SlabSettings;
 use super::tags::{TAG_MARK, tag_of_slab};
 use super::waiters::Waiters;
 use crate::checked::misuse::{Misuse, stop};
