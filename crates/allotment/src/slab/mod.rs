@@ -28,7 +28,7 @@
 //! | `thread_cache`, `refill` | the thread cache: fast paths, slow paths |
 //! | `thread_table` | each thread's table of its caches |
 //! | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
-//! | `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
+//! | `boxed`, `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
 //! | `for_c` | what the C interface calls, and what its inline code reads |
 
 pub mod cache_ownership;
@@ -39,6 +39,8 @@ pub mod page_group;
 pub mod references;
 pub mod waiters;
 
+#[cfg(not(loom))]
+mod boxed;
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
@@ -84,8 +86,9 @@ mod typed;
 pub(crate) use self::shared::SlabShared;
 #[cfg(not(loom))]
 pub use self::{
+    boxed::{SlabBox, SlabSlot},
     builder::SlabBuilder,
     lifetime::Lifetime,
     raw::{RawSlab, RawSlabHandle},
-    typed::{Slab, SlabBox, SlabHandle},
+    typed::{Slab, SlabHandle},
 };
