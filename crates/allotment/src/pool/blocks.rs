@@ -83,10 +83,10 @@ impl<S: ChunkSupply> Blocks<S> {
                 // Inlined too: in a reap for one task about half of the blocks are new.
                 None => match self.lists.carve_common(class) {
                     Some(block) => Ok(block),
-                    None => self.alloc_slow_or::<F>(layout),
+                    None => self.alloc_slow_or::<F>(layout.size(), layout.align()),
                 },
             },
-            None => self.alloc_slow_or::<F>(layout),
+            None => self.alloc_slow_or::<F>(layout.size(), layout.align()),
         }
     }
 
@@ -97,9 +97,17 @@ impl<S: ChunkSupply> Blocks<S> {
         self.lists.alloc(class).or_else(|| self.lists.carve_common(class))
     }
 
+    /// The size comes first: a caller of `alloc_layout` that knows the alignment passes the size on
+    /// without moving it to another register.
     #[cold]
     #[inline(never)]
-    fn alloc_slow_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+    fn alloc_slow_or<F: OnFailure>(
+        &self,
+        size: usize,
+        align: usize,
+    ) -> Result<NonNull<u8>, F::Error> {
+        // SAFETY: the size and the alignment of a layout.
+        let layout = unsafe { Layout::from_size_align_unchecked(size, align) };
         self.alloc_slow(layout).map_err(F::fail)
     }
 

@@ -16,7 +16,7 @@
 // | `checked` | checked blocks: hardened mode, sanitizers, pass-through mode |
 // | `blocks` | small and large blocks: what a reap and a pool have in common |
 // | `chunks`, `large`, `sweep` | `blocks` continued: its chunks; large blocks; the search for empty chunks |
-// | `reap`, `reap_builder` | `Reap` and its options |
+// | `reap`, `reap_builder`, `reap_values` | `Reap`, its options, and its typed calls |
 // | `ownership` | who owns a pool; the list of blocks that other threads freed |
 // | `outgoing` | blocks of another pool that this thread freed and sends in batches |
 // | `current` | the thread's current pool, as an untyped pointer |
@@ -75,6 +75,8 @@ mod pool_ref;
 mod reap;
 #[cfg(not(loom))]
 mod reap_builder;
+#[cfg(not(loom))]
+mod reap_values;
 #[cfg(not(loom))]
 mod region_supply;
 #[cfg(not(loom))]
