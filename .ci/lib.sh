@@ -2,7 +2,7 @@
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 export RUST_BACKTRACE=1
-features=allocator-api2-02,allocator-api2-03,allocator-api2-04,derive,hashbrown-017,toml
+features=allocator-api2-02,allocator-api2-03,allocator-api2-04,derive,hashbrown-017
 started=$SECONDS
 failed=()
 skipped=()

@@ -27,7 +27,7 @@ const INLINE: &[(&str, usize)] = &[
     ("offsetof(struct allot_slab_front, allot_room)", 0),
     ("offsetof(struct allot_slab_front, allot_full)", 8),
     ("offsetof(struct allot_slab_front, allot_tag)", 16),
-    ("ALLOT_FRONT_BYTES", allotment::RawSlabHandle::FRONT_BYTES),
+    ("ALLOT_FRONT_BYTES", allotment::RawSlabHandle::CACHE_BYTES),
     ("ALLOT_ABI", crate::error::ABI as usize),
     ("ALLOT_MAX_NAME", allotment::MAX_NAME_LEN),
 ];

@@ -180,7 +180,7 @@ unsafe fn at_once<'a>(slab: *const Held<Slab>) -> Option<&'a Slab> {
 #[inline(always)]
 unsafe fn at_hand(slab: *const Held<Slab>) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
-    unsafe { at_once(slab) }?.raw.take_at_hand()
+    unsafe { at_once(slab) }?.raw.alloc_cached()
 }
 
 unsafe fn alloc(slab: *const Held<Slab>) -> Result<NonNull<c_void>, Noted> {
@@ -347,7 +347,7 @@ pub unsafe extern "C" fn allot_slab_free(slab: SlabPointer, slot: *mut c_void) {
 pub unsafe extern "C" fn allot_slab_free_anywhere(slot: *mut c_void) {
     if let Some(live) = NonNull::new(slot) {
         // SAFETY: as above.
-        unsafe { RawSlab::free_at_hand_or(live.cast(), || free_anywhere_slowly(slot)) };
+        unsafe { RawSlab::free_cached_or(live.cast(), || free_anywhere_slowly(slot)) };
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) const HANDLE: &[(&str, usize)] = &[
 const _: () = {
     assert!(core::mem::offset_of!(SlabHandle, front) == 0);
     assert!(core::mem::offset_of!(SlabHandle, tags) == 8);
-    assert!(RawSlabHandle::FRONT_BYTES == 384);
+    assert!(RawSlabHandle::CACHE_BYTES == 384);
 };
 
 type Pointer = *mut Held<SlabHandle>;
@@ -52,7 +52,7 @@ impl Kept for SlabHandle {
 
     unsafe fn entomb(value: *mut Self) {
         // SAFETY: the memory is valid. The front is empty and accepts nothing.
-        unsafe { (*value).front = RawSlabHandle::nobody() };
+        unsafe { (*value).front = RawSlabHandle::empty_cache() };
     }
 }
 
@@ -71,7 +71,7 @@ unsafe fn create(abi: u32, slab: SlabPointer) -> Result<NonNull<Held<SlabHandle>
     let (held, hardened) = unsafe { (handle::get(slab)?, handle::is_hardened(slab)) };
     held.add_handle();
     let handle = held.raw().handle();
-    let (front, tags) = (handle.front(), RawSlabHandle::tags());
+    let (front, tags) = (handle.cache(), RawSlabHandle::tags());
     let made = SlabHandle { front, tags, handle: ManuallyDrop::new(handle), slab: held };
     handle::create(made, hardened)
 }

@@ -188,6 +188,9 @@ fn programs_pass_under_valgrind() {
 
 #[test]
 fn programs_pass_with_every_allocator_hardened() {
+    if too_long("C and C++ programs with every allocator hardened") {
+        return;
+    }
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
     each("hardened", "shared", Compiler::Gcc, &flags, |binary| {

@@ -4,7 +4,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use support::{Compiler, installation, limited, package, scratch, skip, text};
+use support::{Compiler, installation, limited, package, scratch, skip, text, too_long};
 
 /// What the page's pieces use without including it.
 const INCLUDED: &str = "#include <allotment.hpp>\n#include <cstdio>\n#include <cstdlib>\n#include <list>\n#include <map>\n\
@@ -41,6 +41,9 @@ fn built(compiler: Compiler, source: &Path, name: &str) -> PathBuf {
 
 fn compilers() -> impl Iterator<Item = Compiler> {
     [Compiler::Gcc, Compiler::Clang].into_iter().filter(|compiler| {
+        if matches!(compiler, Compiler::Clang) && too_long("C++ by Clang") {
+            return false;
+        }
         let there = compiler.is_there();
         if !there {
             skip(&format!("C++ by {compiler:?}"), "it is not installed");

@@ -3,6 +3,9 @@
 use core::fmt;
 use std::io::Write;
 
+/// The longest name of an allocator, in bytes.
+pub const MAX_NAME_LEN: usize = 64;
+
 /// Why an allocation or the making of an allocator failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -88,7 +91,7 @@ impl fmt::Display for AllocError {
                 "{bytes} bytes refused: only the thread that runs the initialiser can allocate sealed memory, and only while it runs"
             ),
             ErrorKind::NameTooLong => {
-                write!(f, "a name of {bytes} bytes is longer than {}", crate::MAX_NAME_LEN)
+                write!(f, "a name of {bytes} bytes is longer than {MAX_NAME_LEN}")
             }
         }
     }

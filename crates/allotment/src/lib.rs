@@ -41,8 +41,8 @@
 //!   to them which memory is free. `ALLOTMENT_PASSTHROUGH=1` in the environment sends every
 //!   allocation to malloc.
 //!
-//! [`phases`] builds the life cycle of a multi-threaded server on these allocators. It fixes which
-//! thread may use which object in which phase.
+//! The crate `allotment-server` builds the life cycle of a multi-threaded server on these
+//! allocators. It fixes which thread may use which object in which phase.
 //!
 //! # Features
 //!
@@ -54,7 +54,6 @@
 //! | `nightly-allocator-api` | the standard library's unstable `Allocator` trait for the same types; needs a nightly toolchain |
 //! | `derive` | `#[derive(ReadOnly)]`, for types that are to be sealed |
 //! | `hashbrown-017` | the maps and sets of hashbrown 0.17 as types that can be sealed |
-//! | `toml` | [`phases::Configuration`] from TOML |
 //!
 //! A map type that allocates in the current pool by default (feature `allocator-api2-02`):
 //!
@@ -107,13 +106,11 @@ mod checked;
 #[cfg(not(loom))]
 mod free_list;
 #[cfg(not(loom))]
-pub mod phases;
-#[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
 mod statistics;
 
-pub use error::{AllocError, ErrorKind};
+pub use error::{AllocError, ErrorKind, MAX_NAME_LEN};
 pub use memory::budget::Budget;
 pub use memory::release::Release;
 
@@ -148,11 +145,7 @@ pub use sealed::{SealMap, SealSet};
 #[cfg(not(loom))]
 pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
 #[cfg(not(loom))]
-pub use statistics::{MAX_NAME_LEN, Statistics};
-
-/// The longest name of an allocator, in bytes. A copy for loom, which does not build `statistics`.
-#[cfg(loom)]
-pub(crate) const MAX_NAME_LEN: usize = 64;
+pub use statistics::Statistics;
 
 /// Address arithmetic, public only for the fuzz targets and the corpus tests.
 #[doc(hidden)]
@@ -167,7 +160,9 @@ pub mod for_loom {
     pub use crate::memory::{layout, lifo, recycler};
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, publication, readers};
-    pub use crate::slab::{block, geometry, hints, page};
+    pub use crate::slab::{
+        cache_ownership, geometry, hints, page, page_group, references, waiters,
+    };
 
     /// Charges a budget as an allocator does.
     pub fn charge(budget: &crate::Budget, bytes: usize) -> Result<(), crate::AllocError> {
@@ -201,10 +196,6 @@ mod pages {
     struct FromOnewayalloc;
     #[doc = include_str!("../../../docs/src/holds-for-all.md")]
     struct HoldsForAll;
-    #[doc = include_str!("../../../docs/src/locking-categories.md")]
-    struct LockingCategories;
-    #[doc = include_str!("../../../docs/src/phases.md")]
-    struct Phases;
     #[doc = include_str!("../../../docs/src/pools.md")]
     struct Pools;
     #[doc = include_str!("../../../docs/src/recycler.md")]

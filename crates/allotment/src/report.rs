@@ -3,8 +3,8 @@
 use core::fmt::{self, Write};
 
 use crate::memory::global_recycler::recycler;
-use crate::slab::each_slab;
-use crate::statistics::{Kind, Record, Statistics, printable, record_of};
+use crate::slab::SlabShared;
+use crate::statistics::{AllocatorKind, Record, Statistics, printable, record_of};
 
 /// One allocator in a [`Report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,16 +41,16 @@ pub struct Report {
 pub fn report() -> Report {
     let mut allocators: Vec<_> = Record::all()
         .filter_map(Record::snapshot)
-        .filter(|(name, kind, _)| !name.is_empty() && *kind != Kind::Slab)
+        .filter(|(name, kind, _)| !name.is_empty() && *kind != AllocatorKind::Slab)
         .map(|(name, kind, statistics)| AllocatorReport { name, kind: kind.word(), statistics })
         .collect();
     // The figures of a slab are spread over its pages and threads, and summed up on request.
-    each_slab(|slab| {
+    SlabShared::visit_live(|slab| {
         if let Some(name) = slab.name() {
             let statistics = slab.statistics();
             allocators.push(AllocatorReport {
                 name: name.to_owned(),
-                kind: Kind::Slab.word(),
+                kind: AllocatorKind::Slab.word(),
                 statistics,
             });
         }
@@ -76,10 +76,10 @@ pub fn report() -> Report {
 pub fn owner_of<T>(pointer: *const T) -> Option<AllocatorReport> {
     let record = record_of(pointer.addr())?;
     let (name, kind, mut statistics) = record.snapshot()?;
-    if kind == Kind::Slab {
+    if kind == AllocatorKind::Slab {
         // A slab registers whole granules. The rest of a granule may belong to malloc.
         let mut holds = false;
-        each_slab(|slab| {
+        SlabShared::visit_live(|slab| {
             if core::ptr::eq(slab.record(), record) && slab.holds(pointer.addr()) {
                 statistics = slab.statistics();
                 holds = true;

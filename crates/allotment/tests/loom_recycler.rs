@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicUsize as PlainUsize;
 use allotment::Release;
 use allotment::for_loom::layout::class_size;
 use allotment::for_loom::lifo::{Lifo, Links, NIL};
-use allotment::for_loom::recycler::{Backing, Cache, Mappings, Warm};
+use allotment::for_loom::recycler::{Backing, ChunkCache, Mappings, WarmChunk};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -116,7 +116,7 @@ impl Mappings for Table {
 
 /// The cache, its table, and what an allocator does with them.
 struct House {
-    cache: Cache<SharedTable>,
+    cache: ChunkCache<SharedTable>,
     table: SharedTable,
 }
 
@@ -163,32 +163,32 @@ impl Mappings for SharedTable {
 impl House {
     fn new(links: u32) -> Arc<Self> {
         let table = SharedTable(std::sync::Arc::new(Table::new(links)));
-        let house = Self { cache: Cache::new(table.clone()), table };
+        let house = Self { cache: ChunkCache::new(table.clone()), table };
         // Without decay, until a model asks for it.
         house.cache.set_policy(Release::Keep(usize::MAX));
         Arc::new(house)
     }
 
     /// Takes a chunk as a source does, warm or fresh, and writes to it.
-    fn take(&self, mark: u32) -> Warm {
+    fn take(&self, mark: u32) -> WarmChunk {
         self.table.gate.pass();
         let warm = self.cache.take(Backing::Pages, SIZE).unwrap_or_else(|| {
             let start = self.table.map();
-            Warm { start, link: self.cache.link(start, SIZE) }
+            WarmChunk { start, link: self.cache.link(start, SIZE) }
         });
         self.table.with_chunk(warm.start, |chunk| chunk.written = mark);
         self.within_limit();
         warm
     }
 
-    fn give(&self, chunks: &[Warm]) -> usize {
+    fn give(&self, chunks: &[WarmChunk]) -> usize {
         self.table.gate.pass();
-        let mut giving = self.cache.give(chunks.len() * SIZE);
+        let mut batch = self.cache.recycle(chunks.len() * SIZE);
         for &chunk in chunks {
             // SAFETY: taken by the caller, who is done with it.
-            unsafe { giving.add(Backing::Pages, chunk, SIZE) };
+            unsafe { batch.add(Backing::Pages, chunk, SIZE) };
         }
-        let unmapped = giving.finish();
+        let unmapped = batch.finish();
         self.within_limit();
         unmapped
     }
@@ -366,10 +366,10 @@ fn a_lower_limit_binds_a_thread_that_was_giving_meanwhile() {
             other.cache.set_limit(0);
         });
         house.table.gate.pass();
-        let mut giving = house.cache.give(SIZE);
+        let mut batch = house.cache.recycle(SIZE);
         // SAFETY: taken above and not used after.
-        unsafe { giving.add(Backing::Pages, chunk, SIZE) };
-        giving.finish();
+        unsafe { batch.add(Backing::Pages, chunk, SIZE) };
+        batch.finish();
         setter.join().unwrap();
         assert_eq!(house.cache.cached(), 0, "more is cached than the limit allows");
         house.is_consistent(0);

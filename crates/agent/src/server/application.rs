@@ -6,12 +6,12 @@ use super::problem::Problem;
 use super::reply::Reply;
 use crate::configuration::Generation;
 use crate::memory::Memory;
-use allotment::phases::{Handle, Outcome, RefusedBecause};
+use allotment_server::{Outcome, RefusalReason, ServerHandle};
 use std::fmt;
 use tokio::sync::oneshot;
 
 /// Submits requests to the workers.
-pub type Workers<M> = Handle<Generation, Objects<M>, Ask, Reply>;
+pub type Workers<M> = ServerHandle<Generation, Objects<M>, Ask, Reply>;
 
 /// Hands requests to the workers, and waits for their replies.
 pub struct ToWorkers<M: Memory> {
@@ -50,8 +50,8 @@ impl<M: Memory> Application for ToWorkers<M> {
                 }
                 Ok(Outcome::Dropped) | Err(_) => Problem::Stopping,
             },
-            Err(refused) => match refused.because {
-                RefusedBecause::Stopping => Problem::Stopping,
+            Err(refused) => match refused.reason {
+                RefusalReason::Stopping => Problem::Stopping,
                 _ => {
                     objects.counts.busy.add();
                     Problem::Busy { queue: self.queue }

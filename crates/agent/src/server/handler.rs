@@ -15,15 +15,15 @@ use crate::query::parameters::{ParameterError, Question, once, pairs};
 use crate::sessions::{Session, SessionKey, Theme};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as VecIn;
-use allotment::phases::Context;
 use allotment::{Arena, Budget};
+use allotment_server::RequestContext;
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::{self, HeaderName, HeaderValue};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What a worker has for a request.
-pub type Worker<'w, M> = Context<'w, Generation, Objects<M>>;
+pub type Worker<'w, M> = RequestContext<'w, Generation, Objects<M>>;
 
 const READ: &str = "GET, HEAD";
 const READ_AND_WRITE: &str = "GET, HEAD, POST";

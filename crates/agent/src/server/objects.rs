@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::sessions::SessionList;
 use crate::store::Store;
 use allotment::Budget;
-use allotment::phases::Shared;
+use allotment_server::Shared;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,85 +1,109 @@
-//! The watched arena: every allocation takes the slow path, and every object is recorded.
+//! The checked arena: the slow path of hardened mode, memory tools and pass-through mode.
 //!
-//! There are three reasons to watch an arena:
-//!
-//! | mode | when | memory of an object | what is found |
-//! |---|---|---|---|
-//! | tool | AddressSanitizer or Valgrind is present | in a chunk, with a red zone of at least 16 bytes behind it | what the tool finds |
-//! | hardened | the builder's option | the same; the red zone holds a pattern that is checked | double free, foreign pointer, wrong size, overrun, write after free, write after reset |
-//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
-//!
-//! A watched arena reuses no byte before it is reset or rewound.
+//! A checked arena reuses no byte before it is reset or rewound, so the ledger's quarantine stays
+//! empty: a freed object keeps its entry, and its free bytes are checked when the arena goes back
+//! behind its allocation.
 //!
 //! # Invariants
 //!
-//! 1. `entries` lists the objects in the order of their allocation, and `index` finds the newest
-//!    entry of an address. Both lie outside the objects' memory, so a stray write can't change
-//!    them. Tool mode keeps no table.
-//! 2. In hardened mode, every byte in `[pos, end(bumped))` and of every spare chunk is [`FREE`],
-//!    except where a stray write changed it. At least `GUARD` bytes behind each object hold
-//!    [`ZONE`].
+//! 1. `order` lists the objects in the order of their allocation, by address and number. Tool mode
+//!    records no objects: an arena keeps each entry until it is reset, and the tool has its own
+//!    record of what is free.
+//! 2. In hardened mode, every byte in `[pos, end(bumped))` and of every spare chunk is free, and at
+//!    least [`GUARD`] bytes behind each object are its red zone.
 //! 3. One thread at a time has access, as to the arena itself.
 
 use core::alloc::Layout;
 use core::cell::RefCell;
-use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
-use std::collections::HashMap;
 
+use super::chunks::HEADER;
 use super::raw::RawArena;
-use crate::checked::misuse::{Misuse, stop};
-use crate::checked::{FREE, GUARD, Mode, ZONE, holds};
+use crate::checked::{CheckMode, CheckedAllocator, CheckedObject, GUARD, Ledger, Misuse};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::align_up;
 use crate::memory::source::SharedSource;
-use crate::memory::{segments, tools};
-use crate::statistics::Record;
+use crate::memory::tools;
+use crate::statistics::{AllocatorKind, Record};
 
+/// What a checked arena records in addition to its chunks.
 #[derive(Debug)]
-struct Entry {
-    object: NonNull<u8>,
-    /// The layout as allocated.
-    layout: Layout,
-    /// The current size, which a shrink may have made smaller.
-    size: usize,
-    freed: bool,
+pub(crate) struct CheckedArena {
+    ledger: Ledger,
+    order: RefCell<Vec<(usize, u64)>>,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    entries: Vec<Entry>,
-    index: HashMap<usize, usize>,
+impl CheckedAllocator for RawArena {
+    fn record(&self) -> &'static Record {
+        self.record()
+    }
+
+    fn charge(&self, bytes: usize) -> Result<(), AllocError> {
+        self.settings().budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+    }
+
+    fn credit(&self, bytes: usize) {
+        if let Some(budget) = &self.settings().budget {
+            budget.credit(bytes);
+        }
+    }
+
+    /// An object that has shrunk in place keeps the alignment of its first layout.
+    fn is_of_layout(&self, object: &CheckedObject, layout: Layout) -> bool {
+        object.size == layout.size()
+    }
+
+    fn block_size(&self, layout: Layout) -> usize {
+        align_up(layout.size() + GUARD, GUARD)
+    }
+
+    /// The next bytes of the bumped chunk, or of a new one.
+    fn new_block(&self, ledger: &Ledger, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let (size, align) = (layout.size(), layout.align().max(GUARD));
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
+        let whole = size
+            .checked_add(GUARD)
+            .and_then(|sum| sum.checked_next_multiple_of(GUARD))
+            .ok_or(overflow)?;
+        let need = whole.checked_add(align - GUARD).ok_or(overflow)?;
+        if self.left_in_bumped() < need {
+            self.grow_by_chunk(need)?;
+        }
+        // `pos` is a multiple of `GUARD`: the starts of chunks are, and so is every sum below.
+        let pos = self.advance(0).addr().get();
+        let padding = align_up(pos, align) - pos;
+        let start = self.advance(padding + whole);
+        ledger.check_free(start, padding + whole, Misuse::WriteAfterReset, size);
+        // SAFETY: `padding + whole` bytes from `start` lie in the chunk.
+        Ok(unsafe { start.add(padding) })
+    }
 }
 
-/// What a watched arena keeps in addition to its chunks.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    mode: Mode,
-    table: RefCell<Table>,
-}
+impl CheckedArena {
+    pub(super) fn new(mode: CheckMode, name: Option<&str>) -> Self {
+        let ledger = Ledger::new(mode, AllocatorKind::Arena, name, 0);
+        Self { ledger, order: RefCell::default() }
+    }
 
-impl Watch {
-    /// The watch for an arena, or `None` if the arena is not to be watched.
-    #[inline]
-    pub(super) fn wanted(hardened: bool) -> Option<Self> {
-        let mode = Mode::wanted(hardened)?;
-        Some(Self { mode, table: RefCell::default() })
+    fn records_objects(&self) -> bool {
+        self.ledger.mode() != CheckMode::Tool
     }
 
     /// Whether each object comes from malloc by itself.
     pub(super) fn has_no_chunks(&self) -> bool {
-        self.mode == Mode::Passthrough
+        self.ledger.is_passthrough()
     }
 
     /// The unit of chunks that are registered as segments, or 1.
     pub(super) fn segment_unit(&self, source: &SharedSource) -> usize {
-        self.mode.segment_unit(source)
+        self.ledger.mode().segment_unit(source)
     }
 
-    /// The number of objects in the table, including freed ones.
-    pub(super) fn count(&self) -> usize {
-        self.table.borrow().entries.len()
+    /// The number of the next object. All objects that are allocated later have a number that is
+    /// not below it.
+    pub(super) fn next_number(&self) -> u64 {
+        self.ledger.next_number()
     }
 
     /// A chunk was taken. It holds only its header.
@@ -90,34 +114,28 @@ impl Watch {
         size: usize,
         registered: bool,
     ) -> Result<(), AllocError> {
-        if registered {
-            let owner = core::ptr::from_ref(record).expose_provenance();
-            let owner = NonZeroUsize::new(owner).expect("a reference is not null");
-            segments::register(start, size, owner)?;
-        }
-        let header = super::chunks::HEADER;
-        tools::allow(start, header);
-        self.now_free(start.as_ptr().wrapping_add(header), size - header);
-        Ok(())
+        // SAFETY: the arena has just taken the chunk, which is larger than its header.
+        unsafe { self.ledger.chunk_taken(record, start, size, HEADER, registered) }
     }
 
     /// A chunk is about to go back to its source.
-    pub(super) fn chunk_going(&self, start: NonNull<u8>, size: usize, registered: bool) {
-        if registered {
-            segments::unregister(start, size);
-        }
-        tools::allow_defined(start, size);
+    pub(super) fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool) {
+        self.ledger.chunk_released(start, size, registered);
     }
 
     /// Marks bytes of a chunk as belonging to no object.
     pub(super) fn now_free(&self, start: *mut u8, len: usize) {
-        let Some(start) = NonNull::new(start).filter(|_| len > 0) else { return };
-        if self.mode == Mode::Hardened {
-            tools::allow(start, len);
+        if let Some(start) = NonNull::new(start).filter(|_| len > 0) {
             // SAFETY: free bytes of a chunk that the arena holds (invariant 4 of `raw.rs`).
-            unsafe { start.write_bytes(FREE, len) };
+            unsafe { self.ledger.fill_free(start, len) };
         }
-        tools::forbid(start, len);
+    }
+
+    /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
+    pub(super) fn still_free(&self, start: *mut u8, len: usize) {
+        if let Some(start) = NonNull::new(start) {
+            self.ledger.check_free(start, len, Misuse::WriteAfterReset, len);
+        }
     }
 
     /// Memory for one object. The size must not be zero.
@@ -126,102 +144,47 @@ impl Watch {
         arena: &RawArena,
         layout: Layout,
     ) -> Result<NonNull<u8>, AllocError> {
-        self.make_room_in_table(layout.size())?;
-        let object = if self.mode == Mode::Passthrough {
-            self.alloc_by_malloc(arena, layout)?
+        let size = layout.size();
+        let object = if self.records_objects() {
+            let mut order = self.order.borrow_mut();
+            order.try_reserve(1).map_err(|_| AllocError::new(ErrorKind::SourceRefused, size))?;
+            let object = self.ledger.alloc(arena, layout)?;
+            order.push((object.addr().get(), self.ledger.next_number() - 1));
+            object
         } else {
-            self.alloc_in_chunk(arena, layout)?
+            let object = arena.new_block(&self.ledger, layout)?;
+            tools::allow(object, size);
+            object
         };
-        if self.mode != Mode::Tool {
-            let mut table = self.table.borrow_mut();
-            let place = table.entries.len();
-            table.entries.push(Entry { object, layout, size: layout.size(), freed: false });
-            table.index.insert(object.addr().get(), place);
-        }
         let record = arena.record();
         record.live_objects.add(1);
-        record.live_bytes.add(layout.size() as u64);
+        record.live_bytes.add(size as u64);
         Ok(object)
     }
 
-    /// Makes room for one entry before anything else changes, because the table's own memory may be
-    /// refused too.
-    fn make_room_in_table(&self, size: usize) -> Result<(), AllocError> {
-        if self.mode == Mode::Tool {
-            return Ok(());
-        }
-        let mut table = self.table.borrow_mut();
-        let refused = |_| AllocError::new(ErrorKind::SourceRefused, size);
-        table.entries.try_reserve(1).map_err(refused)?;
-        table.index.try_reserve(1).map_err(refused)
-    }
-
-    fn alloc_by_malloc(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let size = layout.size();
-        let budget = arena.settings().budget.as_ref();
-        budget.map_or(Ok(()), |budget| budget.charge(size))?;
-        // SAFETY: the size is not zero.
-        let Some(object) = NonNull::new(unsafe { System.alloc(layout) }) else {
-            if let Some(budget) = budget {
-                budget.credit(size);
-            }
-            return Err(AllocError::new(ErrorKind::SourceRefused, size));
-        };
-        arena.record().hold(size);
-        arena.record().source_calls.add(1);
-        Ok(object)
-    }
-
-    fn free_by_malloc(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) {
-        // SAFETY: allocated by `alloc_by_malloc` with this layout; its entry was live until now.
-        unsafe { System.dealloc(object.as_ptr(), layout) };
-        arena.record().held_bytes.sub(layout.size() as u64);
-        arena.record().source_calls.add(1);
-        if let Some(budget) = &arena.settings().budget {
-            budget.credit(layout.size());
-        }
-    }
-
-    fn alloc_in_chunk(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let (size, align) = (layout.size(), layout.align().max(GUARD));
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
-        let body = size
-            .checked_add(GUARD)
-            .and_then(|sum| sum.checked_next_multiple_of(GUARD))
-            .ok_or(overflow)?;
-        let room = body.checked_add(align - GUARD).ok_or(overflow)?;
-        if arena.left_in_bumped() < room {
-            arena.grow_by_chunk(room)?;
-        }
-        // `pos` is a multiple of `GUARD`: the starts of chunks are, and so is every sum below.
-        let pos = arena.advance(0).addr().get();
-        let padding = align_up(pos, align) - pos;
-        let start = arena.advance(padding + body);
-        if self.mode == Mode::Hardened {
-            self.check_filled(arena, start, padding + body, FREE, Misuse::WriteAfterReset, size);
-        }
-        // SAFETY: `padding + body` bytes from `start` were free, and belong to the object from here
-        // on.
-        unsafe {
-            let object = start.add(padding);
-            tools::allow(object, size);
-            self.mark_zone(object.add(size), body - size);
-            Ok(object)
-        }
-    }
-
-    /// Frees one object.
+    /// Frees one object of the open scope. An older object is left as it is.
     pub(super) fn free(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) {
-        if self.mode == Mode::Tool {
-            if !arena.in_scope(object) {
+        let size = layout.size();
+        if self.records_objects() {
+            let found = self.ledger.live_object(arena, object, layout);
+            if found.number < arena.first_of_scope() {
                 return;
             }
-            tools::forbid(object, layout.size());
-        } else if !self.free_entry(arena, object, layout.size()) {
+            self.ledger.mark_freed(&found);
+            if self.ledger.is_passthrough() {
+                // SAFETY: the object was live until here, and its block has this layout.
+                unsafe { self.ledger.free_malloc_block(arena, found.start, found.layout) };
+            } else {
+                self.check_zone(&found);
+                self.now_free(found.start.as_ptr(), size);
+            }
+        } else if arena.in_scope(object) {
+            tools::forbid(object, size);
+        } else {
             return;
         }
         arena.record().live_objects.sub(1);
-        arena.record().live_bytes.sub(layout.size() as u64);
+        arena.record().live_bytes.sub(size as u64);
     }
 
     /// Makes one object of the open scope smaller. It stays in place, except that malloc may move
@@ -230,185 +193,99 @@ impl Watch {
         &self,
         arena: &RawArena,
         mut object: NonNull<u8>,
-        old: usize,
-        layout: Layout,
+        old: Layout,
+        new: Layout,
     ) -> NonNull<u8> {
-        let new = layout.size();
-        if self.mode != Mode::Tool {
-            let mut table = self.table.borrow_mut();
-            let place = self.place_of(&table, arena, object, old);
-            if place < arena.watched_outside_scope() {
+        let (old_size, new_size) = (old.size(), new.size());
+        if self.records_objects() {
+            let found = self.ledger.live_object(arena, object, old);
+            if found.number < arena.first_of_scope() {
                 return object;
             }
-            if self.mode == Mode::Passthrough {
-                self.shrink_by_malloc(arena, &mut table, place, layout);
+            let mut changed = CheckedObject { size: new_size, ..found };
+            if self.ledger.is_passthrough() {
+                (changed.start, changed.layout) = Self::shrink_by_malloc(arena, &found, new);
+                self.note_move(&changed);
             } else {
-                self.check_zone(arena, table.entries[place].object, old);
+                self.check_zone(&found);
             }
-            table.entries[place].size = new;
-            object = table.entries[place].object;
+            self.ledger.change(&found, changed);
+            object = changed.start;
         } else if !arena.in_scope(object) {
             return object;
         }
-        if self.mode != Mode::Passthrough {
+        if !self.ledger.is_passthrough() {
             // SAFETY: the bytes from the new size to the old one belong to the object, and were
             // given up.
-            unsafe { self.mark_zone(object.add(new), old - new) };
+            unsafe { self.ledger.mark_zone(object.add(new_size), old_size - new_size) };
         }
-        arena.record().live_bytes.sub((old - new) as u64);
+        arena.record().live_bytes.sub((old_size - new_size) as u64);
         object
     }
 
-    /// Lets malloc shrink the block, so that its tools see the new end. If malloc refuses, the
-    /// block stays as it is.
-    fn shrink_by_malloc(&self, arena: &RawArena, table: &mut Table, place: usize, asked: Layout) {
-        let entry = &mut table.entries[place];
-        let (old, new) = (entry.layout.size(), asked.size());
-        let align = entry.layout.align().max(asked.align());
-        let Ok(layout) = Layout::from_size_align(new, align) else { return };
+    /// Lets malloc shrink the block, so that its tools see the new end. Returns the block and its
+    /// layout. If malloc refuses, the block stays as it is.
+    fn shrink_by_malloc(
+        arena: &RawArena,
+        object: &CheckedObject,
+        asked: Layout,
+    ) -> (NonNull<u8>, Layout) {
+        let (block, old) = (object.start, object.layout);
+        let align = old.align().max(asked.align());
+        let Ok(new) = Layout::from_size_align(asked.size(), align) else { return (block, old) };
         // SAFETY: the block is malloc's, has this layout and is live; the new size is not zero.
         // `realloc` keeps only the alignment with which the block was allocated. So a block that
         // happens to have the larger alignment asked for is moved by hand.
         let moved = unsafe {
-            if align == entry.layout.align() {
-                NonNull::new(System.realloc(entry.object.as_ptr(), entry.layout, new))
+            if align == old.align() {
+                NonNull::new(System.realloc(block.as_ptr(), old, new.size()))
             } else {
-                let moved = NonNull::new(System.alloc(layout));
+                let moved = NonNull::new(System.alloc(new));
                 if let Some(moved) = moved {
-                    moved.copy_from_nonoverlapping(entry.object, new);
-                    System.dealloc(entry.object.as_ptr(), entry.layout);
+                    moved.copy_from_nonoverlapping(block, new.size());
+                    System.dealloc(block.as_ptr(), old);
                 }
                 moved
             }
         };
-        let Some(moved) = moved else { return };
-        table.index.remove(&entry.object.addr().get());
-        table.index.insert(moved.addr().get(), place);
-        entry.object = moved;
-        entry.layout = layout;
-        arena.record().held_bytes.sub((old - new) as u64);
+        let Some(moved) = moved else { return (block, old) };
+        let released = old.size() - new.size();
+        arena.record().held_bytes.sub(released as u64);
         arena.record().source_calls.add(1);
-        if let Some(budget) = &arena.settings().budget {
-            budget.credit(old - new);
-        }
+        arena.credit(released);
+        (moved, new)
     }
 
-    /// Turns the bytes behind an object into its red zone.
-    ///
-    /// # Safety
-    /// The bytes are in a chunk of the arena, and belong to no object.
-    unsafe fn mark_zone(&self, zone: NonNull<u8>, len: usize) {
-        if self.mode == Mode::Hardened {
-            tools::allow(zone, len);
-            // SAFETY: guaranteed by the caller.
-            unsafe { zone.write_bytes(ZONE, len) };
-        }
-        tools::forbid(zone, len);
+    /// Notes the address of an object that may have moved.
+    fn note_move(&self, object: &CheckedObject) {
+        let mut order = self.order.borrow_mut();
+        let at = order.binary_search_by_key(&object.number, |(_, number)| *number);
+        order[at.expect("a live object is in the order")].0 = object.start.addr().get();
     }
 
-    /// The index of a live object in the table. Stops the program if the object has none.
-    fn place_of(&self, table: &Table, arena: &RawArena, object: NonNull<u8>, size: usize) -> usize {
-        let known = table.index.get(&object.addr().get()).copied();
-        let Some(place) = known else { self.stop(arena, Misuse::ForeignPointer, object, size) };
-        let entry = &table.entries[place];
-        if entry.freed {
-            self.stop(arena, Misuse::DoubleFree, object, size);
-        }
-        if entry.size != size {
-            self.stop(arena, Misuse::WrongSize(entry.size), object, size);
-        }
-        place
-    }
-
-    /// Frees an object of the open scope. Returns whether the object was in the open scope.
-    fn free_entry(&self, arena: &RawArena, object: NonNull<u8>, size: usize) -> bool {
-        let mut table = self.table.borrow_mut();
-        let place = self.place_of(&table, arena, object, size);
-        if place < arena.watched_outside_scope() {
-            return false;
-        }
-        let entry = &mut table.entries[place];
-        entry.freed = true;
-        // Use the allocation's own pointer. The caller's may reach only the object, not the bytes
-        // behind it.
-        let object = entry.object;
-        if self.mode == Mode::Passthrough {
-            self.free_by_malloc(arena, object, entry.layout);
-        } else {
-            self.check_zone(arena, object, size);
-            self.now_free(object.as_ptr(), size);
-        }
-        true
-    }
-
-    /// The objects from index `count` on are gone. Checks the bytes that they left.
-    pub(super) fn rewound(&self, arena: &RawArena, count: usize) {
-        let mut table = self.table.borrow_mut();
-        let gone: Vec<Entry> = table.entries.drain(count..).collect();
-        for entry in gone {
-            let address = entry.object.addr().get();
-            if table.index.get(&address).is_some_and(|&place| place >= count) {
-                table.index.remove(&address);
-            }
-            let size = entry.size;
-            match (self.mode, entry.freed) {
-                (Mode::Passthrough, false) => {
-                    self.free_by_malloc(arena, entry.object, entry.layout);
+    /// The objects from this number on are gone. Checks the bytes that they left.
+    pub(super) fn rewound(&self, arena: &RawArena, first: u64) {
+        let mut order = self.order.borrow_mut();
+        let staying = order.partition_point(|(_, number)| *number < first);
+        for (address, number) in order.drain(staying..) {
+            let Some(object) = self.ledger.remove(address, number) else { continue };
+            match (self.ledger.is_passthrough(), object.freed) {
+                // SAFETY: the object was live until here, and its block has this layout.
+                (true, false) => unsafe {
+                    self.ledger.free_malloc_block(arena, object.start, object.layout);
+                },
+                (true, true) => {}
+                (false, false) => self.check_zone(&object),
+                (false, true) => {
+                    let (size, misuse) = (object.size, Misuse::WriteAfterFree);
+                    self.ledger.check_free(object.start, size, misuse, size);
                 }
-                (Mode::Hardened, false) => self.check_zone(arena, entry.object, size),
-                (Mode::Hardened, true) => {
-                    let misuse = Misuse::WriteAfterFree;
-                    self.check_filled(arena, entry.object, size, FREE, misuse, size);
-                }
-                (Mode::Passthrough, true) | (Mode::Tool, _) => {}
             }
         }
     }
 
-    /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
-    pub(super) fn still_free(&self, arena: &RawArena, start: *mut u8, len: usize) {
-        match NonNull::new(start) {
-            Some(start) if self.mode == Mode::Hardened => {
-                self.check_filled(arena, start, len, FREE, Misuse::WriteAfterReset, len);
-            }
-            _ => {}
-        }
+    fn check_zone(&self, object: &CheckedObject) {
+        let size = object.size;
+        self.ledger.check_zone(object.start, size, align_up(size + GUARD, GUARD) - size);
     }
-
-    fn check_zone(&self, arena: &RawArena, object: NonNull<u8>, size: usize) {
-        let len = align_up(size + GUARD, GUARD) - size;
-        // SAFETY: the object and its red zone lie in a chunk that the arena holds.
-        let zone = unsafe { object.add(size) };
-        if !filled(zone, len, ZONE) {
-            self.stop(arena, Misuse::Overrun, object, size);
-        }
-    }
-
-    fn check_filled(
-        &self,
-        arena: &RawArena,
-        start: NonNull<u8>,
-        len: usize,
-        byte: u8,
-        misuse: Misuse,
-        size: usize,
-    ) {
-        if !filled(start, len, byte) {
-            self.stop(arena, misuse, start, size);
-        }
-    }
-
-    fn stop(&self, arena: &RawArena, misuse: Misuse, object: NonNull<u8>, size: usize) -> ! {
-        let name = arena.record().name();
-        stop(misuse, "arena", name.as_deref(), object.addr().get(), size)
-    }
-}
-
-/// Whether all of these bytes, which belong to no object, equal `byte`.
-fn filled(start: NonNull<u8>, len: usize, byte: u8) -> bool {
-    tools::allow_defined(start, len);
-    // SAFETY: bytes of a chunk that the arena holds; they were written when the chunk was taken.
-    let whole = unsafe { holds(start, len, byte) };
-    tools::forbid(start, len);
-    whole
 }

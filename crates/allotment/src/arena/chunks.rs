@@ -4,14 +4,13 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked::Watch;
+use super::checked::CheckedArena;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::chunks::Chunks;
+use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::release::Release;
-use crate::memory::source::GivingBack;
 
 /// The first bytes of each chunk. The header fills one cache line, so that the first object begins
 /// on a cache line. If it were 16 bytes smaller, every object as large as a cache line would span
@@ -70,7 +69,7 @@ impl Chain {
 impl RawArena {
     /// Takes the chunk that the hint asks for, and opens a window in it.
     pub(super) fn take_hinted_chunk(&self) -> Result<(), AllocError> {
-        if self.watch().is_some_and(Watch::has_no_chunks) {
+        if self.checked().is_some_and(CheckedArena::has_no_chunks) {
             return Ok(());
         }
         let need =
@@ -93,7 +92,7 @@ impl RawArena {
         self.take_chunk(need)
     }
 
-    /// For watched arenas: takes a chunk with at least `bytes` after its header, and continues
+    /// For checked arenas: takes a chunk with at least `bytes` after its header, and continues
     /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
         let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
@@ -111,17 +110,17 @@ impl RawArena {
             return Ok((chunk, false));
         }
         let chunks = self.chunks();
-        let (taken, align) = chunks.take(need, self.grown.get())?;
+        let taken = chunks.take(need, self.grown.get())?;
         let size = taken.size;
-        if let Some(watch) = self.watch() {
+        if let Some(checked) = self.checked() {
             let registered = self.segment_unit() > 1;
-            if let Err(error) = watch.chunk_taken(self.record(), taken.start, size, registered) {
-                chunks.untake(taken, align);
+            if let Err(error) = checked.chunk_taken(self.record(), taken.start, size, registered) {
+                chunks.return_unused(taken);
                 return Err(error);
             }
         }
         let chunk = taken.start.cast::<Header>();
-        let header = Header { prev: self.newest.get(), size, align, link: taken.link };
+        let header = Header { prev: self.newest.get(), size, align: taken.align, link: taken.link };
         // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
         // cache line or more.
         unsafe { chunk.write(header) };
@@ -140,15 +139,15 @@ impl RawArena {
         Ok((chunk, taken.zeroed))
     }
 
-    fn chunks(&self) -> Chunks<'_> {
+    fn chunks(&self) -> ChunkSource<'_> {
         let settings = self.settings();
-        Chunks {
+        ChunkSource {
             source: &settings.source,
             budget: settings.budget.as_ref(),
             recycles: self.recycles(),
             exact: settings.budget.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.watch().is_none(),
+            grows_huge: self.checked().is_none(),
         }
     }
 
@@ -160,8 +159,8 @@ impl RawArena {
 
     /// The unit of chunks that are registered as segments, or 1 if this arena registers none.
     fn segment_unit(&self) -> usize {
-        match self.watch() {
-            Some(watch) => watch.segment_unit(self.source()),
+        match self.checked() {
+            Some(checked) => checked.segment_unit(self.source()),
             None => 1,
         }
     }
@@ -205,29 +204,29 @@ impl RawArena {
         self.newest.set(first.as_ptr());
         self.spare.set(spare);
         self.open_window(first, first_of(first).addr().get());
-        if let Some(watch) = self.watch() {
+        if let Some(checked) = self.checked() {
             for list in [first.as_ptr(), spare] {
                 let mut next = list;
                 while let Some(chunk) = NonNull::new(next) {
                     // SAFETY: as above.
                     let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-                    watch.now_free(first_of(chunk).as_ptr(), size - HEADER);
+                    checked.now_free(first_of(chunk).as_ptr(), size - HEADER);
                     next = prev;
                 }
             }
         }
     }
 
-    /// For watched arenas: checks the bytes that no object has had after the last reset or rewind.
-    pub(super) fn check_free_bytes(&self, watch: &Watch) {
+    /// For checked arenas: checks the bytes that no object has had after the last reset or rewind.
+    pub(super) fn check_free_bytes(&self, checked: &CheckedArena) {
         if !self.bumped.get().is_null() {
-            watch.still_free(self, self.pos(), self.left_in_bumped());
+            checked.still_free(self.pos(), self.left_in_bumped());
         }
         let mut next = self.spare.get();
         while let Some(chunk) = NonNull::new(next) {
             // SAFETY: a chunk of our list (invariant 1).
             let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-            watch.still_free(self, first_of(chunk).as_ptr(), size - HEADER);
+            checked.still_free(first_of(chunk).as_ptr(), size - HEADER);
             next = prev;
         }
     }
@@ -269,9 +268,7 @@ impl RawArena {
     /// them is in use.
     pub(super) unsafe fn give_back(&self, first: *mut Header, stop: *mut Header, total: usize) {
         let settings = self.settings();
-        let recycles = self.recycles();
-        let mut giving = None;
-        let mut left = total;
+        let mut batch = settings.source.release_batch(total, self.recycles());
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
@@ -280,22 +277,16 @@ impl RawArena {
             unsafe {
                 let Header { prev, size, align, link } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
-                if let Some(watch) = self.watch() {
-                    watch.chunk_going(start, size, self.segment_unit() > 1);
+                if let Some(checked) = self.checked() {
+                    checked.chunk_released(start, size, self.segment_unit() > 1);
                 }
-                if !(recycles && settings.source.keep_at_hand(start, size, align, link)) {
-                    let reserve = if recycles { left } else { 0 };
-                    giving
-                        .get_or_insert_with(|| settings.source.give(reserve))
-                        .add(start, size, align, link);
-                }
-                left -= size;
+                batch.add(start, size, align, link);
                 chunk = prev;
             }
             count += 1;
         }
         let record = self.record();
-        record.source_calls.add(giving.map_or(0, GivingBack::finish) as u64);
+        record.source_calls.add(batch.finish() as u64);
         record.chunks.sub(count);
         record.held_bytes.sub(total as u64);
         if let Some(budget) = &settings.budget {
@@ -312,9 +303,9 @@ fn hinted_need(hint: usize) -> Option<usize> {
 
 impl Drop for RawArena {
     fn drop(&mut self) {
-        if let Some(watch) = self.watch() {
-            watch.rewound(self, 0);
-            self.check_free_bytes(watch);
+        if let Some(checked) = self.checked() {
+            checked.rewound(self, 0);
+            self.check_free_bytes(checked);
         }
         for list in [&self.newest, &self.spare] {
             let first = list.replace(ptr::null_mut());

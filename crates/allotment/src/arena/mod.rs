@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `raw` | the position in the current chunk: the unsafe core, with its invariants |
 //! | `resize`, `chunks`, `rewind` | freeing and resizing one object; the arena's chunks; positions, scopes and resets |
-//! | `watch` | the slow path of hardened mode and of memory tools |
+//! | `checked` | the slow path of hardened mode and of memory tools |
 //! | `typed` | `Arena` and its typed calls |
 //! | `slices` | strings and slices |
 //! | `bytes` | raw layouts: allocate, free, grow, shrink |

@@ -30,7 +30,7 @@
 //!    header and `end` the first byte after the chunk. `first`, `base` and `end` are multiples of
 //!    16 (`MIN_ALIGN` is at most 16), and `pos` is a multiple of `MIN_ALIGN`.
 //! 3. A word below `limit` has an offset that is at most the window's length, and the window lies
-//!    in `[base, end(bumped)]`. `limit` is 0 when the arena is watched: then no allocation passes
+//!    in `[base, end(bumped)]`. `limit` is 0 when the arena is checked: then no allocation passes
 //!    the test of the fast path, and the slow path does its checks.
 //! 4. Bytes in `[pos, end(bumped))`, and bytes behind the object of a chunk that is not bumped,
 //!    belong to no object. Every object lies in `[first, pos)` of `bumped` or in another chunk of
@@ -51,14 +51,15 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::builder::Settings;
-use super::checked::Watch;
+use super::checked::CheckedArena;
 use super::chunks::{Header, end_of, first_of};
 use super::rewind::ScopeStart;
+use crate::checked::CheckMode;
 use crate::error::{AllocError, ErrorKind, OnFailure};
 use crate::memory::layout::align_up;
 use crate::memory::source::SharedSource;
 use crate::memory::word::{self, MAX_STEP, WINDOW};
-use crate::statistics::{Kind, Record};
+use crate::statistics::{AllocatorKind, Record};
 
 /// The largest minimum alignment. Every window's base and every chunk's end have this alignment.
 pub(crate) const MAX_MIN_ALIGN: usize = 16;
@@ -86,7 +87,7 @@ pub(crate) struct RawArena {
     pub(super) scope: Cell<ScopeStart>,
     /// The requested size of the first chunk, in bytes.
     pub(super) hint: usize,
-    watch: Option<Box<Watch>>,
+    checked: Option<Box<CheckedArena>>,
     settings: Option<Box<Settings>>,
 }
 
@@ -110,8 +111,9 @@ impl RawArena {
     /// An arena. With a hint above zero it takes its first chunk immediately.
     pub(crate) fn new(hint: usize, settings: Option<Box<Settings>>) -> Result<Self, AllocError> {
         let given = settings.as_deref().unwrap_or(&DEFAULTS);
-        let watch = Watch::wanted(given.hardened).map(Box::new);
-        let record = Record::acquire(Kind::Arena, given.name.as_deref())?;
+        let mode = CheckMode::wanted(given.hardened);
+        let record = Record::acquire(AllocatorKind::Arena, given.name.as_deref())?;
+        let checked = mode.map(|mode| Box::new(CheckedArena::new(mode, given.name.as_deref())));
         let arena = Self {
             base: Cell::new(DANGLING),
             limit: Cell::new(0),
@@ -123,7 +125,7 @@ impl RawArena {
             grown: Cell::new(0),
             scope: Cell::new(ScopeStart::NONE),
             hint,
-            watch,
+            checked,
             settings,
         };
         if hint > 0 {
@@ -144,8 +146,8 @@ impl RawArena {
     }
 
     #[inline]
-    pub(super) fn watch(&self) -> Option<&Watch> {
-        self.watch.as_deref()
+    pub(super) fn checked(&self) -> Option<&CheckedArena> {
+        self.checked.as_deref()
     }
 
     pub(super) fn source(&self) -> &SharedSource {
@@ -238,8 +240,8 @@ impl RawArena {
     /// Memory for one object behind the window, or in a new chunk; and whether it is zero.
     #[cold]
     fn alloc_in_chunk(&self, layout: Layout) -> Result<(NonNull<u8>, bool), AllocError> {
-        if let Some(watch) = self.watch() {
-            return watch.alloc(self, layout).map(|object| (object, false));
+        if let Some(checked) = self.checked() {
+            return checked.alloc(self, layout).map(|object| (object, false));
         }
         let (size, align) = (layout.size(), layout.align());
         if let Some(bumped) = NonNull::new(self.bumped.get()) {
@@ -310,7 +312,7 @@ impl RawArena {
         // Use the chunk's provenance. That of a caller's pointer may reach only one object.
         self.base.set(chunk.as_ptr().cast::<u8>().with_addr(base));
         let window = (end - base).min(WINDOW);
-        self.limit.set(if self.watch.is_some() { 0 } else { word::limit(window) });
+        self.limit.set(if self.checked.is_some() { 0 } else { word::limit(window) });
     }
 
     /// Closes the window: no chunk is bumped.
@@ -334,7 +336,7 @@ impl RawArena {
         self.record.word.set(word);
     }
 
-    /// For watched arenas: moves `pos` up by `bytes`, a multiple of 16 that the chunk has left.
+    /// For checked arenas: moves `pos` up by `bytes`, a multiple of 16 that the chunk has left.
     pub(super) fn advance(&self, bytes: usize) -> NonNull<u8> {
         debug_assert!(bytes <= self.left_in_bumped() && bytes % MAX_MIN_ALIGN == 0);
         let base = self.base.get();

@@ -41,7 +41,7 @@ impl RawArena {
     ///
     /// # Safety
     /// The object is this arena's, is live and in the open scope, and has `old` bytes. The arena is
-    /// not watched.
+    /// not checked.
     #[inline]
     unsafe fn resize_last<const MIN_ALIGN: usize>(
         &self,
@@ -103,8 +103,8 @@ impl RawArena {
         if size == 0 {
             return;
         }
-        if let Some(watch) = self.watch() {
-            return watch.free(self, object, layout);
+        if let Some(checked) = self.checked() {
+            return checked.free(self, object, layout);
         }
         if !self.in_scope(object) {
             return;
@@ -144,7 +144,7 @@ impl RawArena {
         unsafe {
             if old.size() > 0
                 && aligned
-                && self.watch().is_none()
+                && self.checked().is_none()
                 && self.in_scope(object)
                 && self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
@@ -177,8 +177,8 @@ impl RawArena {
             if new.size() == 0 || !aligned {
                 return self.move_to::<F, MIN_ALIGN>(object, old, new);
             }
-            if let Some(watch) = self.watch() {
-                return Ok(watch.shrink(self, object, old.size(), new));
+            if let Some(checked) = self.checked() {
+                return Ok(checked.shrink(self, object, old, new));
             }
             if self.in_scope(object)
                 && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())

@@ -4,7 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked::Watch;
+use super::checked::CheckedArena;
 use super::chunks::{Chain, Header, end_of};
 use super::raw::RawArena;
 use crate::memory::layout::MAX_GROWTH;
@@ -16,7 +16,8 @@ pub(super) struct ScopeStart {
     start: *mut u8,
     end: *mut u8,
     newest: *mut Header,
-    watched: usize,
+    /// In a checked arena, the number of the scope's first object.
+    first_object: u64,
 }
 
 impl ScopeStart {
@@ -25,7 +26,7 @@ impl ScopeStart {
         start: ptr::null_mut(),
         end: ptr::null_mut(),
         newest: ptr::null_mut(),
-        watched: 0,
+        first_object: 0,
     };
 }
 
@@ -40,7 +41,8 @@ pub(crate) struct Position {
     live_objects: u64,
     live_bytes: u64,
     wasted_bytes: u64,
-    watched: usize,
+    /// In a checked arena, the number of the next object.
+    next_object: u64,
 }
 
 impl RawArena {
@@ -56,7 +58,7 @@ impl RawArena {
             live_objects: record.live_objects.get(),
             live_bytes: record.live_bytes.get(),
             wasted_bytes: record.wasted_bytes.get(),
-            watched: self.watch().map_or(0, Watch::count),
+            next_object: self.checked().map_or(0, CheckedArena::next_number),
         }
     }
 
@@ -68,13 +70,14 @@ impl RawArena {
             start: if end.is_some() { position.pos } else { ptr::null_mut() },
             end: end.unwrap_or(ptr::null_mut()),
             newest: position.newest,
-            watched: position.watched,
+            first_object: position.next_object,
         });
     }
 
-    /// The number of watched objects that are older than the open scope.
-    pub(super) fn watched_outside_scope(&self) -> usize {
-        self.scope.get().watched
+    /// In a checked arena, the number of the open scope's first object. Older objects have lower
+    /// numbers.
+    pub(super) fn first_of_scope(&self) -> u64 {
+        self.scope.get().first_object
     }
 
     /// Whether the object was allocated in the open scope, or no scope is open.
@@ -106,8 +109,8 @@ impl RawArena {
     /// The position came from this arena's `position`. After that, the arena was not rewound to an
     /// older position and not reset. Nothing allocated after the position is used any more.
     pub(crate) unsafe fn rewind(&self, position: &Position) {
-        if let Some(watch) = self.watch() {
-            watch.rewound(self, position.watched);
+        if let Some(checked) = self.checked() {
+            checked.rewound(self, position.next_object);
         }
         let mut total = 0;
         let mut chunk = self.newest.get();
@@ -140,8 +143,8 @@ impl RawArena {
         record.live_bytes.set(position.live_bytes);
         record.wasted_bytes.set(position.wasted_bytes);
         self.scope.set(position.outer);
-        if let Some(watch) = self.watch() {
-            watch.now_free(self.pos(), self.left_in_bumped());
+        if let Some(checked) = self.checked() {
+            checked.now_free(self.pos(), self.left_in_bumped());
         }
     }
 
@@ -150,9 +153,9 @@ impl RawArena {
     /// # Safety
     /// No object of the arena is used any more, and no open scope will be rewound.
     pub(crate) unsafe fn reset(&self) {
-        if let Some(watch) = self.watch() {
-            watch.rewound(self, 0);
-            self.check_free_bytes(watch);
+        if let Some(checked) = self.checked() {
+            checked.rewound(self, 0);
+            self.check_free_bytes(checked);
         }
         self.scope.set(ScopeStart::NONE);
         let (mut room, mut most) = self.retained();

@@ -1,11 +1,11 @@
-//! The messages of the hardened mode.
+//! Misuse, and the message with which it ends the process.
 
 use core::fmt;
 use std::io::Write;
 
 use crate::statistics::{printable, record_of};
 
-/// A misuse that the hardened mode detected.
+/// A misuse that a checked allocator detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Misuse {
     DoubleFree,
@@ -44,19 +44,19 @@ pub(crate) fn stop(
 ) -> ! {
     let shown = |name: &str| printable(if name.is_empty() { "(no name)" } else { name });
     let name = shown(name.unwrap_or(""));
-    let place = match record_of(address).and_then(|record| record.snapshot()) {
-        Some((owner, its_kind, _))
+    let owner = match record_of(address).and_then(|record| record.snapshot()) {
+        Some((its_name, its_kind, _))
             if misuse == Misuse::ForeignPointer
-                && (its_kind.word() != kind || shown(&owner) != name) =>
+                && (its_kind.word() != kind || shown(&its_name) != name) =>
         {
-            format!("; it lies in {} '{}'", its_kind.word(), shown(&owner))
+            format!("; it lies in {} '{}'", its_kind.word(), shown(&its_name))
         }
         _ => String::new(),
     };
     // Standard error may be closed; a failed write must not become a panic.
     let _ = writeln!(
         std::io::stderr(),
-        "allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{place}"
+        "allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{owner}"
     );
     std::process::abort()
 }

@@ -1,65 +1,25 @@
-//! What all watched allocators share: the reasons to watch one, and the fill patterns of free bytes
-//! and red zones. A *watched* allocator takes the slow path for every call, so that misuse can be
-//! detected.
+//! Checked allocators: hardened mode, memory tools and pass-through mode.
+//!
+//! A *checked* allocator takes the slow path for every call, and records its objects in a
+//! [`Ledger`], so that misuse can be detected. Each allocator has its own adapter (`checked.rs` in
+//! its folder): its implementation of [`CheckedAllocator`], and what only that allocator needs.
+//!
+//! | mode | when | memory of an object | what is found |
+//! |---|---|---|---|
+//! | tool | AddressSanitizer or Valgrind is present | a block of the allocator, with a red zone behind the object | what the tool finds; double frees and foreign pointers where objects are recorded |
+//! | hardened | the builder's option | the same; red zones and free bytes hold patterns that are checked | double free, foreign pointer, wrong size, overrun, write after free, write after reset |
+//! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mode` | why an allocator is checked |
+//! | `misuse` | the kinds of misuse, and their messages |
+//! | `ledger` | live objects, quarantine, red zones, fill patterns and malloc blocks |
 
-pub(crate) mod misuse;
+mod ledger;
+mod misuse;
+mod mode;
 
-use core::ptr::NonNull;
-
-use crate::memory::layout::SEGMENT_GRANULE;
-use crate::memory::source::SharedSource;
-use crate::memory::tools;
-
-/// The smallest red zone behind an object, in bytes, and the alignment of objects. AddressSanitizer
-/// tracks memory in units of eight bytes.
-pub(crate) const GUARD: usize = 16;
-/// Fill byte of free memory in hardened mode.
-pub(crate) const FREE: u8 = 0xF5;
-/// Fill byte of red zones in hardened mode.
-pub(crate) const ZONE: u8 = 0xC7;
-/// The number of freed objects of one allocator in quarantine at one time, for allocators that
-/// reuse objects one by one.
-pub(crate) const RESTING: usize = 1024;
-
-/// Why an allocator is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// AddressSanitizer or Valgrind is present. The allocator reports to it which bytes are free.
-    Tool,
-    /// The builder's `hardened` option.
-    Hardened,
-    /// `ALLOTMENT_PASSTHROUGH=1`: each object is a block of malloc.
-    Passthrough,
-}
-
-impl Mode {
-    /// The reason to watch an allocator, or `None` if there is no reason.
-    #[inline]
-    pub(crate) fn wanted(hardened: bool) -> Option<Self> {
-        if tools::passthrough() {
-            Some(Self::Passthrough)
-        } else if hardened {
-            Some(Self::Hardened)
-        } else if tools::tool() != tools::Tool::None {
-            Some(Self::Tool)
-        } else {
-            None
-        }
-    }
-
-    /// The unit of chunks that are registered as segments, or 1 if chunks aren't registered.
-    pub(crate) fn segment_unit(self, source: &SharedSource) -> usize {
-        if self == Self::Hardened && source.maps_anonymous() { SEGMENT_GRANULE } else { 1 }
-    }
-}
-
-/// Whether all of `len` bytes equal `value`. Does not change what the memory tools know of them.
-///
-/// # Safety
-/// The bytes belong to the caller, and each was written before. (A stray write that races with this
-/// read is the misuse that the check looks for; it ends the process.)
-pub(crate) unsafe fn holds(start: NonNull<u8>, len: usize, value: u8) -> bool {
-    // SAFETY: guaranteed by the caller.
-    let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-    bytes.iter().all(|byte| *byte == value)
-}
+pub(crate) use ledger::{CheckedAllocator, CheckedObject, Ledger};
+pub(crate) use misuse::{Misuse, stop};
+pub(crate) use mode::{CheckMode, GUARD, guarded};

@@ -12,10 +12,10 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use std::io::Write;
 
-use super::checked::Watch;
 use super::raw::{Link, RawFreeList};
+use crate::checked::{CheckMode, Ledger, guarded};
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::chunks::Chunks;
+use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{
     CACHE_LINE, MAX_GROWTH, MIN_CHUNK, align_up, checked_align_up, chunk_bytes_for,
 };
@@ -38,9 +38,9 @@ pub(super) struct Geometry {
 
 impl Geometry {
     /// The sizes for objects of this layout, each at least as large as a link.
-    pub(super) fn new(layout: Layout, watch: Option<&Watch>) -> Result<Self, AllocError> {
+    pub(super) fn new(layout: Layout, mode: Option<CheckMode>) -> Result<Self, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let slot = watch.map_or(Some(layout), |watch| watch.slot_layout(layout)).ok_or(overflow)?;
+        let slot = mode.map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let align = slot.align().max(align_of::<Link>());
         let stride = checked_align_up(slot.size().max(size_of::<Link>()), align);
         let stride = stride.filter(|stride| *stride <= isize::MAX as usize).ok_or(overflow)?;
@@ -67,7 +67,7 @@ pub(super) struct Header {
 /// What messages call a list.
 pub(super) const KIND: &str = "free list";
 
-const HEADER: usize = size_of::<Header>();
+pub(super) const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == CACHE_LINE);
 
 /// A slab as its header describes it.
@@ -112,8 +112,8 @@ impl RawFreeList {
     /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
     /// one. In the second case, the objects behind it are linked as the first chain.
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.alloc(self);
+        if let Some(ledger) = self.ledger.as_deref() {
+            return ledger.alloc(self, self.layout());
         }
         self.risen.set(true);
         if let Some(first) = self.chains.pop() {
@@ -174,22 +174,22 @@ impl RawFreeList {
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
         let chunks = self.chunks();
         let grown = self.grown_to();
-        let (taken, align) = match chunks.take(need, grown) {
+        let taken = match chunks.take(need, grown) {
             // The budget or the source may lack just what the spare slabs hold.
             Err(_) if self.give_spare_back(0) > 0 => chunks.take(need, grown)?,
             taken => taken?,
         };
         let size = taken.size;
-        if let Some(watch) = self.watch.as_deref() {
-            if let Err(error) = watch.slab_taken(self, taken.start, size, HEADER) {
-                chunks.untake(taken, align);
+        if let Some(ledger) = self.ledger.as_deref() {
+            if let Err(error) = self.checked_slab_taken(ledger, taken.start, size) {
+                chunks.return_unused(taken);
                 return Err(error);
             }
         }
         // The fresh objects left in the previous slab go on the free list.
         let left = self.fresh_bytes() / self.geometry.stride;
-        match self.watch.as_deref() {
-            Some(watch) => watch.leave(self, self.fresh.get(), left),
+        match self.ledger.as_deref() {
+            Some(ledger) => self.checked_leave(ledger, self.fresh.get(), left),
             None => self.link_fresh(left),
         }
         let header = taken.start.cast::<Header>();
@@ -199,7 +199,9 @@ impl RawFreeList {
         let next = Cell::new(ptr::null_mut());
         // SAFETY: the chunk is ours. It has at least `need > HEADER` bytes and is aligned to at
         // least a cache line.
-        unsafe { header.write(Header { next, size, align, link: taken.link, objects }) };
+        unsafe {
+            header.write(Header { next, size, align: taken.align, link: taken.link, objects })
+        };
         self.list_slab(self.slab_at(header));
         if size <= MAX_GROWTH && self.settings.objects_per_slab.is_none() {
             self.grown.set(size);
@@ -215,7 +217,7 @@ impl RawFreeList {
             record.source_calls.add(1);
         }
         self.note_live();
-        if self.watch.is_none() {
+        if self.ledger.is_none() {
             self.risen.set(true);
             self.raise_look(wanted_objects);
             self.taken_again();
@@ -299,21 +301,21 @@ impl RawFreeList {
         self.fresh_end.set(start.wrapping_add(slab.objects * self.geometry.stride));
     }
 
-    fn chunks(&self) -> Chunks<'_> {
+    fn chunks(&self) -> ChunkSource<'_> {
         let settings = &*self.settings;
-        Chunks {
+        ChunkSource {
             source: &settings.source,
             budget: settings.budget.as_ref(),
             recycles: self.recycles(),
             exact: settings.budget.is_some() || settings.objects_per_slab.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.watch.is_none(),
+            grows_huge: self.ledger.is_none(),
         }
     }
 
     /// The unit of slabs that are registered as segments, or 1 if this list registers none.
     pub(super) fn segment_unit(&self) -> usize {
-        self.watch.as_deref().map_or(1, |watch| watch.segment_unit(&self.settings.source))
+        self.ledger.as_deref().map_or(1, |ledger| ledger.mode().segment_unit(&self.settings.source))
     }
 
     /// Whether slabs come from the recycler and go there.
@@ -341,32 +343,24 @@ impl RawFreeList {
         if total == 0 {
             return 0;
         }
-        let recycles = self.recycles();
         let record = self.record;
-        let mut left = total;
-        let mut giving = None;
+        let mut batch = self.settings.source.release_batch(total, self.recycles());
         for slab in slabs {
             // SAFETY: the header is read before its slab is released. Size, alignment and link are
             // those that the slab was taken with.
             unsafe {
                 let (align, link) = (slab.header.as_ref().align, slab.header.as_ref().link);
                 let start = slab.header.cast::<u8>();
-                if let Some(watch) = self.watch.as_deref() {
-                    watch.slab_going(self, slab);
+                if let Some(ledger) = self.ledger.as_deref() {
+                    self.checked_slab_released(ledger, slab);
                 }
                 let before = slab.first.addr().get() - start.addr().get();
                 record.structure_bytes.sub(before as u64);
-                if !(recycles && self.settings.source.keep_at_hand(start, slab.size, align, link)) {
-                    let reserve = if recycles { left } else { 0 };
-                    giving
-                        .get_or_insert_with(|| self.settings.source.give(reserve))
-                        .add(start, slab.size, align, link);
-                }
+                batch.add(start, slab.size, align, link);
             }
-            left -= slab.size;
             record.chunks.sub(1);
         }
-        record.source_calls.add(giving.map_or(0, |giving| giving.finish()) as u64);
+        record.source_calls.add(batch.finish() as u64);
         record.held_bytes.sub(total as u64);
         self.credit(total);
         total
@@ -428,7 +422,7 @@ impl RawFreeList {
     }
 
     fn has_slabs(&self) -> bool {
-        !self.watch.as_deref().is_some_and(Watch::has_no_slabs)
+        !self.ledger.as_deref().is_some_and(Ledger::is_passthrough)
     }
 
     /// Reports live objects on standard error, if that was requested and there are any.

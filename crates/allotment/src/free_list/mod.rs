@@ -6,7 +6,7 @@
 //! | `chains` | the free objects, in several chains |
 //! | `slabs` | where slabs come from, and how empty slabs are released |
 //! | `sweep` | the sweep for empty slabs |
-//! | `watch` | the slow path of hardened mode, memory tools and pass-through mode |
+//! | `checked` | the slow path of hardened mode, memory tools and pass-through mode |
 //! | `typed`, `boxed`, `copy` | the public interface: values, their boxes, ordered copies |
 //! | `builder` | options |
 //! | `frozen` | the memory layout that C code relies on |

@@ -23,8 +23,8 @@
 //!    first free that brings `live` below the watermark takes the slow path. If `live` is then
 //!    below `look_below`, which is at most the watermark, the slow path sweeps for empty slabs. If
 //!    not, it starts another chain.
-//! 5. A checked list (watch.rs) has `head = null`, no fresh objects and `count = 0`. So every call
-//!    takes the slow path, and `watch` records what is free and what is live.
+//! 5. A checked list has `head = null`, no fresh objects and `count = 0`. So every call
+//!    takes the slow path, and `ledger` records what is free and what is live.
 //! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. Other
 //!    threads may read the record.
 
@@ -34,10 +34,11 @@ use core::ptr::{self, NonNull};
 
 use super::builder::{FreeListBuilder, Settings};
 use super::chains::Chains;
-use super::checked::Watch;
+use super::checked;
 use super::chunks::{Geometry, Header};
+use crate::checked::{CheckMode, Ledger};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::statistics::{Kind, Record, Statistics};
+use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// What a free object holds: the address of the next one.
 #[derive(Debug)]
@@ -103,7 +104,7 @@ pub struct RawFreeList {
     pub(super) grown: Cell<usize>,
     pub(super) geometry: Geometry,
     pub(super) record: &'static Record,
-    pub(super) watch: Option<Box<Watch>>,
+    pub(super) ledger: Option<Box<Ledger>>,
     pub(super) settings: Box<Settings>,
 }
 
@@ -136,9 +137,13 @@ impl RawFreeList {
     }
 
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
-        let watch = Watch::wanted(settings.hardened).map(Box::new);
-        let geometry = Geometry::new(layout, watch.as_deref())?;
-        let record = Record::acquire(Kind::FreeList, settings.name.as_deref())?;
+        let mode = CheckMode::wanted(settings.hardened);
+        let geometry = Geometry::new(layout, mode)?;
+        let record = Record::acquire(AllocatorKind::FreeList, settings.name.as_deref())?;
+        let ledger = mode.map(|mode| {
+            let name = settings.name.as_deref();
+            Box::new(Ledger::new(mode, AllocatorKind::FreeList, name, checked::CLASSES))
+        });
         Ok(Self {
             head: Cell::new(ptr::null_mut()),
             count: Cell::new(0),
@@ -160,7 +165,7 @@ impl RawFreeList {
             grown: Cell::new(0),
             geometry,
             record,
-            watch,
+            ledger,
             settings: Box::new(settings),
         })
     }
@@ -266,9 +271,9 @@ impl RawFreeList {
     #[cold]
     #[inline(never)]
     unsafe fn free_slowly(&self, object: NonNull<u8>) {
-        if let Some(watch) = self.watch.as_deref() {
+        if let Some(ledger) = self.ledger.as_deref() {
             self.count.set(0);
-            return watch.free(self, object);
+            return ledger.free(self, object, self.layout());
         }
         let looks = self.live() < self.look_below.get();
         if !looks {
@@ -300,9 +305,9 @@ impl RawFreeList {
     /// pass-through mode, where malloc provides each object separately, any run of more than one
     /// object is an error.
     pub fn try_alloc_run(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
-        match (objects, self.watch.as_deref()) {
+        match (objects, self.ledger.as_deref()) {
             (0, _) => Ok(self.geometry.dangling()),
-            (_, Some(watch)) => watch.alloc_run(self, objects),
+            (_, Some(ledger)) => self.checked_alloc_run(ledger, objects),
             (_, None) => {
                 let run = self.take_fresh(objects)?;
                 self.count.set(self.count.get() + objects as isize);
@@ -336,8 +341,8 @@ impl RawFreeList {
     /// The sweep takes one step for each free object. The objects that stay free are then handed
     /// out from the fullest slabs first, in the order of their addresses.
     pub fn trim(&self) -> usize {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.trim(self);
+        if let Some(ledger) = self.ledger.as_deref() {
+            return self.checked_trim(ledger);
         }
         self.sweep(0)
     }
@@ -345,8 +350,8 @@ impl RawFreeList {
     /// The number of live objects.
     #[must_use]
     pub fn live(&self) -> usize {
-        match self.watch.as_deref() {
-            Some(watch) => watch.live(),
+        match self.ledger.as_deref() {
+            Some(ledger) => ledger.live().0,
             None => self.watermark.get().wrapping_add_signed(self.count.get()),
         }
     }
@@ -366,8 +371,8 @@ impl Drop for RawFreeList {
     /// Releases all memory, including that of live objects.
     fn drop(&mut self) {
         self.report_live();
-        if let Some(watch) = self.watch.as_deref() {
-            watch.end(self);
+        if let Some(ledger) = self.ledger.as_deref() {
+            ledger.clear(self);
         }
         self.give_all_back();
         self.record.release();

@@ -33,7 +33,7 @@ use core::ptr::{self, NonNull};
 use super::chains::MOST_CHAINS;
 use super::chunks::{Chunk, KIND};
 use super::raw::{Link, RawFreeList};
-use crate::checked::misuse::{Misuse, stop};
+use crate::checked::{Misuse, stop};
 use crate::memory::metadata::Metadata;
 use crate::memory::release::Release;
 

@@ -12,7 +12,8 @@ use crate::error::{AllocError, OnFailure, Report};
 ///
 /// # Safety
 /// A block is valid for `layout.size()` bytes at `layout.align()`, and overlaps no other memory in
-/// use. It stays so until it is freed, or until what the `BlockSource` borrows ends. Nothing unwinds.
+/// use. It stays so until it is freed, or until what the `BlockSource` borrows ends. Nothing
+/// unwinds.
 pub(crate) unsafe trait BlockSource: Copy {
     /// An uninitialised block of this layout. A block of size zero may be dangling.
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error>;
@@ -38,8 +39,8 @@ pub(crate) unsafe trait BlockSource: Copy {
     /// Frees a block.
     ///
     /// # Safety
-    /// The block came from this `BlockSource` with this layout, or was last resized to it. It was not
-    /// freed, and is not used any more.
+    /// The block came from this `BlockSource` with this layout, or was last resized to it. It was
+    /// not freed, and is not used any more.
     unsafe fn free(self, block: NonNull<u8>, layout: Layout);
 
     /// Gives a block another layout and keeps its first bytes. On an error the block is as it was.

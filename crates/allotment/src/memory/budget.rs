@@ -32,23 +32,23 @@ use crate::sync::{AtomicUsize, Ordering};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Budget {
-    inner: Arc<Inner>,
+    level: Arc<BudgetLevel>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct BudgetLevel {
     cap: usize,
     used: AtomicUsize,
     parent: Option<Budget>,
 }
 
-impl Drop for Inner {
+impl Drop for BudgetLevel {
     /// Drops the levels in a loop: recursion over a long chain of children would overflow the
     /// stack.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(budget) = above {
-            above = Arc::into_inner(budget.inner).and_then(|mut inner| inner.parent.take());
+            above = Arc::into_inner(budget.level).and_then(|mut level| level.parent.take());
         }
     }
 }
@@ -67,60 +67,62 @@ impl Budget {
     }
 
     fn with_parent(cap: usize, parent: Option<Self>) -> Self {
-        Self { inner: Arc::new(Inner { cap, used: AtomicUsize::new(0), parent }) }
+        Self { level: Arc::new(BudgetLevel { cap, used: AtomicUsize::new(0), parent }) }
     }
 
     /// The cap, in bytes.
     #[must_use]
     pub fn cap(&self) -> usize {
-        self.inner.cap
+        self.level.cap
     }
 
     /// The bytes currently charged.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.inner.used.load(Ordering::Relaxed)
+        self.level.used.load(Ordering::Relaxed)
     }
 
     /// Charges `bytes` to this budget and to every budget above it, or to none of them.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        let mut level = Some(self);
-        while let Some(budget) = level {
-            if !budget.take(bytes) {
+        let mut next = Some(self);
+        while let Some(budget) = next {
+            if !budget.level.add(bytes) {
                 self.credit_below(budget, bytes);
                 return Err(AllocError::new(ErrorKind::BudgetExceeded, bytes));
             }
-            level = budget.inner.parent.as_ref();
+            next = budget.level.parent.as_ref();
         }
         Ok(())
     }
 
     /// Takes back a charge of `bytes` to this budget and to every budget above it.
     pub(crate) fn credit(&self, bytes: usize) {
-        let mut level = Some(self);
-        while let Some(budget) = level {
-            budget.give(bytes);
-            level = budget.inner.parent.as_ref();
+        let mut next = Some(self);
+        while let Some(budget) = next {
+            budget.level.subtract(bytes);
+            next = budget.level.parent.as_ref();
         }
     }
 
     /// Undoes the charges on the levels below `refused`.
     fn credit_below(&self, refused: &Self, bytes: usize) {
-        let mut level = self;
-        while !Arc::ptr_eq(&level.inner, &refused.inner) {
-            level.give(bytes);
-            level = level.inner.parent.as_ref().expect("the level that refused is above");
+        let mut budget = self;
+        while !Arc::ptr_eq(&budget.level, &refused.level) {
+            budget.level.subtract(bytes);
+            budget = budget.level.parent.as_ref().expect("the level that refused is above");
         }
     }
+}
 
-    fn take(&self, bytes: usize) -> bool {
-        let inner = &*self.inner;
-        let mut used = inner.used.load(Ordering::Relaxed);
+impl BudgetLevel {
+    /// Charges this level alone. Returns whether its cap allowed it.
+    fn add(&self, bytes: usize) -> bool {
+        let mut used = self.used.load(Ordering::Relaxed);
         loop {
             match used.checked_add(bytes) {
-                Some(sum) if sum <= inner.cap => {
+                Some(sum) if sum <= self.cap => {
                     // Relaxed: the count is only a number. It does not publish memory.
-                    match inner.used.compare_exchange_weak(
+                    match self.used.compare_exchange_weak(
                         used,
                         sum,
                         Ordering::Relaxed,
@@ -135,8 +137,8 @@ impl Budget {
         }
     }
 
-    fn give(&self, bytes: usize) {
-        let before = self.inner.used.fetch_sub(bytes, Ordering::Relaxed);
+    fn subtract(&self, bytes: usize) {
+        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "more credited than was charged");
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! 1. A `RawVec` has memory for `capacity` values, which only the `RawVec` may access (`room.rs`).
 //! 2. The first `len <= capacity` values of a buffer are initialised, and the buffer owns them.
-//! 3. The values `next..end` of a `Values` are initialised, and the `Values` owns them;
-//!    `next <= end <= capacity`.
+//! 3. The values `next..end` of a `Values` are initialised, and the `Values` owns them; `next <=
+//!    end <= capacity`.
 
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};

@@ -2,12 +2,12 @@
 //!
 //! # Invariants
 //!
-//! 1. `[0, end)` is divided into ranges. Each range is either lent (mapped by one block or segment)
-//!    or in `free`. The two never overlap, and neighbours in `free` are merged.
-//! 2. All file blocks of a lent block are reserved, and so are the file blocks of the committed
-//!    pages of a lent segment. A reservation lasts until the range is punched out. So no write can
-//!    meet a full disk and raise SIGBUS. The file is at least `end` bytes long as soon as a range
-//!    is mapped, and is never shortened while the source lives.
+//! 1. `[0, end)` is divided into ranges. Each range is either in use (mapped by one block or
+//!    segment) or in `free`. The two never overlap, and neighbours in `free` are merged.
+//! 2. All file blocks of a block in use are reserved, and so are the file blocks of the committed
+//!    pages of a segment in use. A reservation lasts until the range is punched out. So no write
+//!    can meet a full disk and raise SIGBUS. The file is at least `end` bytes long as soon as a
+//!    range is mapped, and is never shortened while the source lives.
 //! 3. The mutex is held for bookkeeping and for the system calls that reserve and punch. It serves
 //!    chunks and not objects. For the small arenas of many threads, use `Mmap`.
 
@@ -52,20 +52,20 @@ use crate::error::{AllocError, ErrorKind};
 /// ```
 pub struct File {
     file: fs::File,
-    /// The process that opened the file. A child made by fork has the mappings, but must not divide
-    /// up the file.
+    /// The id of the process that opened the file. A child made by fork has the mappings, but must
+    /// not allocate from the file.
     process: u32,
-    ranges: Mutex<Ranges>,
+    ranges: Mutex<FileRanges>,
 }
 
 #[derive(Default)]
-struct Ranges {
+struct FileRanges {
     /// The length of the file's part that was ever handed out.
     end: u64,
     /// Free ranges: offset to length.
     free: BTreeMap<u64, usize>,
-    /// Lent ranges: address to (offset, length).
-    lent: BTreeMap<usize, (u64, usize)>,
+    /// Ranges in use: address to (offset, length).
+    in_use: BTreeMap<usize, (u64, usize)>,
 }
 
 impl File {
@@ -88,7 +88,7 @@ impl File {
     }
 
     fn from_file(file: fs::File) -> Self {
-        Self { file, process: std::process::id(), ranges: Mutex::new(Ranges::default()) }
+        Self { file, process: std::process::id(), ranges: Mutex::new(FileRanges::default()) }
     }
 
     /// The offset in the file of the byte at this address, if the address is in a chunk in use.
@@ -96,7 +96,7 @@ impl File {
     pub fn offset_of<T>(&self, pointer: *const T) -> Option<u64> {
         let address = pointer.addr();
         let ranges = self.ranges();
-        let (start, (offset, len)) = ranges.lent.range(..=address).next_back()?;
+        let (start, (offset, len)) = ranges.in_use.range(..=address).next_back()?;
         let within = address - start;
         (within < *len).then_some(offset + within as u64)
     }
@@ -104,10 +104,10 @@ impl File {
     /// The bytes of the file that chunks use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        self.ranges().lent.values().map(|&(_, len)| len as u64).sum()
+        self.ranges().in_use.values().map(|&(_, len)| len as u64).sum()
     }
 
-    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+    fn ranges(&self) -> MutexGuard<'_, FileRanges> {
         // Nothing below panics between two writes that belong together, so a poisoned lock is
         // usable.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
@@ -126,7 +126,7 @@ impl From<File> for SharedSource {
     }
 }
 
-impl Ranges {
+impl FileRanges {
     /// Takes `len` bytes from the start of the first free range that is long enough.
     fn reuse(&mut self, len: usize) -> Option<u64> {
         let (&offset, &length) = self.free.iter().find(|&(_, &length)| length >= len)?;
@@ -153,7 +153,7 @@ impl Ranges {
     }
 }
 
-// SAFETY: a lent range is mapped once (invariant 1) and its blocks are reserved (2), so all its
+// SAFETY: a range in use is mapped once (invariant 1) and its blocks are reserved (2), so all its
 // bytes can be read and written until `release`. Mappings are page-aligned, and `acquire` refuses a
 // larger alignment.
 unsafe impl Source for File {
@@ -184,7 +184,7 @@ unsafe impl Source for File {
                 if fresh {
                     ranges.end += len as u64;
                 }
-                ranges.lent.insert(start.addr().get(), (offset, len));
+                ranges.in_use.insert(start.addr().get(), (offset, len));
                 Ok(start)
             }
             Err(error) => {
@@ -209,14 +209,14 @@ unsafe impl Source for File {
             return;
         }
         let mut ranges = self.ranges();
-        let Some((offset, len)) = ranges.lent.remove(&block.addr().get()) else {
+        let Some((offset, len)) = ranges.in_use.remove(&block.addr().get()) else {
             debug_assert!(false, "a block of another source");
             return;
         };
         // SAFETY: mapped by `acquire` with this length; the caller gives it up.
         if unsafe { os::unmap(block, len) }.is_err() {
             // The process has too many mappings to split this one. The range stays mapped, so it
-            // must not be lent again.
+            // must not be used again.
             return;
         }
         let _ = os::punch_hole(self.file.as_fd(), offset, len);
@@ -269,7 +269,7 @@ unsafe impl PagedSource for File {
         // instead.
         let _ = os::keep_from_children(start, len);
         ranges.end = end;
-        ranges.lent.insert(start.addr().get(), (offset, len));
+        ranges.in_use.insert(start.addr().get(), (offset, len));
         Ok(start)
     }
 
@@ -302,7 +302,7 @@ unsafe impl PagedSource for File {
             return;
         }
         let mut ranges = self.ranges();
-        let Some((offset, len)) = ranges.lent.remove(&start.addr().get()) else {
+        let Some((offset, len)) = ranges.in_use.remove(&start.addr().get()) else {
             debug_assert!(false, "a segment of another source");
             return;
         };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_come_back_merge_and_are_lent_again() {
+    fn released_ranges_merge_and_are_used_again() {
         let source = File::in_directory(&std::env::temp_dir()).unwrap();
         let blocks: Vec<_> = (0..4).map(|_| source.acquire(pages(1)).unwrap()).collect();
         assert_eq!(source.used_bytes(), 4 * os::page_size() as u64);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_memory_is_read_from_the_file_at_its_offset() {
+    fn bytes_written_to_memory_are_read_from_the_file_at_their_offset() {
         use std::os::unix::fs::FileExt;
         let source = File::in_directory(&std::env::temp_dir()).unwrap();
         let block = source.acquire(pages(2)).unwrap();

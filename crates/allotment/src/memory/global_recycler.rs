@@ -1,84 +1,10 @@
-//! The process-wide recycler: the table of mappings behind [`Cache`], and the public type.
+//! The public face of the process-wide recycler: the global cache, and the calling thread's chunk.
 
 use core::fmt;
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::lifo::Links;
-use super::recycler::{Cache, MAX_LINKS, Mappings};
+use super::global_cache::{GlobalCache, cache};
 use super::release::Release;
-use super::{os, thread_chunk, tools};
-
-struct Entry {
-    next: AtomicU32,
-    start: AtomicPtr<u8>,
-}
-
-/// A static table of 1 MiB of addresses. Only the part in use has memory.
-pub(crate) struct Table;
-
-static ENTRIES: [Entry; MAX_LINKS as usize] =
-    [const { Entry { next: AtomicU32::new(0), start: AtomicPtr::new(ptr::null_mut()) } };
-        MAX_LINKS as usize];
-
-impl Links for Table {
-    fn next(&self, index: u32) -> &AtomicU32 {
-        &ENTRIES[index as usize].next
-    }
-}
-
-impl Mappings for Table {
-    fn start(&self, link: u32) -> NonNull<u8> {
-        // Relaxed: `start` is written before the link is first pushed, and read after it was popped
-        // (see lifo.rs).
-        NonNull::new(ENTRIES[link as usize].start.load(Ordering::Relaxed))
-            .expect("a link in use names a mapping")
-    }
-
-    fn set_start(&self, link: u32, start: NonNull<u8>) {
-        ENTRIES[link as usize].start.store(start.as_ptr(), Ordering::Relaxed);
-    }
-
-    fn capacity(&self) -> u32 {
-        MAX_LINKS
-    }
-
-    unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { unmap_or_discard(start, size) };
-    }
-
-    fn now(&self) -> u64 {
-        os::coarse_millis()
-    }
-}
-
-/// Unmaps memory. If the kernel refuses because the process has too many mappings to split one,
-/// discards the memory and loses the addresses.
-///
-/// # Safety
-/// As for [`os::unmap`].
-pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
-    // Tell the tools that the memory is usable: otherwise they would still regard it as free when
-    // something else is mapped there.
-    tools::allow_defined(start, size);
-    tools::search_no_more(start, size);
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        if os::unmap(start, size).is_err() {
-            let _ = os::discard(start, size);
-        }
-    }
-}
-
-static CACHE: Cache<Table> = Cache::new(Table);
-
-pub(crate) type ProcessCache = Cache<Table>;
-
-/// The cache, for the sources in `memory`.
-pub(crate) fn cache() -> &'static ProcessCache {
-    &CACHE
-}
+use super::thread_chunk;
 
 /// The process-wide recycler of warm chunks; [`recycler`] returns it.
 ///
@@ -110,7 +36,7 @@ pub(crate) fn cache() -> &'static ProcessCache {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Recycler {
-    cache: &'static ProcessCache,
+    cache: &'static GlobalCache,
 }
 
 /// Returns the process-wide [`Recycler`].

@@ -5,9 +5,9 @@
 //! postcondition.
 //!
 //! The arithmetic rests on one fact. On the supported platforms (64-bit Linux), a user address is
-//! below [`MAX_ADDRESS`], and a valid [`Layout`](core::alloc::Layout) has
-//! `size + (align - 1) <= isize::MAX`. So `address + (align - 1) + size < 2^57 + 2^63` never wraps,
-//! and the fast path needs no overflow check.
+//! below [`MAX_ADDRESS`], and a valid [`Layout`](core::alloc::Layout) has `size + (align - 1) <=
+//! isize::MAX`. So `address + (align - 1) + size < 2^57 + 2^63` never wraps, and the fast path
+//! needs no overflow check.
 #![forbid(unsafe_code)]
 
 /// Larger than every user address: x86-64 with five-level tables has 56 bits, aarch64 has 52.
@@ -57,19 +57,6 @@ pub const fn checked_align_up(size: usize, align: usize) -> Option<usize> {
         Some(sum) => Some(sum & !(align - 1)),
         None => None,
     }
-}
-
-/// Where the next object starts and ends, as `(start, end)`, for comparison with the chunk's end.
-///
-/// Needs `pos <= MAX_ADDRESS`, and the `size` and `align` of a valid layout. `min_align` is the
-/// alignment that `pos` always has, at most 4096; objects are padded up to it. Nothing wraps, by
-/// the fact in the module's documentation.
-#[inline(always)]
-#[must_use]
-pub const fn bump(pos: usize, size: usize, align: usize, min_align: usize) -> (usize, usize) {
-    let start = if align <= min_align { pos } else { align_up(pos, align) };
-    let end = start.wrapping_add(size);
-    (start, if size & (min_align - 1) == 0 { end } else { align_up(end, min_align) })
 }
 
 /// The size of a chunk in which an object of this layout fits behind `header` bytes, at every

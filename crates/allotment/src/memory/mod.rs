@@ -1,20 +1,27 @@
-//! The lowest layer: where memory comes from and where it goes back to.
+//! Memory below the allocators: where it comes from, where it goes back to, and who holds it.
+//!
+//! The files in the order of their imports, lowest first:
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `layout`, `word` | address arithmetic, without unsafe code |
-//! | `os` | every system call; `os_for_miri` stands in for it under Miri |
+//! | `cache_padded` | values on separate cache lines |
+//! | `release` | the policies that say when memory goes back |
+//! | `budget` | limits on the bytes that allocators hold |
+//! | `lifo` | a lock-free stack: of warm chunks, statistics records and other entries of tables |
+//! | `os` | every system call; `os_for_miri` replaces it under Miri |
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
-//! | `lifo` | the lock-free stack that the recycler and the statistics records share |
-//! | `recycler`, `global_recycler` | the cache of warm chunks, and its one process-wide instance |
-//! | `thread_chunk` | the one chunk that each thread keeps for itself |
-//! | `source`, `file` | the sources |
-//! | `chunks` | size, charge and taking of the next chunk of an allocator that grows |
-//! | `metadata`, `cache_padded` | memory for the library's own metadata; values on separate cache lines |
-//! | `spans` | pieces of a source for a slab's pages |
+//! | `metadata` | memory for the library's own tables |
+//! | `segments` | the map from an address to its segment and the segment's owner |
 //! | `region` | the address range of all pools |
-//! | `segments` | the map from an address to its segment |
-//! | `budget`, `release` | limits; when memory goes back |
+//! | `recycler` | the cache of warm chunks, by size class |
+//! | `global_cache` | the one process-wide instance of that cache |
+//! | `thread_chunk` | the one chunk that each thread keeps for itself |
+//! | `global_recycler` | the public handle to both |
+//! | `source` | the sources, and how chunks are taken from them and released |
+//! | `file` | files as sources |
+//! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
+//! | `spans` | pieces of a source for a slab's pages |
 //! | `block_source`, `raw_vec`, `buffer` | where a value's memory comes from; uninitialised memory for values; a growing vector of values |
 
 pub mod budget;
@@ -31,9 +38,11 @@ pub mod buffer;
 #[cfg(not(loom))]
 pub mod cache_padded;
 #[cfg(not(loom))]
-pub mod chunks;
+pub mod chunk_source;
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod global_cache;
 #[cfg(not(loom))]
 pub mod global_recycler;
 #[cfg(not(loom))]

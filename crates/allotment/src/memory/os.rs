@@ -1,15 +1,16 @@
-//! Every system call of the library, and no other file makes one.
+//! Every system call of the library. No other file makes one.
 //!
 //! # Invariants
 //!
-//! 1. A mapping made here is private to its caller until it is unmapped: no function gives out or touches
-//!    a range that the caller did not pass in.
-//! 2. All ranges are whole hardware pages: lengths are rounded up to them by the callers, and asserted here
-//!    in debug builds.
-//! 3. A failed call changes nothing, and returns the system's error number.
+//! 1. A mapping made here belongs to its caller until it is unmapped: no function returns or
+//!    accesses a range that the caller did not pass in.
+//! 2. All ranges are whole hardware pages. The callers round lengths up to them; debug builds
+//!    assert it here.
+//! 3. A call that fails changes nothing, and returns the system's error number.
 //!
-//! An `unmap` may fail although its range is right: splitting a mapping needs one more, and the kernel
-//! limits their number (`vm.max_map_count`). Callers then keep the range, as [`unmap`] says.
+//! `unmap` may fail although its range is correct: splitting a mapping makes one more, and the
+//! kernel limits their number (`vm.max_map_count`). In that case the caller keeps the range; see
+//! [`unmap`].
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -30,7 +31,7 @@ use crate::error::{AllocError, ErrorKind};
 /// The hardware page, in bytes.
 #[inline]
 pub fn page_size() -> usize {
-    // Asked once: each chunk wants to know. Relaxed: every thread finds the same.
+    // Read once, because every chunk needs it. Relaxed: every thread finds the same value.
     static PAGE: AtomicUsize = AtomicUsize::new(0);
     match PAGE.load(Ordering::Relaxed) {
         0 => {
@@ -42,41 +43,42 @@ pub fn page_size() -> usize {
     }
 }
 
-/// Milliseconds of a clock that only moves forward, at the resolution of the kernel's tick (1 to 10 ms).
-/// Costs a few nanoseconds: no kernel entry where the vDSO has it.
+/// The milliseconds of a monotonic clock, at the resolution of the kernel's tick (1 to 10 ms).
+/// Costs a few nanoseconds: with a vDSO there is no system call.
 pub fn coarse_millis() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// Has `child` called in every child that is made by fork from now on, by the one thread that it has. What it calls
-/// must be fit for a signal handler.
+/// Registers a function that every later child made by fork calls, on its only thread. The function
+/// must be async-signal-safe.
 pub fn on_fork(child: extern "C" fn()) {
     unsafe extern "C" {
-        /// POSIX; in every C library that we support.
+        /// POSIX; every supported C library has it.
         safe fn pthread_atfork(
             prepare: Option<extern "C" fn()>,
             parent: Option<extern "C" fn()>,
             child: Option<extern "C" fn()>,
         ) -> core::ffi::c_int;
     }
-    // It fails for want of memory alone; then children are as they were before there was this call.
+    // The only error is a lack of memory. In that case the function is not called in children.
     let _ = pthread_atfork(None, None, Some(child));
 }
 
-/// Declares that this process will call [`fence_process`]. Refused by kernels before 4.14, and by some sandboxes.
+/// Declares that this process will call [`fence_process`]. Kernels before 4.14 and some sandboxes
+/// refuse.
 pub fn register_process_fences() -> Result<(), AllocError> {
     membarrier(MembarrierCommand::RegisterPrivateExpedited)
 }
 
-/// Has every thread of this process pass a full memory fence between the call and its return, the calling one included.
-/// A child made by fork need not register again.
+/// Makes every thread of this process, including the calling thread, execute a full memory fence
+/// between the call and its return. A child made by fork need not register again.
 pub fn fence_process() -> Result<(), AllocError> {
     membarrier(MembarrierCommand::PrivateExpedited).or_else(|error| {
         if error.kind() != ErrorKind::System(Errno::PERM.raw_os_error()) {
             return Err(error);
         }
-        // Not registered: if a kernel does not hand it on to children, they do it themselves.
+        // Not registered: the kernel may not pass the registration on to children.
         register_process_fences()?;
         membarrier(MembarrierCommand::PrivateExpedited)
     })
@@ -86,7 +88,7 @@ fn membarrier(command: MembarrierCommand) -> Result<(), AllocError> {
     rustix::thread::membarrier(command).map_err(|errno| refused(errno, 0))
 }
 
-/// Nanoseconds of a clock that only moves forward. Costs some 20: no kernel entry where the vDSO has it.
+/// The nanoseconds of a monotonic clock. Costs about 20 ns: with a vDSO there is no system call.
 pub fn nanos() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -103,7 +105,7 @@ pub fn map(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
     if align <= page {
         return map_pages(len);
     }
-    // More than a page: map the difference too and give its two ends back.
+    // Map more, so that an aligned block is in it, and unmap what is before and after the block.
     let padded = len
         .checked_add(align - page)
         .filter(|&sum| sum < MAX_ADDRESS)
@@ -113,8 +115,8 @@ pub fn map(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
     let aligned = checked_align_up(address, align).expect("a mapping lies below MAX_ADDRESS");
     let before = aligned - address;
     let after = padded - before - len;
-    // SAFETY: the ends are parts of the mapping just made (invariant 1), whole pages, used by nobody. If
-    // the kernel refuses to split it they stay mapped and untouched: address space, no memory.
+    // SAFETY: the two ends are whole pages of the mapping just made (invariant 1), and unused. If
+    // the kernel refuses to split the mapping, they stay mapped and use addresses, but no memory.
     unsafe {
         if before > 0 {
             let _ = unmap(start, before);
@@ -131,7 +133,8 @@ fn map_pages(len: usize) -> Result<NonNull<u8>, AllocError> {
     if len == 0 || len >= MAX_ADDRESS {
         return Err(AllocError::new(ErrorKind::SizeOverflow, len));
     }
-    // SAFETY: a new private mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: a new private mapping at an address of the kernel's choice touches no existing
+    // memory.
     let mapped = unsafe {
         rustix::mm::mmap_anonymous(
             ptr::null_mut(),
@@ -142,15 +145,16 @@ fn map_pages(len: usize) -> Result<NonNull<u8>, AllocError> {
     };
     match mapped {
         Ok(start) => {
-            Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at null unasked"))
+            Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at null unless asked to"))
         }
         Err(errno) => Err(refused(errno, len)),
     }
 }
 
-/// Maps `len` bytes of a file from `offset`, shared with whoever else maps them.
+/// Maps `len` bytes of a file from `offset`, shared with all other mappings of the file.
 pub fn map_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull<u8>, AllocError> {
-    // SAFETY: as in `map_pages`; the file's owner keeps its length (see file.rs), so no access faults.
+    // SAFETY: as in `map_pages`. The file's owner never shortens it (see file.rs), so no access
+    // faults.
     let mapped = unsafe {
         rustix::mm::mmap(
             ptr::null_mut(),
@@ -163,23 +167,23 @@ pub fn map_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull
     };
     match mapped {
         Ok(start) => {
-            Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at null unasked"))
+            Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at null unless asked to"))
         }
         Err(errno) => Err(refused(errno, len)),
     }
 }
 
-/// Maps a part of a file, shared, in the place of a range that was mapped here.
+/// Maps a part of a file, shared, in place of a range that was mapped here.
 ///
 /// # Safety
-/// The range was mapped here, whole pages of it are passed, and nothing refers to them.
+/// The range is whole pages that were mapped here, and nothing refers to them.
 pub unsafe fn map_file_at(
     start: NonNull<u8>,
     file: BorrowedFd<'_>,
     offset: u64,
     len: usize,
 ) -> Result<(), AllocError> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     let mapped = unsafe {
         rustix::mm::mmap(
             start.as_ptr().cast(),
@@ -193,13 +197,13 @@ pub unsafe fn map_file_at(
     mapped.map(|_| ()).map_err(|errno| refused(errno, len))
 }
 
-/// A child made by fork shall not have this range.
+/// Keeps this range out of children made by fork: they don't have the mapping.
 pub fn keep_from_children(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: this advice changes what a later fork copies, nothing in this process.
     unsafe { advise(start, len, Advice::LinuxDontFork) }
 }
 
-/// Reserves `len` bytes of addresses at a multiple of `align`, with no memory behind them: touching them faults.
+/// Reserves `len` bytes of addresses at a multiple of `align`, without memory: an access faults.
 pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
     let padded = len
         .checked_add(align)
@@ -211,25 +215,27 @@ pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocE
         unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), padded, ProtFlags::empty(), flags) };
     let start = mapped.map_err(|errno| refused(errno, len))?.cast::<u8>();
     let before = start.addr().next_multiple_of(align) - start.addr();
-    // SAFETY: the ends are parts of the mapping just made; if they can't be split off they stay, without memory.
+    // SAFETY: the two ends are parts of the mapping just made. If they can't be split off, they
+    // stay mapped, without memory.
     unsafe {
         if before > 0 {
             let _ = rustix::mm::munmap(start.cast(), before);
         }
         let block = start.add(before);
         let _ = rustix::mm::munmap(block.add(len).cast(), padded - before - len);
-        Ok(NonNull::new(block).expect("the kernel maps nothing at null unasked"))
+        Ok(NonNull::new(block).expect("the kernel maps nothing at null unless asked to"))
     }
 }
 
-/// Makes reserved addresses, or pages that were made read-only, readable and writable; pages without memory get some,
-/// zeroed, when they are touched.
+/// Makes reserved addresses, or read-only pages, readable and writable. Pages without memory get
+/// zeroed memory on the first access.
 ///
 /// # Safety
-/// The range was reserved or mapped here, whole pages of it are passed, and nobody holds it to be inaccessible.
+/// The range is whole pages that were reserved or mapped here, and no code relies on them being
+/// inaccessible or read-only.
 pub unsafe fn make_accessible(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     let flags = MprotectFlags::READ | MprotectFlags::WRITE;
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { rustix::mm::mprotect(start.as_ptr().cast(), len, flags) }
         .map_err(|errno| refused(errno, len))
 }
@@ -237,24 +243,26 @@ pub unsafe fn make_accessible(start: NonNull<u8>, len: usize) -> Result<(), Allo
 /// Makes pages read-only: a write to them faults.
 ///
 /// # Safety
-/// The range was mapped here, whole pages of it are passed, and nobody writes to it any more.
+/// The range is whole pages that were mapped here, and nothing writes to them any more.
 pub unsafe fn make_read_only(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     debug_assert!(len % page_size() == 0);
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { rustix::mm::mprotect(start.as_ptr().cast(), len, MprotectFlags::READ) }
         .map_err(|errno| refused(errno, len))
 }
 
-/// Has the kernel refuse every later change to these mappings (`mseal`, Linux 6.10): they stay as they are until the
-/// process ends. An older kernel refuses, which changes nothing.
+/// Makes the kernel refuse every later change to these mappings (`mseal`, Linux 6.10): they stay as
+/// they are until the process ends. An older kernel returns an error, and nothing changes.
 ///
 /// # Safety
-/// The range was mapped here, whole pages of it are passed, and it is never unmapped, discarded or made writable.
-pub unsafe fn seal_for_ever(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
-    /// The call's number, on every architecture.
+/// The range is whole pages that were mapped here, and it is never unmapped, discarded or made
+/// writable.
+pub unsafe fn seal_permanently(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    /// The number of the system call on every architecture.
     const MSEAL: isize = 462;
     let answer: isize;
-    // SAFETY: the call changes no byte and no register beyond those declared; passed on to the caller.
+    // SAFETY: the call changes no byte of memory, and no register except those declared. The rest
+    // is guaranteed by the caller.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::asm!(
@@ -286,8 +294,9 @@ pub unsafe fn seal_for_ever(start: NonNull<u8>, len: usize) -> Result<(), AllocE
     }
 }
 
-/// Keeps addresses that this child of a fork does not have from being given to anything else: touching them faults. Does
-/// nothing where something is mapped. Whether the range is taken now. Fit for a signal handler.
+/// Reserves addresses that this child of a fork does not have mapped, so that nothing else is
+/// mapped there: an access faults. Does nothing where something is mapped already. Returns whether
+/// the range is taken afterwards. Async-signal-safe.
 pub fn hold_addresses(start: NonNull<u8>, len: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
     let wanted = start.as_ptr().cast();
@@ -295,8 +304,7 @@ pub fn hold_addresses(start: NonNull<u8>, len: usize) -> bool {
     match unsafe { rustix::mm::mmap_anonymous(wanted, len, ProtFlags::empty(), flags) } {
         Ok(mapped) if mapped == wanted => true,
         Ok(elsewhere) => {
-            // A kernel before 4.17 takes the address for a hint.
-            // SAFETY: mapped just now, used by nobody.
+            // A kernel before 4.17 treats the address as a hint. SAFETY: mapped above, and unused.
             let _ = unsafe { rustix::mm::munmap(elsewhere, len) };
             true
         }
@@ -304,61 +312,64 @@ pub fn hold_addresses(start: NonNull<u8>, len: usize) -> bool {
     }
 }
 
-/// Lets a file be `len` bytes long, sparse where it was shorter.
+/// Sets a file's length to `len` bytes. Bytes beyond its former length are sparse.
 pub fn extend_file(file: BorrowedFd<'_>, len: u64) -> Result<(), AllocError> {
     rustix::fs::ftruncate(file, len).map_err(|errno| refused(errno, len as usize))
 }
 
-/// Unmaps a range. On an error (too many mappings) the range is as it was and still the caller's.
+/// Unmaps a range. On an error (too many mappings), the range is as it was and still belongs to the
+/// caller.
 ///
 /// # Safety
-/// The range was mapped here, whole pages of it are passed, and nothing refers to them any more.
+/// The range is whole pages that were mapped here, and nothing refers to them any more.
 pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     debug_assert!(len % page_size() == 0);
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) }.map_err(|errno| refused(errno, len))
 }
 
-/// Gives the memory of a private range back and keeps the addresses; the next touch reads zeros.
+/// Gives the memory of a private range back and keeps the addresses. The next access reads zeros.
 ///
 /// # Safety
-/// As for [`unmap`], but for the addresses themselves.
+/// The range is whole pages that were mapped here, and nothing refers to their bytes any more.
 pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { advise(start, len, Advice::LinuxDontNeed) }
 }
 
-/// Asks for huge pages in a private range. A kernel without them refuses, which changes nothing.
+/// Asks for huge pages in a private range. A kernel without huge pages returns an error, and
+/// nothing changes.
 pub fn advise_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: this advice changes what backs the pages, never their bytes.
     unsafe { advise(start, len, Advice::LinuxHugepage) }
 }
 
-/// Has the kernel split the huge page that a part of a private range lies in, if it does; the part's bytes are lost.
-/// Discarding a part of a whole huge page would free nothing until the rest goes too.
+/// Makes the kernel split the huge page that holds a part of a private range, if there is one. The
+/// part's bytes are lost. Without the split, discarding a part of a huge page would free no memory
+/// until the rest is discarded too.
 ///
 /// # Safety
 /// As for [`discard`].
 pub unsafe fn split_huge(start: NonNull<u8>, len: usize) {
-    // Freeing a part lazily needs it split at once. Refused for a mapping that is no anonymous one: nothing to split.
-    // SAFETY: passed on to the caller.
+    // Lazy freeing of a part splits the huge page immediately. It is refused for mappings that are
+    // not anonymous, which have no huge page to split. SAFETY: guaranteed by the caller.
     let _ = unsafe { advise(start, len, Advice::LinuxFree) };
 }
 
-/// Faults a private or shared writable range in, as if each page had been written. A kernel that can't refuses
-/// (before 5.14), and the pages come one by one when they are touched.
+/// Faults a private or shared writable range in, as if each page had been written. Kernels before
+/// 5.14 return an error; the pages are then faulted in one by one when they are accessed.
 pub fn populate(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: this advice changes what backs the pages, never their bytes.
     unsafe { advise(start, len, Advice::LinuxPopulateWrite) }
 }
 
-/// Sleeps until `word` is no longer `expected` and somebody wakes its sleepers, or at once if it isn't now.
-/// May also return without cause: callers look again.
+/// Sleeps until a thread calls [`wake_all`] on `word`. Returns immediately if `word` is not
+/// `expected`. May also return without cause, so callers check the word again.
 pub fn wait_on(word: &AtomicU32, expected: u32) {
     let _ = rustix::thread::futex::wait(word, futex_flags(), expected, None);
 }
 
-/// Wakes everyone who sleeps on `word`.
+/// Wakes every thread that sleeps on `word`.
 pub fn wake_all(word: &AtomicU32) {
     let _ = rustix::thread::futex::wake(word, futex_flags(), i32::MAX as u32);
 }
@@ -369,16 +380,16 @@ fn futex_flags() -> rustix::thread::futex::Flags {
 
 unsafe fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), AllocError> {
     let start: *mut c_void = start.as_ptr().cast();
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { rustix::mm::madvise(start, len, advice) }.map_err(|errno| refused(errno, len))
 }
 
-/// Creates a file without a name in `directory`: gone with its last descriptor and mapping.
+/// Creates a file without a name in `directory`. It vanishes with its last descriptor and mapping.
 pub fn create_unlinked(directory: &Path) -> std::io::Result<fs::File> {
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => Ok(file.into()),
-        // Filesystems without O_TMPFILE: a name, then none.
+        // A filesystem without O_TMPFILE: create a named file, and remove the name.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let unique = format!(".allotment-{}-{}", std::process::id(), next_number());
             let path = directory.join(unique);
@@ -402,8 +413,8 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Reserves the blocks of a range of a file, extending it, so that no later write can fail for want of
-/// space. A filesystem that can't reserve has zeros written instead.
+/// Reserves the blocks of a range of a file, and extends the file, so that no later write can fail
+/// for lack of space. If the filesystem can't reserve, zeros are written instead.
 pub fn reserve_blocks(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), AllocError> {
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len as u64) {
@@ -419,8 +430,8 @@ fn write_zeros(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), Allo
     let zeros = [0u8; 4096];
     let mut done = 0;
     while done < len {
-        let part = zeros.len().min(len - done);
-        match rustix::io::pwrite(file, &zeros[..part], offset + done as u64) {
+        let count = zeros.len().min(len - done);
+        match rustix::io::pwrite(file, &zeros[..count], offset + done as u64) {
             Ok(0) => return Err(refused(Errno::NOSPC, len)),
             Ok(written) => done += written,
             Err(Errno::INTR) => {}
@@ -430,7 +441,7 @@ fn write_zeros(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), Allo
     Ok(())
 }
 
-/// Gives the blocks of a range of a file back; the range then reads zeros.
+/// Gives the blocks of a range of a file back. The range then reads zeros.
 pub fn punch_hole(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), AllocError> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, flags, offset, len as u64).map_err(|errno| refused(errno, len))
@@ -441,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_has_the_alignment_that_was_asked_and_reads_zeros() {
+    fn a_mapping_has_the_requested_alignment_and_reads_zeros() {
         let page = page_size();
         for align in [1, page, 64 << 10, 2 << 20] {
             let len = 3 * page;
@@ -469,7 +480,7 @@ mod tests {
     fn discarded_memory_reads_zeros_again() {
         let len = page_size();
         let start = map(len, 1).unwrap();
-        // SAFETY: our own mapping, in its bounds.
+        // SAFETY: our own mapping, within its bounds.
         unsafe {
             start.write(7);
             discard(start, len).unwrap();

@@ -1,13 +1,16 @@
-//! A stand-in for `os.rs` under Miri, which has no system calls for memory: each mapping is a block of the global allocator.
+//! Replaces `os.rs` under Miri, which has no system calls for memory: each mapping is a block of
+//! the global allocator.
 //!
 //! # Invariants
 //!
-//! 1. A mapping is freed when the last of its bytes is unmapped. So Miri reports every use of memory after the whole mapping
-//!    has gone. A use of a part that was unmapped first stays unseen, and so does a mapping that leaks: the list leads to it.
+//! 1. A mapping is freed when the last of its bytes is unmapped. So Miri reports every access to a
+//!    mapping that was unmapped as a whole. It does not see an access to a part that was unmapped
+//!    before the rest, nor a mapping that leaks, because the list `MAPPINGS` refers to it.
 //! 2. Advice changes nothing, except that discarded memory reads zeros.
-//! 3. Protection changes nothing: a write to read-only memory stays unseen. A page without memory reads zeros.
-//! 4. Files can't be mapped: the calls are refused.
-//! 5. The clocks advance with each reading. A thread that waits yields, and looks again.
+//! 3. Protection changes nothing: Miri does not see a write to read-only memory. A page without
+//!    memory reads zeros.
+//! 4. Files can't be mapped: the calls return errors.
+//! 5. The clocks advance with each reading. A thread that waits yields, and checks again.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,8 +24,8 @@ use rustix::io::Errno;
 
 use crate::error::{AllocError, ErrorKind};
 
-/// Reserved addresses are memory here, so only this much can be reserved.
-const MOST_RESERVED: usize = 64 << 20;
+/// Reserved addresses are memory here, so only this many bytes can be reserved.
+const MAX_RESERVED: usize = 64 << 20;
 
 /// A block that stands for a mapping.
 struct Mapping {
@@ -32,7 +35,7 @@ struct Mapping {
     left: usize,
 }
 
-// SAFETY: the address is used to find the block and to free it, which any thread may do.
+// SAFETY: the address is used only to find the block and to free it, which any thread may do.
 unsafe impl Send for Mapping {}
 
 static MAPPINGS: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
@@ -104,7 +107,7 @@ pub fn keep_from_children(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
 }
 
 pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
-    if len > MOST_RESERVED { Err(refused(Errno::NOMEM, len)) } else { map(len, align) }
+    if len > MAX_RESERVED { Err(refused(Errno::NOMEM, len)) } else { map(len, align) }
 }
 
 /// # Safety
@@ -121,7 +124,7 @@ pub unsafe fn make_read_only(_: NonNull<u8>, _: usize) -> Result<(), AllocError>
 
 /// # Safety
 /// As in `os.rs`.
-pub unsafe fn seal_for_ever(_: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+pub unsafe fn seal_permanently(_: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     Err(refused(Errno::NOSYS, len))
 }
 
@@ -137,15 +140,17 @@ pub fn extend_file(_: BorrowedFd<'_>, len: u64) -> Result<(), AllocError> {
 /// As in `os.rs`.
 pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     let mut mappings = mappings();
-    let at = mappings.iter().position(|mapping| {
+    let index = mappings.iter().position(|mapping| {
         let first = mapping.start.addr().get();
         (first..first + mapping.layout.size()).contains(&start.addr().get())
     });
-    let at = at.expect("only mappings are unmapped");
-    mappings[at].left = mappings[at].left.checked_sub(len).expect("no byte is unmapped twice");
-    if mappings[at].left == 0 {
-        let mapping = mappings.swap_remove(at);
-        // SAFETY: allocated by `map` with this layout; all of it is unmapped, and by the callers' promise nothing refers to it.
+    let index = index.expect("only mappings are unmapped");
+    mappings[index].left =
+        mappings[index].left.checked_sub(len).expect("no byte is unmapped twice");
+    if mappings[index].left == 0 {
+        let mapping = mappings.swap_remove(index);
+        // SAFETY: allocated by `map` with this layout. All of it is unmapped, and the callers
+        // guarantee that nothing refers to it.
         unsafe { dealloc(mapping.start.as_ptr(), mapping.layout) };
     }
     Ok(())
@@ -154,7 +159,7 @@ pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
 /// # Safety
 /// As in `os.rs`.
 pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
-    // SAFETY: the range was mapped, and by the caller's promise nothing refers to its bytes.
+    // SAFETY: the range was mapped, and the caller guarantees that nothing refers to its bytes.
     unsafe { start.write_bytes(0, len) };
     Ok(())
 }
@@ -172,7 +177,7 @@ pub fn populate(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
 }
 
 pub fn wait_on(word: &AtomicU32, expected: u32) {
-    // Acquire, as a return from the system call would be: pairs with what the waking thread wrote.
+    // Acquire, like a return from the system call: it pairs with what the waking thread wrote.
     if word.load(Ordering::Acquire) == expected {
         std::thread::yield_now();
     }

@@ -8,14 +8,15 @@
 //!
 //! # Invariants
 //!
-//! 1. A chunk with a link is either on a stack or has one owner. Giving it back passes ownership to
-//!    the stack, taking it passes ownership to the taker, by the protocol of `lifo.rs`.
+//! 1. A chunk with a link is either on a stack or has one owner. RecycleBatch it back passes
+//!    ownership to the stack, taking it passes ownership to the taker, by the protocol of
+//!    `lifo.rs`.
 //! 2. At every instant, `cached` is at least the bytes on the stacks, and at most what policy and
 //!    limit allow: bytes are reserved before a chunk is pushed, and released after it was taken.
 //!    When the allowance is lowered, `cached` is within the new allowance as soon as these calls
 //!    have ended: the call that lowered it, and all calls that gave chunks back and began earlier.
-//! 3. A link names one mapping from [`Cache::link`] until that mapping is unmapped. Then it returns
-//!    to the spare links. The table of links never shrinks.
+//! 3. A link names one mapping from [`ChunkCache::link`] until that mapping is unmapped. Then it
+//!    returns to the spare links. The table of links never shrinks.
 //! 4. No thread waits for another: every step is a compare-and-exchange that fails only if another
 //!    one succeeded. So a fork leaves no lock behind. The child loses only the chunks that another
 //!    thread was moving at the moment of the fork: its copy of such a chunk, and the chunk's bytes
@@ -80,14 +81,14 @@ pub trait Mappings: Links {
 
 /// A chunk that its holder owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warm {
+pub struct WarmChunk {
     pub start: NonNull<u8>,
     pub link: u32,
 }
 
 /// The cache. `crate::recycler()` returns the process-wide one.
 #[derive(Debug)]
-pub struct Cache<M> {
+pub struct ChunkCache<M> {
     mappings: M,
     stacks: [[Lifo; CLASSES]; 3],
     spare: Lifo,
@@ -116,7 +117,7 @@ const KEEP: u32 = 1;
 const DECAY: u32 = 2;
 const ADAPTIVE: u32 = 3;
 
-impl<M: Mappings> Cache<M> {
+impl<M: Mappings> ChunkCache<M> {
     /// An empty cache with the default policy and limit.
     #[cfg(not(loom))]
     pub const fn new(mappings: M) -> Self {
@@ -170,7 +171,7 @@ impl<M: Mappings> Cache<M> {
     /// Sets the policy, and gives back what it does not allow to keep, including what other threads
     /// are giving at the same time. Returns the number of chunks unmapped.
     pub fn set_policy(&self, policy: Release) -> usize {
-        let (word, fixed, interval) = match policy {
+        let (code, fixed, interval) = match policy {
             Release::AtOnce => (AT_ONCE, 0, 0),
             Release::Keep(bytes) => (KEEP, bytes, 0),
             Release::Decay(time) => {
@@ -181,7 +182,7 @@ impl<M: Mappings> Cache<M> {
         self.interval.store(interval, Ordering::Relaxed);
         self.fixed.store(fixed, Ordering::Relaxed);
         self.adaptive.store(ADAPTIVE_FLOOR, Ordering::Relaxed);
-        self.policy.store(word, Ordering::Relaxed);
+        self.policy.store(code, Ordering::Relaxed);
         self.trim(self.over_allowed())
     }
 
@@ -221,10 +222,10 @@ impl<M: Mappings> Cache<M> {
     }
 
     /// Takes the chunk of exactly `size` bytes that was given back last, if there is one.
-    pub fn take(&self, backing: Backing, size: usize) -> Option<Warm> {
+    pub fn take(&self, backing: Backing, size: usize) -> Option<WarmChunk> {
         let class = exact_class(size)?;
         let Some(link) = self.stacks[backing as usize][class].pop(&self.mappings) else {
-            self.missed(size);
+            self.note_miss(size);
             return None;
         };
         // After the pop: `cached` must not be less than the bytes on the stacks (invariant 2).
@@ -232,13 +233,13 @@ impl<M: Mappings> Cache<M> {
         if left < self.idle.load(Ordering::Relaxed) {
             self.idle.fetch_min(left, Ordering::Relaxed);
         }
-        Some(Warm { start: self.mappings.start(link), link })
+        Some(WarmChunk { start: self.mappings.start(link), link })
     }
 
     /// Raises what the adaptive policy keeps, if memory went back a moment ago: this size is now
     /// taken from the system.
     #[cold]
-    fn missed(&self, size: usize) {
+    fn note_miss(&self, size: usize) {
         if self.policy.load(Ordering::Relaxed) != ADAPTIVE {
             return;
         }
@@ -280,16 +281,16 @@ impl<M: Mappings> Cache<M> {
         link
     }
 
-    /// Starts to give chunks back, `total` bytes together.
-    pub fn give(&self, total: usize) -> Giving<'_, M> {
-        Giving {
+    /// Starts a batch of chunks to give back, `total` bytes together.
+    pub fn recycle(&self, total: usize) -> RecycleBatch<'_, M> {
+        RecycleBatch {
             cache: self,
             backing: Backing::Pages,
-            room: self.reserve(total),
+            reserved: self.reserve(total),
             class: 0,
             first: NIL,
             last: NIL,
-            given: 0,
+            pushed: 0,
             unmapped: 0,
             overflowed: false,
         }
@@ -299,18 +300,18 @@ impl<M: Mappings> Cache<M> {
     fn reserve(&self, bytes: usize) -> usize {
         let mut cached = self.cached.load(Ordering::Relaxed);
         loop {
-            let room = self.allowed().saturating_sub(cached).min(bytes);
-            if room == 0 {
+            let reserved = self.allowed().saturating_sub(cached).min(bytes);
+            if reserved == 0 {
                 return 0;
             }
             // Relaxed: this is only a number. The stacks publish the chunks.
             match self.cached.compare_exchange_weak(
                 cached,
-                cached + room,
+                cached + reserved,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return room,
+                Ok(_) => return reserved,
                 Err(now) => cached = now,
             }
         }
@@ -320,7 +321,7 @@ impl<M: Mappings> Cache<M> {
     ///
     /// # Safety
     /// The caller owns the chunk, it is `size` bytes long, and nothing refers to it.
-    unsafe fn unmap(&self, chunk: Warm, size: usize) {
+    unsafe fn unmap(&self, chunk: WarmChunk, size: usize) {
         // SAFETY: guaranteed by the caller. The link is freed afterwards, so that it names one
         // mapping at a time (invariant 3).
         unsafe { self.mappings.unmap(chunk.start, size) };
@@ -367,11 +368,11 @@ impl<M: Mappings> Cache<M> {
             // This thread owns the whole chain (invariant 1), so the links can't change.
             link = self.mappings.next(link).load(Ordering::Relaxed);
         }
-        let going = excess.div_ceil(size).min(length);
-        let staying = length - going;
+        let unmapped = excess.div_ceil(size).min(length);
+        let kept = length - unmapped;
         let mut last = NIL;
         let mut cold = first;
-        for _ in 0..staying {
+        for _ in 0..kept {
             last = cold;
             cold = self.mappings.next(cold).load(Ordering::Relaxed);
         }
@@ -380,18 +381,18 @@ impl<M: Mappings> Cache<M> {
         }
         while cold != NIL {
             let next = self.mappings.next(cold).load(Ordering::Relaxed);
-            let chunk = Warm { start: self.mappings.start(cold), link: cold };
+            let chunk = WarmChunk { start: self.mappings.start(cold), link: cold };
             // SAFETY: taken off the stack above, so this thread owns it (invariant 1). Cached
             // chunks hold nothing.
             unsafe { self.unmap(chunk, size) };
             cold = next;
         }
-        if going > 0 {
-            let bytes = going * size;
+        if unmapped > 0 {
+            let bytes = unmapped * size;
             let left = self.cached.fetch_sub(bytes, Ordering::Relaxed) - bytes;
             self.idle.fetch_min(left, Ordering::Relaxed);
         }
-        (going * size, going)
+        (unmapped * size, unmapped)
     }
 
     /// Once an interval, gives back what was unused during the whole interval, as the policy says.
@@ -431,34 +432,34 @@ impl<M: Mappings> Cache<M> {
 
 /// Chunks that are being given back. A run of chunks of one class takes one stack operation.
 #[must_use = "`finish` hands the chunks over"]
-pub struct Giving<'c, M: Mappings> {
-    cache: &'c Cache<M>,
+pub struct RecycleBatch<'c, M: Mappings> {
+    cache: &'c ChunkCache<M>,
     /// Backing and class of the current run.
     backing: Backing,
     /// Bytes reserved and not yet used.
-    room: usize,
+    reserved: usize,
     class: usize,
     first: u32,
     last: u32,
     /// Bytes that went to the stacks.
-    given: usize,
+    pushed: usize,
     unmapped: usize,
     /// Whether a chunk that could have been kept was unmapped because the allowance was used up.
     overflowed: bool,
 }
 
-impl<M: Mappings> Giving<'_, M> {
+impl<M: Mappings> RecycleBatch<'_, M> {
     /// Gives one chunk back: to the cache if there is room, otherwise to the system.
     ///
     /// # Safety
     /// The caller owns the chunk, it is `size` bytes long and of this backing, and nothing refers
     /// to it.
-    pub unsafe fn add(&mut self, backing: Backing, chunk: Warm, size: usize) {
+    pub unsafe fn add(&mut self, backing: Backing, chunk: WarmChunk, size: usize) {
         let links = &self.cache.mappings;
         match exact_class(size) {
-            Some(class) if chunk.link != NIL && size <= self.room => {
-                self.room -= size;
-                self.given += size;
+            Some(class) if chunk.link != NIL && size <= self.reserved => {
+                self.reserved -= size;
+                self.pushed += size;
                 if self.first != NIL && self.class == class && self.backing == backing {
                     links.next(self.last).store(chunk.link, Ordering::Relaxed);
                 } else {
@@ -490,15 +491,15 @@ impl<M: Mappings> Giving<'_, M> {
     pub fn finish(mut self) -> usize {
         self.push();
         let cache = self.cache;
-        if self.room > 0 {
-            cache.cached.fetch_sub(self.room, Ordering::Relaxed);
+        if self.reserved > 0 {
+            cache.cached.fetch_sub(self.reserved, Ordering::Relaxed);
         }
         if self.overflowed {
             cache.last_overflow.store(cache.mappings.now() + 1, Ordering::Relaxed);
         }
         // If the allowance was lowered meanwhile, give back what this call pushed. A larger excess,
         // left by a decay, goes back in steps.
-        let over = cache.over_allowed().min(self.given.max(TRIM_STEP));
+        let over = cache.over_allowed().min(self.pushed.max(TRIM_STEP));
         self.unmapped + cache.trim(over) + cache.tick()
     }
 }

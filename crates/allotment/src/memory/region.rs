@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! 1. `window` is [`NOWHERE`], or the range was reserved. The range is never given back, and the
-//!    rest of `RANGE` was written before `window`.
+//! 1. `window` is [`NO_WINDOW`], or the range was reserved. The range is never given back, and the
+//!    rest of `REGION` was written before `window`.
 //! 2. A bit of `words` is set while its granule is handed out. The thread that sets the bit has the
 //!    granule, and only the holder of a granule may clear its bit.
 //! 3. The memory of one word's granules, 4 MiB, is made accessible before the first of them is
@@ -29,15 +29,15 @@ use crate::error::{AllocError, ErrorKind};
 /// The unit and the alignment of what is handed out.
 pub(crate) const GRANULE: usize = SEGMENT_GRANULE;
 const WINDOW_BITS: u32 = 36;
-const MOST: usize = 1 << WINDOW_BITS;
-const LEAST: usize = 64 << 20;
+const MAX_BYTES: usize = 1 << WINDOW_BITS;
+const MIN_BYTES: usize = 64 << 20;
 /// The bytes of one word's granules.
-const WORD: usize = GRANULE * 64;
-/// A value that is the window of no address.
-const NOWHERE: usize = usize::MAX;
+const WORD_BYTES: usize = GRANULE * 64;
+/// The value of `window` before the range is reserved: the window of no address.
+const NO_WINDOW: usize = usize::MAX;
 
 /// The range, in one place, so that one load finds the data for a lookup.
-struct Range {
+struct RegionRange {
     window: AtomicUsize,
     /// The owners of the window's granules.
     owners: AtomicPtr<AtomicPtr<()>>,
@@ -46,8 +46,8 @@ struct Range {
     words: AtomicPtr<AtomicU64>,
 }
 
-static RANGE: Range = Range {
-    window: AtomicUsize::new(NOWHERE),
+static REGION: RegionRange = RegionRange {
+    window: AtomicUsize::new(NO_WINDOW),
     owners: AtomicPtr::new(ptr::null_mut()),
     base: AtomicUsize::new(0),
     len: AtomicUsize::new(0),
@@ -61,7 +61,7 @@ static FIRST_FREE: AtomicUsize = AtomicUsize::new(0);
 #[inline(always)]
 pub(crate) fn may_hold(address: usize) -> bool {
     // Acquire pairs with the Release in `reserve`: a thread that sees the window sees the rest.
-    address >> WINDOW_BITS == RANGE.window.load(Ordering::Acquire)
+    address >> WINDOW_BITS == REGION.window.load(Ordering::Acquire)
 }
 
 /// The owner of the granule of an address in the window, or null.
@@ -69,17 +69,17 @@ pub(crate) fn may_hold(address: usize) -> bool {
 pub(crate) fn owner_of(address: usize) -> *mut () {
     debug_assert!(may_hold(address));
     // SAFETY: there is an owner entry for each granule of the window. Acquire pairs with the
-    // Release in `note`.
-    unsafe { owner(address / GRANULE).load(Ordering::Acquire) }
+    // Release in `set_owner`.
+    unsafe { owner_entry(address / GRANULE).load(Ordering::Acquire) }
 }
 
 /// # Safety
 /// The range was reserved.
 #[inline(always)]
-unsafe fn owner(granule: usize) -> &'static AtomicPtr<()> {
-    let index = granule % (MOST / GRANULE);
-    // SAFETY: the table has `MOST / GRANULE` entries and is never unmapped (invariant 1).
-    unsafe { &*RANGE.owners.load(Ordering::Relaxed).add(index) }
+unsafe fn owner_entry(granule: usize) -> &'static AtomicPtr<()> {
+    let index = granule % (MAX_BYTES / GRANULE);
+    // SAFETY: the table has `MAX_BYTES / GRANULE` entries and is never unmapped (invariant 1).
+    unsafe { &*REGION.owners.load(Ordering::Relaxed).add(index) }
 }
 
 /// Whether an address lies in memory that was handed out.
@@ -87,24 +87,24 @@ pub(crate) fn contains(address: usize) -> bool {
     may_hold(address) && !owner_of(address).is_null()
 }
 
-/// Takes `granules` contiguous granules and enters `owner_is` as their owner. Granules that were
+/// Takes `granules` contiguous granules and enters `new_owner` as their owner. Granules that were
 /// never handed out before are zeroed; the caller can't tell which are.
-pub(crate) fn take(granules: usize, owner_is: NonNull<()>) -> Result<NonNull<u8>, AllocError> {
+pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8>, AllocError> {
     let full = AllocError::new(ErrorKind::SourceRefused, granules.saturating_mul(GRANULE));
     let len = reserve()?;
     if granules == 0 || granules > len / GRANULE {
         return Err(full);
     }
-    let words = len / WORD;
+    let words = len / WORD_BYTES;
     let first =
-        if granules <= 64 { claim_few(words, granules) } else { claim_many(words, granules) };
+        if granules <= 64 { claim_in_word(words, granules) } else { claim_words(words, granules) };
     let first = first.ok_or(full)?;
-    if let Err(error) = open(first, granules) {
-        unclaim(first, granules);
+    if let Err(error) = make_accessible(first, granules) {
+        release_bits(first, granules);
         return Err(error);
     }
-    note(first, granules, owner_is.as_ptr());
-    let base = NonNull::new(ptr::with_exposed_provenance_mut(RANGE.base.load(Ordering::Relaxed)));
+    set_owner(first, granules, new_owner.as_ptr());
+    let base = NonNull::new(ptr::with_exposed_provenance_mut(REGION.base.load(Ordering::Relaxed)));
     // SAFETY: within the range.
     Ok(unsafe { base.expect("reserved").add(first * GRANULE) })
 }
@@ -114,35 +114,35 @@ pub(crate) fn take(granules: usize, owner_is: NonNull<()>) -> Result<NonNull<u8>
 /// # Safety
 /// They were taken together, have not been given back, and nothing refers to their bytes.
 pub(crate) unsafe fn give(start: NonNull<u8>, granules: usize) {
-    let first = (start.addr().get() - RANGE.base.load(Ordering::Relaxed)) / GRANULE;
+    let first = (start.addr().get() - REGION.base.load(Ordering::Relaxed)) / GRANULE;
     // SAFETY: whole pages of the range; the rest is guaranteed by the caller.
     let _ = unsafe { os::discard(start, granules * GRANULE) };
-    note(first, granules, ptr::null_mut());
-    unclaim(first, granules);
+    set_owner(first, granules, ptr::null_mut());
+    release_bits(first, granules);
 }
 
 /// Enters the owner of granules of the range.
-fn note(first: usize, granules: usize, owner_is: *mut ()) {
-    let base = RANGE.base.load(Ordering::Relaxed) / GRANULE;
+fn set_owner(first: usize, granules: usize, new_owner: *mut ()) {
+    let base = REGION.base.load(Ordering::Relaxed) / GRANULE;
     for granule in first..first + granules {
         // SAFETY: the range was reserved, otherwise there would be no granules. Release: the
         // owner's data was written before.
-        unsafe { owner(base + granule).store(owner_is, Ordering::Release) };
+        unsafe { owner_entry(base + granule).store(new_owner, Ordering::Release) };
     }
 }
 
 fn word(index: usize) -> &'static AtomicU64 {
     // SAFETY: callers ask only for words of the range (invariant 1), which are never unmapped.
-    unsafe { &*RANGE.words.load(Ordering::Relaxed).add(index) }
+    unsafe { &*REGION.words.load(Ordering::Relaxed).add(index) }
 }
 
 /// The lowest `bits` bits.
-const fn ones(bits: usize) -> u64 {
+const fn low_bits(bits: usize) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
 /// The position of `bits` contiguous free bits in a word.
-fn gap(taken: u64, bits: usize) -> Option<u32> {
+fn find_free_bits(taken: u64, bits: usize) -> Option<u32> {
     let mut starts = !taken;
     let mut found = 1;
     while found < bits && starts != 0 {
@@ -156,16 +156,16 @@ fn gap(taken: u64, bits: usize) -> Option<u32> {
 }
 
 /// Claims at most 64 granules, all in one word.
-fn claim_few(words: usize, granules: usize) -> Option<usize> {
+fn claim_in_word(words: usize, granules: usize) -> Option<usize> {
     let from = FIRST_FREE.load(Ordering::Relaxed).min(words);
     // The hint may be too high: a thread may raise it after another thread gave back granules below
     // it.
     for index in (from..words).chain(0..from) {
         let bits = word(index);
         let mut taken = bits.load(Ordering::Relaxed);
-        while let Some(shift) = gap(taken, granules) {
-            let mask = ones(granules) << shift;
-            // Acquire pairs with the Release in `unclaim`: the former owner no longer uses the
+        while let Some(shift) = find_free_bits(taken, granules) {
+            let mask = low_bits(granules) << shift;
+            // Acquire pairs with the Release in `release_bits`: the former owner no longer uses the
             // granules.
             match bits.compare_exchange_weak(
                 taken,
@@ -192,19 +192,19 @@ fn claim_few(words: usize, granules: usize) -> Option<usize> {
 }
 
 /// Claims granules that begin with a word, in contiguous words that are completely free.
-fn claim_many(words: usize, granules: usize) -> Option<usize> {
+fn claim_words(words: usize, granules: usize) -> Option<usize> {
     let wanted = granules.div_ceil(64);
     let mut first = 0;
     while first + wanted <= words {
         let claimed = (first..first + wanted).take_while(|index| {
-            // Acquire: as in `claim_few`.
+            // Acquire: as in `claim_in_word`.
             word(*index).compare_exchange(0, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_ok()
         });
         let claimed = claimed.count();
         if claimed == wanted {
             let over = wanted * 64 - granules;
             if over > 0 {
-                word(first + wanted - 1).fetch_and(ones(64 - over), Ordering::Release);
+                word(first + wanted - 1).fetch_and(low_bits(64 - over), Ordering::Release);
             }
             return Some(first * 64);
         }
@@ -216,70 +216,70 @@ fn claim_many(words: usize, granules: usize) -> Option<usize> {
     None
 }
 
-fn unclaim(first: usize, granules: usize) {
+fn release_bits(first: usize, granules: usize) {
     let mut at = first;
     let end = first + granules;
     while at < end {
         let in_word = (64 - at % 64).min(end - at);
         // Release pairs with the Acquire of the claims: the former owner's accesses happen before.
-        word(at / 64).fetch_and(!(ones(in_word) << (at % 64)), Ordering::Release);
+        word(at / 64).fetch_and(!(low_bits(in_word) << (at % 64)), Ordering::Release);
         at += in_word;
     }
     FIRST_FREE.fetch_min(first / 64, Ordering::Relaxed);
 }
 
 /// Makes the memory of claimed granules accessible.
-fn open(first: usize, granules: usize) -> Result<(), AllocError> {
+fn make_accessible(first: usize, granules: usize) -> Result<(), AllocError> {
     /// For each word, whether its memory is accessible.
-    static OPEN: [AtomicU8; MOST / WORD] = [const { AtomicU8::new(0) }; MOST / WORD];
-    let base = RANGE.base.load(Ordering::Relaxed);
+    static ACCESSIBLE: [AtomicU8; MAX_BYTES / WORD_BYTES] =
+        [const { AtomicU8::new(0) }; MAX_BYTES / WORD_BYTES];
+    let base = REGION.base.load(Ordering::Relaxed);
     let (from, to) = (first / 64, (first + granules).div_ceil(64));
-    for (index, open) in OPEN.iter().enumerate().take(to).skip(from) {
+    for (index, accessible) in ACCESSIBLE.iter().enumerate().take(to).skip(from) {
         // Acquire pairs with the Release below.
-        if open.load(Ordering::Acquire) == 0 {
-            let start = ptr::with_exposed_provenance_mut(base + index * WORD);
-            // SAFETY: whole pages of the range. If two threads do this at the same time, no harm is
-            // done.
-            unsafe { os::make_accessible(NonNull::new_unchecked(start), WORD)? };
-            open.store(1, Ordering::Release);
+        if accessible.load(Ordering::Acquire) == 0 {
+            let start = ptr::with_exposed_provenance_mut(base + index * WORD_BYTES);
+            // SAFETY: whole pages of the range. Two threads may do this at the same time.
+            unsafe { os::make_accessible(NonNull::new_unchecked(start), WORD_BYTES)? };
+            accessible.store(1, Ordering::Release);
         }
     }
     Ok(())
 }
 
-/// What a thread reserved. Stored at the start of its tables.
-struct Reserved {
+/// A range that a thread has reserved. Stored at the start of the thread's tables.
+struct ReservedRange {
     base: usize,
     len: usize,
 }
 
-/// Reserves the range if it is not reserved yet, and returns its length. If several threads come
-/// first, each reserves a range and one of those is kept. No thread waits, and a fork finds nothing
-/// half done.
+/// Reserves the range if it is not reserved yet, and returns its length. If several threads do this
+/// at the same time, each reserves a range, and one of those is kept. No thread waits for another,
+/// so a fork leaves nothing half done.
 fn reserve() -> Result<usize, AllocError> {
-    static CHOSEN: AtomicPtr<Reserved> = AtomicPtr::new(ptr::null_mut());
+    static CHOSEN: AtomicPtr<ReservedRange> = AtomicPtr::new(ptr::null_mut());
     // Acquire pairs with the Release below.
-    if RANGE.window.load(Ordering::Acquire) != NOWHERE {
-        return Ok(RANGE.len.load(Ordering::Relaxed));
+    if REGION.window.load(Ordering::Acquire) != NO_WINDOW {
+        return Ok(REGION.len.load(Ordering::Relaxed));
     }
     let mut chosen = CHOSEN.load(Ordering::Acquire);
     if chosen.is_null() {
-        let (mine, size) = make()?;
-        // Release for what `make` wrote, Acquire for what the other thread wrote.
+        let (mine, size) = reserve_range()?;
+        // Release for what `reserve_range` wrote, Acquire for what the other thread wrote.
         match CHOSEN.compare_exchange(chosen, mine.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 chosen = mine.as_ptr();
                 // SAFETY: made above.
-                let Reserved { base, len } = unsafe { mine.read() };
+                let ReservedRange { base, len } = unsafe { mine.read() };
                 if let Some(start) = NonNull::new(ptr::with_exposed_provenance_mut(base)) {
-                    tools::search(start, len);
+                    tools::add_leak_root(start, len);
                 }
             }
-            Err(others) => {
-                chosen = others;
+            Err(other) => {
+                chosen = other;
                 // SAFETY: made above, and no other thread has seen it.
                 unsafe {
-                    let Reserved { base, len } = mine.read();
+                    let ReservedRange { base, len } = mine.read();
                     let start = NonNull::new_unchecked(ptr::with_exposed_provenance_mut(base));
                     let _ = os::unmap(start, len);
                     let _ = os::unmap(mine.cast(), size);
@@ -288,38 +288,38 @@ fn reserve() -> Result<usize, AllocError> {
         }
     }
     // SAFETY: chosen once, written before that, and never unmapped.
-    let Reserved { base, len } = unsafe { chosen.read() };
+    let ReservedRange { base, len } = unsafe { chosen.read() };
     // Every thread that comes here writes the same values.
     let owners = chosen.wrapping_add(1).cast::<AtomicPtr<()>>();
-    RANGE.owners.store(owners, Ordering::Relaxed);
-    RANGE.words.store(owners.wrapping_add(MOST / GRANULE).cast(), Ordering::Relaxed);
-    RANGE.base.store(base, Ordering::Relaxed);
-    RANGE.len.store(len, Ordering::Relaxed);
+    REGION.owners.store(owners, Ordering::Relaxed);
+    REGION.words.store(owners.wrapping_add(MAX_BYTES / GRANULE).cast(), Ordering::Relaxed);
+    REGION.base.store(base, Ordering::Relaxed);
+    REGION.len.store(len, Ordering::Relaxed);
     // Release pairs with the Acquire in `may_hold`.
-    RANGE.window.store(base >> WINDOW_BITS, Ordering::Release);
+    REGION.window.store(base >> WINDOW_BITS, Ordering::Release);
     Ok(len)
 }
 
 /// Reserves a range, and memory for its tables. Returns the address and the size of the tables.
-fn make() -> Result<(NonNull<Reserved>, usize), AllocError> {
-    let mut len = MOST;
+fn reserve_range() -> Result<(NonNull<ReservedRange>, usize), AllocError> {
+    let mut len = MAX_BYTES;
     let start = loop {
         match os::reserve_addresses(len, len) {
             Ok(start) => break start,
-            Err(error) if len <= LEAST => return Err(error),
+            Err(error) if len <= MIN_BYTES => return Err(error),
             Err(_) => len /= 2,
         }
     };
-    let owners = MOST / GRANULE * size_of::<AtomicPtr<()>>();
-    let bytes = size_of::<Reserved>() + owners + len / GRANULE / 8;
+    let owners = MAX_BYTES / GRANULE * size_of::<AtomicPtr<()>>();
+    let bytes = size_of::<ReservedRange>() + owners + len / GRANULE / 8;
     let size = bytes.next_multiple_of(os::page_size());
     let tables = os::map(size, 1).inspect_err(|_| {
         // SAFETY: reserved above, and not used.
         let _ = unsafe { os::unmap(start, len) };
     })?;
-    let reserved = Reserved { base: start.as_ptr().expose_provenance(), len };
+    let reserved = ReservedRange { base: start.as_ptr().expose_provenance(), len };
     // SAFETY: just mapped, and large enough.
-    unsafe { tables.cast::<Reserved>().write(reserved) };
+    unsafe { tables.cast::<ReservedRange>().write(reserved) };
     Ok((tables.cast(), size))
 }
 
@@ -328,20 +328,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_found_where_so_many_bits_are_free_and_nowhere_else() {
+    fn free_bits_are_found_exactly_where_enough_are_contiguous() {
         for bits in 1..=64 {
             for taken in
                 [0, 1, 0b1011, u64::MAX >> 1, u64::MAX << 3, 0x0f0f_0f0f_0f0f_0f0f, u64::MAX]
             {
                 let expected =
-                    (0..=64 - bits as u32).find(|shift| taken & (ones(bits) << shift) == 0);
-                assert_eq!(gap(taken, bits), expected, "{bits} bits of {taken:#x}");
+                    (0..=64 - bits as u32).find(|shift| taken & (low_bits(bits) << shift) == 0);
+                assert_eq!(find_free_bits(taken, bits), expected, "{bits} bits of {taken:#x}");
             }
         }
     }
 
     #[test]
-    fn granules_are_nobody_elses_until_they_are_given_back() {
+    fn granules_belong_to_one_owner_until_they_are_given_back() {
         let owner = NonNull::<()>::dangling();
         let mut taken: Vec<(NonNull<u8>, usize)> = Vec::new();
         for granules in [1, 3, 64, 65, 200, 7, 64, 1] {
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn more_than_the_range_has_is_refused() {
-        let error = take(MOST / GRANULE + 1, NonNull::dangling()).unwrap_err();
+        let error = take(MAX_BYTES / GRANULE + 1, NonNull::dangling()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SourceRefused);
         assert!(!contains(0x1000) && !contains(usize::MAX));
     }

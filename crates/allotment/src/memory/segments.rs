@@ -18,7 +18,7 @@
 //!
 //! # Invariants
 //!
-//! 1. `root[i]` is null, or [`NOTHING`] (the leaf without entries), or a leaf that is never
+//! 1. `ROOT[i]` is null, or [`EMPTY_LEAF`] (the leaf without entries), or a leaf that is never
 //!    unmapped.
 //! 2. An entry is zero, or what an allocator registered that holds the granule and has not
 //!    unregistered it.
@@ -38,7 +38,8 @@ use super::layout::SEGMENT_GRANULE;
 use super::os;
 use crate::error::{AllocError, ErrorKind};
 
-/// Miri goes over a whole leaf for each reference to it, and gives out low addresses: its leaves are small, and few.
+/// Miri visits a whole leaf for each reference to it, and gives out low addresses. So under Miri
+/// leaves are small and few.
 const LEAF_BITS: u32 = if cfg!(miri) { 10 } else { 16 };
 const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
 const GRANULE_BITS: u32 = SEGMENT_GRANULE.ilog2();
@@ -49,7 +50,7 @@ const ROOT_ENTRIES: usize = 1 << (ADDRESS_BITS - GRANULE_BITS - LEAF_BITS);
 
 /// The entries for 4 GiB of addresses. All-zero bytes are a valid leaf.
 #[repr(C)]
-struct Leaf {
+struct SegmentLeaf {
     tag: [AtomicU32; LEAF_ENTRIES],
     page: [AtomicPtr<()>; LEAF_ENTRIES],
     bits: [AtomicPtr<AtomicU64>; LEAF_ENTRIES],
@@ -60,14 +61,14 @@ struct Leaf {
 // bits 16 to 31 its entry.
 const _: () = {
     assert!(GRANULE_BITS == 16 && (LEAF_BITS == 16 || cfg!(miri)));
-    assert!(core::mem::offset_of!(Leaf, tag) == 0 && size_of::<AtomicU32>() == 4);
+    assert!(core::mem::offset_of!(SegmentLeaf, tag) == 0 && size_of::<AtomicU32>() == 4);
 };
 
-static ROOT: [AtomicPtr<Leaf>; ROOT_ENTRIES] =
+static ROOT: [AtomicPtr<SegmentLeaf>; ROOT_ENTRIES] =
     [const { AtomicPtr::new(ptr::null_mut()) }; ROOT_ENTRIES];
 
 /// The leaf without entries. It is never written.
-static NOTHING: Leaf = Leaf {
+static EMPTY_LEAF: SegmentLeaf = SegmentLeaf {
     tag: [const { AtomicU32::new(0) }; LEAF_ENTRIES],
     page: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
     bits: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
@@ -75,21 +76,17 @@ static NOTHING: Leaf = Leaf {
 };
 
 /// Ensures that [`tag_of_live`] can be called for this address.
-pub(crate) fn make_askable(address: usize) -> Result<(), AllocError> {
+pub(crate) fn allow_lookup(address: usize) -> Result<(), AllocError> {
     leaf_or_new(address >> GRANULE_BITS).map(|_| ())
 }
 
 /// Ensures that [`tag_of_live`] can be called for any user address.
-pub(crate) fn make_all_askable() {
-    let nothing = (&raw const NOTHING).cast_mut();
+pub(crate) fn allow_all_lookups() {
+    let empty = (&raw const EMPTY_LEAF).cast_mut();
     for root in &ROOT {
         if root.load(Ordering::Relaxed).is_null() {
-            let _ = root.compare_exchange(
-                ptr::null_mut(),
-                nothing,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
+            let _ =
+                root.compare_exchange(ptr::null_mut(), empty, Ordering::Release, Ordering::Relaxed);
         }
     }
 }
@@ -97,13 +94,12 @@ pub(crate) fn make_all_askable() {
 /// The map's root, for inline C code. That code looks addresses up as [`tag_of_live`] does, and
 /// also null.
 pub(crate) fn root() -> *const () {
-    let nothing = (&raw const NOTHING).cast_mut();
-    let _ =
-        ROOT[0].compare_exchange(ptr::null_mut(), nothing, Ordering::Release, Ordering::Relaxed);
+    let empty = (&raw const EMPTY_LEAF).cast_mut();
+    let _ = ROOT[0].compare_exchange(ptr::null_mut(), empty, Ordering::Release, Ordering::Relaxed);
     (&raw const ROOT).cast()
 }
 
-fn leaf_of(granule: usize) -> Option<&'static Leaf> {
+fn leaf_of(granule: usize) -> Option<&'static SegmentLeaf> {
     // Acquire pairs with the Release in `leaf_or_new`: the leaf is mapped and zero.
     let leaf = ROOT.get(granule >> LEAF_BITS)?.load(Ordering::Acquire);
     // SAFETY: null, or a leaf that is never unmapped (invariant 1) and is only used through
@@ -111,23 +107,23 @@ fn leaf_of(granule: usize) -> Option<&'static Leaf> {
     unsafe { leaf.as_ref() }
 }
 
-fn leaf_or_new(granule: usize) -> Result<&'static Leaf, AllocError> {
+fn leaf_or_new(granule: usize) -> Result<&'static SegmentLeaf, AllocError> {
     // A user's own source may have addresses that no mapping without a hint gets.
     let beyond = AllocError::new(ErrorKind::SizeOverflow, granule);
     let slot = ROOT.get(granule >> LEAF_BITS).ok_or(beyond)?;
     let before = slot.load(Ordering::Acquire);
-    if !before.is_null() && !ptr::eq(before, &NOTHING) {
+    if !before.is_null() && !ptr::eq(before, &EMPTY_LEAF) {
         // SAFETY: a leaf that is never unmapped (invariant 1).
         return Ok(unsafe { &*before });
     }
-    let size = size_of::<Leaf>();
+    let size = size_of::<SegmentLeaf>();
     let fresh = os::map(size, 1)?;
     // Release pairs with the Acquire in `leaf_of`. Acquire on failure is for the other thread's
     // leaf.
     match slot.compare_exchange(before, fresh.as_ptr().cast(), Ordering::Release, Ordering::Acquire)
     {
         // SAFETY: just mapped and zeroed, which is a valid leaf, and never unmapped.
-        Ok(_) => Ok(unsafe { fresh.cast::<Leaf>().as_ref() }),
+        Ok(_) => Ok(unsafe { fresh.cast::<SegmentLeaf>().as_ref() }),
         Err(_) => {
             // SAFETY: no other thread has seen `fresh`.
             let _ = unsafe { os::unmap(fresh, size) };
@@ -148,7 +144,7 @@ fn granules(start: NonNull<u8>, len: usize) -> core::ops::Range<usize> {
 /// Registers a segment under its owner: an address, or any other word that is not zero.
 ///
 /// # Errors
-/// If a leaf can't be mapped. Nothing is registered then.
+/// If a leaf can't be mapped. In that case nothing is registered.
 pub(crate) fn register(
     start: NonNull<u8>,
     len: usize,
@@ -180,7 +176,7 @@ pub(crate) fn unregister(start: NonNull<u8>, len: usize) {
 }
 
 /// Enters a slab's page, its bits and its tag for granules that are registered.
-pub(crate) fn note_page(
+pub(crate) fn enter_page(
     start: NonNull<u8>,
     len: usize,
     page: NonNull<()>,
@@ -199,7 +195,7 @@ pub(crate) fn note_page(
 }
 
 /// Removes the page, the bits and the tag of these granules.
-pub(crate) fn forget_page(start: NonNull<u8>, len: usize) {
+pub(crate) fn remove_page(start: NonNull<u8>, len: usize) {
     for granule in granules(start, len) {
         if let Some(leaf) = leaf_of(granule) {
             let entry = granule & (LEAF_ENTRIES - 1);
@@ -238,7 +234,7 @@ pub(crate) fn mark_tag(start: NonNull<u8>, len: usize, mark: u32) {
 /// # Safety
 /// The caller keeps the memory at this address, and with it its segment's registration, alive.
 #[inline(always)]
-unsafe fn leaf_of_live(address: usize) -> &'static Leaf {
+unsafe fn leaf_of_live(address: usize) -> &'static SegmentLeaf {
     // SAFETY: user addresses have `ADDRESS_BITS` bits, and the leaf of a registered granule is
     // never unmapped (invariants 1 and 2). Relaxed: the thread that gave the memory to the caller
     // saw the leaf before.
@@ -300,7 +296,7 @@ pub(crate) fn page_of(address: usize) -> Option<(NonNull<()>, u32)> {
     let granule = address >> GRANULE_BITS;
     let leaf = leaf_of(granule)?;
     let entry = granule & (LEAF_ENTRIES - 1);
-    // Acquire pairs with the Release in `note_page`.
+    // Acquire pairs with the Release in `enter_page`.
     let page = NonNull::new(leaf.page[entry].load(Ordering::Acquire))?;
     Some((page, leaf.tag[entry].load(Ordering::Acquire)))
 }
@@ -337,14 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn any_word_may_be_asked_about() {
+    fn any_word_can_be_looked_up() {
         for address in [0, 1, 0x1000, 1 << 47, 1 << 48, 1 << 60, usize::MAX] {
             assert_eq!(owner_of(address), None);
         }
     }
 
     #[test]
-    fn threads_that_register_neighbours_find_their_own() {
+    fn threads_that_register_neighbouring_segments_find_their_own() {
         std::thread::scope(|scope| {
             for id in 1..=8usize {
                 scope.spawn(move || {

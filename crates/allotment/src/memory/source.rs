@@ -15,10 +15,10 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
-use super::global_recycler::{self, Table, unmap_or_discard};
+use super::global_cache::{self, MappingTable, unmap_or_discard};
 use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::lifo::NIL;
-use super::recycler::{Backing, Giving, Warm};
+use super::recycler::{Backing, RecycleBatch, WarmChunk};
 use super::{os, thread_chunk, tools};
 use crate::error::{AllocError, ErrorKind};
 
@@ -136,12 +136,12 @@ unsafe impl Source for Malloc {
 /// Anonymous private mappings: the default source. The process-wide recycler keeps its chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mmap {
-    pages: Pages,
+    pages: MmapPages,
 }
 
 /// Which pages a mapping uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Pages {
+enum MmapPages {
     #[default]
     Grown,
     Small,
@@ -156,13 +156,13 @@ impl Mmap {
     /// unused memory as used memory.
     #[must_use]
     pub const fn new() -> Self {
-        Self { pages: Pages::Grown }
+        Self { pages: MmapPages::Grown }
     }
 
     /// Only ordinary pages, for chunks of every size.
     #[must_use]
     pub const fn small_pages() -> Self {
-        Self { pages: Pages::Small }
+        Self { pages: MmapPages::Small }
     }
 
     /// Huge pages from the first chunk on. All chunks are multiples of 2 MiB, and aligned to 2 MiB.
@@ -170,23 +170,23 @@ impl Mmap {
     /// chunks use ordinary ones.
     #[must_use]
     pub const fn huge_pages() -> Self {
-        Self { pages: Pages::Huge }
+        Self { pages: MmapPages::Huge }
     }
 
     fn align(self) -> usize {
         match self.pages {
-            Pages::Grown | Pages::Small => os::page_size(),
-            Pages::Huge => HUGE_PAGE,
+            MmapPages::Grown | MmapPages::Small => os::page_size(),
+            MmapPages::Huge => HUGE_PAGE,
         }
     }
 
     fn map(self, size: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
         let align = align.max(self.align());
         let block = os::map(size, align)?;
-        if backing_of(align) == Backing::HugePages && self.pages != Pages::Small {
+        if backing_of(align) == Backing::HugePages && self.pages != MmapPages::Small {
             let _ = os::advise_huge(block, size);
         }
-        tools::search(block, size);
+        tools::add_leak_root(block, size);
         Ok(block)
     }
 }
@@ -261,10 +261,10 @@ unsafe impl PagedSource for Mmap {
 /// Any source, shared and cheap to clone. Builders take this type. It is made `from` [`Malloc`],
 /// [`Mmap`], [`File`](crate::File) or an `Arc` of your own [`Source`].
 #[derive(Clone)]
-pub struct SharedSource(Kind);
+pub struct SharedSource(SourceVariant);
 
 #[derive(Clone)]
-enum Kind {
+enum SourceVariant {
     Mmap(Mmap),
     Malloc,
     Custom(Arc<dyn Source>),
@@ -272,31 +272,31 @@ enum Kind {
 
 impl From<Mmap> for SharedSource {
     fn from(source: Mmap) -> Self {
-        Self(Kind::Mmap(source))
+        Self(SourceVariant::Mmap(source))
     }
 }
 
 impl From<Malloc> for SharedSource {
     fn from(_: Malloc) -> Self {
-        Self(Kind::Malloc)
+        Self(SourceVariant::Malloc)
     }
 }
 
 impl<S: Source + 'static> From<Arc<S>> for SharedSource {
     fn from(source: Arc<S>) -> Self {
-        Self(Kind::Custom(source))
+        Self(SourceVariant::Custom(source))
     }
 }
 
 impl From<Arc<dyn Source>> for SharedSource {
     fn from(source: Arc<dyn Source>) -> Self {
-        Self(Kind::Custom(source))
+        Self(SourceVariant::Custom(source))
     }
 }
 
 impl SharedSource {
     /// Anonymous mappings with ordinary pages.
-    pub(crate) const DEFAULT: Self = Self(Kind::Mmap(Mmap::new()));
+    pub(crate) const DEFAULT: Self = Self(SourceVariant::Mmap(Mmap::new()));
 }
 
 impl Default for SharedSource {
@@ -311,12 +311,14 @@ impl fmt::Debug for SharedSource {
     }
 }
 
-/// A chunk taken from a source or the recycler.
+/// A chunk that was taken from a source or the recycler.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct AcquiredChunk {
     pub start: NonNull<u8>,
     /// Its size, at least the size asked for.
     pub size: usize,
+    /// The alignment that it was asked for with.
+    pub align: usize,
     /// Its link in the recycler, or [`NIL`].
     pub link: u32,
     /// Whether it came warm from the recycler, without a system call.
@@ -330,47 +332,47 @@ impl SharedSource {
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.0 {
-            Kind::Mmap(Mmap { pages: Pages::Grown }) => "mmap",
-            Kind::Mmap(Mmap { pages: Pages::Small }) => "mmap with small pages",
-            Kind::Mmap(Mmap { pages: Pages::Huge }) => "mmap with huge pages",
-            Kind::Malloc => "malloc",
-            Kind::Custom(source) => source.name(),
+            SourceVariant::Mmap(Mmap { pages: MmapPages::Grown }) => "mmap",
+            SourceVariant::Mmap(Mmap { pages: MmapPages::Small }) => "mmap with small pages",
+            SourceVariant::Mmap(Mmap { pages: MmapPages::Huge }) => "mmap with huge pages",
+            SourceVariant::Malloc => "malloc",
+            SourceVariant::Custom(source) => source.name(),
         }
     }
 
     /// The source itself.
     pub(crate) fn as_source(&self) -> &dyn Source {
         match &self.0 {
-            Kind::Mmap(mmap) => mmap,
-            Kind::Malloc => &Malloc,
-            Kind::Custom(source) => &**source,
+            SourceVariant::Mmap(mmap) => mmap,
+            SourceVariant::Malloc => &Malloc,
+            SourceVariant::Custom(source) => &**source,
         }
     }
 
     /// Whether its chunks are this library's own anonymous mappings.
     pub(crate) fn maps_anonymous(&self) -> bool {
-        matches!(self.0, Kind::Mmap(_))
+        matches!(self.0, SourceVariant::Mmap(_))
     }
 
     /// The alignment of every chunk from this source.
     pub(crate) fn chunk_align(&self) -> usize {
         match self.0 {
-            Kind::Mmap(mmap) => mmap.align(),
-            Kind::Malloc | Kind::Custom(_) => CACHE_LINE,
+            SourceVariant::Mmap(mmap) => mmap.align(),
+            SourceVariant::Malloc | SourceVariant::Custom(_) => CACHE_LINE,
         }
     }
 
     /// Whether an arena that has grown continues with chunks of huge pages, aligned to
     /// [`HUGE_PAGE`].
     pub(crate) fn grows_to_huge_pages(&self) -> bool {
-        matches!(self.0, Kind::Mmap(Mmap { pages: Pages::Grown }))
+        matches!(self.0, SourceVariant::Mmap(Mmap { pages: MmapPages::Grown }))
     }
 
     /// Every chunk size is a multiple of this.
     pub(crate) fn chunk_unit(&self) -> usize {
         match self.0 {
-            Kind::Mmap(mmap) => mmap.align(),
-            Kind::Malloc | Kind::Custom(_) => os::page_size(),
+            SourceVariant::Mmap(mmap) => mmap.align(),
+            SourceVariant::Malloc | SourceVariant::Custom(_) => os::page_size(),
         }
     }
 
@@ -383,94 +385,97 @@ impl SharedSource {
         align: usize,
         recycle: bool,
         exact: bool,
-    ) -> Result<Taken, AllocError> {
+    ) -> Result<AcquiredChunk, AllocError> {
         let mmap = match &self.0 {
-            Kind::Mmap(mmap) => *mmap,
-            Kind::Malloc => return from_source(&Malloc, size, align),
-            Kind::Custom(source) => return from_source(&**source, size, align),
+            SourceVariant::Mmap(mmap) => *mmap,
+            SourceVariant::Malloc => return from_source(&Malloc, size, align),
+            SourceVariant::Custom(source) => return from_source(&**source, size, align),
         };
         // A warm chunk has exactly the alignment of its backing.
         let backing = backing_of(align);
         let has_backing = align <= mmap.align() || align == HUGE_PAGE || align == SEGMENT_GRANULE;
         let recycle = recycle && has_backing;
         if recycle {
-            let at_hand = match backing {
+            let own = match backing {
                 Backing::Pages if !exact => thread_chunk::take(size),
                 _ => None,
             };
-            if let Some((Warm { start, link }, size)) = at_hand {
-                return Ok(Taken { start, size, link, recycled: true, zeroed: false });
-            }
-            if let Some(Warm { start, link }) = global_recycler::cache().take(backing, size) {
-                return Ok(Taken { start, size, link, recycled: true, zeroed: false });
+            let warm = match own {
+                Some(warm) => Some(warm),
+                None => global_cache::cache().take(backing, size).map(|chunk| (chunk, size)),
+            };
+            if let Some((WarmChunk { start, link }, size)) = warm {
+                return Ok(AcquiredChunk {
+                    start,
+                    size,
+                    align,
+                    link,
+                    recycled: true,
+                    zeroed: false,
+                });
             }
         }
         let start = mmap.map(size, align)?;
-        let link = if recycle { global_recycler::cache().link(start, size) } else { NIL };
-        Ok(Taken { start, size, link, recycled: false, zeroed: true })
+        let link = if recycle { global_cache::cache().link(start, size) } else { NIL };
+        Ok(AcquiredChunk { start, size, align, link, recycled: false, zeroed: true })
     }
 
-    /// Keeps a chunk of this source as the thread chunk, if it can. Returns whether it took the
-    /// chunk.
-    ///
-    /// # Safety
-    /// An arena that recycles took the chunk from this source with this size, alignment and link.
-    /// Nothing refers to it any more.
-    pub(crate) unsafe fn keep_at_hand(
-        &self,
-        start: NonNull<u8>,
-        size: usize,
-        align: usize,
-        link: u32,
-    ) -> bool {
-        if !self.maps_anonymous() || backing_of(align) != Backing::Pages {
-            return false;
-        }
-        let kept = thread_chunk::put(Warm { start, link }, size);
-        if kept {
-            tools::forbid(start, size);
-        }
-        kept
-    }
-
-    /// Starts to give chunks back, `total` bytes together.
-    pub(crate) fn give(&self, total: usize) -> GivingBack<'_> {
-        match &self.0 {
-            Kind::Mmap(_) => GivingBack::Recycler(global_recycler::cache().give(total)),
-            Kind::Malloc => GivingBack::Source(&Malloc, 0),
-            Kind::Custom(source) => GivingBack::Source(&**source, 0),
-        }
+    /// Starts a batch of chunks to release, `total` bytes together. If `recycles` is true, they go
+    /// to the thread chunk and the recycler as far as these have room.
+    pub(crate) fn release_batch(&self, total: usize, recycles: bool) -> ReleaseBatch<'_> {
+        ReleaseBatch { source: self, recycles, left: total, target: None }
     }
 }
 
-fn from_source(source: &dyn Source, size: usize, align: usize) -> Result<Taken, AllocError> {
+fn from_source(
+    source: &dyn Source,
+    size: usize,
+    align: usize,
+) -> Result<AcquiredChunk, AllocError> {
     let layout = Layout::from_size_align(size, align)
         .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))?;
     let start = source.acquire(layout)?;
-    Ok(Taken { start, size, link: NIL, recycled: false, zeroed: source.zeroed() })
+    let zeroed = source.zeroed();
+    Ok(AcquiredChunk { start, size, align, link: NIL, recycled: false, zeroed })
 }
 
-/// Chunks that are being given back to their source or the recycler.
+/// Chunks that are being released to the recycler or to their source.
 #[must_use = "`finish` hands the chunks over"]
-pub(crate) enum GivingBack<'s> {
-    Recycler(Giving<'static, Table>),
+pub(crate) struct ReleaseBatch<'s> {
+    source: &'s SharedSource,
+    recycles: bool,
+    /// The bytes of the chunks that are still to be added.
+    left: usize,
+    /// `None` until a chunk is added that does not become the thread chunk.
+    target: Option<ReleaseTarget<'s>>,
+}
+
+enum ReleaseTarget<'s> {
+    Recycler(RecycleBatch<'static, MappingTable>),
+    /// The number of calls is counted.
     Source(&'s dyn Source, usize),
 }
 
-impl GivingBack<'_> {
-    /// Gives one chunk back.
+impl<'s> ReleaseBatch<'s> {
+    /// Releases one chunk.
     ///
     /// # Safety
-    /// The chunk was taken from this source with this size, alignment and link, and nothing refers
-    /// to it any more.
+    /// The chunk was taken from this source with this size, alignment and link, by an allocator
+    /// that recycles if this batch does. Nothing refers to it any more.
+    #[inline]
     pub(crate) unsafe fn add(&mut self, start: NonNull<u8>, size: usize, align: usize, link: u32) {
-        match self {
-            Self::Recycler(giving) => {
+        let left = self.left;
+        self.left = left.saturating_sub(size);
+        if self.recycles && self.source.put_thread_chunk(start, size, align, link) {
+            return;
+        }
+        match self.target(left) {
+            ReleaseTarget::Recycler(batch) => {
                 tools::forbid(start, size);
                 // SAFETY: guaranteed by the caller; a chunk from `Mmap` is a separate mapping.
-                unsafe { giving.add(backing_of(align), Warm { start, link }, size) };
+                unsafe { batch.add(backing_of(align), WarmChunk { start, link }, size) };
             }
-            Self::Source(source, calls) => {
+            ReleaseTarget::Source(source, calls) => {
                 *calls += 1;
                 tools::allow_defined(start, size);
                 // SAFETY: `take` acquired the block with this layout, so the layout is valid.
@@ -481,11 +486,37 @@ impl GivingBack<'_> {
         }
     }
 
-    /// Gives the last chunks back. Returns the number of calls made to the system or the source.
+    fn target(&mut self, left: usize) -> &mut ReleaseTarget<'s> {
+        self.target.get_or_insert_with(|| match &self.source.0 {
+            SourceVariant::Mmap(_) => {
+                let reserved = if self.recycles { left } else { 0 };
+                ReleaseTarget::Recycler(global_cache::cache().recycle(reserved))
+            }
+            SourceVariant::Malloc => ReleaseTarget::Source(&Malloc, 0),
+            SourceVariant::Custom(source) => ReleaseTarget::Source(&**source, 0),
+        })
+    }
+
+    /// Releases the last chunks. Returns the number of calls made to the system or the source.
     pub(crate) fn finish(self) -> usize {
-        match self {
-            Self::Recycler(giving) => giving.finish(),
-            Self::Source(_, calls) => calls,
+        match self.target {
+            Some(ReleaseTarget::Recycler(batch)) => batch.finish(),
+            Some(ReleaseTarget::Source(_, calls)) => calls,
+            None => 0,
         }
+    }
+}
+
+impl SharedSource {
+    /// Makes a chunk the thread chunk, if it can be. Returns whether it did.
+    fn put_thread_chunk(&self, start: NonNull<u8>, size: usize, align: usize, link: u32) -> bool {
+        if !self.maps_anonymous() || backing_of(align) != Backing::Pages {
+            return false;
+        }
+        let kept = thread_chunk::put(WarmChunk { start, link }, size);
+        if kept {
+            tools::forbid(start, size);
+        }
+        kept
     }
 }

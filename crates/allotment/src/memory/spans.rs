@@ -33,13 +33,15 @@ use super::source::{PagedSource, SharedSource};
 use crate::error::{AllocError, ErrorKind};
 
 /// The number of granules of a full segment.
-const MOST_GRANULES: u32 = 32;
-/// Longer spans have separate mappings.
-const LONGEST: u32 = MOST_GRANULES / 2;
+const MAX_GRANULES: u32 = 32;
+/// The number of granules of the longest span that shares a segment. Longer spans have separate
+/// mappings.
+const MAX_SHARED_GRANULES: u32 = MAX_GRANULES / 2;
 /// The segment number of a span without a segment.
-const ALONE: u32 = u32::MAX;
-const FIRST: u32 = 8;
-const PARTS: usize = 24;
+const NO_SEGMENT: u32 = u32::MAX;
+/// The number of entries of the first part. Each part has twice as many as the one before.
+const FIRST_PART: u32 = 8;
+const MAX_PARTS: usize = 24;
 
 /// A piece of a source.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +52,7 @@ pub(crate) struct Span {
 }
 
 #[derive(Debug)]
-struct Segment {
+struct SpanSegment {
     start: AtomicPtr<u8>,
     granules: AtomicU32,
     align: AtomicUsize,
@@ -64,22 +66,23 @@ struct Segment {
 #[derive(Debug)]
 pub(crate) struct Spans {
     source: SharedSource,
-    parts: [AtomicPtr<Segment>; PARTS],
+    parts: [AtomicPtr<SpanSegment>; MAX_PARTS],
     issued: AtomicU32,
     vacant: Lifo,
     /// The number of granules of all segments.
     granules: AtomicU32,
-    /// `count << 32 | first`: no segment before `first` has a free granule. `count` rises each time
-    /// granules are given back, so that a search that began earlier can't move `first` past their
-    /// segment.
-    roomy: AtomicU64,
+    /// `count << 32 | first`: no segment before `first` has a free granule, so searches start
+    /// there. `count` rises each time granules are given back, so that a search that began earlier
+    /// can't move `first` past their segment.
+    search_start: AtomicU64,
     /// Calls made to the source or the system.
     calls: AtomicU64,
 }
 
-fn part_of(index: u32) -> (usize, usize) {
-    let part = (index / FIRST + 1).ilog2();
-    (part as usize, (index - FIRST * ((1 << part) - 1)) as usize)
+/// The part of an entry, and the entry's index in the part.
+fn part_and_index(index: u32) -> (usize, usize) {
+    let part = (index / FIRST_PART + 1).ilog2();
+    (part as usize, (index - FIRST_PART * ((1 << part) - 1)) as usize)
 }
 
 impl Links for Spans {
@@ -88,16 +91,16 @@ impl Links for Spans {
     }
 }
 
-fn layout_of(len: usize, align: usize) -> Result<Layout, AllocError> {
+fn layout_for(len: usize, align: usize) -> Result<Layout, AllocError> {
     Layout::from_size_align(len, align).map_err(|_| AllocError::new(ErrorKind::SizeOverflow, len))
 }
 
-fn granules_of(len: usize) -> u32 {
+fn granules_for(len: usize) -> u32 {
     len.div_ceil(SEGMENT_GRANULE).try_into().unwrap_or(u32::MAX)
 }
 
 /// The lowest run of `count` ones, as a mask.
-fn run_of(free: u32, count: u32) -> Option<u32> {
+fn lowest_run(free: u32, count: u32) -> Option<u32> {
     let mut starts = free;
     for shift in 1..count {
         starts &= free >> shift;
@@ -106,7 +109,8 @@ fn run_of(free: u32, count: u32) -> Option<u32> {
     (starts != 0).then(|| ones << starts.trailing_zeros())
 }
 
-fn all_of(granules: u32) -> u32 {
+/// A mask of the lowest bits.
+fn low_bits(granules: u32) -> u32 {
     if granules == 32 { !0 } else { (1 << granules) - 1 }
 }
 
@@ -114,17 +118,17 @@ impl Spans {
     pub(crate) fn new(source: SharedSource) -> Self {
         Self {
             source,
-            parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS],
+            parts: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PARTS],
             issued: AtomicU32::new(0),
             vacant: Lifo::new(),
             granules: AtomicU32::new(0),
-            roomy: AtomicU64::new(0),
+            search_start: AtomicU64::new(0),
             calls: AtomicU64::new(0),
         }
     }
 
     fn segment_align(&self, granules: u32) -> usize {
-        if granules == MOST_GRANULES && self.source.chunk_align() == HUGE_PAGE {
+        if granules == MAX_GRANULES && self.source.chunk_align() == HUGE_PAGE {
             HUGE_PAGE
         } else {
             SEGMENT_GRANULE
@@ -149,30 +153,33 @@ impl Spans {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn segment(&self, index: u32) -> Option<&Segment> {
-        let (part, place) = part_of(index);
-        // Acquire pairs with the Release in `vacant_entry`.
+    fn segment(&self, index: u32) -> Option<&SpanSegment> {
+        let (part, offset) = part_and_index(index);
+        // Acquire pairs with the Release in `take_vacant_entry`.
         let part = self.parts.get(part)?.load(Ordering::Acquire);
-        // SAFETY: null, or a part of `FIRST << part` entries that stays (invariant 3).
-        (!part.is_null()).then(|| unsafe { &*part.add(place) })
+        // SAFETY: null, or a part of `FIRST_PART << part` entries that stays (invariant 3).
+        (!part.is_null()).then(|| unsafe { &*part.add(offset) })
     }
 
     /// Takes `len` bytes (whole hardware pages), ready to be written. They begin at the start of a
     /// granule, or are aligned to `align` if that is more.
     pub(crate) fn take(&self, len: usize, align: usize) -> Result<Span, AllocError> {
         let align = align.max(SEGMENT_GRANULE);
-        let layout = layout_of(len, align)?;
+        let layout = layout_for(len, align)?;
         let Some(source) = self.source.as_source().paged() else {
             self.count_call();
-            return Ok(Span { start: self.source.as_source().acquire(layout)?, segment: ALONE });
+            return Ok(Span {
+                start: self.source.as_source().acquire(layout)?,
+                segment: NO_SEGMENT,
+            });
         };
-        let granules = granules_of(len);
-        if granules > LONGEST || align > SEGMENT_GRANULE {
+        let granules = granules_for(len);
+        if granules > MAX_SHARED_GRANULES || align > SEGMENT_GRANULE {
             self.count_call();
             let start = source.reserve(layout)?;
             // SAFETY: just reserved, and whole pages.
             return match unsafe { source.commit(start, len) } {
-                Ok(()) => Ok(Span { start, segment: ALONE }),
+                Ok(()) => Ok(Span { start, segment: NO_SEGMENT }),
                 Err(error) => {
                     // SAFETY: just reserved with this layout, and not committed.
                     unsafe { source.unreserve(start, layout) };
@@ -200,16 +207,16 @@ impl Spans {
     }
 
     fn claim_granules(&self, granules: u32) -> Option<(u32, u32)> {
-        let seen = self.roomy.load(Ordering::Acquire);
+        let seen = self.search_start.load(Ordering::Acquire);
         let first = seen as u32;
-        let mut roomy = None;
+        let mut first_with_free = None;
         for index in first..self.issued.load(Ordering::Acquire) {
             let Some(segment) = self.segment(index) else { break };
             let mut free = segment.free.load(Ordering::Relaxed);
-            if free != 0 && roomy.is_none() {
-                roomy = Some(index);
+            if free != 0 && first_with_free.is_none() {
+                first_with_free = Some(index);
             }
-            while let Some(mask) = run_of(free, granules) {
+            while let Some(mask) = lowest_run(free, granules) {
                 // Acquire pairs with the Release that set the bits: the memory was decommitted
                 // before, and the segment's start belongs to these bits.
                 match segment.free.compare_exchange_weak(
@@ -219,7 +226,7 @@ impl Spans {
                     Ordering::Relaxed,
                 ) {
                     Ok(_) => {
-                        self.search_from(seen, roomy.unwrap_or(index));
+                        self.search_from(seen, first_with_free.unwrap_or(index));
                         return Some((index, mask));
                     }
                     Err(now) => free = now,
@@ -233,7 +240,12 @@ impl Spans {
     fn search_from(&self, seen: u64, first: u32) {
         if seen as u32 != first {
             let next = (seen & !u64::from(u32::MAX)) | u64::from(first);
-            let _ = self.roomy.compare_exchange(seen, next, Ordering::Release, Ordering::Relaxed);
+            let _ = self.search_start.compare_exchange(
+                seen,
+                next,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -242,12 +254,12 @@ impl Spans {
         source: &dyn PagedSource,
         wanted: u32,
     ) -> Result<(u32, u32), AllocError> {
-        // As many granules as there are already, so that a small slab reserves little: 1, 1, 2, 4,
-        // ... 32.
-        let there = self.granules.load(Ordering::Relaxed);
-        let granules = (1 << there.clamp(1, MOST_GRANULES).ilog2())
+        // As many granules as the slab has already, so that a small slab reserves little: 1, 1, 2,
+        // 4, ... 32.
+        let held = self.granules.load(Ordering::Relaxed);
+        let granules = (1 << held.clamp(1, MAX_GRANULES).ilog2())
             .max(wanted.next_power_of_two())
-            .min(MOST_GRANULES);
+            .min(MAX_GRANULES);
         match self.reserve_granules(source, granules, wanted) {
             Err(_) if granules > wanted => self.reserve_granules(source, wanted, wanted),
             result => result,
@@ -261,8 +273,8 @@ impl Spans {
         granules: u32,
         wanted: u32,
     ) -> Result<(u32, u32), AllocError> {
-        let layout = layout_of(granules as usize * SEGMENT_GRANULE, self.segment_align(granules))?;
-        let index = self.vacant_entry()?;
+        let layout = layout_for(granules as usize * SEGMENT_GRANULE, self.segment_align(granules))?;
+        let index = self.take_vacant_entry()?;
         self.count_call();
         let start = match source.reserve(layout) {
             Ok(start) => start,
@@ -277,8 +289,8 @@ impl Spans {
         segment.align.store(layout.align(), Ordering::Relaxed);
         segment.huge.store(layout.align() == HUGE_PAGE, Ordering::Relaxed);
         self.granules.fetch_add(granules, Ordering::Relaxed);
-        let mask = all_of(wanted);
-        self.set_free(index, all_of(granules) & !mask);
+        let mask = low_bits(wanted);
+        self.set_free(index, low_bits(granules) & !mask);
         Ok((index, mask))
     }
 
@@ -287,18 +299,18 @@ impl Spans {
         let segment = self.segment(index).expect("an entry in use");
         // Release pairs with the Acquire in `claim_granules`.
         let free = segment.free.fetch_or(mask, Ordering::AcqRel) | mask;
-        let mut roomy = self.roomy.load(Ordering::Relaxed);
+        let mut search_start = self.search_start.load(Ordering::Relaxed);
         loop {
-            let count = (roomy >> 32).wrapping_add(1) << 32;
-            let next = count | u64::from((roomy as u32).min(index));
-            match self.roomy.compare_exchange_weak(
-                roomy,
+            let count = (search_start >> 32).wrapping_add(1) << 32;
+            let next = count | u64::from((search_start as u32).min(index));
+            match self.search_start.compare_exchange_weak(
+                search_start,
                 next,
                 Ordering::Release,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return free,
-                Err(now) => roomy = now,
+                Err(now) => search_start = now,
             }
         }
     }
@@ -310,7 +322,7 @@ impl Spans {
         // Another thread may have made the entry vacant, and a third may have taken it again, in
         // the meantime. Then either its bits are not all set, or they are all set again, and this
         // segment can be unmapped like the one before (2).
-        if free != all_of(granules)
+        if free != low_bits(granules)
             || segment.free.compare_exchange(free, 0, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return;
@@ -318,10 +330,10 @@ impl Spans {
         // This thread owns the whole segment.
         let granules = segment.granules.load(Ordering::Relaxed);
         let start = segment.start.load(Ordering::Relaxed);
-        if free != all_of(granules) {
+        if free != low_bits(granules) {
             // A larger segment, whose free bits equalled all bits of the smaller one before: this
             // thread owns only a part.
-            if self.set_free(index, free) == all_of(granules) {
+            if self.set_free(index, free) == low_bits(granules) {
                 // The other granules were given back meanwhile.
                 self.free_granules(source, index, 0);
             }
@@ -332,21 +344,21 @@ impl Spans {
         let len = granules as usize * SEGMENT_GRANULE;
         let start = NonNull::new(start).expect("a segment with granules has a mapping");
         let align = segment.align.load(Ordering::Relaxed);
-        let layout = layout_of(len, align).expect("it was reserved with this layout");
+        let layout = layout_for(len, align).expect("it was reserved with this layout");
         // SAFETY: reserved with this layout; this thread owns all granules, and they are
         // decommitted (1).
         unsafe { source.unreserve(start, layout) };
         self.vacant.push(self, index);
     }
 
-    fn vacant_entry(&self) -> Result<u32, AllocError> {
+    fn take_vacant_entry(&self) -> Result<u32, AllocError> {
         if let Some(index) = self.vacant.pop(self) {
             return Ok(index);
         }
         let mut index = self.issued.load(Ordering::Relaxed);
         loop {
-            let (part, _) = part_of(index);
-            if part >= PARTS {
+            let (part, _) = part_and_index(index);
+            if part >= MAX_PARTS {
                 return Err(AllocError::new(ErrorKind::SizeOverflow, SEGMENT_GRANULE));
             }
             if self.segment(index).is_none() {
@@ -365,7 +377,7 @@ impl Spans {
     }
 
     fn make_part(&self, part: usize) -> Result<(), AllocError> {
-        let fresh = Metadata::new((FIRST as usize) << part, |_| Segment {
+        let fresh = Metadata::new((FIRST_PART as usize) << part, |_| SpanSegment {
             start: AtomicPtr::new(ptr::null_mut()),
             granules: AtomicU32::new(0),
             align: AtomicUsize::new(0),
@@ -392,13 +404,13 @@ impl Spans {
     /// to its bytes.
     pub(crate) unsafe fn give(&self, span: Span, len: usize, align: usize) {
         let align = align.max(SEGMENT_GRANULE);
-        let layout = layout_of(len, align).expect("it was taken with this layout");
+        let layout = layout_for(len, align).expect("it was taken with this layout");
         self.count_call();
         let Some(source) = self.source.as_source().paged() else {
             // SAFETY: acquired with this layout; the rest is guaranteed by the caller.
             return unsafe { self.source.as_source().release(span.start, layout) };
         };
-        if span.segment == ALONE {
+        if span.segment == NO_SEGMENT {
             // SAFETY: committed when it was taken; nothing refers to it. Reserved with this layout.
             return unsafe {
                 source.decommit(span.start, len);
@@ -414,7 +426,7 @@ impl Spans {
         unsafe { source.decommit(span.start, len) };
         let start = segment.start.load(Ordering::Relaxed).addr();
         let first = (span.start.addr().get() - start) / SEGMENT_GRANULE;
-        self.free_granules(source, span.segment, all_of(granules_of(len)) << first);
+        self.free_granules(source, span.segment, low_bits(granules_for(len)) << first);
     }
 
     /// Faults the pages of a span in, if that is known to help.
@@ -438,7 +450,7 @@ impl Drop for Spans {
         for (part, start) in self.parts.iter_mut().enumerate() {
             if let Some(start) = NonNull::new(*start.get_mut()) {
                 // SAFETY: made by `make_part` with this length, and owned by the spans.
-                drop(unsafe { Metadata::adopt(start, (FIRST as usize) << part) });
+                drop(unsafe { Metadata::adopt(start, (FIRST_PART as usize) << part) });
             }
         }
     }
@@ -456,11 +468,11 @@ mod tests {
 
     #[test]
     fn runs_are_found_from_the_lowest_on() {
-        assert_eq!(run_of(0b1011_0110, 1), Some(0b10));
-        assert_eq!(run_of(0b1011_0110, 2), Some(0b110));
-        assert_eq!(run_of(0b1011_0110, 3), None);
-        assert_eq!(run_of(!0, 32), Some(!0));
-        assert_eq!(run_of(0, 1), None);
+        assert_eq!(lowest_run(0b1011_0110, 1), Some(0b10));
+        assert_eq!(lowest_run(0b1011_0110, 2), Some(0b110));
+        assert_eq!(lowest_run(0b1011_0110, 3), None);
+        assert_eq!(lowest_run(!0, 32), Some(!0));
+        assert_eq!(lowest_run(0, 1), None);
     }
 
     #[test]
@@ -477,7 +489,8 @@ mod tests {
             assert_eq!(unsafe { span.start.add(SEGMENT_GRANULE - 1).read() }, byte as u8);
         }
         taken.sort_by_key(|span| span.start);
-        assert!(taken.windows(2).all(|two| two[0].start.addr().get() + SEGMENT_GRANULE <= two[1].start.addr().get()));
+        let starts: Vec<usize> = taken.iter().map(|span| span.start.addr().get()).collect();
+        assert!(starts.windows(2).all(|two| two[0] + SEGMENT_GRANULE <= two[1]));
         assert!(spans.calls() < 20);
         for span in taken {
             // SAFETY: taken above with this length, given back once.

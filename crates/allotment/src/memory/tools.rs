@@ -1,15 +1,16 @@
-//! AddressSanitizer and Valgrind, told what is free.
+//! Reports to AddressSanitizer and Valgrind which memory is free.
 //!
-//! A memory tool sees one chunk where the library sees many objects and free space. When one is present,
-//! allocators take their slow paths (see each allocator's *watched* mode) and tell it here which bytes may
-//! be touched. Both are found at run time: `cfg(sanitize)` is not stable, and Valgrind has no build flag.
+//! A memory tool sees one chunk where the library sees many objects and free bytes. If a tool is
+//! present, allocators are checked (see `checked/`) and report here which bytes may be accessed.
+//! The tools are detected at run time: `cfg(sanitize)` is not stable, and Valgrind has no build
+//! flag.
 //!
 //! # Invariants
 //!
-//! 1. The functions change the tool's own shadow state, never the program's memory, so that they are safe
-//!    to call over any range; a wrong range can only cause a wrong report.
-//! 2. The two assembly statements preserve every register that they do not declare, and touch no memory
-//!    but the request block that is passed to them.
+//! 1. The functions change only the tool's own shadow state, never the program's memory. So they
+//!    are safe to call for any range. A wrong range can only cause a wrong report.
+//! 2. The two assembly statements preserve every register that they do not declare, and access no
+//!    memory except the request block that is passed to them.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -18,20 +19,21 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Tool {
-    /// Nobody watches.
+    /// No memory tool.
     None = 1,
-    /// AddressSanitizer is linked in.
+    /// AddressSanitizer is linked into the process.
     AddressSanitizer = 2,
     /// The process runs under Valgrind's Memcheck.
     Valgrind = 3,
 }
 
+/// The tool, or 0 if it was not looked for yet.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 
-/// Which tool is there; found once. Relaxed: every thread finds the same.
+/// The tool that is present, which is detected once. Relaxed: every thread finds the same.
 #[inline]
 pub fn tool() -> Tool {
-    // Miri sees every access by itself, and runs no assembly.
+    // Miri checks every access itself, and runs no assembly.
     if cfg!(miri) {
         return Tool::None;
     }
@@ -56,7 +58,7 @@ fn find() -> Tool {
     found
 }
 
-/// Whether `ALLOTMENT_PASSTHROUGH` is set to anything but nothing or 0; read once.
+/// Whether `ALLOTMENT_PASSTHROUGH` is set to a value that is neither empty nor 0. Read once.
 pub fn passthrough() -> bool {
     static READ: AtomicU8 = AtomicU8::new(0);
     match READ.load(Ordering::Relaxed) {
@@ -70,7 +72,7 @@ pub fn passthrough() -> bool {
     }
 }
 
-/// Nobody may touch these bytes from now on.
+/// Declares these bytes free: an access is an error.
 pub fn forbid(start: NonNull<u8>, len: usize) {
     match tool() {
         Tool::None => {}
@@ -79,7 +81,7 @@ pub fn forbid(start: NonNull<u8>, len: usize) {
     }
 }
 
-/// These bytes are an object's, not yet written.
+/// Declares these bytes part of an object, not yet written.
 pub fn allow(start: NonNull<u8>, len: usize) {
     match tool() {
         Tool::None => {}
@@ -90,7 +92,7 @@ pub fn allow(start: NonNull<u8>, len: usize) {
     }
 }
 
-/// These bytes may be touched and count as written, whatever they hold.
+/// Declares these bytes accessible and written.
 pub fn allow_defined(start: NonNull<u8>, len: usize) {
     match tool() {
         Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_DEFINED, start.addr().get(), len),
@@ -98,18 +100,18 @@ pub fn allow_defined(start: NonNull<u8>, len: usize) {
     }
 }
 
-/// What these bytes refer to is no leak: AddressSanitizer's search for leaks looks at blocks of malloc's, not at mappings. Only
-/// what can be read is looked at.
-pub fn search(start: NonNull<u8>, len: usize) {
+/// Adds a mapping to AddressSanitizer's search for leaks: what it refers to is no leak. By itself
+/// the search covers blocks of malloc, and no mappings. It skips bytes that can't be read.
+pub fn add_leak_root(start: NonNull<u8>, len: usize) {
     if tool() == Tool::AddressSanitizer {
-        address_sanitizer::mark(address_sanitizer::search(), start, len);
+        address_sanitizer::mark(address_sanitizer::register_root(), start, len);
     }
 }
 
-/// The mapping ends that [`search`] was told of.
-pub fn search_no_more(start: NonNull<u8>, len: usize) {
+/// Undoes [`add_leak_root`] for a mapping that is about to end.
+pub fn remove_leak_root(start: NonNull<u8>, len: usize) {
     if tool() == Tool::AddressSanitizer {
-        address_sanitizer::mark(address_sanitizer::search_no_more(), start, len);
+        address_sanitizer::mark(address_sanitizer::unregister_root(), start, len);
     }
 }
 
@@ -118,8 +120,9 @@ mod address_sanitizer {
 
     pub type Mark = unsafe extern "C" fn(*const u8, usize);
 
-    // Weak references: null where AddressSanitizer is not linked in. Rust has no stable way to say so. Our own names are weak too:
-    // a program may link two versions of this library.
+    // Weak references, which are null if AddressSanitizer is not linked in. Rust has no stable way
+    // to declare them. Our own names are weak too, because a program may link two versions of this
+    // library.
     #[cfg(not(miri))]
     core::arch::global_asm!(
         ".weak __asan_poison_memory_region",
@@ -158,31 +161,33 @@ mod address_sanitizer {
         allotment_asan_unpoison
     }
 
-    pub fn search() -> Option<Mark> {
+    pub fn register_root() -> Option<Mark> {
         allotment_lsan_register
     }
 
-    pub fn search_no_more() -> Option<Mark> {
+    pub fn unregister_root() -> Option<Mark> {
         allotment_lsan_unregister
     }
 
     pub fn mark(function: Option<Mark>, start: NonNull<u8>, len: usize) {
         if let Some(function) = function {
-            // SAFETY: the function is AddressSanitizer's own and changes its own state alone (invariant 1).
+            // SAFETY: the function is AddressSanitizer's, and changes only the tool's own state
+            // (invariant 1).
             unsafe { function(start.as_ptr(), len) }
         }
     }
 }
 
 mod valgrind {
-    // The client-request protocol of Valgrind, as its manual and public header describe it: a register
-    // rotation that does nothing on a processor and that Valgrind recognises, with a request block.
+    // Valgrind's client requests, as its manual and public header describe them: a register
+    // rotation that has no effect on a processor and that Valgrind recognises, and a request block.
     const MEMCHECK: usize = (b'M' as usize) << 24 | (b'C' as usize) << 16;
     pub const MAKE_MEM_NOACCESS: usize = MEMCHECK;
     pub const MAKE_MEM_UNDEFINED: usize = MEMCHECK + 1;
     pub const MAKE_MEM_DEFINED: usize = MEMCHECK + 2;
 
-    /// Whether Memcheck answers: Valgrind's other tools, like its profilers, should see the program as it is.
+    /// Whether Memcheck answers. Valgrind's other tools, such as its profilers, should see the
+    /// program unchecked.
     pub fn memcheck() -> bool {
         let defined = 0usize;
         let block = [MAKE_MEM_DEFINED, (&raw const defined).addr(), size_of::<usize>(), 0, 0, 0];
@@ -196,8 +201,8 @@ mod valgrind {
     #[cfg(target_arch = "x86_64")]
     fn ask(block: &[usize; 6]) -> usize {
         let mut answer = 0usize;
-        // SAFETY: the rotations add up to 128 bits of `rdi`, which leaves it as it was; the exchange of
-        // `rbx` with itself does nothing. Valgrind reads the block and writes `rdx` (invariant 2).
+        // SAFETY: the rotations add up to 128 bits, which leaves `rdi` as it was. The exchange of
+        // `rbx` with itself has no effect. Valgrind reads the block and writes `rdx` (invariant 2).
         unsafe {
             core::arch::asm!(
                 "rol rdi, 3",
@@ -217,8 +222,9 @@ mod valgrind {
     #[cfg(target_arch = "aarch64")]
     fn ask(block: &[usize; 6]) -> usize {
         let mut answer = 0usize;
-        // SAFETY: the rotations add up to 128 bits of `x12`; `orr x10, x10, x10` does nothing. Valgrind
-        // reads the block and writes `x3` (invariant 2).
+        // SAFETY: the rotations add up to 128 bits, which leaves `x12` as it was. The instruction
+        // `orr x10, x10, x10` has no effect. Valgrind reads the block and writes `x3` (invariant
+        // 2).
         unsafe {
             core::arch::asm!(
                 "ror x12, x12, #3",
@@ -241,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tool_is_found_once_and_stays() {
+    fn the_detected_tool_stays_the_same() {
         assert_eq!(tool(), tool());
         if std::env::var_os("ALLOTMENT_EXPECT_TOOL").is_some_and(|name| name == "valgrind") {
             assert_eq!(tool(), Tool::Valgrind);
@@ -252,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn telling_a_tool_changes_no_byte() {
+    fn reporting_to_a_tool_changes_no_byte() {
         let mut bytes = [7u8; 64];
         let start = NonNull::from(&mut bytes).cast::<u8>();
         forbid(start, 64);

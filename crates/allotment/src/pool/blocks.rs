@@ -22,7 +22,7 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::checked::Watch;
+use super::checked::CheckedBlocks;
 use super::chunk_supply::{ChunkGrowth, ChunkSupply, PoolChunkHeader};
 use super::class_lists::ClassLists;
 use super::classes::{Class, STEP, class_of, common_class_of};
@@ -46,7 +46,7 @@ pub(super) struct Blocks<S> {
     pub chunk_count: Cell<usize>,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
-    pub watch: Option<Box<Watch>>,
+    pub checked: Option<Box<CheckedBlocks>>,
     pub supply: S,
 }
 
@@ -55,7 +55,7 @@ impl<S: ChunkSupply> Blocks<S> {
         supply: S,
         growth: ChunkGrowth,
         record: &'static Record,
-        watch: Option<Box<Watch>>,
+        checked: Option<Box<CheckedBlocks>>,
     ) -> Self {
         Self {
             lists: ClassLists::new(),
@@ -69,7 +69,7 @@ impl<S: ChunkSupply> Blocks<S> {
             chunk_count: Cell::new(0),
             growth,
             record,
-            watch,
+            checked,
             supply,
         }
     }
@@ -112,8 +112,8 @@ impl<S: ChunkSupply> Blocks<S> {
     }
 
     pub(super) fn alloc_slow(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.alloc(self, layout);
+        if let Some(checked) = self.checked.as_deref() {
+            return checked.ledger.alloc(self, layout);
         }
         match class_of(layout) {
             Some(class) => {
@@ -146,9 +146,9 @@ impl<S: ChunkSupply> Blocks<S> {
     /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
     unsafe fn free_slow(&self, block: NonNull<u8>, layout: Layout) {
-        if let Some(watch) = self.watch.as_deref() {
+        if let Some(checked) = self.checked.as_deref() {
             self.lists.undo_refused_free(layout);
-            return watch.free(self, block, layout);
+            return checked.ledger.free(self, block, layout);
         }
         // SAFETY: passed on to the caller. Outside checked mode the lists take every block.
         unsafe {
@@ -192,7 +192,7 @@ impl<S: ChunkSupply> Blocks<S> {
     /// never touched.
     pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
         let grows = new.size() > old.size() && class_of(new).is_none();
-        if grows && self.watch.is_none() && !self.supply.is_limited() {
+        if grows && self.checked.is_none() && !self.supply.is_limited() {
             let factor = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
             return self.alloc_large(new, new.size().saturating_mul(factor));
         }
@@ -213,7 +213,7 @@ impl<S: ChunkSupply> Blocks<S> {
         // SAFETY: passed on to the caller.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
         let (from, to) = (class_of(old), class_of(new));
-        if self.watch.is_some() {
+        if self.checked.is_some() {
             return false;
         }
         if from.is_some() && from == to {
@@ -257,8 +257,8 @@ impl<S: ChunkSupply> Blocks<S> {
     /// Returns the number of live blocks and their bytes. A small block counts with the size of its
     /// class.
     pub(super) fn live(&self) -> (usize, usize) {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.live();
+        if let Some(checked) = self.checked.as_deref() {
+            return checked.ledger.live();
         }
         let (blocks, bytes) = self.lists.live();
         (blocks + self.large_blocks.get(), bytes + self.large_bytes.get())

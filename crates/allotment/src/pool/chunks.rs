@@ -6,7 +6,6 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::blocks::Blocks;
-use super::checked::Watch;
 use super::chunk_supply::{ChunkMemory, ChunkSupply, HEADER_BYTES, PoolChunkHeader};
 use super::classes::{Class, align_of, size_of};
 use crate::error::{AllocError, ErrorKind};
@@ -49,8 +48,8 @@ impl<S: ChunkSupply> Blocks<S> {
             chunk.as_ref().next.set(self.chunks.replace(chunk.as_ptr()));
             let start = chunk.as_ptr().cast::<u8>();
             let (first, end) = (start.add(HEADER_BYTES), start.add(chunk.as_ref().size));
-            match self.watch.as_deref() {
-                Some(watch) => watch.open(first, end),
+            match self.checked.as_deref() {
+                Some(checked) => checked.open(first, end),
                 None => self.lists.open(first, end),
             }
         }
@@ -64,7 +63,7 @@ impl<S: ChunkSupply> Blocks<S> {
         header: NonNull<u8>,
     ) -> NonNull<PoolChunkHeader> {
         let ChunkMemory { start, size, recycled, .. } = memory;
-        if self.watch.is_some() {
+        if self.checked.is_some() {
             tools::forbid(start, size);
             tools::allow(header, HEADER_BYTES);
         }
@@ -114,7 +113,7 @@ impl<S: ChunkSupply> Blocks<S> {
 
     /// Takes a chunk with at least `bytes` bytes for blocks, and faults its pages in.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
-        if self.watch.as_deref().is_some_and(Watch::has_no_chunks) {
+        if self.checked.as_deref().is_some_and(|checked| checked.ledger.is_passthrough()) {
             return Ok(());
         }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, bytes);
@@ -141,8 +140,8 @@ impl<S: ChunkSupply> Blocks<S> {
     /// # Safety
     /// No block is used again.
     pub(super) unsafe fn clear(&self, keep: Option<usize>) {
-        if let Some(watch) = self.watch.as_deref() {
-            watch.clear(self);
+        if let Some(checked) = self.checked.as_deref() {
+            checked.clear(self);
         }
         self.lists.clear();
         let mut kept: *mut PoolChunkHeader = ptr::null_mut();
@@ -159,7 +158,7 @@ impl<S: ChunkSupply> Blocks<S> {
                 let reserved = header.reserved.get() && keep.is_some();
                 if reserved || header.size <= keep_bytes && !is_large {
                     keep_bytes -= if reserved { 0 } else { header.size };
-                    if self.watch.is_some() {
+                    if self.checked.is_some() {
                         tools::forbid(header.start, header.size);
                         tools::allow_defined(chunk.cast(), HEADER_BYTES);
                     }
@@ -277,7 +276,7 @@ impl<S: ChunkSupply> Blocks<S> {
         let mut count = 0;
         let mut chunks = chunks.inspect(|chunk| {
             count += 1;
-            if self.watch.is_some() {
+            if self.checked.is_some() {
                 tools::allow_defined(chunk.start, chunk.size);
             }
         });

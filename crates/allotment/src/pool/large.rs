@@ -59,7 +59,7 @@ impl<S: ChunkSupply> Blocks<S> {
 
     /// Takes a spare chunk that is at most twice as large as wanted, and not reserved.
     fn take_spare_for_large(&self, need: usize, wanted: usize) -> Option<ChunkMemory> {
-        if self.growth.spare_large_bytes == 0 || self.watch.is_some() {
+        if self.growth.spare_large_bytes == 0 || self.checked.is_some() {
             return None;
         }
         let chunk = self.take_spare(need, wanted.saturating_mul(2))?;
@@ -103,7 +103,7 @@ impl<S: ChunkSupply> Blocks<S> {
     /// Keeps the memory of a freed large block as a spare chunk, if the spare bytes stay within the
     /// limit. Returns whether it did.
     fn keep_spare(&self, memory: ChunkMemory) -> bool {
-        if self.growth.spare_large_bytes == 0 || self.watch.is_some() {
+        if self.growth.spare_large_bytes == 0 || self.checked.is_some() {
             return false;
         }
         let mut spare_bytes = memory.size;

@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
-use super::checked::Watch;
+use super::checked::CheckedBlocks;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{CurrentPoolGuard, replace_current};
 use super::local_pool_builder::{LocalPoolBuilder, Settings};
@@ -18,7 +18,7 @@ use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
-use crate::statistics::{Kind, Record, Statistics};
+use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
 const MAX_LEFT_BYTES: usize = 256 << 10;
@@ -130,12 +130,12 @@ impl LocalPool {
         // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = CurrentPoolGuard::outside();
         let passthrough = tools::passthrough();
-        let watch = if passthrough {
+        let checked = if passthrough {
             None
         } else {
-            Watch::wanted(settings.hardened, Kind::Pool.word(), settings.name.as_deref())
+            CheckedBlocks::wanted(settings.hardened, AllocatorKind::Pool, settings.name.as_deref())
         };
-        let record = Record::acquire(Kind::Pool, settings.name.as_deref())?;
+        let record = Record::acquire(AllocatorKind::Pool, settings.name.as_deref())?;
         let spare_large_bytes = match settings.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes,
@@ -145,7 +145,7 @@ impl LocalPool {
         let growth = ChunkGrowth { initial, increment, spare_large_bytes };
         let budget = settings.budget.clone();
         let reports_live = settings.report_live == Some(true);
-        let options = AcquireOptions { budget, growth, record, watch, passthrough, reports_live };
+        let options = AcquireOptions { budget, growth, record, checked, passthrough, reports_live };
         let shared = PoolShared::acquire(options).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
         let pool = Self { shared, record, settings, passthrough, thread_bound: PhantomData };

@@ -13,9 +13,10 @@
 // | `classes` | the arithmetic of the size classes |
 // | `class_lists` | free lists by size class, and the range that new blocks are carved from |
 // | `chunk_supply` | chunk headers, and the interface that supplies the memory of chunks |
-// | `checked` | checked blocks: hardened mode, sanitizers, pass-through mode |
+// | `checked` | the ledger of checked blocks: hardened mode, sanitizers, pass-through mode |
 // | `blocks` | small and large blocks: what a reap and a pool have in common |
 // | `chunks`, `large`, `sweep` | `blocks` continued: its chunks; large blocks; the search for empty chunks |
+// | `checked_allocator` | `blocks` continued: what the ledger asks of it |
 // | `reap`, `reap_builder`, `reap_values` | `Reap`, its options, and its typed calls |
 // | `ownership` | who owns a pool; the list of blocks that other threads freed |
 // | `outgoing` | blocks of another pool that this thread freed and sends in batches |
@@ -39,6 +40,8 @@ mod blocks;
 mod boxed;
 #[cfg(not(loom))]
 mod checked;
+#[cfg(not(loom))]
+mod checked_allocator;
 #[cfg(not(loom))]
 mod chunk_supply;
 #[cfg(not(loom))]

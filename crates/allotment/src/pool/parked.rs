@@ -10,7 +10,7 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::checked::Watch;
+use super::checked::CheckedBlocks;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{replace_current, thread_token};
 use super::shared::{PoolMode, PoolShared};
@@ -25,7 +25,7 @@ pub(super) struct AcquireOptions {
     pub budget: Option<Budget>,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
-    pub watch: Option<Box<Watch>>,
+    pub checked: Option<Box<CheckedBlocks>>,
     pub passthrough: bool,
     /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
     pub reports_live: bool,
@@ -35,9 +35,9 @@ impl PoolShared {
     /// Acquires a `PoolShared` for a pool of this thread: one that an ended pool left, or a new
     /// one.
     pub(super) fn acquire(options: AcquireOptions) -> Result<&'static Self, AllocError> {
-        let AcquireOptions { budget, growth, record, watch, passthrough, reports_live } = options;
+        let AcquireOptions { budget, growth, record, checked, passthrough, reports_live } = options;
         // The chunks of a parked pool are charged to no budget, and no ledger has its blocks.
-        let plain = budget.is_none() && watch.is_none() && !passthrough;
+        let plain = budget.is_none() && checked.is_none() && !passthrough;
         let shared = match Self::pop(plain && !reports_live) {
             Some((shared, was_parked)) => {
                 // SAFETY: `pop` made this thread the owner, so no other thread accesses the blocks
@@ -58,14 +58,14 @@ impl PoolShared {
         };
         // SAFETY: this thread owns the value, as above or because it is new.
         let blocks = unsafe { &mut *shared.blocks.get() };
-        shared.set_mode(match (&watch, passthrough) {
+        shared.set_mode(match (&checked, passthrough) {
             (_, true) => PoolMode::Passthrough,
             (Some(_), _) => PoolMode::Checked,
             _ => PoolMode::Normal,
         });
         blocks.supply.budget = budget;
         blocks.growth = growth;
-        blocks.watch = watch;
+        blocks.checked = checked;
         shared.on_stack.set(false);
         shared.held_after_sweep.set(0);
         shared.over_limit_since.set(0);
@@ -92,7 +92,8 @@ impl PoolShared {
         self.reference.store(0, Ordering::Relaxed);
         if self.is_checked() {
             let empty = self.with_checked(|blocks, ended| {
-                blocks.watch.as_deref().expect("checked mode").end_rest(blocks);
+                let checked = blocks.checked.as_deref().expect("checked mode");
+                checked.ledger.empty_quarantine(blocks);
                 *ended = true;
                 Self::end_checked(blocks)
             });
@@ -205,7 +206,7 @@ impl PoolShared {
             address.write(Self::new(address, index, growth, record));
             address.as_ref()
         };
-        tools::search(NonNull::from(shared).cast(), size);
+        tools::add_leak_root(NonNull::from(shared).cast(), size);
         shared.ownership.adopt_empty();
         // Release pairs with the Acquire in `PoolTable::get` and `is_reference`.
         entry.store(ptr::from_ref(shared).cast_mut(), Ordering::Release);

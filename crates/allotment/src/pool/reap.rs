@@ -4,15 +4,15 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::blocks::Blocks;
-use super::checked::Watch;
+use super::checked::CheckedBlocks;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, Settings};
 use crate::error::{Abort, AllocError, Report, always};
-use crate::memory::chunks::Chunks;
+use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
-use crate::memory::source::GivingBack;
-use crate::statistics::{Kind, Record, Statistics};
+use crate::memory::source::AcquiredChunk;
+use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Memory of any size and alignment, used by one thread at a time, and freed block by block or all
 /// at once.
@@ -69,7 +69,7 @@ pub struct Reap {
     pub(super) blocks: Blocks<SourceSupply>,
 }
 
-// SAFETY: a reap owns its chunks, its watch and its settings. Its cells make it `!Sync`, so one
+// SAFETY: a reap owns its chunks, its ledger and its settings. Its cells make it `!Sync`, so one
 // thread at a time uses it, and only that thread writes the record.
 unsafe impl Send for Reap {}
 
@@ -117,14 +117,15 @@ impl Reap {
     }
 
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
-        let watch = Watch::wanted(settings.hardened, Kind::Reap.word(), settings.name.as_deref());
-        let record = Record::acquire(Kind::Reap, settings.name.as_deref())?;
+        let name = settings.name.as_deref();
+        let checked = CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, name);
+        let record = Record::acquire(AllocatorKind::Reap, name)?;
         // Freed large blocks go to the recycler, which keeps them warm.
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = ChunkGrowth { initial, increment, spare_large_bytes: 0 };
         let reserved = settings.reserved;
-        let supply = SourceSupply { settings, checked: watch.is_some() };
-        let reap = Self { blocks: Blocks::new(supply, growth, record, watch) };
+        let supply = SourceSupply { settings, checked: checked.is_some() };
+        let reap = Self { blocks: Blocks::new(supply, growth, record, checked) };
         if reserved > 0 {
             reap.blocks.reserve(reserved)?;
         }
@@ -268,8 +269,8 @@ pub(super) struct SourceSupply {
 }
 
 impl SourceSupply {
-    fn chunks(&self) -> Chunks<'_> {
-        Chunks {
+    fn chunks(&self) -> ChunkSource<'_> {
+        ChunkSource {
             source: &self.settings.source,
             budget: self.settings.budget.as_ref(),
             recycles: self.recycles(),
@@ -290,31 +291,20 @@ impl ChunkSupply for SourceSupply {
     }
 
     fn take(&self, need: usize, last: usize) -> Result<ChunkMemory, AllocError> {
-        let (taken, align) = self.chunks().take(need, last)?;
-        let (start, size, link) = (taken.start, taken.size, taken.link);
-        Ok(ChunkMemory { start, size, align, link, recycled: taken.recycled })
+        let AcquiredChunk { start, size, align, link, recycled, .. } =
+            self.chunks().take(need, last)?;
+        Ok(ChunkMemory { start, size, align, link, recycled })
     }
 
     unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {
-        let source = &self.settings.source;
-        let recycles = self.recycles();
-        let mut remaining = total;
-        let mut giving = None;
+        let mut batch = self.settings.source.release_batch(total, self.recycles());
         for ChunkMemory { start, size, align, link, .. } in chunks {
             // SAFETY: passed on to the caller; the memory was taken with this size, alignment and
             // link.
-            unsafe {
-                if !(recycles && source.keep_at_hand(start, size, align, link)) {
-                    let reserve = if recycles { remaining } else { 0 };
-                    giving
-                        .get_or_insert_with(|| source.give(reserve))
-                        .add(start, size, align, link);
-                }
-            }
-            remaining -= size;
+            unsafe { batch.add(start, size, align, link) };
         }
         self.credit(total);
-        giving.map_or(0, GivingBack::finish)
+        batch.finish()
     }
 
     fn is_limited(&self) -> bool {

@@ -161,7 +161,7 @@ impl PoolShared {
         if empty {
             // SAFETY: nothing is live.
             unsafe { blocks.clear(None) };
-            blocks.watch.as_deref().expect("checked mode").end();
+            blocks.checked.as_deref().expect("checked mode").ledger.end();
             blocks.record.release();
         }
         empty
@@ -172,7 +172,8 @@ impl PoolShared {
         let last = self.with_checked(|blocks, ended| {
             // When a pool ends, its quarantine is emptied: a block freed after that is not handed
             // out again.
-            blocks.watch.as_deref().expect("checked mode").free(blocks, block, layout);
+            let checked = blocks.checked.as_deref().expect("checked mode");
+            checked.ledger.free(blocks, block, layout);
             *ended && Self::end_checked(blocks)
         });
         if last {

@@ -40,7 +40,7 @@ impl<S: ChunkSupply> Blocks<S> {
     pub(super) fn sweep(&self) -> usize {
         let held = self.held();
         self.release_spare();
-        if self.watch.is_some() {
+        if self.checked.is_some() {
             if self.live().0 == 0 {
                 // SAFETY: nothing is live.
                 unsafe { self.clear(Some(0)) };

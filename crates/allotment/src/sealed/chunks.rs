@@ -33,12 +33,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
-use crate::memory::chunks::Chunks;
-use crate::memory::global_recycler::unmap_or_discard;
+use crate::memory::chunk_source::ChunkSource;
+use crate::memory::global_cache::unmap_or_discard;
 use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_for};
 use crate::memory::source::SharedSource;
 use crate::memory::{os, segments, tools};
-use crate::statistics::{Kind, Record};
+use crate::statistics::{AllocatorKind, Record};
 
 /// The header at the beginning of each chunk.
 #[repr(C, align(64))]
@@ -91,8 +91,8 @@ fn token() -> usize {
 
 /// The terms on which chunks are taken. With a budget, chunks are fresh mappings: the pages of a
 /// warm chunk would have memory before they are charged.
-fn chunks(recycles: bool) -> Chunks<'static> {
-    Chunks {
+fn chunks(recycles: bool) -> ChunkSource<'static> {
+    ChunkSource {
         source: &SOURCE,
         budget: None,
         recycles,
@@ -120,11 +120,11 @@ fn take_chunk(
         }
     };
     let chunks = chunks(budget.is_none());
-    let (taken, align) = chunks.take(need, grown).inspect_err(|_| uncharge())?;
+    let taken = chunks.take(need, grown).inspect_err(|_| uncharge())?;
     let owner = ptr::from_ref(record).expose_provenance();
     let owner = NonZeroUsize::new(owner).expect("a reference is not null");
     if let Err(error) = segments::register(taken.start, taken.size, owner) {
-        chunks.untake(taken, align);
+        chunks.return_unused(taken);
         uncharge();
         return Err(error);
     }
@@ -136,7 +136,7 @@ fn take_chunk(
         chunk.write(Chunk {
             older: None,
             size: taken.size,
-            align,
+            align: taken.align,
             link: taken.link,
             recycled: taken.recycled,
             lowest: Cell::new(FIRST),
@@ -174,9 +174,9 @@ unsafe fn give_chunk(
         let writable = !sealed || os::make_accessible(start, size).is_ok();
         record.source_calls.add(u64::from(sealed));
         if writable {
-            let mut giving = SOURCE.give(if budget.is_none() { size } else { 0 });
-            giving.add(start, size, align, link);
-            record.source_calls.add(giving.finish() as u64);
+            let mut batch = SOURCE.release_batch(size, budget.is_none());
+            batch.add(start, size, align, link);
+            record.source_calls.add(batch.finish() as u64);
         } else {
             // The process has too many mappings to split one. The chunk goes back to the system,
             // and its link in the recycler stays unused.
@@ -197,7 +197,7 @@ impl SealedChunks {
         name: Option<&str>,
         budget: Option<Budget>,
     ) -> Result<NonNull<Self>, AllocError> {
-        let record = Record::acquire(Kind::Sealed, name)?;
+        let record = Record::acquire(AllocatorKind::Sealed, name)?;
         let release = |error| {
             record.release();
             error
@@ -548,7 +548,7 @@ impl SealedChunks {
             // caller guarantees.
             unsafe {
                 // On a kernel that can't, the pages stay read-only.
-                let _ = os::seal_for_ever(chunk.cast(), chunk.as_ref().size);
+                let _ = os::seal_permanently(chunk.cast(), chunk.as_ref().size);
                 next = chunk.as_ref().older;
             }
         }

@@ -4,7 +4,7 @@ use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::geometry::{MAX_PAGE, USUAL_PAGE};
+use super::geometry::{DEFAULT_PAGE, MAX_PAGE};
 use super::{RawSlab, Slab};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::budget::Budget;
@@ -13,7 +13,7 @@ use crate::memory::source::SharedSource;
 
 /// The options that a slab is made with.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct SlabSettings {
     pub name: Option<Box<str>>,
     pub source: SharedSource,
     pub release: Release,
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
 #[must_use = "`build` makes the slab"]
 pub struct SlabBuilder<S> {
     layout: Layout,
-    settings: Settings,
+    settings: SlabSettings,
     makes: PhantomData<fn() -> S>,
 }
 
@@ -59,12 +59,12 @@ impl<S> fmt::Debug for SlabBuilder<S> {
 
 impl<S> SlabBuilder<S> {
     pub(super) const fn new(layout: Layout) -> Self {
-        let settings = Settings {
+        let settings = SlabSettings {
             name: None,
             source: SharedSource::DEFAULT,
             release: Release::Adaptive,
             budget: None,
-            max_page_bytes: USUAL_PAGE,
+            max_page_bytes: DEFAULT_PAGE,
             max_cached_bytes: None,
             packing: false,
             hardened: false,

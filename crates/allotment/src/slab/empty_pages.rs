@@ -3,9 +3,9 @@
 //! | policy | an empty page is kept | kept pages are released |
 //! |---|---|---|
 //! | `AtOnce` | never | |
-//! | `EmptyPages(bytes)` | while all kept pages together have at most `bytes` | never |
+//! | `Keep(bytes)` | while all kept pages together have at most `bytes` | never |
 //! | `Decay(time)` | always | when no thread needed them for `time` |
-//! | `Adaptive` | within the allowance, or if no release is due | beyond it, when one is due |
+//! | `Adaptive` | within the allowance, or if no release is due | when they exceed the allowance and a release is due |
 //!
 //! The adaptive allowance is at least one page. It grows by the size of each page taken from the
 //! source within a second of a release, and halves each second. Beyond the allowance, three rules
@@ -29,30 +29,32 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::memory::os;
 use crate::memory::release::Release;
 
-/// Releases take at most one part in this many of the time.
-const PART: u64 = 8;
+/// Releases take at most the time divided by this.
+const RELEASE_TIME_DIVISOR: u64 = 8;
 /// The time, in nanoseconds, for which unused release time can be saved up.
-const SAVED: u64 = 4_000_000;
+const MAX_SAVED_NANOS: u64 = 4_000_000;
 /// The most refills that can be saved up.
-const MOST_REFILLS: u32 = 16;
+const MAX_REFILLS: u32 = 16;
 /// The allowance halves after this many milliseconds.
-const INTERVAL: u64 = 1000;
+const HALVING_MILLIS: u64 = 1000;
 
+/// The pages of one slab that are kept empty.
 #[derive(Debug)]
 pub(super) struct EmptyPages {
     policy: Release,
     /// Bytes of pages kept empty.
-    kept: AtomicUsize,
-    /// The minimum of `kept` after the last tick: bytes that no thread needed.
-    idle: AtomicUsize,
-    /// The bytes that the adaptive policy allows.
+    kept_bytes: AtomicUsize,
+    /// The minimum of `kept_bytes` after the last tick: bytes that no thread needed.
+    idle_bytes: AtomicUsize,
+    /// The bytes that the adaptive policy keeps.
     allowance: AtomicUsize,
-    /// Bytes that were reserved ahead and not used yet. They are kept under every policy.
-    reserved: AtomicUsize,
-    /// The refills of caches saved up. For each, one empty page may be released.
-    refills: AtomicU32,
+    /// Bytes that `reserve` took and that are not used yet. They are kept under every policy.
+    reserved_bytes: AtomicUsize,
+    /// Cache refills saved up. For each, one empty page may be released.
+    saved_refills: AtomicU32,
     /// The time in nanoseconds from which a page may be released without a refill.
-    next_release: AtomicU64,
+    next_release_at: AtomicU64,
+    /// The time of the last tick in milliseconds.
     ticked_at: AtomicU64,
     /// The time of the last release in milliseconds, plus one. 0 means never.
     released_at: AtomicU64,
@@ -63,122 +65,127 @@ impl EmptyPages {
         let now = os::coarse_millis();
         Self {
             policy,
-            kept: AtomicUsize::new(0),
-            idle: AtomicUsize::new(0),
+            kept_bytes: AtomicUsize::new(0),
+            idle_bytes: AtomicUsize::new(0),
             allowance: AtomicUsize::new(0),
-            reserved: AtomicUsize::new(0),
-            refills: AtomicU32::new(0),
-            next_release: AtomicU64::new(0),
+            reserved_bytes: AtomicUsize::new(0),
+            saved_refills: AtomicU32::new(0),
+            next_release_at: AtomicU64::new(0),
             ticked_at: AtomicU64::new(now),
             released_at: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn kept(&self) -> usize {
-        self.kept.load(Ordering::Relaxed)
+    fn kept_bytes(&self) -> usize {
+        self.kept_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether an empty page of `bytes` is to be kept. If so, it is counted as kept.
-    pub(super) fn wants(&self, bytes: usize, allocates: bool) -> bool {
-        let kept = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let reserved = self.reserved.load(Ordering::Relaxed);
+    /// Counts an empty page of `bytes` as kept, if the policy keeps it. Returns whether it does.
+    /// `allocates` says whether the thread that emptied the page also allocates.
+    pub(super) fn try_keep(&self, bytes: usize, allocates: bool) -> bool {
+        let kept = self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let reserved = self.reserved_bytes.load(Ordering::Relaxed);
         let keep = kept <= reserved
             || match self.policy {
                 Release::AtOnce => false,
-                Release::Keep(most) => kept - reserved <= most,
+                Release::Keep(max) => kept - reserved <= max,
                 Release::Decay(_) => true,
                 Release::Adaptive => {
                     kept - reserved <= self.allowance.load(Ordering::Relaxed).max(bytes)
-                        || !(allocates || self.may_release())
+                        || !(allocates || self.take_release_permit())
                 }
             };
         if !keep {
-            self.kept.fetch_sub(bytes, Ordering::Relaxed);
+            self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         keep
     }
 
     /// Counts a page as no longer kept: it is used again or released.
-    pub(super) fn unkeep(&self, bytes: usize) {
-        let kept = self.kept.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-        if kept < self.idle.load(Ordering::Relaxed) {
-            self.idle.store(kept, Ordering::Relaxed);
+    pub(super) fn remove(&self, bytes: usize) {
+        let kept = self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        if kept < self.idle_bytes.load(Ordering::Relaxed) {
+            self.idle_bytes.store(kept, Ordering::Relaxed);
         }
     }
 
     /// Counts a kept page as used again.
-    pub(super) fn used(&self, bytes: usize) {
-        self.unkeep(bytes);
-        let less = |reserved: usize| Some(reserved.saturating_sub(bytes));
-        if self.reserved.load(Ordering::Relaxed) > 0 {
-            let _ = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    pub(super) fn reuse(&self, bytes: usize) {
+        self.remove(bytes);
+        let reduced = |reserved: usize| Some(reserved.saturating_sub(bytes));
+        if self.reserved_bytes.load(Ordering::Relaxed) > 0 {
+            let _ = self.reserved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reduced);
         }
     }
 
-    /// Reserves what is already kept, up to `most` bytes.
-    pub(super) fn reserve_kept(&self, most: usize) {
-        self.reserved.fetch_max(self.kept().min(most), Ordering::Relaxed);
+    /// Reserves what is already kept, up to `max` bytes.
+    pub(super) fn reserve_kept(&self, max: usize) {
+        self.reserved_bytes.fetch_max(self.kept_bytes().min(max), Ordering::Relaxed);
     }
 
-    /// Counts a page that was taken ahead as reserved and kept.
-    pub(super) fn reserve(&self, bytes: usize) {
-        self.reserved.fetch_add(bytes, Ordering::Relaxed);
-        self.kept.fetch_add(bytes, Ordering::Relaxed);
+    /// Counts a new page as reserved and kept.
+    pub(super) fn add_reserved(&self, bytes: usize) {
+        self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Clears the allowance and the reservations. The caller releases what is kept.
-    pub(super) fn forget(&self) {
+    pub(super) fn clear_limits(&self) {
         self.allowance.store(0, Ordering::Relaxed);
-        self.reserved.store(0, Ordering::Relaxed);
+        self.reserved_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Releases a page by calling `release`, and notes how long that took.
-    pub(super) fn releasing(&self, release: impl FnOnce()) {
+    /// Releases a page by calling `release`, and records how long that took.
+    pub(super) fn time_release(&self, release: impl FnOnce()) {
         if self.policy != Release::Adaptive {
             return release();
         }
         let before = os::nanos();
         release();
         let after = os::nanos();
-        let from = self.next_release.load(Ordering::Relaxed).max(before.saturating_sub(SAVED));
-        // Two threads that release at once may lose one of the two times; both pages are released
-        // all the same.
-        self.next_release.store(from + PART * after.saturating_sub(before), Ordering::Relaxed);
+        let from = self
+            .next_release_at
+            .load(Ordering::Relaxed)
+            .max(before.saturating_sub(MAX_SAVED_NANOS));
+        // If two threads release at the same time, one of the two times may be lost. Both pages are
+        // released.
+        self.next_release_at
+            .store(from + RELEASE_TIME_DIVISOR * after.saturating_sub(before), Ordering::Relaxed);
         self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
     }
 
-    /// Notes that a thread has refilled its cache. Writes nothing once `MOST_REFILLS` are saved up.
-    pub(super) fn refilled(&self) {
-        let refills = self.refills.load(Ordering::Relaxed);
-        if refills < MOST_REFILLS {
-            self.refills.store(refills + 1, Ordering::Relaxed);
+    /// Records that a thread has refilled its cache. Writes nothing once `MAX_REFILLS` are saved up.
+    pub(super) fn count_refill(&self) {
+        let refills = self.saved_refills.load(Ordering::Relaxed);
+        if refills < MAX_REFILLS {
+            self.saved_refills.store(refills + 1, Ordering::Relaxed);
         }
     }
 
-    fn may_release(&self) -> bool {
-        let refills = self.refills.load(Ordering::Relaxed);
+    fn take_release_permit(&self) -> bool {
+        let refills = self.saved_refills.load(Ordering::Relaxed);
         if refills > 0 {
-            self.refills.store(refills - 1, Ordering::Relaxed);
+            self.saved_refills.store(refills - 1, Ordering::Relaxed);
             return true;
         }
-        os::nanos() >= self.next_release.load(Ordering::Relaxed)
+        os::nanos() >= self.next_release_at.load(Ordering::Relaxed)
     }
 
-    /// Notes that a page came from the source. If a page was released shortly before, keeping it
+    /// Records that a page came from the source. If a page was released shortly before, keeping it
     /// would have been better, so the allowance grows.
-    pub(super) fn taken(&self, bytes: usize) {
+    pub(super) fn count_new_page(&self, bytes: usize) {
         if self.policy != Release::Adaptive {
             return;
         }
         let released = self.released_at.load(Ordering::Relaxed);
-        if released != 0 && os::coarse_millis() + 1 < released + INTERVAL {
+        if released != 0 && os::coarse_millis() + 1 < released + HALVING_MILLIS {
             self.allowance.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
     /// The bytes of kept pages that should be released now, in addition to a page that is not kept.
-    /// Called where a page is emptied; mostly 0.
-    pub(super) fn due(&self, page: usize, allocates: bool) -> usize {
+    /// Called where a page is emptied; mostly 0. `page` is that page's bytes.
+    pub(super) fn excess(&self, page: usize, allocates: bool) -> usize {
         match self.policy {
             Release::AtOnce | Release::Keep(_) => 0,
             Release::Decay(time) => {
@@ -187,21 +194,23 @@ impl EmptyPages {
                     return 0;
                 }
                 // The bytes that were also idle throughout the previous half of the time.
-                let idle = self.idle.swap(self.kept(), Ordering::Relaxed);
-                idle.saturating_sub(self.reserved.load(Ordering::Relaxed))
+                let idle = self.idle_bytes.swap(self.kept_bytes(), Ordering::Relaxed);
+                idle.saturating_sub(self.reserved_bytes.load(Ordering::Relaxed))
             }
             Release::Adaptive => {
-                if self.tick(INTERVAL) {
+                if self.tick(HALVING_MILLIS) {
                     let halved = self.allowance.load(Ordering::Relaxed) / 2;
                     self.allowance.store(halved, Ordering::Relaxed);
                 }
-                let most = self.allowance.load(Ordering::Relaxed).max(page)
-                    + self.reserved.load(Ordering::Relaxed);
-                if self.kept() > most && (allocates || self.may_release()) { page } else { 0 }
+                let max = self.allowance.load(Ordering::Relaxed).max(page)
+                    + self.reserved_bytes.load(Ordering::Relaxed);
+                let exceeds = self.kept_bytes() > max;
+                if exceeds && (allocates || self.take_release_permit()) { page } else { 0 }
             }
         }
     }
 
+    /// Begins a new interval if the last one is over. Returns `true` to one thread per interval.
     fn tick(&self, interval: u64) -> bool {
         let now = os::coarse_millis();
         let last = self.ticked_at.load(Ordering::Relaxed);

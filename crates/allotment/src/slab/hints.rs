@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //!
-//! 1. A hint only says that its page was once worth a look. The page's state decides. So a stale
-//!    hint costs a look and nothing else.
+//! 1. A hint only says that its page once had free slots. The page's state decides. So a stale
+//!    hint costs one examination of the page and nothing else.
 //! 2. A thread that clears a hint then examines its page. It either claims the page, or finds that
 //!    another thread has claimed it (and will list it again when it puts it back), or finds that
-//!    the page has nothing to offer. The hint is cleared *before* the page is examined. In the
+//!    the page has no free slot. The hint is cleared *before* the page is examined. In the
 //!    other order, a hint set in between would be lost, and its page with it.
 //! 3. A hint is set only *after* its page was opened. In the other order, a thread could clear the
 //!    hint and find the page still claimed.
@@ -33,7 +33,7 @@ pub const fn words_for(pages: usize) -> usize {
     LISTS * if words == 1 { 1 } else { words + words.div_ceil(64) }
 }
 
-/// The hints of one block of pages. Each list has `pages.div_ceil(64)` words. If these are more
+/// The hints of one group of pages. Each list has `pages.div_ceil(64)` words. If these are more
 /// than one, summary words with one bit for each of them follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Hints<'h> {
@@ -43,40 +43,40 @@ pub struct Hints<'h> {
 
 /// One list: its words, and its summary words with one bit for each word.
 #[derive(Clone, Copy)]
-struct List<'h> {
+struct HintList<'h> {
     words: &'h [AtomicU64],
-    used: &'h [AtomicU64],
+    summary: &'h [AtomicU64],
 }
 
-impl List<'_> {
-    /// Notes in the summary that a word has a hint.
-    fn use_word(&self, word: usize) {
-        let Some(used) = self.used.get(word / 64) else { return };
+impl HintList<'_> {
+    /// Records in the summary that a word has a hint.
+    fn set_summary(&self, word: usize) {
+        let Some(summary) = self.summary.get(word / 64) else { return };
         let bit = 1 << (word % 64);
         store_before_load();
-        if used.load(Ordering::SeqCst) & bit == 0 {
-            used.fetch_or(bit, Ordering::SeqCst);
+        if summary.load(Ordering::SeqCst) & bit == 0 {
+            summary.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
-    /// Notes in the summary that a word has no hint any more, unless it has one again.
-    fn disuse_word(&self, word: usize) {
-        let Some(used) = self.used.get(word / 64) else { return };
-        used.fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
+    /// Records in the summary that a word has no hint, unless it has one again.
+    fn clear_summary(&self, word: usize) {
+        let Some(summary) = self.summary.get(word / 64) else { return };
+        summary.fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
         store_before_load();
         if self.words[word].load(Ordering::SeqCst) != 0 {
-            used.fetch_or(1 << (word % 64), Ordering::SeqCst);
+            summary.fetch_or(1 << (word % 64), Ordering::SeqCst);
         }
     }
 }
 
 impl Hints<'_> {
-    fn list(&self, list: usize) -> List<'_> {
+    fn list(&self, list: usize) -> HintList<'_> {
         let all = self.words.len() / LISTS;
         // `all = words + words.div_ceil(64)`, except for a single word.
         let words = if all == 1 { 1 } else { all - all.div_ceil(65) };
-        let (words, used) = self.words[list * all..(list + 1) * all].split_at(words);
-        List { words, used }
+        let (words, summary) = self.words[list * all..(list + 1) * all].split_at(words);
+        HintList { words, summary }
     }
 
     /// Lists a page. The caller has opened the page, or has seen it open.
@@ -93,10 +93,10 @@ impl Hints<'_> {
         // looks for hints after it has set the closed flag, and a thread that sets a hint reads the
         // flag after that.
         word.fetch_or(bit, Ordering::SeqCst);
-        list.use_word(page / 64);
+        list.set_summary(page / 64);
     }
 
-    /// Clears one hint of a list, searching from the page `from` on, and returns its page. The
+    /// Clears one hint of a list and returns its page. The search starts at the page `from`. The
     /// caller must then examine the page.
     pub fn clear_one(&self, list: usize, from: usize) -> Option<usize> {
         let list = self.list(list);
@@ -105,22 +105,22 @@ impl Hints<'_> {
             return Some(page);
         }
         let first = first / 64;
-        for step in 0..list.used.len() {
-            let index = (first + step) % list.used.len();
-            let mut used = list.used[index].load(Ordering::Relaxed);
-            while used != 0 {
-                let word = index * 64 + used.trailing_zeros() as usize;
+        for step in 0..list.summary.len() {
+            let index = (first + step) % list.summary.len();
+            let mut bits = list.summary[index].load(Ordering::Relaxed);
+            while bits != 0 {
+                let word = index * 64 + bits.trailing_zeros() as usize;
                 if let Some(page) = self.clear_in(list, word) {
                     return Some(page);
                 }
-                list.disuse_word(word);
-                used &= used - 1;
+                list.clear_summary(word);
+                bits &= bits - 1;
             }
         }
         None
     }
 
-    fn clear_in(&self, list: List<'_>, index: usize) -> Option<usize> {
+    fn clear_in(&self, list: HintList<'_>, index: usize) -> Option<usize> {
         let word = &list.words[index];
         let mut hints = word.load(Ordering::Relaxed);
         while hints != 0 {
@@ -130,7 +130,7 @@ impl Hints<'_> {
             if before & bit != 0 {
                 store_before_load();
                 if before == bit {
-                    list.disuse_word(index);
+                    list.clear_summary(index);
                 }
                 return Some(index * 64 + bit.trailing_zeros() as usize);
             }

@@ -7,29 +7,45 @@
 //!
 //! The idea comes from netdata's *Array Allocator*.
 //!
+//! The files, lowest first; each imports only from files above it in this table:
+//!
 //! | file | what it holds |
 //! |---|---|
+//! | `lifetime` | `Lifetime`: how long an object is expected to live |
 //! | `geometry` | arithmetic of slots and pages, without unsafe code |
-//! | `page`, `hints`, `block` | the protocol between threads: slots, hints, both together |
-//! | `yard` | the table of all page descriptors of a slab |
-//! | `core`, `supply` | what all threads share; how pages are taken and released |
-//! | `keep` | how many empty pages are kept, and for how long |
-//! | `front`, `flow`, `threads` | the thread cache: fast paths, slow paths, table of caches |
-//! | `registry` | slab numbers, and how long a slab lives |
-//! | `raw`, `typed`, `by_size` | the public interface |
+//! | `page`, `hints`, `page_group` | the protocol between threads: slots, hints, both together |
+//! | `page_table` | the table of all page descriptors of a slab |
+//! | `empty_pages` | how many empty pages are kept, and for how long |
+//! | `tags` | the word for each granule of addresses that names the granule's slab |
+//! | `references`, `registry` | how long a slab lives; slab numbers |
+//! | `waiters` | how threads wait for slots |
+//! | `cache_ownership`, `cache_header` | what other threads read of a thread cache |
+//! | `shared` | what all threads share of a slab |
+//! | `page_release` | how slots and pages go back |
+//! | `page_supply` | how pages are taken from the source |
+//! | `checked` | hardened mode, memory tools and pass-through mode |
+//! | `thread_cache`, `refill` | the thread cache: fast paths, slow paths |
+//! | `thread_table` | each thread's table of its caches |
+//! | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
+//! | `raw`, `builder`, `typed`, `by_size` | the public interface |
 //! | `for_c` | what the C interface calls, and what its inline code reads |
-//! | `watch` | the slow path of hardened mode, memory tools and pass-through mode |
-//! | `builder`, `lifetime` | options |
+//!
+//! `shared` takes its settings from `builder`, which lies beside the types that it builds.
 
-pub mod block;
+pub mod cache_ownership;
 pub mod geometry;
 pub mod hints;
 pub mod page;
+pub mod page_group;
+pub mod references;
+pub mod waiters;
 
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
 mod by_size;
+#[cfg(not(loom))]
+mod cache_header;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
@@ -38,6 +54,10 @@ mod empty_pages;
 mod for_c;
 #[cfg(not(loom))]
 mod lifetime;
+#[cfg(not(loom))]
+mod page_release;
+#[cfg(not(loom))]
+mod page_supply;
 #[cfg(not(loom))]
 mod page_table;
 #[cfg(not(loom))]
@@ -49,7 +69,9 @@ mod registry;
 #[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
-mod supply;
+mod slow_paths;
+#[cfg(not(loom))]
+mod tags;
 #[cfg(not(loom))]
 mod thread_cache;
 #[cfg(not(loom))]
@@ -58,7 +80,7 @@ mod thread_table;
 mod typed;
 
 #[cfg(not(loom))]
-pub(crate) use self::registry::each as each_slab;
+pub(crate) use self::shared::SlabShared;
 #[cfg(not(loom))]
 pub use self::{
     builder::SlabBuilder,

@@ -2,14 +2,14 @@
 //!
 //! Descriptors lie beside the pages. They are never unmapped while their slab lives, and one
 //! descriptor serves one page after another. So a late thread may read the descriptor of a page
-//! that no longer exists. Each step therefore decides anew on what the descriptor says then.
+//! that no longer exists. Each step therefore reads the descriptor again before it decides.
 //!
 //! # Invariants
 //!
 //! 1. `state` has one of four values, and moves only along these arrows:
 //!
 //!    ```text
-//!                 take up             put back                keep
+//!                 assign              put back                keep
 //!      RELEASED ───────────▶ CLAIMED ◀────────▶ OPEN   CLAIMED ────▶ EMPTY
 //!          ▲                    │      claim              ▲            │
 //!          └────────────────────┘                         └────────────┘
@@ -19,9 +19,9 @@
 //!    Only the thread that moved it to `CLAIMED` moves it from there. So `CLAIMED` belongs to one
 //!    thread.
 //! 2. A bit is 1 while its slot is free and no thread holds the slot. A thread that holds a slot
-//!    may set its bit, once, in any state. A thread that clears a bit holds its slot. The claim
-//!    only keeps threads off each other's pages: a thread that would otherwise have to wait also
-//!    takes slots of a claimed page.
+//!    may set its bit, once, in any state. A thread that clears a bit holds its slot. A claim only
+//!    makes other threads avoid the page: a thread that would otherwise have to wait also takes
+//!    slots of a claimed page.
 //! 3. A thread moves a page to `RELEASED` or `EMPTY` only if it has the page's claim *and* all of
 //!    its slots. In these two states all bits are 0, so no thread can take a slot of the page.
 //! 4. An `OPEN` page with a free slot is listed in the hints, or a thread is about to list or claim
@@ -29,9 +29,9 @@
 //!    sets the first bit of a word reads the state after it has set the bit. So one of the two sees
 //!    the other's write (store, then load, on both sides).
 //!
-//! Each decision depends only on what the page is at that moment, under a claim. What it was when a
-//! thread began does not matter. So there is no count to keep consistent, and no ABA problem: no
-//! value whose unnoticed return could mislead a thread.
+//! Each decision depends only on the page's present state, under a claim. Its state when the thread
+//! began does not matter. So there is no count to keep consistent, and no ABA problem: no value
+//! whose unnoticed return could mislead a thread.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, store_before_load};
 
@@ -40,21 +40,21 @@ const CLAIMED: u32 = 1;
 const OPEN: u32 = 2;
 const EMPTY: u32 = 3;
 
-pub use super::geometry::WORD;
+pub use super::geometry::SLOTS_PER_WORD;
 
 /// The number of bins that say how full a page is, in eighths. A full page is in no bin.
 pub const BINS: usize = 8;
 /// A page below this bin is *sparse*: its slots should not be used again before the page is empty.
-pub const SPARSE_BELOW: usize = 6;
+pub const SPARSE_BELOW_BIN: usize = 6;
 
 /// What a thread that has set bits must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum FreeOutcome {
     /// Nothing.
-    Nothing,
-    /// The word was full before or is empty now: re-examine the page, which may have to be listed
-    /// or released.
-    Look,
+    Done,
+    /// The word had no free slot before, or all of its slots are free now: examine the page, which
+    /// may have to be listed or released.
+    Examine,
     /// A bit was already set: its slot was freed twice.
     DoubleFree,
 }
@@ -70,10 +70,10 @@ pub enum Fullness {
     Empty,
 }
 
-/// A page's descriptor, with other data on the page (`beside`) in the same cache line.
+/// A page's descriptor, with other data on the page (`info`) in the same cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Page<X> {
+pub struct PageDescriptor<X> {
     state: AtomicU32,
     /// The number of slots of the page that it describes.
     slots: AtomicU32,
@@ -82,36 +82,36 @@ pub struct Page<X> {
     listed: AtomicU32,
     bits: &'static [AtomicU64],
     /// Not part of the protocol.
-    pub beside: X,
+    pub info: X,
 }
 
-/// The right to take slots of a page, and to put it back, keep it or release it.
+/// The right to take slots of a page, and to put the page back, keep it empty or release it.
 #[derive(Debug)]
-#[must_use = "a claim that is lost keeps its page from everyone"]
-pub struct Claim<'p, X>(&'p Page<X>);
+#[must_use = "a claim that is lost keeps its page from all threads"]
+pub struct PageClaim<'p, X>(&'p PageDescriptor<X>);
 
-impl<X> Page<X> {
+impl<X> PageDescriptor<X> {
     /// Makes a descriptor without a page. `bits` are the words of its bitmap, which are zero.
-    pub fn new(bits: &'static [AtomicU64], beside: X) -> Self {
+    pub fn new(bits: &'static [AtomicU64], info: X) -> Self {
         Self {
             state: AtomicU32::new(RELEASED),
             slots: AtomicU32::new(0),
             listed: AtomicU32::new(0),
             bits,
-            beside,
+            info,
         }
     }
 
-    /// Takes up a descriptor for a page with this many slots, all of them free. The caller has
+    /// Assigns the descriptor to a page with this many slots, all of them free. The caller has
     /// exclusive access to the descriptor: it is `RELEASED`, and in no list.
-    pub fn take_up(&self, slots: usize) -> Claim<'_, X> {
-        debug_assert!(slots >= 1 && slots <= self.bits.len() * WORD);
+    pub fn assign(&self, slots: usize) -> PageClaim<'_, X> {
+        debug_assert!(slots >= 1 && slots <= self.bits.len() * SLOTS_PER_WORD);
         debug_assert_eq!(self.state.load(Ordering::Relaxed), RELEASED);
         self.slots.store(slots as u32, Ordering::Relaxed);
         // Release pairs with the Acquire of `claim` and `has_page`: a thread that sees the new
         // state sees the store to `slots`.
         self.state.store(CLAIMED, Ordering::Release);
-        let claim = Claim(self);
+        let claim = PageClaim(self);
         claim.free_all();
         claim
     }
@@ -124,13 +124,13 @@ impl<X> Page<X> {
 
     /// The number of words of the page's bitmap.
     pub fn words(&self) -> usize {
-        self.slots().div_ceil(WORD)
+        self.slots().div_ceil(SLOTS_PER_WORD)
     }
 
-    /// Same as the function [`publish`], for the models.
+    /// Same as the function [`set_free`], for the models.
     #[cfg(loom)]
-    pub fn publish(&self, word: usize, mask: u64) -> After {
-        publish(&self.bits[word], mask)
+    pub fn set_free(&self, word: usize, mask: u64) -> FreeOutcome {
+        set_free(&self.bits[word], mask)
     }
 
     /// The words of the bitmap.
@@ -160,55 +160,55 @@ impl<X> Page<X> {
 
     /// Claims the page if it is open or kept empty. Returns `true` with the claim if it was kept
     /// empty; the caller then has all of its slots.
-    pub fn claim(&self) -> Option<(Claim<'_, X>, bool)> {
+    pub fn claim(&self) -> Option<(PageClaim<'_, X>, bool)> {
         // SeqCst: this load comes after the hint was cleared. A thread that puts the page back
         // opens it before it reads the hint, so one of the two sees the other's write (invariant
         // 4).
         let mut state = self.state.load(Ordering::SeqCst);
         while state == OPEN || state == EMPTY {
-            // Acquire pairs with the Release of `take_up` and `put_back`.
+            // Acquire pairs with the Release of `assign` and `put_back`.
             match self.state.compare_exchange_weak(
                 state,
                 CLAIMED,
                 Ordering::SeqCst,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some((Claim(self), state == EMPTY)),
+                Ok(_) => return Some((PageClaim(self), state == EMPTY)),
                 Err(now) => state = now,
             }
         }
         None
     }
 
-    /// Takes at most `most` free slots of a word, with or without the page's claim. Returns their
+    /// Takes at most `max` free slots of a word, with or without the page's claim. Returns their
     /// bits.
     #[inline]
-    pub fn take(&self, word: usize, most: usize) -> u64 {
+    pub fn take(&self, word: usize, max: usize) -> u64 {
         let bits = &self.bits[word];
         let mut wanted = bits.load(Ordering::Relaxed);
         if wanted == 0 {
             return 0;
         }
-        if most >= WORD {
-            // Takes all that are free by this time. Acquire: as below.
+        if max >= SLOTS_PER_WORD {
+            // Takes all slots that are free at this moment. Acquire: as below.
             return bits.swap(0, Ordering::Acquire);
         }
-        let mut over = (wanted.count_ones() as usize).saturating_sub(most);
-        while over > 0 {
+        let mut excess = (wanted.count_ones() as usize).saturating_sub(max);
+        while excess > 0 {
             // Leave the highest bits: slots are handed out from the lowest up.
             wanted &= !(1 << (63 - wanted.leading_zeros()));
-            over -= 1;
+            excess -= 1;
         }
-        // Acquire pairs with the Release of `publish`: the slot's last use happens before its next.
+        // Acquire pairs with the Release of `set_free`: the slot's last use happens before its next.
         bits.fetch_and(!wanted, Ordering::Acquire) & wanted
     }
 
     /// Claims the page if it is open.
-    pub fn claim_open(&self) -> Option<Claim<'_, X>> {
+    pub fn claim_open(&self) -> Option<PageClaim<'_, X>> {
         // As in `claim`.
         let claimed =
             self.state.compare_exchange(OPEN, CLAIMED, Ordering::SeqCst, Ordering::Relaxed);
-        claimed.ok().map(|_| Claim(self))
+        claimed.ok().map(|_| PageClaim(self))
     }
 
     /// Whether an open page needs no new listing: it has a hint.
@@ -216,7 +216,7 @@ impl<X> Page<X> {
         self.listed.load(Ordering::SeqCst) != 0
     }
 
-    /// Notes that the page is about to get a hint.
+    /// Records that the page is about to get a hint.
     ///
     /// This store must come before the hint is set. In the other order, another thread could follow
     /// the hint and put the page back without one, and the store would then mark a page without a
@@ -226,7 +226,7 @@ impl<X> Page<X> {
         store_before_load();
     }
 
-    /// Notes that a hint of the page was cleared. SeqCst: the caller reads the state after this
+    /// Records that a hint of the page was cleared. SeqCst: the caller reads the state after this
     /// store, and a thread that sets a bit reads `listed` after it has read the state.
     pub fn clear_listed(&self) {
         self.listed.store(0, Ordering::SeqCst);
@@ -237,9 +237,10 @@ impl<X> Page<X> {
     /// words at the same time: one of them sees both.
     pub fn is_all_free(&self) -> bool {
         let slots = self.slots();
-        let free =
-            |(word, bits): (usize, &AtomicU64)| bits.load(Ordering::SeqCst) == mask_of(slots, word);
-        slots > 0 && self.bits.iter().enumerate().take(slots.div_ceil(WORD)).all(free)
+        let free = |(word, bits): (usize, &AtomicU64)| {
+            bits.load(Ordering::SeqCst) == full_mask(slots, word)
+        };
+        slots > 0 && self.bits.iter().enumerate().take(slots.div_ceil(SLOTS_PER_WORD)).all(free)
     }
 
     /// How full the page is; a snapshot. SeqCst for two threads that set the last bits of two words
@@ -247,7 +248,7 @@ impl<X> Page<X> {
     pub fn fullness(&self) -> Fullness {
         let slots = self.slots();
         let words = self.bits.iter().take(self.words());
-        // The common case first: most pages that are put back are used up.
+        // The common case first: most pages that are put back have no free slot.
         if words.fold(0, |any, bits| any | bits.load(Ordering::SeqCst)) == 0 {
             return Fullness::Full;
         }
@@ -270,11 +271,11 @@ impl<X> Page<X> {
 
 /// Frees slots of one word by setting their bits. The caller holds these slots, and gives them up.
 ///
-/// The page may no longer exist when this function returns. What [`After::Look`] asks for is
-/// decided on the state at that time. The word is found without the page's descriptor, which is
-/// often not in the cache.
+/// The page may no longer exist when this function returns. The examination that
+/// [`FreeOutcome::Examine`] asks for decides by the state at that time. The word is found without
+/// the page's descriptor, which is often not in the CPU's cache.
 #[inline(always)]
-pub fn publish(bits: &AtomicU64, mask: u64) -> After {
+pub fn set_free(bits: &AtomicU64, mask: u64) -> FreeOutcome {
     // Release pairs with the Acquire of `take` and `take_all`: the slot's last use happens before
     // its next owner takes it, and before its page is released. SeqCst for invariant 4. The
     // operation is an addition, because it returns the previous word in one instruction. It is
@@ -285,37 +286,41 @@ pub fn publish(bits: &AtomicU64, mask: u64) -> After {
     if before & mask != 0 {
         // Undo the carry into neighbouring bits before the misuse is reported.
         bits.fetch_sub(mask, Ordering::SeqCst);
-        return After::DoubleFree;
+        return FreeOutcome::DoubleFree;
     }
     let after = before | mask;
     // A word whose slots are all free is a run of ones from bit 0 up; the last word of a page may
-    // have fewer than 64. An unnecessary look does no harm.
-    if before == 0 || after & after.wrapping_add(1) == 0 { After::Look } else { After::Nothing }
+    // have fewer than 64. An unnecessary examination does no harm.
+    if before == 0 || after & after.wrapping_add(1) == 0 {
+        FreeOutcome::Examine
+    } else {
+        FreeOutcome::Done
+    }
 }
 
 /// The bits of the slots of one word, in a page with this many slots. Needs `word <
 /// slots.div_ceil(64)`; for other words it returns a mask that no caller uses.
 #[inline(always)]
-fn mask_of(slots: usize, word: usize) -> u64 {
-    let rest = slots.wrapping_sub(word * WORD);
-    if rest >= WORD { !0 } else { (1 << rest) - 1 }
+fn full_mask(slots: usize, word: usize) -> u64 {
+    let rest = slots.wrapping_sub(word * SLOTS_PER_WORD);
+    if rest >= SLOTS_PER_WORD { !0 } else { (1 << rest) - 1 }
 }
 
-impl<'p, X> Claim<'p, X> {
+impl<'p, X> PageClaim<'p, X> {
     /// The page.
-    pub fn page(&self) -> &'p Page<X> {
+    pub fn page(&self) -> &'p PageDescriptor<X> {
         self.0
     }
 
-    /// Turns the claim into a reference that the caller records itself, to be
-    /// [resumed](Claim::resume) later.
-    pub fn keep(self) -> &'p Page<X> {
+    /// Turns the claim into a reference, which the caller stores until it
+    /// [restores](PageClaim::from_page) the claim.
+    pub fn into_page(self) -> &'p PageDescriptor<X> {
         self.0
     }
 
-    /// Restores a claim from [`keep`](Claim::keep). The caller holds the page's claim, and no other
-    /// `Claim` value stands for it.
-    pub fn resume(page: &'p Page<X>) -> Self {
+    /// Restores a claim from [`into_page`](PageClaim::into_page). The caller holds the page's claim,
+    /// and no other `PageClaim` value stands for it.
+    pub fn from_page(page: &'p PageDescriptor<X>) -> Self {
         debug_assert!(page.is_claimed());
         Self(page)
     }
@@ -340,15 +345,15 @@ impl<'p, X> Claim<'p, X> {
     pub fn take_all(&self) -> bool {
         let slots = self.0.slots();
         for word in 0..self.words() {
-            let all = mask_of(slots, word);
-            // Acquire: as in `Page::take`. The exchange succeeds, and the word's slots are ours,
+            let all = full_mask(slots, word);
+            // Acquire: as in `PageDescriptor::take`. The exchange succeeds, and the word's slots are ours,
             // only if all of them were free.
             if self.0.bits[word]
                 .compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed)
                 .is_err()
             {
                 for before in 0..word {
-                    self.0.bits[before].store(mask_of(slots, before), Ordering::Release);
+                    self.0.bits[before].store(full_mask(slots, before), Ordering::Release);
                 }
                 return false;
             }
@@ -360,19 +365,19 @@ impl<'p, X> Claim<'p, X> {
     pub fn free_all(&self) {
         let slots = self.0.slots();
         for word in 0..self.words() {
-            // Release pairs with the Acquire of `Page::take`.
-            self.0.bits[word].store(mask_of(slots, word), Ordering::Release);
+            // Release pairs with the Acquire of `PageDescriptor::take`.
+            self.0.bits[word].store(full_mask(slots, word), Ordering::Release);
         }
     }
 
-    /// Marks the page as kept empty. The caller holds all of its slots, and lists it.
+    /// Marks the page as kept empty. The caller holds all of its slots, and then lists the page.
     pub fn keep_empty(self) {
         // Release pairs with the Acquire of `claim`.
         self.0.state.store(EMPTY, Ordering::SeqCst);
     }
 
-    /// Ends the page. The caller holds all of its slots, and then has the descriptor and the page's
-    /// memory to itself.
+    /// Marks the page as released. The caller holds all of its slots. Afterwards the caller has
+    /// exclusive access to the descriptor and to the page's memory.
     pub fn release(self) {
         self.0.state.store(RELEASED, Ordering::SeqCst);
     }

@@ -2,23 +2,23 @@
 //!
 //! # Invariants
 //!
-//! 1. `parts[k]` is null, or points to `FIRST << k` descriptors with their bitmaps and hints, which
-//!    stay until the yard is dropped. So references to them are valid as long as a reference to the
-//!    yard.
-//! 2. Each descriptor is issued once. After that it is in exactly one place: with its page, or on
-//!    the stack of vacant descriptors.
-//! 3. The fields of [`Place`] are written by the thread that has the page's claim or has just taken
-//!    the descriptor up.
-//! 4. One thread takes up a vacant descriptor, or holds it while the memory of its bitmap is given
-//!    back: the thread that exchanges its `vacancy`. The words of a vacant descriptor's bitmap are
-//!    zero.
+//! 1. `buckets[k]` is null, or points to `FIRST_BUCKET << k` descriptors with their bitmaps and
+//!    hints, which stay until the table is dropped. So references to them are valid as long as a
+//!    reference to the table.
+//! 2. Each descriptor is issued once. After that it either has a page or is on the stack of vacant
+//!    descriptors, never both.
+//! 3. The fields of [`PageInfo`] are written by the thread that has the page's claim, or that has
+//!    just taken the descriptor.
+//! 4. A vacant descriptor belongs to the thread that exchanges its `vacancy`: the thread that takes
+//!    it for a page, or that discards the memory of its bitmap. The words of a vacant descriptor's
+//!    bitmap are zero.
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
 
-use super::block::{Block, Lists};
 use super::hints::{Hints, words_for};
-use super::page::{BINS, Claim, Page};
+use super::page::{BINS, PageClaim, PageDescriptor};
+use super::page_group::{FirstList, PageGroup};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{MIN_CHUNK, align_up};
 use crate::memory::lifo::{Lifo, Links, NIL};
@@ -26,17 +26,19 @@ use crate::memory::metadata::Metadata;
 use crate::memory::os;
 use crate::sync::{AtomicU32, AtomicU64};
 
-const FIRST: u32 = 8;
-const PARTS: usize = 24;
+/// The number of descriptors in the first bucket. Each further bucket has twice as many.
+const FIRST_BUCKET: u32 = 8;
+const BUCKETS: usize = 24;
 
-/// What is known of a page besides its slots. All accesses are relaxed: the handover of a slot or a
+/// A page's memory and place in the table. All accesses are relaxed: the handover of a slot or a
 /// claim to a thread also orders these fields.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PageInfo {
+    /// The page's memory.
     pub start: AtomicPtr<u8>,
     /// The page's bytes, in units of the smallest hardware page.
     units: AtomicU32,
-    /// Where the page lies in its source (see memory/spans.rs).
+    /// The segment of the source that holds the page (see memory/spans.rs).
     pub segment: AtomicU32,
     /// A [`Lifetime`](super::Lifetime) as a number.
     pub lifetime: AtomicU8,
@@ -45,51 +47,59 @@ pub(super) struct Place {
     next: AtomicU32,
 }
 
-pub(super) type SlabPage = Page<Place>;
-pub(super) type SlabClaim<'y> = Claim<'y, Place>;
+pub(super) type SlabPage = PageDescriptor<PageInfo>;
+pub(super) type SlabClaim<'t> = PageClaim<'t, PageInfo>;
 
 /// The words of a bitmap in one cache line. Each bitmap has its own lines, so threads that use
 /// different pages don't share one.
-const LINE: usize = 8;
+const WORDS_PER_LINE: usize = 8;
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Line(
+struct BitmapLine(
     // Read and written through the pages' bitmaps.
-    #[expect(dead_code)] [AtomicU64; LINE],
+    #[expect(dead_code)] [AtomicU64; WORDS_PER_LINE],
 );
 
-/// Vacancy of a descriptor. `IN_USE`: it has a page, or is about to have one. `VACANT`: free to be
-/// taken up. `HELD`: a thread gives the memory of its bitmap back.
+/// Vacancy of a descriptor: it has a page, or is about to have one.
 const IN_USE: u8 = 0;
+/// Vacancy of a descriptor: it may be taken for a page.
 const VACANT: u8 = 1;
-const HELD: u8 = 2;
+/// Vacancy of a descriptor: a thread discards the memory of its bitmap.
+const DISCARDING: u8 = 2;
 
-struct Part {
+struct Bucket {
     pages: Metadata<SlabPage>,
     hints: Metadata<AtomicU64>,
     /// What the pages' `bits` refer to. Freed after the pages.
-    bits: Metadata<Line>,
+    bits: Metadata<BitmapLine>,
+}
+
+impl Bucket {
+    fn group(&self) -> PageGroup<'_, PageInfo> {
+        PageGroup { pages: &self.pages, hints: Hints { words: &self.hints } }
+    }
 }
 
 /// The page descriptors of one slab.
 pub(super) struct PageTable {
-    parts: [AtomicPtr<Part>; PARTS],
+    buckets: [AtomicPtr<Bucket>; BUCKETS],
+    /// The words of each page's bitmap.
     words: usize,
     issued: AtomicU32,
     vacant: Lifo,
 }
 
-/// The part that holds an index, and the position in that part.
-const fn part_of(index: u32) -> (usize, usize) {
-    let part = (index / FIRST + 1).ilog2();
-    let before = FIRST * ((1 << part) - 1);
-    (part as usize, (index - before) as usize)
+/// The bucket that holds an index, and the position in that bucket.
+const fn bucket_of(index: u32) -> (usize, usize) {
+    let bucket = (index / FIRST_BUCKET + 1).ilog2();
+    let before = FIRST_BUCKET * ((1 << bucket) - 1);
+    (bucket as usize, (index - before) as usize)
 }
 
 impl Links for PageTable {
     fn next(&self, index: u32) -> &AtomicU32 {
-        &self.page(index).expect("an issued descriptor stays").beside.next
+        &self.page(index).expect("an issued descriptor stays").info.next
     }
 }
 
@@ -97,46 +107,41 @@ impl PageTable {
     /// Makes an empty table for pages whose bitmaps have at most this many words.
     pub(super) fn new(words: usize) -> Self {
         Self {
-            parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS],
+            buckets: [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS],
             words,
             issued: AtomicU32::new(0),
             vacant: Lifo::new(),
         }
     }
 
-    fn part(&self, part: usize) -> Option<&Part> {
-        // Acquire pairs with the Release in `make_part`.
-        let part = self.parts.get(part)?.load(Ordering::Acquire);
-        // SAFETY: null, or a part that stays until the yard is dropped (invariant 1).
-        unsafe { part.as_ref() }
-    }
-
-    fn block_of<'y>(&'y self, part: &'y Part) -> Block<'y, Place> {
-        let hints = Hints { words: &part.hints };
-        Block { pages: &part.pages, hints }
+    fn bucket(&self, bucket: usize) -> Option<&Bucket> {
+        // Acquire pairs with the Release in `add_bucket`.
+        let bucket = self.buckets.get(bucket)?.load(Ordering::Acquire);
+        // SAFETY: null, or a bucket that stays until the table is dropped (invariant 1).
+        unsafe { bucket.as_ref() }
     }
 
     fn page(&self, index: u32) -> Option<&SlabPage> {
-        let (part, place) = part_of(index);
-        self.part(part)?.pages.get(place)
+        let (bucket, position) = bucket_of(index);
+        self.bucket(bucket)?.pages.get(position)
     }
 
-    /// The block that holds a descriptor, and the descriptor's position in the block.
-    pub(super) fn find(&self, page: &SlabPage) -> (Block<'_, Place>, usize) {
-        let (part, place) = part_of(page.beside.index);
-        (self.block_of(self.part(part).expect("a descriptor's part is there")), place)
+    /// The group that holds a descriptor, and the descriptor's position in the group.
+    pub(super) fn group_of(&self, page: &SlabPage) -> (PageGroup<'_, PageInfo>, usize) {
+        let (bucket, position) = bucket_of(page.info.index);
+        (self.bucket(bucket).expect("a descriptor's bucket exists").group(), position)
     }
 
     /// The number of cache lines of one page's bitmap.
     const fn lines(&self) -> usize {
-        self.words.div_ceil(LINE)
+        self.words.div_ceil(WORDS_PER_LINE)
     }
 
-    fn part_bytes(&self, pages: usize) -> usize {
+    fn bucket_bytes(&self, pages: usize) -> usize {
         Metadata::<SlabPage>::bytes_of(pages)
             + Metadata::<AtomicU64>::bytes_of(words_for(pages))
-            + Metadata::<Line>::bytes_of(pages * self.lines())
-            + size_of::<Part>()
+            + Metadata::<BitmapLine>::bytes_of(pages * self.lines())
+            + size_of::<Bucket>()
     }
 
     /// Takes a descriptor without a page. If that needs new structures, `charge` is called for
@@ -151,36 +156,36 @@ impl PageTable {
         }
         let mut index = self.issued.load(Ordering::Relaxed);
         loop {
-            let (part, place) = part_of(index);
-            let part = match self.part(part) {
-                Some(part) => part,
-                None => self.make_part(part, &charge, &credit)?,
+            let (bucket, position) = bucket_of(index);
+            let bucket = match self.bucket(bucket) {
+                Some(bucket) => bucket,
+                None => self.add_bucket(bucket, &charge, &credit)?,
             };
-            // Relaxed: this is only a number. The part was already read by Acquire.
+            // Relaxed: this is only a number. The bucket was already read by Acquire.
             match self.issued.compare_exchange_weak(
                 index,
                 index + 1,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Ok(&part.pages[place]),
+                Ok(_) => return Ok(&bucket.pages[position]),
                 Err(now) => index = now,
             }
         }
     }
 
-    /// Pops a vacant descriptor. Skips those whose bitmap memory is being given back.
+    /// Pops a vacant descriptor. Skips those whose bitmap memory is being discarded.
     fn pop_vacant(&self) -> Option<&SlabPage> {
         let (mut first, mut last) = (NIL, NIL);
         let page = loop {
             let Some(page) = self.vacant.pop(self).and_then(|index| self.page(index)) else {
                 break None;
             };
-            if page.beside.change_vacancy(VACANT, IN_USE) {
+            if page.info.change_vacancy(VACANT, IN_USE) {
                 break Some(page);
             }
-            page.beside.next.store(first, Ordering::Relaxed);
-            first = page.beside.index;
+            page.info.next.store(first, Ordering::Relaxed);
+            first = page.info.index;
             last = if last == NIL { first } else { last };
         };
         if first != NIL {
@@ -190,123 +195,137 @@ impl PageTable {
     }
 
     /// Returns a descriptor whose page is released or never existed.
-    pub(super) fn give_vacant(&self, page: &SlabPage) {
-        page.beside.set_vacancy(VACANT);
-        self.vacant.push(self, page.beside.index);
+    pub(super) fn return_vacant(&self, page: &SlabPage) {
+        page.info.set_vacancy(VACANT);
+        self.vacant.push(self, page.info.index);
     }
 
     /// Returns the memory of unused bitmaps to the system. It does so for whole hardware pages in
     /// which every bitmap belongs to a vacant descriptor. The words of these bitmaps are zero, and
     /// read zero when they are next touched.
     pub(super) fn discard_vacant(&self) {
-        for part in (0..PARTS).map_while(|part| self.part(part)) {
-            let unit = os::page_size();
-            let each = self.lines() * size_of::<Line>();
-            let start = part.bits.as_ptr().cast::<u8>();
-            let bytes = part.pages.len() * each;
-            let mut page = align_up(start.addr().get(), unit) - start.addr().get();
-            while page + unit <= bytes {
-                let over = &part.pages[page / each..(page + unit).div_ceil(each)];
-                let held = over.iter().take_while(|page| page.beside.hold()).count();
-                if held == over.len() {
+        for bucket in (0..BUCKETS).map_while(|bucket| self.bucket(bucket)) {
+            let hardware_page = os::page_size();
+            let bitmap_bytes = self.lines() * size_of::<BitmapLine>();
+            let start = bucket.bits.as_ptr().cast::<u8>();
+            let bytes = bucket.pages.len() * bitmap_bytes;
+            let mut offset = align_up(start.addr().get(), hardware_page) - start.addr().get();
+            while offset + hardware_page <= bytes {
+                let end = (offset + hardware_page).div_ceil(bitmap_bytes);
+                let pages = &bucket.pages[offset / bitmap_bytes..end];
+                let owned = pages.iter().take_while(|page| page.info.begin_discard()).count();
+                if owned == pages.len() {
                     // SAFETY: a hardware page of the block in which all words are zero. They belong
-                    // to vacant descriptors that this thread holds, so no thread takes one up (4).
+                    // to vacant descriptors that this thread owns, so no thread takes one (4).
                     // Other threads may read the words, and read zeros before and after. If the
                     // system refuses, nothing changes.
-                    let _ = unsafe { os::discard(start.add(page), unit) };
+                    let _ = unsafe { os::discard(start.add(offset), hardware_page) };
                 }
-                over[..held].iter().for_each(|page| page.beside.set_vacancy(VACANT));
-                page += unit;
+                pages[..owned].iter().for_each(|page| page.info.set_vacancy(VACANT));
+                offset += hardware_page;
             }
         }
     }
 
-    /// In a child made by fork: releases descriptors that were held by threads that the child does
-    /// not have.
-    pub(super) fn now_a_child(&self) {
-        for page in self.all() {
-            let vacancy = &page.beside.vacancy;
-            let _ = vacancy.compare_exchange(HELD, VACANT, Ordering::Relaxed, Ordering::Relaxed);
+    /// In a child made by fork: makes the descriptors vacant that belonged to threads which the
+    /// child does not have.
+    pub(super) fn after_fork(&self) {
+        for page in self.descriptors() {
+            let vacancy = &page.info.vacancy;
+            let _ =
+                vacancy.compare_exchange(DISCARDING, VACANT, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
     #[cold]
-    fn make_part(
+    fn add_bucket(
         &self,
-        part: usize,
+        bucket: usize,
         charge: &impl Fn(usize) -> Result<(), AllocError>,
         credit: &impl Fn(usize),
-    ) -> Result<&Part, AllocError> {
-        if part >= PARTS {
+    ) -> Result<&Bucket, AllocError> {
+        if bucket >= BUCKETS {
             return Err(AllocError::new(ErrorKind::SizeOverflow, size_of::<SlabPage>()));
         }
-        let pages = (FIRST as usize) << part;
-        let bytes = self.part_bytes(pages);
+        let pages = (FIRST_BUCKET as usize) << bucket;
+        let bytes = self.bucket_bytes(pages);
         charge(bytes)?;
-        let made = self.build_part(part, pages).inspect_err(|_| credit(bytes))?;
+        let made = self.new_bucket(bucket, pages).inspect_err(|_| credit(bytes))?;
         let fresh = made.as_ptr().as_ptr();
         let null = ptr::null_mut();
-        // Release pairs with the Acquire in `part`. Acquire on failure, to read the other thread's
-        // part.
-        match self.parts[part].compare_exchange(null, fresh, Ordering::Release, Ordering::Acquire) {
+        // Release pairs with the Acquire in `bucket`. Acquire on failure, to read the other thread's
+        // bucket.
+        let set = self.buckets[bucket].compare_exchange(
+            null,
+            fresh,
+            Ordering::Release,
+            Ordering::Acquire,
+        );
+        match set {
             Ok(_) => {
-                // The yard owns it from here on; the yard's drop frees it.
+                // The table owns the bucket from here on; the table's drop frees it.
                 core::mem::forget(made);
-                // SAFETY: stays until the yard is dropped (invariant 1).
+                // SAFETY: stays until the table is dropped (invariant 1).
                 Ok(unsafe { &*fresh })
             }
             Err(theirs) => {
                 credit(bytes);
-                // SAFETY: not null, so it is another thread's part (1).
+                // SAFETY: not null, so it is another thread's bucket (1).
                 Ok(unsafe { &*theirs })
             }
         }
     }
 
-    /// Builds one part in its own block.
-    fn build_part(&self, part: usize, pages: usize) -> Result<Metadata<Part>, AllocError> {
-        let lines = Metadata::new(pages * self.lines(), |_| Line::default())?;
+    /// Makes one bucket in its own block.
+    fn new_bucket(&self, bucket: usize, pages: usize) -> Result<Metadata<Bucket>, AllocError> {
+        let lines = Metadata::new(pages * self.lines(), |_| BitmapLine::default())?;
         let hints = Metadata::new(words_for(pages), |_| AtomicU64::new(0))?;
-        // SAFETY: the words stay until the part is dropped. Only the part's pages get this
-        // reference, and they are dropped with it. References to these pages end with the yard
+        let first_word = lines.as_ptr().as_ptr().cast();
+        // SAFETY: the words stay until the bucket is dropped. Only the bucket's pages get this
+        // reference, and they are dropped with it. References to these pages end with the table
         // (invariant 1).
         let words: &'static [AtomicU64] =
-            unsafe { slice::from_raw_parts(lines.as_ptr().as_ptr().cast(), lines.len() * LINE) };
-        let first = FIRST * ((1 << part) - 1);
+            unsafe { slice::from_raw_parts(first_word, lines.len() * WORDS_PER_LINE) };
+        let first_index = FIRST_BUCKET * ((1 << bucket) - 1);
         let pages = Metadata::new(pages, |page| {
-            let place = Place {
+            let info = PageInfo {
                 start: AtomicPtr::new(ptr::null_mut()),
                 units: AtomicU32::new(0),
                 segment: AtomicU32::new(0),
                 lifetime: AtomicU8::new(0),
                 vacancy: AtomicU8::new(IN_USE),
-                index: first + page as u32,
+                index: first_index + page as u32,
                 next: AtomicU32::new(0),
             };
-            Page::new(&words[page * self.lines() * LINE..][..self.words], place)
+            let bits = &words[page * self.lines() * WORDS_PER_LINE..][..self.words];
+            PageDescriptor::new(bits, info)
         })?;
-        let mut part = Some(Part { pages, hints, bits: lines });
-        Metadata::new(1, |_| part.take().expect("one value is made"))
+        let mut bucket = Some(Bucket { pages, hints, bits: lines });
+        Metadata::new(1, |_| bucket.take().expect("one value is made"))
     }
 
-    /// Claims a page with free slots, the fullest as far as the hints know. Returns `true` with it
-    /// if the page was kept empty. The search in each list starts at `near`, which is different for
-    /// each thread.
-    pub(super) fn claim(&self, lists: &[usize], near: u32) -> Option<(SlabClaim<'_>, bool)> {
-        let (near_part, near_place) = part_of(near);
-        let parts =
-            self.parts.iter().take_while(|part| !part.load(Ordering::Relaxed).is_null()).count();
-        if parts == 0 {
+    /// Claims a page that one of the lists names: the fullest page with free slots, if the lists
+    /// are in that order and the hints are up to date. Returns `true` with it if the page was kept
+    /// empty. The search in each list starts at the descriptor `start`, which is different for each
+    /// thread.
+    pub(super) fn claim_listed(
+        &self,
+        lists: &[usize],
+        start: u32,
+    ) -> Option<(SlabClaim<'_>, bool)> {
+        let (start_bucket, start_position) = bucket_of(start);
+        let is_made = |bucket: &&AtomicPtr<Bucket>| !bucket.load(Ordering::Relaxed).is_null();
+        let buckets = self.buckets.iter().take_while(is_made).count();
+        if buckets == 0 {
             return None;
         }
-        let first = near_part.min(parts - 1);
+        let first = start_bucket.min(buckets - 1);
         for &list in lists {
-            for step in 0..parts {
-                let part = (first + step) % parts;
-                let from = if step == 0 { near_place } else { 0 };
-                let block = self.block_of(self.part(part).expect("counted above"));
-                if let Some((_, claim, kept)) = block.find(list, from) {
-                    return Some((claim, kept));
+            for step in 0..buckets {
+                let bucket = self.bucket((first + step) % buckets).expect("counted above");
+                let from = if step == 0 { start_position } else { 0 };
+                if let Some((_, claim, was_empty)) = bucket.group().find(list, from) {
+                    return Some((claim, was_empty));
                 }
             }
         }
@@ -314,21 +333,21 @@ impl PageTable {
     }
 
     /// All descriptors that were issued.
-    pub(super) fn all(&self) -> impl Iterator<Item = &SlabPage> {
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = &SlabPage> {
         (0..self.issued.load(Ordering::Acquire)).filter_map(|index| self.page(index))
     }
 }
 
-impl Lists for Place {
+impl FirstList for PageInfo {
     fn first_list(&self) -> usize {
         usize::from(self.lifetime.load(Ordering::Relaxed)) * BINS
     }
 }
 
-impl Place {
+impl PageInfo {
     fn change_vacancy(&self, from: u8, to: u8) -> bool {
-        // Acquire and Release: what one holder did to the bitmap's memory happens before what the
-        // next one does.
+        // Acquire and Release: what one owner did to the bitmap's memory happens before what the
+        // next owner does.
         self.vacancy.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -336,9 +355,9 @@ impl Place {
         self.vacancy.store(vacancy, Ordering::Release);
     }
 
-    /// Keeps a vacant descriptor from being taken up. Returns whether it was vacant.
-    fn hold(&self) -> bool {
-        self.change_vacancy(VACANT, HELD)
+    /// Keeps other threads from taking a vacant descriptor. Returns whether it was vacant.
+    fn begin_discard(&self) -> bool {
+        self.change_vacancy(VACANT, DISCARDING)
     }
 
     pub(super) fn index(&self) -> u32 {
@@ -359,13 +378,13 @@ impl Place {
 
 impl Drop for PageTable {
     fn drop(&mut self) {
-        for part in &mut self.parts {
-            if let Some(part) =
-                ptr::NonNull::new(core::mem::replace(part.get_mut(), ptr::null_mut()))
+        for bucket in &mut self.buckets {
+            if let Some(bucket) =
+                ptr::NonNull::new(core::mem::replace(bucket.get_mut(), ptr::null_mut()))
             {
-                // SAFETY: `build_part` made it as one value in its own block, and the yard has
-                // owned it alone.
-                drop(unsafe { Metadata::adopt(part, 1) });
+                // SAFETY: `new_bucket` made it as one value in its own block, and only the table
+                // owned it.
+                drop(unsafe { Metadata::adopt(bucket, 1) });
             }
         }
     }
@@ -376,12 +395,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_index_has_a_place_of_its_own() {
-        assert_eq!(part_of(0), (0, 0));
-        assert_eq!(part_of(7), (0, 7));
-        assert_eq!(part_of(8), (1, 0));
-        assert_eq!(part_of(23), (1, 15));
-        assert_eq!(part_of(24), (2, 0));
+    fn every_index_has_its_own_bucket_and_position() {
+        assert_eq!(bucket_of(0), (0, 0));
+        assert_eq!(bucket_of(7), (0, 7));
+        assert_eq!(bucket_of(8), (1, 0));
+        assert_eq!(bucket_of(23), (1, 15));
+        assert_eq!(bucket_of(24), (2, 0));
     }
 
     #[test]
@@ -390,25 +409,25 @@ mod tests {
     }
 
     #[test]
-    fn a_vacant_descriptor_is_taken_again_before_a_new_one_is_issued() {
-        let yard = PageTable::new(1);
-        let take = || yard.take_vacant(|_| Ok(()), |_| ()).unwrap();
-        let first = take().beside.index();
+    fn a_vacant_descriptor_is_taken_before_a_new_one_is_issued() {
+        let table = PageTable::new(1);
+        let take = || table.take_vacant(|_| Ok(()), |_| ()).unwrap();
+        let first = take().info.index();
         let second = take();
-        assert_eq!((first, second.beside.index()), (0, 1));
-        yard.give_vacant(second);
-        assert_eq!(take().beside.index(), 1);
+        assert_eq!((first, second.info.index()), (0, 1));
+        table.return_vacant(second);
+        assert_eq!(take().info.index(), 1);
         for expected in 2..1000 {
-            assert_eq!(take().beside.index(), expected);
+            assert_eq!(take().info.index(), expected);
         }
-        assert_eq!(yard.all().count(), 1000);
+        assert_eq!(table.descriptors().count(), 1000);
     }
 
     #[test]
     fn the_bitmaps_of_vacant_descriptors_take_no_memory_and_serve_again() {
-        let yard = PageTable::new(16);
+        let table = PageTable::new(16);
         let taken: Vec<_> =
-            (0..500).map(|_| yard.take_vacant(|_| Ok(()), |_| ()).unwrap()).collect();
+            (0..500).map(|_| table.take_vacant(|_| Ok(()), |_| ()).unwrap()).collect();
         let resident = |page: &SlabPage| {
             let (mut seen, unit) = (0u8, os::page_size());
             let start = ptr::from_ref(&page.bits()[0]).addr() / unit * unit;
@@ -424,16 +443,15 @@ mod tests {
             page.bits()[0].store(0, Ordering::Relaxed);
         }
         kept.bits()[0].store(5, Ordering::Relaxed);
-        for page in taken.iter().filter(|page| page.beside.index() != kept.beside.index()) {
-            yard.give_vacant(page);
+        for page in taken.iter().filter(|page| page.info.index() != kept.info.index()) {
+            table.return_vacant(page);
         }
-        yard.discard_vacant();
+        table.discard_vacant();
         assert!(resident(kept) && !resident(left));
         assert_eq!(kept.bits()[0].load(Ordering::Relaxed), 5);
         // All but one are vacant again, and none occurs twice.
-        let again: std::collections::BTreeSet<_> = (0..499)
-            .map(|_| yard.take_vacant(|_| Ok(()), |_| ()).unwrap().beside.index())
-            .collect();
+        let again: std::collections::BTreeSet<_> =
+            (0..499).map(|_| table.take_vacant(|_| Ok(()), |_| ()).unwrap().info.index()).collect();
         assert_eq!(again.len(), 499);
         assert!(again.iter().all(|index| *index < 500));
         assert!(left.bits().iter().all(|bits| bits.load(Ordering::Relaxed) == 0));
@@ -441,10 +459,10 @@ mod tests {
 
     #[test]
     fn structures_that_the_budget_refuses_are_an_error_and_nothing_is_issued() {
-        let yard = PageTable::new(1);
+        let table = PageTable::new(1);
         let refuse = |bytes| Err(AllocError::new(ErrorKind::BudgetExceeded, bytes));
-        assert!(yard.take_vacant(refuse, |_| ()).is_err());
-        assert_eq!(yard.all().count(), 0);
-        assert!(yard.part(0).is_none());
+        assert!(table.take_vacant(refuse, |_| ()).is_err());
+        assert_eq!(table.descriptors().count(), 0);
+        assert!(table.bucket(0).is_none());
     }
 }

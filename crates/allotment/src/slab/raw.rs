@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A `RawSlab` holds one reference to its core, and closes the core when it is dropped.
+//! 1. A `RawSlab` holds one reference to its [`SlabShared`], and closes it when it is dropped.
 //! 2. A slot that `alloc` returned belongs to the caller until the caller frees it. The slot keeps
 //!    its page registered, and the page holds a reference to the core. So the address alone leads
 //!    to both.
@@ -13,15 +13,16 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use super::builder::{Settings, SlabBuilder};
+use super::builder::{SlabBuilder, SlabSettings};
+use super::checked;
 use super::lifetime::Lifetime;
-use super::page::WORD;
-use super::shared::{MARK, Shared, number_in};
-use super::supply::Got;
-use super::thread_cache::{NOBODY, ThreadCache};
-use super::{for_c, registry, thread_table};
-use crate::checked::misuse::Misuse;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use super::shared::SlabShared;
+use super::slow_paths;
+use super::tags::TAG_MARK;
+use super::thread_cache::{NO_CACHE, ThreadCache};
+use super::thread_table;
+use crate::checked::{CheckMode, Misuse, guarded};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
 use crate::memory::segments;
 use crate::statistics::Statistics;
 
@@ -61,16 +62,16 @@ use crate::statistics::Statistics;
 /// unsafe { slab.free(slot) };
 /// ```
 pub struct RawSlab {
-    core: NonNull<Shared>,
-    /// The number that the fast paths look up: the slab's, or [`UNKNOWN`].
+    shared: NonNull<SlabShared>,
+    /// The number that the fast paths look up: the slab's, or [`NO_NUMBER`].
     pub(super) number: u32,
 }
 
 /// What the fast paths of a checked slab use as its number. It lies beyond every thread's table, so
 /// the fast paths never look up the address that they are given, which may be any value.
-const UNKNOWN: u32 = u32::MAX;
+const NO_NUMBER: u32 = u32::MAX;
 
-// SAFETY: threads share the core by design: everything in it that changes is atomic.
+// SAFETY: threads share a `SlabShared` by design: everything in it that changes is atomic.
 unsafe impl Send for RawSlab {}
 // SAFETY: as above.
 unsafe impl Sync for RawSlab {}
@@ -99,28 +100,40 @@ impl RawSlab {
         SlabBuilder::new(layout)
     }
 
-    pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
-        let core = Shared::make(layout, settings)?;
+    pub(super) fn make(layout: Layout, settings: SlabSettings) -> Result<Self, AllocError> {
+        thread_table::watch_forks();
+        let mode = CheckMode::wanted(settings.hardened);
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
+        let slot = mode.map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
+        let checks = mode.map(|mode| checked::ledger(mode, settings.name.as_deref()));
+        let shared = SlabShared::make(layout, slot, checks, settings)?;
         // SAFETY: made above, and its one reference is ours.
-        let made = unsafe { core.as_ref() };
-        Ok(Self { core, number: if made.watch.is_none() { made.number } else { UNKNOWN } })
+        let made = unsafe { shared.as_ref() };
+        Ok(Self { shared, number: if made.checks.is_none() { made.number } else { NO_NUMBER } })
     }
 
-    pub(super) fn core(&self) -> &Shared {
-        // SAFETY: the slab holds a reference to the core (invariant 1).
-        unsafe { self.core.as_ref() }
+    pub(super) fn shared(&self) -> &SlabShared {
+        // SAFETY: the slab holds a reference (invariant 1).
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// The calling thread's cache; takes one if the thread has none yet. Returns `None` if the
+    /// thread can't have one, or the slab is checked.
+    fn cache_or_new(&self) -> Option<*const ThreadCache> {
+        let shared = self.shared();
+        if shared.checks.is_none() { thread_table::cache_or_new(shared, 0) } else { None }
     }
 
     /// The layout of a slot, as the caller requested it.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        self.core().layout
+        self.shared().layout
     }
 
     /// The slab's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.core().name()
+        self.shared().name()
     }
 
     /// Allocates an uninitialised slot, aligned to the slab's layout.
@@ -149,7 +162,7 @@ impl RawSlab {
     #[inline(always)]
     pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
         // SAFETY: this thread's cache, used before the thread's table changes.
-        match thread_table::found(self.number).and_then(|front| unsafe { ThreadCache::pop(front) })
+        match thread_table::lookup(self.number).and_then(|cache| unsafe { ThreadCache::pop(cache) })
         {
             Some(slot) => Ok(slot),
             None => self.alloc_slowly::<F>(),
@@ -159,7 +172,7 @@ impl RawSlab {
     #[cold]
     #[inline(never)]
     fn alloc_slowly<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
-        alloc_on(self.core(), Lifetime::Short).map_err(F::fail)
+        slow_paths::alloc(self.shared(), Lifetime::Short).map_err(F::fail)
     }
 
     /// Allocates a slot for an object of this expected lifetime. [`alloc`](Self::alloc) is for
@@ -169,7 +182,7 @@ impl RawSlab {
     /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
     #[must_use]
     pub fn alloc_for(&self, lifetime: Lifetime) -> NonNull<u8> {
-        always(alloc_on(self.core(), lifetime).map_err(Abort::fail))
+        always(slow_paths::alloc(self.shared(), lifetime).map_err(Abort::fail))
     }
 
     /// Allocates a slot for an object of this expected lifetime.
@@ -177,7 +190,7 @@ impl RawSlab {
     /// # Errors
     /// Same as [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_for(&self, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
-        alloc_on(self.core(), lifetime)
+        slow_paths::alloc(self.shared(), lifetime)
     }
 
     /// Frees a slot, on any thread.
@@ -192,7 +205,7 @@ impl RawSlab {
     #[inline]
     pub unsafe fn free(&self, slot: NonNull<u8>) {
         // SAFETY: the caller upholds this function's contract.
-        unsafe { self.free_or(slot, || self.free_slowest(slot)) }
+        unsafe { self.free_or(slot, || self.free_without_cache(slot)) }
     }
 
     /// Frees a slot as [`free`](Self::free) does. Calls `otherwise` instead if the thread has no
@@ -210,9 +223,9 @@ impl RawSlab {
         // SAFETY: this thread's cache, used before the thread's table changes. The caller upholds
         // the rest.
         unsafe {
-            match thread_table::found(self.number) {
-                Some(front) if ThreadCache::push(front, slot, tag) => {}
-                Some(front) => self.free_slowly(slot, front),
+            match thread_table::lookup(self.number) {
+                Some(cache) if ThreadCache::push(cache, slot, tag) => {}
+                Some(cache) => self.free_slowly(slot, cache),
                 None => otherwise(),
             }
         }
@@ -221,20 +234,20 @@ impl RawSlab {
     /// The slow path of `free`. It is not inlined and is the last call of `free`, so that `free`
     /// needs no stack frame.
     #[inline(never)]
-    unsafe fn free_slowly(&self, slot: NonNull<u8>, front: *const ThreadCache) {
+    unsafe fn free_slowly(&self, slot: NonNull<u8>, cache: *const ThreadCache) {
         // SAFETY: as in `free`.
         unsafe {
-            if !ThreadCache::free_slowly(front, slot) {
-                self.free_slowest(slot);
+            if !ThreadCache::free_slowly(cache, slot) {
+                self.free_without_cache(slot);
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn free_slowest(&self, slot: NonNull<u8>) {
-        // SAFETY: the caller upholds the contract, and `self` holds a reference to the core.
-        unsafe { free_on(self.core(), slot) }
+    unsafe fn free_without_cache(&self, slot: NonNull<u8>) {
+        // SAFETY: the caller upholds the contract, and `self` holds a reference to the slab.
+        unsafe { slow_paths::free(self.shared(), slot) }
     }
 
     /// Fills the slice with newly allocated slots.
@@ -252,24 +265,29 @@ impl RawSlab {
     /// Same as [`try_alloc`](Self::try_alloc). The call allocates all slots or none: on an error it
     /// frees the slots that it already took.
     pub fn try_alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) -> Result<(), AllocError> {
-        let core = self.core();
-        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
-        let taken = match front {
-            // SAFETY: this thread's cache, used before the thread's table changes.
-            Some(front) => unsafe { &*front }.take_many(slots),
-            None => slots.iter_mut().enumerate().try_for_each(|(taken, place)| {
-                place.write(alloc_on(core, Lifetime::Short).map_err(|error| (taken, error))?);
-                Ok(())
-            }),
-        };
-        taken.map_err(|(taken, error)| {
-            for slot in &slots[..taken] {
-                // SAFETY: the first `taken` elements are initialised with slots of this slab that
-                // no other code has seen.
-                unsafe { self.free(slot.assume_init()) };
+        let cache = self.cache_or_new();
+        let alloc_one = || match cache {
+            Some(cache) => {
+                // SAFETY: this thread's cache, used before the thread's table changes.
+                let cache = unsafe { &*cache };
+                cache.pop_cached().map_or_else(|| slow_paths::refill(cache), Ok)
             }
-            error
-        })
+            None => slow_paths::alloc(self.shared(), Lifetime::Short),
+        };
+        for index in 0..slots.len() {
+            match alloc_one() {
+                Ok(slot) => slots[index].write(slot),
+                Err(error) => {
+                    for slot in &slots[..index] {
+                        // SAFETY: the elements before `index` are initialised with slots of this
+                        // slab that no other code has seen.
+                        unsafe { self.free(slot.assume_init()) };
+                    }
+                    return Err(error);
+                }
+            };
+        }
+        Ok(())
     }
 
     /// Frees many slots in one call. Slots that follow each other in the slice and share a bitmap
@@ -278,24 +296,24 @@ impl RawSlab {
     /// # Safety
     /// As for [`free`](Self::free), for each slot. No slot occurs twice.
     pub unsafe fn free_many(&self, slots: &[NonNull<u8>]) {
-        let core = self.core();
-        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
-        match front {
-            Some(front) => {
+        let shared = self.shared();
+        match self.cache_or_new() {
+            Some(cache) => {
                 for slot in slots {
                     // SAFETY: a slot keeps its granule registered.
-                    if unsafe { segments::tag_of_live(slot.addr().get()) } & !MARK != core.tag() {
-                        core.stop_at(Misuse::ForeignPointer, slot.addr().get());
+                    let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
+                    if tag & !TAG_MARK != shared.tag() {
+                        shared.abort_on_misuse(Misuse::ForeignPointer, slot.addr().get());
                     }
                 }
                 // SAFETY: this thread's cache, used before the thread's table changes.
-                let front = unsafe { &*front };
-                front.give_back(slots);
-                front.heed_recalls();
-                core.tell_waiters();
+                let cache = unsafe { &*cache };
+                cache.return_slots(slots);
+                cache.flush_if_recalled();
+                shared.wake_waiters();
             }
             // SAFETY: the caller upholds the contract.
-            None => slots.iter().for_each(|slot| unsafe { free_on(core, *slot) }),
+            None => slots.iter().for_each(|slot| unsafe { slow_paths::free(shared, *slot) }),
         }
     }
 
@@ -303,14 +321,13 @@ impl RawSlab {
     /// thread's table: allocating takes seven instructions, freeing takes fourteen (x86-64).
     #[must_use]
     pub fn handle(&self) -> RawSlabHandle<'_> {
-        let core = self.core();
-        let front = if core.watch.is_none() { thread_table::front_or_new(core, 0) } else { None };
-        if let Some(front) = front {
+        let cache = self.cache_or_new();
+        if let Some(cache) = cache {
             // SAFETY: this thread's cache. The handle is counted at once, so the cache stays in
             // use.
-            unsafe { &*front }.add_handle();
+            unsafe { &*cache }.add_handle();
         }
-        RawSlabHandle { front: front.unwrap_or(NOBODY), slab: self, not_send: PhantomData }
+        RawSlabHandle { cache: cache.unwrap_or(NO_CACHE), slab: self, not_send: PhantomData }
     }
 
     /// Prepares for a burst: takes pages from the source until at least `slots` slots are free in
@@ -331,9 +348,9 @@ impl RawSlab {
     /// If the budget or the source refuses a page, or the bytes of that many slots exceed the
     /// address space. The slab keeps the pages that it took before the error.
     pub fn try_reserve(&self, slots: usize) -> Result<(), AllocError> {
-        match &self.core().watch {
-            Some(watch) if watch.has_no_pages() => Ok(()),
-            _ => self.core().reserve(slots),
+        match &self.shared().checks {
+            Some(checks) if checks.is_passthrough() => Ok(()),
+            _ => self.shared().reserve(slots),
         }
     }
 
@@ -343,23 +360,24 @@ impl RawSlab {
     /// threads released. The caches of other threads keep their pages; those threads call
     /// [`flush`](Self::flush) themselves.
     pub fn trim(&self) -> usize {
-        let before = self.core().given_back();
+        let shared = self.shared();
+        let before = shared.released_bytes();
         self.flush();
-        if let Some(watch) = &self.core().watch {
-            watch.end_rest(self.core());
+        if let Some(checks) = &shared.checks {
+            checks.empty_quarantine(shared);
         }
-        self.core().trim();
-        self.core().given_back().wrapping_sub(before)
+        shared.trim();
+        shared.released_bytes().wrapping_sub(before)
     }
 
     /// Returns everything that the calling thread holds of this slab to the pages: its cached
     /// slots, its freed slots on their way back, and the page that its cache is refilled from.
     pub fn flush(&self) {
         for lifetime in 0..2 {
-            let front = thread_table::front(self.core().number + lifetime);
-            if !ptr::eq(front, NOBODY) {
+            let cache = thread_table::cache(self.shared().number + lifetime);
+            if !ptr::eq(cache, NO_CACHE) {
                 // SAFETY: this thread's cache, used before the thread's table changes.
-                unsafe { &*front }.flush();
+                unsafe { &*cache }.flush();
             }
         }
     }
@@ -367,7 +385,7 @@ impl RawSlab {
     /// Whether packing is on.
     #[must_use]
     pub fn packing(&self) -> bool {
-        self.core().packing()
+        self.shared().packing()
     }
 
     /// Switches packing on or off, also while threads use the slab.
@@ -377,13 +395,13 @@ impl RawSlab {
     /// takes the fullest listed page. In both cases, slots freed in pages less than three quarters
     /// full go back to their pages instead of into a cache.
     pub fn set_packing(&self, packing: bool) {
-        self.core().set_packing(packing);
+        self.shared().set_packing(packing);
     }
 
     /// What the slab holds. The call reads the whole bitmap of every page, one word for 64 slots.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.core().statistics()
+        self.shared().statistics()
     }
 }
 
@@ -401,125 +419,17 @@ impl Drop for RawSlab {
     /// Closes the slab. Its live objects stay valid, and their pages are released as the objects
     /// are freed. The slab's own memory is freed with the last of them.
     fn drop(&mut self) {
-        self.core().close();
-        if let Some(watch) = &self.core().watch {
+        let shared = self.shared();
+        let number = shared.number;
+        shared.close();
+        if let Some(checks) = &shared.checks {
             // After `close`: slots freed from then on skip the quarantine.
-            watch.end_rest(self.core());
+            checks.empty_quarantine(shared);
         }
         thread_table::count_closed();
-        let number = self.core().number;
-        thread_table::leave(number);
-        registry::unrefer(number);
+        thread_table::detach(number);
+        SlabShared::release_reference(number);
     }
-}
-
-/// Allocates a slot for a thread whose fast path found none.
-pub(super) fn alloc_on(core: &Shared, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
-    if let Some(watch) = &core.watch {
-        return watch.alloc(core);
-    }
-    let lifetime = lifetime.number();
-    match thread_table::front_or_new(core, lifetime) {
-        // SAFETY: this thread's cache, used before the thread's table changes.
-        Some(front) => unsafe { ThreadCache::pop(front).map_or_else(|| (*front).refill(), Ok) },
-        None => alloc_alone(core, lifetime),
-    }
-}
-
-/// Allocates a slot without a thread cache.
-pub(super) fn alloc_alone(core: &Shared, lifetime: usize) -> Result<NonNull<u8>, AllocError> {
-    loop {
-        let got = match core.claim(lifetime, 0) {
-            Some(claim) => Got::Claim(claim),
-            None => match core.grow(lifetime, 0) {
-                Err(_) if thread_table::flush_other(core.number, lifetime) => continue,
-                got => got?,
-            },
-        };
-        match got {
-            Got::Claim(claim) => {
-                let page = claim.page();
-                let taken = (0..page.words()).find_map(|word| {
-                    let bit = page.take(word, 1);
-                    (bit != 0).then(|| word * WORD + bit.trailing_zeros() as usize)
-                });
-                // Takes the slot before the page is opened: the slot keeps the page from being
-                // released in between.
-                let slot = taken.map(|index| core.slot_of(page, index));
-                core.put_back(claim);
-                if let Some(slot) = slot {
-                    return Ok(slot);
-                }
-            }
-            Got::Slots(page, word, taken) => {
-                let first = taken & taken.wrapping_neg();
-                let slot = core.slot_of(page, word * WORD + first.trailing_zeros() as usize);
-                if taken != first {
-                    // SAFETY: taken just above and not used; the caller has a reference to the
-                    // core.
-                    unsafe { core.free(core.spot_of(slot), taken ^ first, true) };
-                }
-                return Ok(slot);
-            }
-        }
-    }
-}
-
-/// Frees a slot that the fast path did not free.
-///
-/// # Safety
-/// As for [`RawSlab::free`]; the caller has a reference to the core.
-pub(super) unsafe fn free_on(core: &Shared, slot: NonNull<u8>) {
-    if let Some(watch) = &core.watch {
-        // SAFETY: the caller upholds the contract.
-        return unsafe { watch.free(core, slot) };
-    }
-    // SAFETY: the caller upholds the contract. The slot keeps its granule registered, whichever
-    // slab it belongs to.
-    unsafe {
-        if segments::tag_of(slot.addr().get()) & !MARK != core.tag() {
-            core.stop_at(Misuse::ForeignPointer, slot.addr().get());
-        }
-        match thread_table::front_or_new(core, 0) {
-            Some(front) => {
-                let tag = || segments::tag_of_live(slot.addr().get());
-                if !ThreadCache::push(front, slot, tag) {
-                    ThreadCache::free_slowly(front, slot);
-                }
-            }
-            None => {
-                let spot = core.spot_of(slot);
-                core.free(spot, 1 << (spot.index % WORD), true);
-                core.tell_waiters();
-            }
-        }
-    }
-}
-
-/// Frees a slot by its address alone, whichever slab it belongs to, open or closed.
-///
-/// # Safety
-/// The slot came from a slab, is freed once, and is not used afterwards.
-#[inline]
-pub(super) unsafe fn free_anywhere(slot: NonNull<u8>) {
-    // A marked tag gives a number beyond every thread's table, and no thread has a cache for number
-    // 0.
-    // SAFETY: the slot keeps its granule registered. If it is a block of pass-through mode instead,
-    // that mode has made sure that the map can be read for its address. The cache is this thread's,
-    // and is used before the thread's table changes.
-    unsafe {
-        match thread_table::found(number_in(segments::tag_of_live(slot.addr().get()))) {
-            Some(front) if ThreadCache::push_known(front, slot) => {}
-            _ => free_anywhere_slowly(slot),
-        }
-    }
-}
-
-#[inline(never)]
-unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
-    // SAFETY: as in `free_anywhere`.
-    let freed = unsafe { for_c::free_if_slot(slot) };
-    assert!(freed, "a slab's box is a slot or a block of pass-through mode");
 }
 
 /// One thread's direct access to a [`RawSlab`], which skips the lookup in the thread's table.
@@ -528,7 +438,7 @@ unsafe fn free_anywhere_slowly(slot: NonNull<u8>) {
 /// of caches.
 #[derive(Debug)]
 pub struct RawSlabHandle<'s> {
-    pub(super) front: *const ThreadCache,
+    pub(super) cache: *const ThreadCache,
     slab: &'s RawSlab,
     not_send: PhantomData<*mut ()>,
 }
@@ -547,9 +457,9 @@ impl RawSlabHandle<'_> {
     #[inline(always)]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
-        // SAFETY: `NOBODY`, or a cache of this thread that the handle keeps in use. The borrowed
-        // slab keeps the cache's core alive.
-        match unsafe { ThreadCache::pop(self.front) } {
+        // SAFETY: `NO_CACHE`, or a cache of this thread that the handle keeps in use. The borrowed
+        // slab keeps the cache's memory.
+        match unsafe { ThreadCache::pop(self.cache) } {
             Some(slot) => slot,
             None => always(self.slab.alloc_slowly::<Abort>()),
         }
@@ -562,7 +472,7 @@ impl RawSlabHandle<'_> {
     #[inline(always)]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: as in `alloc`.
-        match unsafe { ThreadCache::pop(self.front) } {
+        match unsafe { ThreadCache::pop(self.cache) } {
             Some(slot) => Ok(slot),
             None => self.slab.alloc_slowly::<Report>(),
         }
@@ -577,13 +487,13 @@ impl RawSlabHandle<'_> {
     /// As for [`RawSlab::free`].
     #[inline(always)]
     pub unsafe fn free(&self, slot: NonNull<u8>) {
-        // SAFETY: as in `RawSlab::free`. (The tag is also read for `NOBODY`, the only cache that a
+        // SAFETY: as in `RawSlab::free`. (The tag is also read for `NO_CACHE`, the only cache that a
         // checked slab has.)
         let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
         // SAFETY: as in `alloc`. The caller upholds the rest.
         unsafe {
-            if !ThreadCache::push(self.front, slot, tag) {
-                self.slab.free_slowly(slot, self.front);
+            if !ThreadCache::push(self.cache, slot, tag) {
+                self.slab.free_slowly(slot, self.cache);
             }
         }
     }
@@ -591,9 +501,9 @@ impl RawSlabHandle<'_> {
 
 impl Drop for RawSlabHandle<'_> {
     fn drop(&mut self) {
-        if !ptr::eq(self.front, NOBODY) {
+        if !ptr::eq(self.cache, NO_CACHE) {
             // SAFETY: as in `alloc`.
-            unsafe { thread_table::drop_handle(self.front) };
+            unsafe { thread_table::drop_handle(self.cache) };
         }
     }
 }

@@ -1,34 +1,34 @@
 //! Refill and flush: how slots move between a thread's cache and the pages. These are the slow
 //! paths of [`ThreadCache`].
 //!
-//! The invariants are those of `front.rs`.
+//! The invariants are those of `thread_cache.rs`.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::page::WORD;
+use super::page::{PageClaim, SLOTS_PER_WORD};
+use super::page_supply::SlotSupply;
 use super::page_table::{SlabClaim, SlabPage};
-use super::shared::MARK;
-use super::supply::Got;
-use super::thread_cache::{RECENT, Slot, ThreadCache};
-use super::thread_table;
-use crate::checked::misuse::Misuse;
+use super::tags::TAG_MARK;
+use super::thread_cache::{RECENT_PAGES, ThreadCache};
+use crate::checked::Misuse;
 use crate::error::AllocError;
 use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::segments;
 
-/// How many slots ahead of the current one the cache line of a slot's bit is prefetched.
-const AHEAD: usize = 6;
-/// A cache that is full this many times without a refill belongs to a thread that only frees.
-const ONLY_FREES: u32 = 8;
-/// The most pages whose slots wait to be sent back together. This is enough for their cache misses
-/// to overlap.
-const MOST_OUTGOING_PAGES: usize = 16;
-/// The outgoing slots also keep at most this part of the slab's pages from being released.
-const OUTGOING_PART: usize = 32;
-/// A refill looks for at least this many slots, or for half of the cache's capacity if that is
-/// less.
-const WANTED: usize = 32;
+/// How many slots ahead the cache line with a slot's bit is prefetched.
+const PREFETCH_DISTANCE: usize = 6;
+/// A cache that is full, or sends slots back, this many times without a refill belongs to a thread
+/// that only frees.
+const FREES_ONLY_AFTER: u32 = 8;
+/// The most pages whose slots are sent back together. This is enough for their cache misses to
+/// overlap.
+const MAX_OUTGOING_PAGES: usize = 16;
+/// The outgoing slots also keep at most the slab's pages divided by this from being released.
+const OUTGOING_DIVISOR: usize = 32;
+/// A refill takes at least this many slots if they are to be had, or half of the cache's capacity if
+/// that is less.
+const REFILL_SLOTS: usize = 32;
 
 /// Prefetches a word's cache line, without any other effect.
 #[inline(always)]
@@ -48,60 +48,56 @@ impl ThreadCache {
     #[cold]
     #[inline(never)]
     pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
-        self.spills.set(0);
-        self.sent.set(0);
-        let core = self.core();
-        core.keep.refilled();
-        if core.packing() {
-            // Once per refill: what is claimed below is to be used.
+        self.overflows.set(0);
+        self.sends.set(0);
+        let shared = self.shared();
+        shared.empty_pages.count_refill();
+        if shared.packing() {
+            // Once per refill: the pages claimed below are to be used.
             self.put_current_back();
         }
         loop {
-            if let Some(slot) = self.take_one() {
+            if let Some(slot) = self.pop_cached() {
                 return Ok(slot);
             }
-            if self.current.get().is_some() {
-                self.take_from_current();
+            if let Some(page) = self.current_page.get() {
+                // SAFETY: descriptors stay as long as the slab.
+                self.take_from_current(unsafe { page.as_ref() });
                 continue;
             }
-            // The slots that wait to be sent back may be the ones needed.
-            self.send();
+            // The outgoing slots may be the only free ones.
+            self.send_outgoing();
             if let Some(claim) = self.claim_recent() {
-                self.set_current(claim.keep());
+                self.set_current(claim.into_page());
                 continue;
             }
-            if let Some(claim) = core.claim(self.lifetime(), self.near.get()) {
-                self.set_current(claim.keep());
+            if let Some(claim) = shared.claim(self.lifetime(), self.last_page.get()) {
+                self.set_current(claim.into_page());
                 continue;
             }
-            match core.grow(self.lifetime(), self.near.get()) {
-                Ok(Got::Claim(claim)) => self.set_current(claim.keep()),
-                Ok(Got::Slots(page, word, taken)) => self.add(page, word, taken),
-                Err(error) => {
-                    if !thread_table::flush_other(core.number, self.lifetime()) {
-                        return Err(error);
-                    }
-                }
+            match shared.grow(self.lifetime(), self.last_page.get())? {
+                SlotSupply::Page(claim) => self.set_current(claim.into_page()),
+                SlotSupply::Slots(page, word, taken) => self.add(page, word, taken),
             }
         }
     }
 
     fn set_current(&self, page: &SlabPage) {
-        self.near.set(page.beside.index());
+        self.last_page.set(page.info.index());
         self.next_word.set(0);
-        self.current.set(Some(NonNull::from(page)));
+        self.current_page.set(Some(NonNull::from(page)));
     }
 
     fn put_current_back(&self) {
-        if let Some(page) = self.current.take() {
-            // SAFETY: descriptors stay as long as the core. The claim is the cache's (invariant 3),
+        if let Some(page) = self.current_page.take() {
+            // SAFETY: descriptors stay as long as the slab. The claim is the cache's (invariant 3),
             // which gives it up here.
-            let claim = super::page::Claim::resume(unsafe { page.as_ref() });
-            self.core().put_back(claim);
-            if !self.recent.iter().any(|recent| recent.get() == Some(page)) {
-                let turn = self.turn.get();
-                self.recent[turn % RECENT].set(Some(page));
-                self.turn.set(turn.wrapping_add(1));
+            let claim = PageClaim::from_page(unsafe { page.as_ref() });
+            self.shared().put_back(claim);
+            if !self.recent_pages.iter().any(|recent| recent.get() == Some(page)) {
+                let count = self.recent_count.get();
+                self.recent_pages[count % RECENT_PAGES].set(Some(page));
+                self.recent_count.set(count.wrapping_add(1));
             }
         }
     }
@@ -109,29 +105,26 @@ impl ThreadCache {
     /// Claims a page that this thread put back recently. Threads that return to their own pages
     /// don't contend for the same hints, and find the objects' lines in their own CPU's cache.
     fn claim_recent(&self) -> Option<SlabClaim<'_>> {
-        let core = self.core();
-        if core.packing() {
+        let shared = self.shared();
+        if shared.packing() {
             return None;
         }
-        self.recent.iter().find_map(|recent| {
-            // SAFETY: descriptors stay as long as the core.
-            core.claim_again(unsafe { recent.get()?.as_ref() }, self.lifetime())
+        self.recent_pages.iter().find_map(|recent| {
+            // SAFETY: descriptors stay as long as the slab.
+            shared.claim_again(unsafe { recent.get()?.as_ref() }, self.lifetime())
         })
     }
 
-    /// Takes the free slots of the current page's next words. After the last word the page is put
-    /// back, so that a sleeping thread does not hold a page whose slots it has all taken.
-    fn take_from_current(&self) {
-        let page = self.current.get().expect("asked by who has one");
-        // SAFETY: descriptors stay as long as the core.
-        let page = unsafe { page.as_ref() };
+    /// Takes the free slots of the next words of the current page. After the last word the page is
+    /// put back, so that a sleeping thread does not hold a page whose slots it has all taken.
+    fn take_from_current(&self, page: &SlabPage) {
         let words = page.words();
-        let wanted = WANTED.min(self.full() / 2);
+        let wanted = REFILL_SLOTS.min(self.capacity() / 2);
         let mut word = self.next_word.get();
-        let mut got = 0;
-        while word < words && got < wanted {
-            let taken = page.take(word, self.room());
-            got += taken.count_ones() as usize;
+        let mut count = 0;
+        while word < words && count < wanted {
+            let taken = page.take(word, self.top());
+            count += taken.count_ones() as usize;
             self.add(page, word, taken);
             word += 1;
         }
@@ -143,294 +136,305 @@ impl ThreadCache {
 
     /// Caches slots that were taken, so that the lowest one is allocated next.
     fn add(&self, page: &SlabPage, word: usize, mut taken: u64) {
-        let core = self.core();
-        debug_assert!(self.room() >= taken.count_ones() as usize);
-        let before = self.room();
-        let size = core.geometry.slot;
-        let first = core.slot_of(page, word * WORD);
-        // SAFETY: the entries before `room` are free (invariant 2).
-        let mut place = unsafe { self.places.add(before) };
+        let shared = self.shared();
+        debug_assert!(self.top() >= taken.count_ones() as usize);
+        let before = self.top();
+        let size = shared.geometry.slot;
+        let first = shared.slot_address(page, word * SLOTS_PER_WORD);
+        // SAFETY: the entries below `top` are free (invariant 2).
+        let mut entry = unsafe { self.entries.add(before) };
         if taken == !0 {
             // A whole word, from the highest slot down: no bits to search.
-            // SAFETY: there is room for what was taken (the callers take no more), and the slots
-            // are ours.
+            // SAFETY: there is room for the slots (the callers take no more), and they are ours.
             unsafe {
-                let mut slot = first.byte_add(WORD * size);
+                let mut slot = first.byte_add(SLOTS_PER_WORD * size);
                 while slot != first {
                     slot = slot.byte_sub(size);
-                    place = place.sub(1);
-                    place.write(slot);
+                    entry = entry.sub(1);
+                    entry.write(slot);
                 }
             }
             taken = 0;
         }
         while taken != 0 {
-            let bit = WORD - 1 - taken.leading_zeros() as usize;
+            let bit = SLOTS_PER_WORD - 1 - taken.leading_zeros() as usize;
             taken ^= 1 << bit;
             // SAFETY: as above.
             unsafe {
-                place = place.sub(1);
-                place.write(first.byte_add(bit * size));
+                entry = entry.sub(1);
+                entry.write(first.byte_add(bit * size));
             }
         }
         // SAFETY: both are entries of this cache, and the second is the first of them.
-        let room = unsafe { place.offset_from(self.places) } as usize;
-        self.drawn.set(self.drawn.get().wrapping_add(before - room));
-        self.room.store(room, Ordering::Relaxed);
+        let top = unsafe { entry.offset_from(self.entries) } as usize;
+        self.taken_slots.set(self.taken_slots.get().wrapping_add(before - top));
+        self.set_top(top);
     }
 
     /// Frees a slot that the fast path did not cache. The reason is that its page is marked, that
-    /// there is no room, or that the cache is [`NOBODY`]. In the last case the slot is not freed,
-    /// and the function returns `false`.
+    /// there is no room, or that the cache is [`NO_CACHE`](super::thread_cache::NO_CACHE). In the last
+    /// case the slot is not freed, and the function returns `false`.
     ///
     /// # Safety
     /// As for [`push`](Self::push).
     #[inline(always)]
-    pub(super) unsafe fn free_slowly(front: *const Self, slot: NonNull<u8>) -> bool {
+    pub(super) unsafe fn free_slowly(cache: *const Self, slot: NonNull<u8>) -> bool {
         // SAFETY: the caller upholds the contract. From here on the entries are reached by the
         // cache's own pointer to them.
-        let front = unsafe { &*front };
-        // Most such frees follow each other on one page, which already has a slot among the
-        // outgoing ones. So the page is marked, and belongs to this slab.
-        if slot.addr().get().wrapping_sub(front.near_start.get()) < front.near_bytes.get() {
-            let core = front.core();
-            if core.is_calm() && front.recalls.get() == core.recalls() {
-                front.put_outgoing(slot, core.geometry.most_outgoing);
+        let cache = unsafe { &*cache };
+        // Most such frees follow each other on one page, which already has an outgoing slot. So the
+        // page is marked, and belongs to this slab.
+        let offset = slot.addr().get().wrapping_sub(cache.granule_start.get());
+        if offset < cache.granule_bytes.get() {
+            let shared = cache.shared();
+            if shared.waiters.allow_caching() && cache.recalls_seen.get() == shared.recalls() {
+                cache.add_outgoing(slot, shared.geometry.max_outgoing);
                 return true;
             }
         }
-        if front.full() == 0 {
+        if cache.capacity() == 0 {
             return false;
         }
-        front.free_slowest(slot);
+        cache.free_of_other_granule(slot);
         true
     }
 
-    /// Adds a slot of a marked page to the outgoing ones, to be sent back together. Each send costs
-    /// a locked instruction, and no later instruction can overtake it.
+    /// Adds a slot of a marked page to the outgoing ones, which are sent back together. Sent back one
+    /// by one, each slot would cost a locked instruction that no later instruction can overtake.
     #[inline(always)]
-    fn put_outgoing(&self, slot: NonNull<u8>, most: usize) {
-        let outgoing = self.outgoing.load(Ordering::Relaxed);
+    fn add_outgoing(&self, slot: NonNull<u8>, max: usize) {
+        let outgoing = self.header.outgoing.load(Ordering::Relaxed);
         // SAFETY: there is a free entry after each call (invariant 4).
-        unsafe { self.outgoing_places.add(outgoing).write(slot) };
-        self.outgoing.store(outgoing + 1, Ordering::Relaxed);
-        if outgoing + 1 == most {
-            self.send();
+        unsafe { self.outgoing_entries.add(outgoing).write(slot) };
+        self.header.outgoing.store(outgoing + 1, Ordering::Relaxed);
+        if outgoing + 1 == max {
+            self.send_outgoing();
         }
     }
 
-    /// Frees a slot of another page than the last one.
+    /// Frees a slot that lies in another granule than the last outgoing slot.
     #[inline(never)]
-    fn free_slowest(&self, slot: NonNull<u8>) {
-        let core = self.core();
+    fn free_of_other_granule(&self, slot: NonNull<u8>) {
+        let shared = self.shared();
         // SAFETY: the caller holds the slot.
         let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
-        if tag != self.tag | MARK || !core.is_calm() {
-            return self.free_otherwise(slot, tag);
+        if tag != self.header.tag | TAG_MARK || !shared.waiters.allow_caching() {
+            return self.free_other(slot, tag);
         }
-        self.put_outgoing_of_another(slot);
-        self.heed_recalls();
+        self.add_outgoing_of_other_granule(slot);
+        self.flush_if_recalled();
     }
 
-    /// Flushes the cache if a thread was refused a slot after this was last done.
-    pub(super) fn heed_recalls(&self) {
-        let recalls = self.core().recalls();
-        if self.recalls.replace(recalls) != recalls {
+    /// Flushes the cache if a thread was refused a slot since the last call.
+    pub(super) fn flush_if_recalled(&self) {
+        let recalls = self.shared().recalls();
+        if self.recalls_seen.replace(recalls) != recalls {
             self.flush();
         }
     }
 
     #[inline(always)]
-    fn put_outgoing_of_another(&self, slot: NonNull<u8>) {
-        if self.outgoing_pages.get() == 0 {
-            self.send();
-            let most = (self.core().pages() / OUTGOING_PART).clamp(1, MOST_OUTGOING_PAGES);
-            self.outgoing_pages.set(most);
+    fn add_outgoing_of_other_granule(&self, slot: NonNull<u8>) {
+        if self.outgoing_pages_left.get() == 0 {
+            self.send_outgoing();
+            let max = (self.shared().page_count() / OUTGOING_DIVISOR).clamp(1, MAX_OUTGOING_PAGES);
+            self.outgoing_pages_left.set(max);
         }
-        self.outgoing_pages.set(self.outgoing_pages.get() - 1);
-        self.near_start.set(slot.addr().get() & !(SEGMENT_GRANULE - 1));
-        self.near_bytes.set(SEGMENT_GRANULE);
-        self.put_outgoing(slot, self.core().geometry.most_outgoing);
+        self.outgoing_pages_left.set(self.outgoing_pages_left.get() - 1);
+        self.granule_start.set(slot.addr().get() & !(SEGMENT_GRANULE - 1));
+        self.granule_bytes.set(SEGMENT_GRANULE);
+        self.add_outgoing(slot, self.shared().geometry.max_outgoing);
     }
 
     /// Sends the outgoing slots back to their pages.
     #[inline(never)]
-    fn send(&self) {
-        let outgoing = self.outgoing.load(Ordering::Relaxed);
+    fn send_outgoing(&self) {
+        let outgoing = self.header.outgoing.load(Ordering::Relaxed);
         if outgoing == 0 {
             return;
         }
-        // A refill after the last send, or more room, means that slots were allocated in between.
-        let more_room = self.room() > self.room_then.replace(self.room());
-        let allocates = more_room || self.sent.get() == 0;
-        self.outgoing.store(0, Ordering::Relaxed);
-        self.outgoing_pages.set(0);
-        self.near_bytes.set(0);
+        // A refill after the last send, or a higher top, means that slots were allocated in between.
+        let popped = self.top() > self.top_at_send.replace(self.top());
+        let allocates = popped || self.sends.get() == 0;
+        self.header.outgoing.store(0, Ordering::Relaxed);
+        self.outgoing_pages_left.set(0);
+        self.granule_bytes.set(0);
         // SAFETY: the first entries hold slots (invariant 4), which belong to this call from here
         // on.
-        let slots = unsafe { core::slice::from_raw_parts(self.outgoing_places, outgoing) };
-        self.give_back_as(slots, allocates);
-        // A cache that its thread does not allocate from keeps its pages from becoming empty.
-        let sent = self.sent.get() + 1;
-        self.sent.set(sent);
-        if sent >= ONLY_FREES {
-            self.sent.set(0);
-            self.spill_all();
+        let slots = unsafe { core::slice::from_raw_parts(self.outgoing_entries, outgoing) };
+        self.return_slots_as(slots, allocates);
+        // A cache that its thread does not allocate from keeps the slots' pages from becoming empty.
+        let sends = self.sends.get() + 1;
+        self.sends.set(sends);
+        if sends >= FREES_ONLY_AFTER {
+            self.sends.set(0);
+            self.return_cached();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn free_otherwise(&self, slot: NonNull<u8>, tag: u32) {
-        let core = self.core();
-        if tag & !MARK != self.tag {
-            core.stop_at(Misuse::ForeignPointer, slot.addr().get());
+    fn free_other(&self, slot: NonNull<u8>, tag: u32) {
+        let shared = self.shared();
+        if tag & !TAG_MARK != self.header.tag {
+            shared.abort_on_misuse(Misuse::ForeignPointer, slot.addr().get());
         }
-        if !core.is_calm() {
-            // A thread waits for slots, or the slab is closed: nothing is kept.
-            self.give_back(&[slot]);
+        if !shared.waiters.allow_caching() {
+            // A thread waits for slots, or the slab is closed: nothing is cached.
+            self.return_slots(&[slot]);
             return self.flush();
         }
-        if tag & MARK != 0 {
-            // The slab was not calm at the first check, and is calm at the second.
-            self.put_outgoing_of_another(slot);
+        if tag & TAG_MARK != 0 {
+            // Caching was not allowed at the first check, and is allowed at the second.
+            self.add_outgoing_of_other_granule(slot);
         } else {
-            if self.room() == 0 {
-                self.spill();
+            if self.top() == 0 {
+                self.make_room();
             }
-            self.put_one(slot);
+            self.push_cached(slot);
         }
-        self.heed_recalls();
+        self.flush_if_recalled();
     }
 
     /// Makes room in a full cache.
     ///
-    /// - If the cache was full [`ONLY_FREES`] times without a refill, all slots are sent back, and
-    ///   the capacity is reset.
+    /// - If the cache was full [`FREES_ONLY_AFTER`] times without a refill, all slots are sent back,
+    ///   and the capacity is reset.
     /// - If the thread has taken as many slots as the cache holds, the capacity doubles, up to the
     ///   maximum.
     /// - In all other cases, the half of the slots that was freed first is sent back.
-    fn spill(&self) {
-        debug_assert_eq!(self.room(), 0);
-        let spills = self.spills.get() + 1;
-        self.spills.set(spills);
-        if spills >= ONLY_FREES {
-            return self.spill_all();
+    fn make_room(&self) {
+        debug_assert_eq!(self.top(), 0);
+        let overflows = self.overflows.get() + 1;
+        self.overflows.set(overflows);
+        if overflows >= FREES_ONLY_AFTER {
+            return self.return_cached();
         }
-        let full = self.full();
-        let more = full.min(self.core().geometry.most_cached - full);
-        if more > 0 && self.drawn.get() >= full {
+        let capacity = self.capacity();
+        let more = capacity.min(self.shared().geometry.max_cached - capacity);
+        if more > 0 && self.taken_slots.get() >= capacity {
             // SAFETY: there are that many more entries (invariant 2). The slots move up, and the
             // null entry behind them, too.
-            unsafe { ptr::copy(self.places, self.places.add(more), full + 1) };
-            self.full.store(full + more, Ordering::Relaxed);
-            self.room.store(more, Ordering::Relaxed);
-            self.room_then.set(self.room_then.get() + more);
+            unsafe { ptr::copy(self.entries, self.entries.add(more), capacity + 1) };
+            self.header.capacity.store(capacity + more, Ordering::Relaxed);
+            self.set_top(more);
+            self.top_at_send.set(self.top_at_send.get() + more);
             return;
         }
-        let half = full / 2;
-        let stay = full - half;
-        self.give_back(&self.at_hand()[stay..]);
+        let half = capacity / 2;
+        let stay = capacity - half;
+        self.return_slots(&self.cached_slots()[stay..]);
         // SAFETY: the slots that stay move to the entries of those that were sent back.
-        unsafe { ptr::copy(self.places, self.places.add(half), stay) };
-        self.room.store(half, Ordering::Relaxed);
-        self.room_then.set(half);
+        unsafe { ptr::copy(self.entries, self.entries.add(half), stay) };
+        self.set_top(half);
+        self.top_at_send.set(half);
     }
 
-    fn spill_all(&self) {
-        self.give_back(self.at_hand());
-        self.empty();
+    /// Returns the cached slots to their pages, and resets the cache.
+    fn return_cached(&self) {
+        self.return_slots(self.cached_slots());
+        self.reset();
     }
 
-    /// Resets the cache: it is empty and has its first capacity. It gives up the slots that it
-    /// held.
-    pub(super) fn empty(&self) {
-        let full = self.core().geometry.first_cached;
+    /// Resets the cache: it is empty and has its initial capacity. The slots that it held are not
+    /// freed.
+    fn reset(&self) {
+        let capacity = self.shared().geometry.initial_cached;
         // SAFETY: an entry of this cache (invariant 2).
-        unsafe { self.places.add(full).cast::<*mut u8>().write(ptr::null_mut()) };
-        self.full.store(full, Ordering::Relaxed);
-        self.room.store(full, Ordering::Relaxed);
-        self.room_then.set(full);
-        self.drawn.set(0);
+        unsafe { self.entries.add(capacity).cast::<*mut u8>().write(ptr::null_mut()) };
+        self.header.capacity.store(capacity, Ordering::Relaxed);
+        self.set_top(capacity);
+        self.top_at_send.set(capacity);
+        self.taken_slots.set(0);
     }
 
     /// Returns everything that the cache holds to the pages: cached slots, outgoing slots, the
     /// current page.
     pub(super) fn flush(&self) {
-        self.spill_all();
-        self.send();
+        self.return_cached();
+        self.send_outgoing();
         self.put_current_back();
-        self.core().tell_waiters();
+        self.shared().wake_waiters();
     }
 
-    /// Frees slots that belong to the cache or to its caller. Slots that follow each other and
-    /// share a bitmap word go back by one instruction.
-    pub(super) fn give_back(&self, slots: &[NonNull<u8>]) {
+    /// Frees slots to their pages. They belong to the cache or to its caller. Slots that follow each
+    /// other and share a bitmap word go back by one instruction.
+    pub(super) fn return_slots(&self, slots: &[NonNull<u8>]) {
         // A cache that is full again without a refill belongs to a thread that only frees.
-        self.give_back_as(slots, self.spills.get() < 2);
+        self.return_slots_as(slots, self.overflows.get() < 2);
     }
 
-    fn give_back_as(&self, slots: &[NonNull<u8>], allocates: bool) {
-        let core = self.core();
-        let size = core.geometry.slot;
+    /// Same as [`return_slots`](Self::return_slots). `allocates` says whether the thread also
+    /// allocates.
+    fn return_slots_as(&self, slots: &[NonNull<u8>], allocates: bool) {
+        let shared = self.shared();
+        let size = shared.geometry.slot;
         let mut rest = slots;
         while let [first, more @ ..] = rest {
             // SAFETY: the slot is ours, and of this slab.
-            let spot = unsafe { core.spot_of(*first) };
-            let within = spot.index % WORD;
-            let start = first.addr().get() - within * size;
-            let reach = core.reach_of(spot, start);
-            let mut mask = 1u64 << within;
+            let location = unsafe { shared.locate(*first) };
+            let bit = location.index % SLOTS_PER_WORD;
+            // The addresses of the slots that share the word.
+            let start = first.addr().get() - bit * size;
+            let bytes = shared.word_bytes(location, start);
+            let mut mask = 1u64 << bit;
             let before = rest.len();
             rest = more;
             while let [next, more @ ..] = rest {
                 let offset = next.addr().get().wrapping_sub(start);
-                if offset >= reach {
+                if offset >= bytes {
                     break;
                 }
-                mask |= 1 << (self.reciprocal.index(offset) % WORD);
+                mask |= 1 << (self.reciprocal.index(offset) % SLOTS_PER_WORD);
                 rest = more;
             }
             let count = before - rest.len();
             if count > 1 {
                 if count != mask.count_ones() as usize {
-                    self.stop_at_second(first, more);
+                    self.abort_on_duplicate(first, more);
                 }
             } else {
-                // A slot without neighbours. The next ones will likely have none either, and each
-                // have their bit in a different cache line.
-                if let Some(later) = rest.get(AHEAD) {
+                // A slot without neighbours. The next slots probably have none either, and have their
+                // bits in different cache lines.
+                if let Some(later) = rest.get(PREFETCH_DISTANCE) {
                     // SAFETY: as above.
-                    prefetch(unsafe { core.spot_of(*later) }.bits);
+                    prefetch(unsafe { shared.locate(*later) }.bits);
                 }
             }
             // SAFETY: the slots are ours, and are given up here. The cache holds a reference to the
-            // core.
-            unsafe { core.free(spot, mask, allocates) };
+            // slab.
+            unsafe { shared.free(location, mask, allocates) };
         }
     }
 
     /// Reports the first slot that occurs twice.
     #[cold]
-    fn stop_at_second(&self, first: &Slot, rest: &[Slot]) -> ! {
+    fn abort_on_duplicate(&self, first: &NonNull<u8>, rest: &[NonNull<u8>]) -> ! {
         let is_second =
-            |(index, slot): &(usize, &Slot)| *slot == first || rest[..*index].contains(slot);
+            |(index, slot): &(usize, &NonNull<u8>)| *slot == first || rest[..*index].contains(slot);
         let second = rest.iter().enumerate().find(is_second).map_or(first, |(_, slot)| slot);
-        self.core().stop_at(Misuse::DoubleFree, second.addr().get())
+        self.shared().abort_on_misuse(Misuse::DoubleFree, second.addr().get())
     }
 
-    /// Allocates many slots: first the cached ones, then whole words of pages.
-    pub(super) fn take_many(
-        &self,
-        slots: &mut [core::mem::MaybeUninit<NonNull<u8>>],
-    ) -> Result<(), (usize, AllocError)> {
-        for (taken, place) in slots.iter_mut().enumerate() {
-            let slot = match self.take_one() {
-                Some(slot) => slot,
-                None => self.refill().map_err(|error| (taken, error))?,
-            };
-            place.write(slot);
+    // ---- detach and fork ----
+
+    /// Empties the cache and leaves it to the next thread that needs one. The caller then releases
+    /// the cache's reference to the slab.
+    pub(super) fn detach(&self) {
+        self.flush();
+        self.last_page.set(0);
+        self.recent_pages.iter().for_each(|recent| recent.set(None));
+        self.header.ownership.release();
+    }
+
+    /// In a child made by fork: drops all slots of a slab whose memory the child does not have.
+    pub(super) fn after_fork(&self) {
+        if self.shared().check_not_orphaned().is_err() {
+            self.reset();
+            self.header.outgoing.store(0, Ordering::Relaxed);
+            self.outgoing_pages_left.set(0);
+            self.granule_bytes.set(0);
+            self.current_page.set(None);
         }
-        Ok(())
     }
 }

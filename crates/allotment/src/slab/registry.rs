@@ -1,55 +1,56 @@
-//! The numbers of live slabs, and the core that each number stands for.
+//! The numbers of live slabs, and the slab that each number stands for.
 //!
-//! A slab's number is the index of its caches in each thread's table, and the tag of its pages. So
-//! an address leads to a slab. Numbers are even; the odd number that follows is the index of the
-//! thread's cache for long-lived objects. Numbers are dense and reused. 0 is never a slab's number:
-//! it is the tag of memory that belongs to no slab.
+//! A slab's number is the index of its caches in each thread's table, and the number in the tag of
+//! its pages. So an address leads to a slab. Numbers are even; the odd number that follows is the
+//! index of the thread's cache for long-lived objects. Numbers are dense and reused. 0 is never a
+//! slab's number: it is the tag of memory that belongs to no slab.
+//!
+//! This file knows a slab by its address only; `shared.rs` knows the type.
 //!
 //! # Invariants
 //!
 //! 1. Entries are never unmapped.
-//! 2. While `references > 0`, `core` is the address of a live core. A thread that increments the
-//!    count from a value above zero may use the core until it decrements the count. The thread that
-//!    decrements the count to zero destroys the core, and then makes the number vacant.
+//! 2. A number is used again only after its slab was destroyed. References follow the rules of
+//!    `references.rs`.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::shared::{NUMBERS, Shared};
+use super::references::References;
+use super::tags::SLAB_NUMBERS;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::lifo::{Lifo, Links};
 use crate::memory::metadata::Metadata;
 
-const FIRST: u32 = 64;
-const PARTS: usize = 24;
+/// The number of entries in the first bucket. Each further bucket has twice as many.
+const FIRST_BUCKET: u32 = 64;
+const BUCKETS: usize = 24;
 
 /// The entry of one slab.
-pub(super) struct Entry {
-    references: AtomicUsize,
-    core: AtomicPtr<Shared>,
+struct SlabEntry {
+    references: References<()>,
+    /// The link on the stack of vacant entries.
     next: AtomicU32,
 }
 
-static PART: [AtomicPtr<Entry>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
+static ENTRIES: [AtomicPtr<SlabEntry>; BUCKETS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS];
 static ISSUED: AtomicU32 = AtomicU32::new(0);
 static VACANT: Lifo = Lifo::new();
 
-struct Table;
+/// The links of the entries.
+struct EntryLinks;
 
-impl Links for Table {
+impl Links for EntryLinks {
     fn next(&self, index: u32) -> &AtomicU32 {
         &entry(index).expect("an issued entry stays").next
     }
 }
 
-fn part_of(index: u32) -> (usize, usize) {
-    let part = (index / FIRST + 1).ilog2();
-    (part as usize, (index - FIRST * ((1 << part) - 1)) as usize)
-}
-
-/// The entry of a number in use.
-fn of_number(number: u32) -> &'static Entry {
-    entry(index_of(number)).expect("a number in use was issued")
+/// The bucket that holds an index, and the position in that bucket.
+fn bucket_of(index: u32) -> (usize, usize) {
+    let bucket = (index / FIRST_BUCKET + 1).ilog2();
+    (bucket as usize, (index - FIRST_BUCKET * ((1 << bucket) - 1)) as usize)
 }
 
 const fn index_of(number: u32) -> u32 {
@@ -60,38 +61,47 @@ const fn number_of(index: u32) -> u32 {
     (index + 1) * 2
 }
 
-fn entry(index: u32) -> Option<&'static Entry> {
-    let (part, place) = part_of(index);
-    // Acquire pairs with the Release in `issue`.
-    let part = PART.get(part)?.load(Ordering::Acquire);
-    // SAFETY: null, or `FIRST << part` entries that stay (invariant 1).
-    (!part.is_null()).then(|| unsafe { &*part.add(place) })
+fn entry(index: u32) -> Option<&'static SlabEntry> {
+    let (bucket, position) = bucket_of(index);
+    // Acquire pairs with the Release in `take_number`.
+    let bucket = ENTRIES.get(bucket)?.load(Ordering::Acquire);
+    // SAFETY: null, or `FIRST_BUCKET << bucket` entries that stay (invariant 1).
+    (!bucket.is_null()).then(|| unsafe { &*bucket.add(position) })
+}
+
+/// The references to the slab of a number in use.
+fn references(number: u32) -> &'static References<()> {
+    &entry(index_of(number)).expect("a number in use was issued").references
 }
 
 /// Takes a number for a slab that is about to be made.
 pub(super) fn take_number() -> Result<u32, AllocError> {
-    if let Some(index) = VACANT.pop(&Table) {
+    if let Some(index) = VACANT.pop(&EntryLinks) {
         return Ok(number_of(index));
     }
     let mut index = ISSUED.load(Ordering::Relaxed);
     loop {
-        let (part, _) = part_of(index);
-        if number_of(index) + 1 >= NUMBERS {
-            return Err(AllocError::new(ErrorKind::SizeOverflow, size_of::<Shared>()));
+        let (bucket, _) = bucket_of(index);
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, 0);
+        if number_of(index) + 1 >= SLAB_NUMBERS {
+            return Err(overflow);
         }
-        let slot = PART.get(part).ok_or(AllocError::new(ErrorKind::SizeOverflow, 0))?;
+        let start = ENTRIES.get(bucket).ok_or(overflow)?;
         if entry(index).is_none() {
-            let fresh = Metadata::new((FIRST as usize) << part, |_| Entry {
-                references: AtomicUsize::new(0),
-                core: AtomicPtr::new(ptr::null_mut()),
+            let made = Metadata::new((FIRST_BUCKET as usize) << bucket, |_| SlabEntry {
+                references: References::none(),
                 next: AtomicU32::new(0),
             })?;
-            let start = fresh.as_ptr().as_ptr();
+            let fresh = made.as_ptr().as_ptr();
             // Release pairs with the Acquire in `entry`.
-            let set =
-                slot.compare_exchange(ptr::null_mut(), start, Ordering::Release, Ordering::Relaxed);
+            let set = start.compare_exchange(
+                ptr::null_mut(),
+                fresh,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
             if set.is_ok() {
-                core::mem::forget(fresh);
+                core::mem::forget(made);
             }
         }
         match ISSUED.compare_exchange_weak(index, index + 1, Ordering::AcqRel, Ordering::Relaxed) {
@@ -101,75 +111,40 @@ pub(super) fn take_number() -> Result<u32, AllocError> {
     }
 }
 
-/// Returns a number that stands for no slab: it never did, or no longer does.
-pub(super) fn give_number(number: u32) {
-    VACANT.push(&Table, index_of(number));
+/// Returns a number that stands for no slab: no slab was registered, or it was destroyed.
+pub(super) fn return_number(number: u32) {
+    VACANT.push(&EntryLinks, index_of(number));
 }
 
-/// Assigns a core to a number, with one reference, which belongs to the caller.
-pub(super) fn enter(number: u32, core: NonNull<Shared>) {
-    let entry = of_number(number);
-    entry.core.store(core.as_ptr(), Ordering::Relaxed);
-    // Release pairs with the Acquire in `refer`.
-    entry.references.store(1, Ordering::Release);
+/// Registers a slab under a number, with one reference, which belongs to the caller.
+pub(super) fn register(number: u32, slab: NonNull<()>) {
+    references(number).set(slab);
 }
 
-/// Adds a reference. The caller has one already, or holds a slot of the slab, which keeps one from
-/// being given up.
-pub(super) fn refer_more(number: u32) {
-    let before = of_number(number).references.fetch_add(1, Ordering::Relaxed);
-    debug_assert!(before > 0, "a reference to nothing");
+/// The slab of a number in use.
+pub(super) fn slab_of(number: u32) -> *mut () {
+    references(number).object()
 }
 
-/// Takes a reference to the slab of an entry, if there is one.
-fn refer(entry: &Entry) -> Option<NonNull<Shared>> {
-    let mut references = entry.references.load(Ordering::Relaxed);
-    while references > 0 {
-        // Acquire pairs with the Release in `enter`.
-        match entry.references.compare_exchange_weak(
-            references,
-            references + 1,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        ) {
-            Ok(_) => return NonNull::new(entry.core.load(Ordering::Relaxed)),
-            Err(now) => references = now,
-        }
-    }
-    None
+/// Adds a reference to the slab of a number. The caller has one already, or holds a slot of the
+/// slab, which keeps one from being released.
+pub(super) fn add_reference(number: u32) {
+    references(number).add();
 }
 
-/// The core of a number.
-///
-/// # Safety
-/// The caller has a reference to the core, or holds a slot of the slab. The result is used only as
-/// long as that lasts.
-pub(super) unsafe fn core_of<'c>(number: u32) -> &'c Shared {
-    let core = of_number(number).core.load(Ordering::Relaxed);
-    // SAFETY: a core with a reference is alive (invariant 2).
-    unsafe { &*core }
+/// Releases a reference. If it was the last one, returns the slab. The caller must destroy it, and
+/// then return its number.
+#[must_use = "the last reference's slab must be destroyed"]
+pub(super) fn release_reference(number: u32) -> Option<NonNull<()>> {
+    references(number).release()
 }
 
-/// Gives up a reference. The last one destroys the core.
-pub(super) fn unrefer(number: u32) {
-    let entry = of_number(number);
-    // Release, and Acquire for the last reference: every use of the core happens before its end.
-    if entry.references.fetch_sub(1, Ordering::AcqRel) == 1 {
-        let core = entry.core.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: this was the last reference, so no thread uses the core (invariant 2).
-        // `Shared::make` made it as one value in its own block.
-        drop(unsafe { Metadata::adopt(NonNull::new(core).expect("a referred core"), 1) });
-        give_number(number);
-    }
-}
-
-/// Calls `look` on every live slab, one after the other.
-pub(crate) fn each(mut look: impl FnMut(&Shared)) {
+/// Calls `visit` with the number and the address of each live slab, one after the other. Each call
+/// gets a reference to its slab, which it must release.
+pub(super) fn visit_live(mut visit: impl FnMut(u32, NonNull<()>)) {
     for index in 0..ISSUED.load(Ordering::Relaxed) {
-        if let Some(core) = entry(index).and_then(refer) {
-            // SAFETY: the reference was taken just above.
-            look(unsafe { core.as_ref() });
-            unrefer(number_of(index));
+        if let Some(slab) = entry(index).and_then(|entry| entry.references.try_add()) {
+            visit(number_of(index), slab);
         }
     }
 }

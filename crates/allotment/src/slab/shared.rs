@@ -1,31 +1,33 @@
-//! What all threads share of one slab. `supply.rs` has how pages are taken and released.
+//! What all threads share of one slab: its sizes, its pages, its thread caches and its counters.
+//!
+//! `page_release.rs` has how slots and pages go back; `page_supply.rs` has how pages are taken.
 //!
 //! # Invariants
 //!
-//! 1. A page's memory is `place.bytes` bytes at `place.start`. It was taken from the spans when the
-//!    descriptor was taken up, and is given back after the descriptor was released. In between, its
+//! 1. A page's memory is `info.bytes()` bytes at `info.start`. It was taken from the spans when the
+//!    descriptor was assigned, and is given back after the descriptor was released. In between, its
 //!    granules are registered in the segment map with this descriptor, this slab's record and this
 //!    slab's number. So the address of a slot leads here.
-//! 2. The core lives while its number has references (registry.rs): one for the
+//! 2. A `SlabShared` lives while its number has references (`registry.rs`): one for the
 //!    [`RawSlab`](super::RawSlab), one for each thread cache in use, one for each page.
-//! 3. `held` is what the budget was charged: the bytes of pages and of structures.
+//! 3. `held_bytes` is what the budget was charged: the bytes of pages and of structures.
 
 use core::alloc::Layout;
+use core::fmt;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
-use super::block::Freed;
 use std::io::Write;
 
-use super::builder::Settings;
-use super::checked::Watch;
+use super::builder::SlabSettings;
+use super::cache_header::CacheHeader;
 use super::empty_pages::EmptyPages;
-use super::geometry::Geometry;
-use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD, publish};
-use super::page_table::{PageTable, SlabClaim, SlabPage};
-use super::thread_cache::ThreadCache;
-use super::{registry, thread_table};
-use crate::checked::misuse::{Misuse, stop};
+use super::geometry::SlabGeometry;
+use super::page::SLOTS_PER_WORD;
+use super::page_table::{PageTable, SlabPage};
+use super::registry;
+use super::tags::{TAG_MARK, tag_of_slab};
+use super::waiters::Waiters;
+use crate::checked::{Misuse, stop};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
@@ -33,87 +35,94 @@ use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::metadata::Metadata;
 use crate::memory::spans::{Spans, addresses_of};
 use crate::memory::{os, segments};
-use crate::statistics::{Kind, Record, Statistics, printable};
+use crate::statistics::{AllocatorKind, Record, Statistics, printable};
 
-/// A tag is a slab's number times this step. So two different tags differ by more than the number
-/// of entries of a thread cache.
-const TAG_STEP: u32 = 8192;
-/// The bit of a tag that keeps frees out of the caches. It is set if the page is sparse or of
-/// long-lived objects, if threads wait for slots, or if the slab is closed.
-pub(super) const MARK: u32 = 1 << 31;
-const _: () = assert!(TAG_STEP as usize > super::geometry::MOST_CACHED);
-
-/// The slab number in a tag. For a marked tag, the result is above any number in use.
-#[inline(always)]
-pub(super) const fn number_in(tag: u32) -> u32 {
-    tag / TAG_STEP
-}
-
-/// The numbers that exist are below this.
-pub(super) const NUMBERS: u32 = MARK / TAG_STEP;
-/// The bit of `attention` that says that the slab was dropped.
-pub(super) const CLOSED: u32 = 1 << 31;
-/// The bit of `attention` that says that this is a child made by fork, which does not have the
-/// slab's memory.
-const ORPHANED: u32 = 1 << 30;
-pub(super) const WAITERS: u32 = ORPHANED - 1;
 /// The part of a slab that all threads share.
 ///
 /// The fields that every slow path reads lie apart from those that are written when pages are taken
 /// and released.
 #[repr(C)]
-pub(crate) struct Shared {
-    pub geometry: Geometry,
-    pub layout: Layout,
-    pub number: u32,
-    pub(super) watch: Option<Watch>,
-    pub(super) name: Option<Box<str>>,
-    pub(super) reports_live: bool,
-    pub(super) record: &'static Record,
-    pub(super) budget: Option<Budget>,
-    pub(super) fronts: AtomicPtr<ThreadCache>,
-    pub(super) packing: AtomicBool,
-    /// Why no free may be cached: the number of threads that wait for a slot, [`CLOSED`] and
-    /// [`ORPHANED`].
-    pub(super) attention: AtomicU32,
-    /// Changes whenever something happens that a waiting thread should look at.
-    pub(super) event: AtomicU32,
+pub(crate) struct SlabShared {
+    pub(super) geometry: SlabGeometry,
+    /// The layout of an object, as the caller requested it.
+    pub(super) layout: Layout,
+    pub(super) number: u32,
+    /// The checks of a checked slab, which then has no thread caches.
+    pub(super) checks: Option<Box<dyn SlabChecks>>,
+    name: Option<Box<str>>,
+    reports_live: bool,
+    record: &'static Record,
+    budget: Option<Budget>,
+    /// The list of all thread caches of this slab, in use or not.
+    caches: AtomicPtr<CacheHeader>,
+    packing: AtomicBool,
+    pub(super) waiters: Waiters,
     /// Changes whenever threads should give back the slots that they only cache.
     pub(super) recalls: AtomicU32,
-    /// The process id of the thread that is taking a page from the source, or 0.
-    pub(super) growing: AtomicU32,
-    pub(super) keep: CachePadded<EmptyPages>,
-    pub(super) yard: CachePadded<PageTable>,
+    pub(super) empty_pages: CachePadded<EmptyPages>,
+    pub(super) page_table: CachePadded<PageTable>,
     pub(super) spans: CachePadded<Spans>,
-    pub(super) pages: AtomicUsize,
+    pub(super) page_count: AtomicUsize,
     pub(super) page_bytes: AtomicUsize,
     /// The bytes of all pages released so far.
-    pub(super) given_back: AtomicUsize,
-    pub(super) held: AtomicUsize,
-    pub(super) peak: AtomicUsize,
+    pub(super) released_bytes: AtomicUsize,
+    held_bytes: AtomicUsize,
+    peak_held_bytes: AtomicUsize,
 }
 
-/// Where a slot lies.
+/// What a checked slab does in place of the fast paths: hardened mode, memory tools, pass-through
+/// mode.
+pub(super) trait SlabChecks: fmt::Debug + Send + Sync {
+    /// Whether each object is a malloc block.
+    fn is_passthrough(&self) -> bool;
+
+    /// Allocates a slot.
+    fn alloc(&self, slab: &SlabShared) -> Result<NonNull<u8>, AllocError>;
+
+    /// Frees a slot.
+    ///
+    /// # Safety
+    /// As for [`RawSlab::free`](super::RawSlab::free), except for the misuse that the mode detects.
+    /// The caller has a reference to the slab.
+    unsafe fn free(&self, slab: &SlabShared, slot: NonNull<u8>);
+
+    /// Prepares a page that was just taken, and holds no objects.
+    fn page_taken(&self, slab: &SlabShared, start: NonNull<u8>, bytes: usize);
+
+    /// Checks a page that is about to be released. The caller has all of its slots.
+    fn page_released(&self, slab: &SlabShared, page: &SlabPage, start: NonNull<u8>, bytes: usize);
+
+    /// Empties the quarantine. Returns whether it held anything.
+    fn empty_quarantine(&self, slab: &SlabShared) -> bool;
+
+    fn statistics(&self, slab: &SlabShared) -> Statistics;
+}
+
+/// The page and the bit of a slot.
 #[derive(Clone, Copy)]
-pub(super) struct Spot<'c> {
-    pub page: &'c SlabPage,
+pub(super) struct SlotLocation<'s> {
+    pub page: &'s SlabPage,
     /// The bitmap word that holds the slot's bit.
-    pub bits: &'c AtomicU64,
+    pub bits: &'s AtomicU64,
     /// The slot's number in its page.
     pub index: usize,
 }
 
-impl Shared {
-    /// Makes a core with one reference, which belongs to the caller.
-    pub(super) fn make(layout: Layout, settings: Settings) -> Result<NonNull<Self>, AllocError> {
+impl SlabShared {
+    /// Makes a slab with one reference, which belongs to the caller. `layout` is that of an object,
+    /// and `slot` that of the slot that holds it.
+    pub(super) fn make(
+        layout: Layout,
+        slot: Layout,
+        checks: Option<Box<dyn SlabChecks>>,
+        settings: SlabSettings,
+    ) -> Result<NonNull<Self>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let watch = Watch::wanted(settings.hardened);
-        let slot = watch.as_ref().map_or(Ok(layout), |watch| watch.slot_layout(layout))?;
         let geometry =
-            Geometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
+            SlabGeometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
         let geometry = match (settings.max_cached_bytes, &settings.budget) {
-            (Some(bytes), _) => geometry.with_caches_of(bytes),
-            (None, Some(budget)) => geometry.within(budget.cap()),
+            (Some(bytes), _) => geometry.with_cache_bytes(bytes),
+            (None, Some(budget)) => geometry.with_budget(budget.cap()),
             (None, None) => geometry,
         };
         let bytes = size_of::<Self>();
@@ -121,54 +130,85 @@ impl Shared {
         let budget = settings.budget.clone();
         let credit = || budget.iter().for_each(|budget| budget.credit(bytes));
         let number = registry::take_number().inspect_err(|_| credit())?;
-        thread_table::watch_forks();
-        let record = match Record::acquire(Kind::Slab, settings.name.as_deref()) {
+        let record = match Record::acquire(AllocatorKind::Slab, settings.name.as_deref()) {
             Ok(record) => record,
             Err(error) => {
-                registry::give_number(number);
+                registry::return_number(number);
                 credit();
                 return Err(error);
             }
         };
-        let mut core = Some(Self {
-            yard: CachePadded(PageTable::new(geometry.words())),
+        let mut shared = Some(Self {
+            page_table: CachePadded(PageTable::new(geometry.words())),
             geometry,
             layout,
             number,
-            keep: CachePadded(EmptyPages::new(settings.release)),
-            watch,
+            empty_pages: CachePadded(EmptyPages::new(settings.release)),
+            checks,
             name: settings.name,
             reports_live: settings.report_live.unwrap_or(settings.hardened),
             record,
             budget: settings.budget,
             spans: CachePadded(Spans::new(settings.source)),
-            fronts: AtomicPtr::new(ptr::null_mut()),
+            caches: AtomicPtr::new(ptr::null_mut()),
             packing: AtomicBool::new(settings.packing),
-            attention: AtomicU32::new(0),
-            event: AtomicU32::new(0),
+            waiters: Waiters::none(),
             recalls: AtomicU32::new(0),
-            growing: AtomicU32::new(0),
-            pages: AtomicUsize::new(0),
+            page_count: AtomicUsize::new(0),
             page_bytes: AtomicUsize::new(0),
-            given_back: AtomicUsize::new(0),
-            held: AtomicUsize::new(bytes),
-            peak: AtomicUsize::new(bytes),
+            released_bytes: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(bytes),
+            peak_held_bytes: AtomicUsize::new(bytes),
         });
-        match Metadata::new(1, |_| core.take().expect("one value is made")) {
+        match Metadata::new(1, |_| shared.take().expect("one value is made")) {
             Ok(made) => {
                 let start = made.as_ptr();
                 core::mem::forget(made);
-                registry::enter(number, start);
+                registry::register(number, start.cast());
                 Ok(start)
             }
             Err(error) => {
                 // This drop releases the record and credits the budget.
-                drop(core);
-                registry::give_number(number);
+                drop(shared);
+                registry::return_number(number);
                 Err(error)
             }
         }
     }
+
+    // ---- references ----
+
+    /// The slab of a number.
+    ///
+    /// # Safety
+    /// The caller has a reference to the slab, or holds one of its slots. The result is used only as
+    /// long as that lasts.
+    pub(super) unsafe fn of_number<'s>(number: u32) -> &'s Self {
+        // SAFETY: `make` registered the slab with this type, and a slab with a reference is alive
+        // (invariant 2).
+        unsafe { &*registry::slab_of(number).cast() }
+    }
+
+    /// Releases a reference to the slab of a number. The last one destroys the slab.
+    pub(super) fn release_reference(number: u32) {
+        if let Some(slab) = registry::release_reference(number) {
+            // SAFETY: this was the last reference, so no thread uses the slab (invariant 2). `make`
+            // made it as one value in its own block.
+            drop(unsafe { Metadata::adopt(slab.cast::<Self>(), 1) });
+            registry::return_number(number);
+        }
+    }
+
+    /// Calls `visit` on each live slab, one after the other.
+    pub(crate) fn visit_live(mut visit: impl FnMut(&Self)) {
+        registry::visit_live(|number, slab| {
+            // SAFETY: as in `of_number`, by the reference that this call got.
+            visit(unsafe { slab.cast().as_ref() });
+            Self::release_reference(number);
+        });
+    }
+
+    // ---- properties ----
 
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -186,26 +226,19 @@ impl Shared {
         self.packing.store(packing, Ordering::Relaxed);
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.attention.load(Ordering::Relaxed) & CLOSED != 0
-    }
-
     /// The tag of the slab's pages, without a mark.
     pub(super) fn tag(&self) -> u32 {
-        self.number * TAG_STEP
-    }
-
-    /// Returns an error if this is a child made by fork that does not have the slab's memory.
-    pub(super) fn check_parentage(&self) -> Result<(), AllocError> {
-        if self.attention.load(Ordering::Relaxed) & ORPHANED == 0 {
-            return Ok(());
-        }
-        Err(AllocError::new(ErrorKind::ForkedChild, self.layout.size()))
+        tag_of_slab(self.number)
     }
 
     /// The number of pages; a snapshot.
-    pub(super) fn pages(&self) -> usize {
-        self.pages.load(Ordering::Relaxed)
+    pub(super) fn page_count(&self) -> usize {
+        self.page_count.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of all pages released so far.
+    pub(super) fn released_bytes(&self) -> usize {
+        self.released_bytes.load(Ordering::Relaxed)
     }
 
     /// A counter that changes when threads should give back the slots that they only cache.
@@ -213,282 +246,184 @@ impl Shared {
         self.recalls.load(Ordering::Relaxed)
     }
 
-    /// In a child made by fork, before anything else: the child does not have the threads that
-    /// waited.
-    pub(super) fn now_a_child(&self) {
-        self.attention.fetch_and(!WAITERS, Ordering::SeqCst);
-        self.yard.now_a_child();
-        if !self.spans.is_inherited() {
-            self.attention.fetch_or(ORPHANED, Ordering::SeqCst);
-            self.mark_all();
-            self.hold_addresses();
-        }
+    /// Reports a misuse of a slot on standard error, and aborts the process.
+    pub(super) fn abort_on_misuse(&self, misuse: Misuse, address: usize) -> ! {
+        stop(misuse, "slab", self.name(), address, self.layout.size())
     }
 
-    /// Reserves the addresses of the pages, which the child has registered but not mapped.
-    /// Otherwise another slab's page could be mapped there, and registered over them.
-    fn hold_addresses(&self) {
-        for page in self.yard.all().filter(|page| page.has_page()) {
-            if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
-                let addresses = addresses_of(page.beside.bytes());
-                if !os::hold_addresses(start, addresses) {
-                    segments::forget_page(start, addresses);
-                    segments::unregister(start, addresses);
-                }
-            }
-        }
-    }
-
-    /// Whether frees may be cached.
-    pub(super) fn is_calm(&self) -> bool {
-        self.attention.load(Ordering::SeqCst) == 0
-    }
+    // ---- the budget ----
 
     pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         self.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))?;
-        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if held > self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(held, Ordering::Relaxed);
+        let held = self.held_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if held > self.peak_held_bytes.load(Ordering::Relaxed) {
+            self.peak_held_bytes.fetch_max(held, Ordering::Relaxed);
         }
         Ok(())
     }
 
     pub(super) fn credit(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(budget) = &self.budget {
             budget.credit(bytes);
         }
     }
 
-    // ---- from a slot to its page ----
+    // ---- fork ----
+
+    /// Returns an error if this is a child made by fork that does not have the slab's memory.
+    pub(super) fn check_not_orphaned(&self) -> Result<(), AllocError> {
+        if !self.waiters.is_orphaned() {
+            return Ok(());
+        }
+        Err(AllocError::new(ErrorKind::ForkedChild, self.layout.size()))
+    }
+
+    /// In a child made by fork, before anything else: drops the state of threads that the child does
+    /// not have.
+    pub(super) fn after_fork(&self) {
+        self.waiters.after_fork();
+        self.page_table.after_fork();
+        if !self.spans.is_inherited() {
+            self.waiters.orphan();
+            self.mark_all_pages();
+            self.reserve_addresses();
+        }
+    }
+
+    /// Reserves the addresses of the pages, which the child has registered but not mapped.
+    /// Otherwise another slab's page could be mapped there, and registered over them.
+    fn reserve_addresses(&self) {
+        for (start, addresses) in self.page_addresses() {
+            if !os::hold_addresses(start, addresses) {
+                segments::remove_page(start, addresses);
+                segments::unregister(start, addresses);
+            }
+        }
+    }
+
+    // ---- pages and slots ----
+
+    /// All descriptors that have a page.
+    pub(super) fn pages(&self) -> impl Iterator<Item = &SlabPage> {
+        self.page_table.descriptors().filter(|page| page.has_page())
+    }
+
+    /// The addresses of all pages: their starts, and their lengths in the map.
+    fn page_addresses(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
+        self.pages().filter_map(|page| {
+            let start = NonNull::new(page.info.start.load(Ordering::Relaxed))?;
+            Some((start, addresses_of(page.info.bytes())))
+        })
+    }
+
+    /// Marks all pages, so that no free is cached until the pages are claimed or freed to again.
+    /// The caller has first stored the reason.
+    pub(super) fn mark_all_pages(&self) {
+        for (start, addresses) in self.page_addresses() {
+            // If the page is released in between, its granules may already belong to another slab.
+            // That slab's fast path is then slow until it sets the mark anew.
+            segments::mark_tag(start, addresses, TAG_MARK);
+        }
+    }
 
     /// Finds a slot's page, word and number.
     ///
     /// # Safety
     /// The caller holds this slot of this slab.
     #[inline(always)]
-    pub(super) unsafe fn spot_of(&self, slot: NonNull<u8>) -> Spot<'_> {
+    pub(super) unsafe fn locate(&self, slot: NonNull<u8>) -> SlotLocation<'_> {
         let address = slot.addr().get();
         // SAFETY: the slot keeps its page registered with its descriptor, which lives as long as
-        // the core (1).
+        // the slab (1).
         let (page, bits) = unsafe {
             let (page, bits) = segments::page_of_live(address);
             (&*page.cast::<SlabPage>(), bits)
         };
-        let offset = if self.geometry.fits_a_granule() {
-            // The descriptor is not read here, because it is often not in the cache.
+        let offset = if self.geometry.fits_granule() {
+            // The descriptor is not read here, because it is often not in the CPU's cache.
             address & (SEGMENT_GRANULE - 1)
         } else {
-            address - page.beside.start.load(Ordering::Relaxed).addr()
+            address - page.info.start.load(Ordering::Relaxed).addr()
         };
         let index = self.geometry.index(offset);
         // SAFETY: `bits` are the page's words, and one of them holds the slot's bit.
-        let bits = unsafe { &*bits.add(index / WORD) };
-        Spot { page, bits, index }
+        let bits = unsafe { &*bits.add(index / SLOTS_PER_WORD) };
+        SlotLocation { page, bits, index }
     }
 
-    /// The bytes from `start`, the first slot of a spot's word, to the end of that word's slots, or
-    /// to the end of the page if that comes first. What lies beyond belongs to another page.
+    /// The bytes from `start`, the first slot of a location's word, to the end of that word's slots,
+    /// or to the end of the page if that comes first. What lies beyond belongs to another page.
     #[inline(always)]
-    pub(super) fn reach_of(&self, spot: Spot<'_>, start: usize) -> usize {
-        let end = if self.geometry.fits_a_granule() {
+    pub(super) fn word_bytes(&self, location: SlotLocation<'_>, start: usize) -> usize {
+        let end = if self.geometry.fits_granule() {
             (start | (SEGMENT_GRANULE - 1)) + 1
         } else {
-            let place = &spot.page.beside;
-            place.start.load(Ordering::Relaxed).addr() + place.bytes()
+            let info = &location.page.info;
+            info.start.load(Ordering::Relaxed).addr() + info.bytes()
         };
-        self.geometry.slot.saturating_mul(WORD).min(end - start)
+        self.geometry.slot.saturating_mul(SLOTS_PER_WORD).min(end - start)
     }
 
     /// The address of a slot of a page.
     #[inline(always)]
-    pub(super) fn slot_of(&self, page: &SlabPage, index: usize) -> NonNull<u8> {
-        let start = page.beside.start.load(Ordering::Relaxed);
+    pub(super) fn slot_address(&self, page: &SlabPage, index: usize) -> NonNull<u8> {
+        let start = page.info.start.load(Ordering::Relaxed);
         // SAFETY: the caller took slots of this word of the page. So the page exists, and the
         // address lies in it (1).
         unsafe { NonNull::new_unchecked(start.add(index * self.geometry.slot)) }
     }
 
-    // ---- free ----
-
-    /// Frees slots of one word of a page, the word of `spot`. `allocates` says whether the thread
-    /// also allocates.
-    ///
-    /// # Safety
-    /// The caller holds these slots and does not use them afterwards. The caller has a reference to
-    /// the core.
-    #[inline(always)]
-    pub(super) unsafe fn free(&self, spot: Spot<'_>, mask: u64, allocates: bool) {
-        let page = spot.page;
-        let sampled =
-            if self.geometry.samples(spot.index / WORD, mask) { self.sample(page) } else { None };
-        match publish(spot.bits, mask) {
-            After::Nothing if sampled.is_none() => {}
-            After::Nothing | After::Look => self.look(page, sampled, allocates),
-            After::DoubleFree => self.stop(Misuse::DoubleFree, page, spot.index / WORD, mask),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look(&self, page: &SlabPage, sampled: Option<usize>, allocates: bool) {
-        let (block, index) = self.yard.find(page);
-        self.settle(block.look(index, sampled), allocates);
-    }
-
-    /// Updates the page's mark by how full the page is, and returns its bin; `None` if it is
-    /// claimed. The caller holds a slot of the page, so the granules still belong to this page.
-    #[cold]
-    #[inline(never)]
-    fn sample(&self, page: &SlabPage) -> Option<usize> {
-        if page.is_claimed() {
-            return None;
-        }
-        let bin = match page.fullness() {
-            // The slots about to be freed are the first free ones.
-            Fullness::Full => BINS - 1,
-            Fullness::Bin(bin) => bin,
-            Fullness::Empty => 0,
-        };
-        self.set_mark(page, bin < SPARSE_BELOW);
-        Some(bin)
-    }
-
-    /// Sets or clears the mark of a page. The caller holds a slot of the page, or its claim.
-    pub(super) fn set_mark(&self, page: &SlabPage, sparse: bool) {
-        let place = &page.beside;
-        let marked = sparse || place.lifetime.load(Ordering::Relaxed) != 0 || !self.is_calm();
-        let start = NonNull::new(place.start.load(Ordering::Relaxed)).expect("a page has memory");
-        let tag = self.tag() | if marked { MARK } else { 0 };
-        if segments::tag_of(start.addr().get()) == tag {
-            return;
-        }
-        let addresses = addresses_of(place.bytes());
-        segments::set_tag(start, addresses, tag);
-        // Read after the store: a thread that has begun to wait after the first check is seen here,
-        // or has marked the page again itself.
-        if !marked && !self.is_calm() {
-            segments::mark_tag(start, addresses, MARK);
-        }
-    }
-
-    /// Marks all pages, so that no free is cached until the pages are claimed or freed to again.
-    /// The caller has first stored the reason.
-    pub(super) fn mark_all(&self) {
-        for page in self.yard.all().filter(|page| page.has_page()) {
-            if let Some(start) = NonNull::new(page.beside.start.load(Ordering::Relaxed)) {
-                // If the page is released in between, its granules may already belong to another
-                // slab. That slab's fast path is then slow until it sets the mark anew.
-                segments::mark_tag(start, addresses_of(page.beside.bytes()), MARK);
-            }
-        }
-    }
-
-    /// Completes what setting bits or putting a page back has led to.
-    #[cold]
-    pub(super) fn settle(&self, freed: Freed<'_, super::page_table::Place>, allocates: bool) {
-        match freed {
-            // Nothing changed for the lists, but waiting threads can also take slots of a claimed
-            // page.
-            Freed::Quiet => self.tell_waiters(),
-            Freed::Listed => self.tell_waiters(),
-            Freed::Emptied(claim) => self.emptied(claim, allocates),
-        }
-    }
-
-    #[cold]
-    fn stop(&self, misuse: Misuse, page: &SlabPage, word: usize, mask: u64) -> ! {
-        let index = word * WORD + mask.trailing_zeros() as usize % WORD;
-        let start = page.beside.start.load(Ordering::Relaxed).addr();
-        self.stop_at(misuse, start + index * self.geometry.slot)
-    }
-
-    pub(super) fn stop_at(&self, misuse: Misuse, address: usize) -> ! {
-        stop(misuse, "slab", self.name(), address, self.layout.size())
-    }
-
-    /// Opens a claimed page to all threads.
-    pub(super) fn put_back(&self, claim: SlabClaim<'_>) {
-        let page = claim.page();
-        if let Fullness::Bin(bin) = page.fullness() {
-            self.set_mark(page, bin < SPARSE_BELOW);
-        }
-        let (block, index) = self.yard.find(page);
-        self.settle(block.put_back(index, claim), true);
-    }
-
-    /// The bytes of all pages released so far.
-    pub(super) fn given_back(&self) -> usize {
-        self.given_back.load(Ordering::Relaxed)
-    }
-
     /// Whether an arbitrary address lies in one of the pages. The result is a snapshot, unless
     /// something keeps the page.
     pub(crate) fn holds(&self, address: usize) -> bool {
-        self.yard.all().filter(|page| page.has_page()).any(|page| {
-            let start = page.beside.start.load(Ordering::Relaxed).addr();
-            address.wrapping_sub(start) < page.beside.bytes()
+        self.pages().any(|page| {
+            let start = page.info.start.load(Ordering::Relaxed).addr();
+            address.wrapping_sub(start) < page.info.bytes()
         })
     }
 
-    // ---- fronts ----
+    // ---- thread caches ----
 
-    /// Takes a cache for the calling thread: one that another thread has left, or a new one. It
-    /// holds a reference to the core.
-    pub(super) fn take_front(&self, lifetime: usize) -> Result<NonNull<ThreadCache>, AllocError> {
-        let mut next = self.fronts.load(Ordering::Acquire);
-        while let Some(front) = NonNull::new(next) {
-            // SAFETY: caches stay until the core is dropped.
-            let left = unsafe { front.as_ref() };
-            if left.lifetime() == lifetime && left.enter() {
-                registry::refer_more(self.number);
-                return Ok(front);
-            }
-            next = left.next();
-        }
-        let bytes = ThreadCache::bytes(&self.geometry);
-        self.charge(bytes)?;
-        let fresh = ThreadCache::make(self, lifetime).inspect_err(|_| self.credit(bytes))?;
-        let mut head = self.fronts.load(Ordering::Relaxed);
+    /// The headers of all thread caches, in use or not.
+    pub(super) fn caches(&self) -> impl Iterator<Item = NonNull<CacheHeader>> {
+        let first = NonNull::new(self.caches.load(Ordering::Acquire));
+        // SAFETY: caches stay until the slab is destroyed. Only their atomics are read.
+        core::iter::successors(first, |cache| NonNull::new(unsafe { cache.as_ref() }.next()))
+    }
+
+    /// Adds a new cache to the list.
+    pub(super) fn add_cache(&self, cache: NonNull<CacheHeader>) {
+        let mut head = self.caches.load(Ordering::Relaxed);
         loop {
-            // SAFETY: made above, and no other thread has its address before the exchange.
-            unsafe { fresh.as_ref() }.set_next(head);
-            // Release pairs with the Acquire above.
-            match self.fronts.compare_exchange_weak(
+            // SAFETY: a new cache; no other thread has its address before the exchange.
+            unsafe { cache.as_ref() }.next.store(head, Ordering::Relaxed);
+            // Release pairs with the Acquire in `caches`.
+            match self.caches.compare_exchange_weak(
                 head,
-                fresh.as_ptr(),
+                cache.as_ptr(),
                 Ordering::Release,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => break,
+                Ok(_) => return,
                 Err(now) => head = now,
             }
         }
-        registry::refer_more(self.number);
-        Ok(fresh)
     }
 
-    /// Whether only one thread cache was ever made.
-    pub(super) fn has_one_front(&self) -> bool {
-        // SAFETY: caches stay until the core is dropped.
-        let first = unsafe { self.fronts.load(Ordering::Acquire).as_ref() };
-        first.is_some_and(|front| front.next().is_null())
+    /// Whether exactly one thread cache was ever made.
+    pub(super) fn has_one_cache(&self) -> bool {
+        self.caches().take(2).count() == 1
     }
 
-    /// Closes the dropped slab: from here on frees bypass the caches, and empty pages are released.
-    pub(super) fn close(&self) {
-        if self.reports_live {
-            self.report_live();
+    // ---- statistics ----
+
+    /// Reports live objects on standard error, if there are any and the slab was made to do so.
+    /// Slots in thread caches don't count.
+    pub(super) fn report_live(&self) {
+        if !self.reports_live {
+            return;
         }
-        self.attention.fetch_or(CLOSED, Ordering::SeqCst);
-        self.mark_all();
-        self.release_all_kept();
-    }
-
-    /// Reports live objects on standard error, if there are any. Slots in thread caches don't
-    /// count.
-    #[cold]
-    fn report_live(&self) {
         let live = self.statistics();
         if live.live_objects > 0 {
             let name =
@@ -503,28 +438,24 @@ impl Shared {
         }
     }
 
-    // ---- what there is ----
-
     /// The number of all slots, and of those not in use: free in their pages, in pages kept empty,
     /// or in a thread cache. A snapshot.
-    fn free_slots(&self) -> (usize, usize) {
+    fn count_slots(&self) -> (usize, usize) {
         let (mut all, mut free) = (0, 0);
-        for page in self.yard.all().filter(|page| page.has_page()) {
+        for page in self.pages() {
             all += page.slots();
             free += if page.is_kept_empty() { page.slots() } else { page.free_slots() };
         }
-        let mut front = self.fronts.load(Ordering::Acquire);
-        // SAFETY: caches stay until the core is dropped. Only their atomics are read.
-        while let Some(shared) = unsafe { front.as_ref() } {
-            free += shared.cached();
-            front = shared.next();
+        for cache in self.caches() {
+            // SAFETY: caches stay until the slab is destroyed. Only atomics are read.
+            free += unsafe { cache.as_ref() }.held_slots();
         }
         (all, free.min(all))
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        match &self.watch {
-            Some(watch) => watch.statistics(self),
+        match &self.checks {
+            Some(checks) => checks.statistics(self),
             None => self.page_statistics(0),
         }
     }
@@ -532,40 +463,40 @@ impl Shared {
     /// Statistics of the pages and structures. `set_aside` is the number of slots that were freed
     /// and are not back in their pages.
     pub(super) fn page_statistics(&self, set_aside: usize) -> Statistics {
-        let (all, free) = self.free_slots();
+        let (all, free) = self.count_slots();
         let live = (all - free).saturating_sub(set_aside);
         let page_bytes = self.page_bytes.load(Ordering::Relaxed);
-        let held = self.held.load(Ordering::Relaxed);
+        let held = self.held_bytes.load(Ordering::Relaxed);
         let live_bytes = live * self.layout.size();
         let free_bytes = (all - live) * self.layout.size();
         Statistics {
             live_objects: live as u64,
             live_bytes: live_bytes as u64,
             held_bytes: held as u64,
-            peak_held_bytes: self.peak.load(Ordering::Relaxed) as u64,
+            peak_held_bytes: self.peak_held_bytes.load(Ordering::Relaxed) as u64,
             wasted_bytes: page_bytes.saturating_sub(live_bytes + free_bytes) as u64,
             free_bytes: free_bytes as u64,
             structure_bytes: held.saturating_sub(page_bytes) as u64,
-            chunks: self.pages.load(Ordering::Relaxed) as u64,
+            chunks: self.page_count() as u64,
             recycled_chunks: 0,
             source_calls: self.spans.calls(),
         }
     }
 }
 
-impl Drop for Shared {
+impl Drop for SlabShared {
     fn drop(&mut self) {
-        let mut front = *self.fronts.get_mut();
-        while let Some(left) = NonNull::new(front) {
-            // SAFETY: the last reference is gone, so no thread has a cache. `ThreadCache::make` made each
-            // one, and it is destroyed once.
+        let mut next = NonNull::new(*self.caches.get_mut());
+        while let Some(cache) = next {
+            // SAFETY: the last reference is gone, so no thread uses a cache. `ThreadCache::make`
+            // made each one with this geometry, and it is destroyed once.
             unsafe {
-                front = left.as_ref().next();
-                ThreadCache::destroy(left, &self.geometry);
+                next = NonNull::new(cache.as_ref().next());
+                CacheHeader::destroy(cache, &self.geometry);
             }
         }
         if let Some(budget) = &self.budget {
-            budget.credit(*self.held.get_mut());
+            budget.credit(*self.held_bytes.get_mut());
         }
         self.record.release();
     }

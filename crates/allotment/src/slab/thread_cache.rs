@@ -1,240 +1,210 @@
-//! A thread's cache of a slab (`ThreadCache`): cached slots, and the page that it is refilled from. This
-//! file has the fast paths; `flow.rs` has the slow paths.
+//! A thread's cache of a slab: cached slots, and the page that it is refilled from. This file has the
+//! fast paths; `refill.rs` has the slow paths.
 //!
 //! # Invariants
 //!
-//! 1. A cache in use belongs to one thread, its owner. Only the owner calls its functions, except
-//!    those under "for others". Other threads read `room`, `full` and `outgoing`, which are
-//!    atomics. A cache stays at its address until its core is dropped.
-//! 2. Behind the `ThreadCache` lie `most_cached` entries and one more. The first `full` of them are in
-//!    use, and the entry behind these is null. `room <= full <= most_cached`. The slots in the
-//!    entries from `room` to `full` belong to the cache: they were taken from their pages and no
-//!    caller uses them.
-//! 3. `current` is a page that the cache has claimed.
-//! 4. Behind those lie `most_outgoing` entries. The first `outgoing` of them hold slots that belong
+//! 1. A cache in use belongs to one thread, its owner. Only the owner calls the functions of
+//!    `ThreadCache`. Other threads use its [`CacheHeader`] alone. A cache stays at its address until
+//!    its slab is destroyed.
+//! 2. Behind the `ThreadCache` lie `max_cached` entries and one more. The first `capacity` of them
+//!    are in use, and the entry behind these is null. `top <= capacity <= max_cached`. The slots in
+//!    the entries from `top` to `capacity` belong to the cache: they were taken from their pages and
+//!    no caller uses them. The entries below `top` are free.
+//! 3. `current_page` is a page that the cache has claimed.
+//! 4. Behind those lie `max_outgoing` entries. The first `outgoing` of them hold slots that belong
 //!    to the cache, were freed, and are on their way back to their pages. These are the slots of
-//!    marked pages, which are not cached. If `near_start` and `near_bytes` name a granule, one of
-//!    these slots lies in it. So the granule's page exists, and belongs to this slab.
+//!    marked pages, which are not cached. If `granule_start` and `granule_bytes` name a granule, one
+//!    of these slots lies in it. So the granule's page exists, and belongs to this slab.
 //!
-//! The static [`NOBODY`] is every thread's cache for the slabs that the thread has not used. It has
-//! no entries, so it is always both empty and full. Both fast paths then fall through to the slow
-//! paths, which detect it.
+//! The static [`NO_CACHE`] is every thread's cache for the slabs that the thread has not used. It
+//! has no entries, so it is always both empty and full. Both fast paths then fall through to the
+//! slow paths, which detect it.
 
-use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::alloc::{GlobalAlloc, System};
 
-use super::geometry::{Geometry, Reciprocal};
+use super::cache_header::{CACHE_ALIGN, CACHE_BYTES, CacheHeader};
+use super::cache_ownership::CacheOwnership;
+use super::geometry::Reciprocal;
 use super::page_table::SlabPage;
-use super::shared::Shared;
+use super::registry;
+use super::shared::SlabShared;
 use crate::error::{AllocError, ErrorKind};
 
 /// The number of its recent pages that a thread tries before it looks for others.
-pub(super) const RECENT: usize = 16;
-
-/// One cached slot.
-pub(super) type Slot = NonNull<u8>;
+pub(super) const RECENT_PAGES: usize = 16;
 
 /// A thread's cache of a slab.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct ThreadCache {
-    /// The number of free entries. The slots are in the entries from there on, the one freed last
-    /// first.
-    pub(super) room: AtomicUsize,
-    /// The number of entries in use: the capacity. It grows if a thread takes and frees more than
-    /// the cache has room for, and shrinks if a thread only frees.
-    pub(super) full: AtomicUsize,
-    /// The tag of the slab's pages.
-    pub(super) tag: u32,
-    pub(super) lifetime: u32,
-    /// The entries behind the `ThreadCache`, for the slow paths. The fast paths compute their address.
-    pub(super) places: *mut Slot,
-    /// The number of slots on their way back, and their entries.
-    pub(super) outgoing: AtomicUsize,
-    pub(super) outgoing_places: *mut Slot,
-    /// The granule of one of these slots: its start and its bytes, which are 0 if there is none.
-    pub(super) near_start: Cell<usize>,
-    pub(super) near_bytes: Cell<usize>,
-    /// Upper bound on the number of further pages with slots in `outgoing`.
-    pub(super) outgoing_pages: Cell<usize>,
-    /// The value of `room` when the outgoing slots were last sent back.
-    pub(super) room_then: Cell<usize>,
-    pub(super) reciprocal: Reciprocal,
-    pub(super) core: *const Shared,
-    pub(super) current: Cell<Option<NonNull<SlabPage>>>,
-    pub(super) next_word: Cell<usize>,
-    /// The pages that were current before. `turn` counts all pages ever entered here.
-    pub(super) recent: [Cell<Option<NonNull<SlabPage>>>; RECENT],
-    pub(super) turn: Cell<usize>,
-    /// The core's `recalls` when the cache was last flushed because of a recall.
-    pub(super) recalls: Cell<u32>,
-    /// The page that was current last. The search for another page starts near it.
-    pub(super) near: Cell<u32>,
+pub(super) struct ThreadCache {
+    pub header: CacheHeader,
+    /// The entries behind the `ThreadCache`, for the slow paths. The fast paths compute their
+    /// address.
+    pub entries: *mut NonNull<u8>,
+    /// The entries of the slots on their way back.
+    pub outgoing_entries: *mut NonNull<u8>,
+    /// The granule of one of the outgoing slots: its start and its bytes, which are 0 if there is
+    /// none.
+    pub granule_start: Cell<usize>,
+    pub granule_bytes: Cell<usize>,
+    /// Upper bound on the number of further pages with outgoing slots.
+    pub outgoing_pages_left: Cell<usize>,
+    /// The value of `top` when the outgoing slots were last sent back.
+    pub top_at_send: Cell<usize>,
+    pub reciprocal: Reciprocal,
+    shared: *const SlabShared,
+    pub current_page: Cell<Option<NonNull<SlabPage>>>,
+    /// The word of the current page to take next.
+    pub next_word: Cell<usize>,
+    /// The pages that were current before, as a ring.
+    pub recent_pages: [Cell<Option<NonNull<SlabPage>>>; RECENT_PAGES],
+    /// The number of pages ever entered in `recent_pages`.
+    pub recent_count: Cell<usize>,
+    /// The slab's `recalls` when the cache was last flushed because of a recall.
+    pub recalls_seen: Cell<u32>,
+    /// The index of the page that was current last. The search for another page starts there.
+    pub last_page: Cell<u32>,
     /// How often the cache was full after the last refill.
-    pub(super) spills: Cell<u32>,
-    /// The number of slots taken from pages after the cache was last reset to its first capacity.
-    pub(super) drawn: Cell<usize>,
+    pub overflows: Cell<u32>,
+    /// The number of slots taken from pages after the cache was last reset to its initial capacity.
+    pub taken_slots: Cell<usize>,
     /// How often outgoing slots were sent back after the last refill.
-    pub(super) sent: Cell<u32>,
+    pub sends: Cell<u32>,
     /// The number of handles to this cache. They keep it in use when its thread's table ends.
-    pub(super) handles: Cell<u32>,
-    pub(super) in_use: AtomicBool,
-    pub(super) next: AtomicPtr<ThreadCache>,
+    handles: Cell<u32>,
 }
-
-/// The bytes of a `ThreadCache`. Its entries lie behind it.
-pub(super) const FRONT_BYTES: usize = 384;
 
 // Inline C code pops and pushes, too. These numbers are those of allotment.h, and change only with
 // its ALLOT_ABI.
 const _: () = {
-    assert!(size_of::<ThreadCache>() == FRONT_BYTES);
-    assert!(core::mem::offset_of!(ThreadCache, room) == 0);
-    assert!(core::mem::offset_of!(ThreadCache, full) == 8);
-    assert!(core::mem::offset_of!(ThreadCache, tag) == 16);
+    assert!(size_of::<ThreadCache>() == CACHE_BYTES);
+    assert!(align_of::<ThreadCache>() == CACHE_ALIGN);
+    assert!(core::mem::offset_of!(ThreadCache, header.top) == 0);
+    assert!(core::mem::offset_of!(ThreadCache, header.capacity) == 8);
+    assert!(core::mem::offset_of!(ThreadCache, header.tag) == 16);
 };
 
 // SAFETY: what other threads access is atomic. The rest is the owner's, and passes from owner to
-// owner with `in_use` (invariant 1).
+// owner with the ownership (invariant 1).
 unsafe impl Sync for ThreadCache {}
 
 /// The cache of a thread that has none.
-pub(super) const NOBODY: *const ThreadCache = (&raw const EMPTY).cast();
+pub(super) const NO_CACHE: *const ThreadCache = (&raw const EMPTY_CACHE).cast();
 
-/// [`NOBODY`], and the null entry behind its zero entries.
+/// [`NO_CACHE`], and the null entry behind its zero entries.
 #[repr(C)]
-struct Empty {
-    front: ThreadCache,
+struct EmptyCache {
+    cache: ThreadCache,
     end: AtomicPtr<u8>,
 }
 
-static EMPTY: Empty = Empty {
+static EMPTY_CACHE: EmptyCache = EmptyCache {
     end: AtomicPtr::new(ptr::null_mut()),
-    front: ThreadCache {
-        room: AtomicUsize::new(0),
-        full: AtomicUsize::new(0),
-        tag: 0,
-        lifetime: 0,
-        places: ptr::null_mut(),
-        outgoing: AtomicUsize::new(0),
-        outgoing_places: ptr::null_mut(),
-        near_start: Cell::new(0),
-        near_bytes: Cell::new(0),
-        outgoing_pages: Cell::new(0),
-        room_then: Cell::new(0),
+    cache: ThreadCache {
+        header: CacheHeader {
+            top: AtomicUsize::new(0),
+            capacity: AtomicUsize::new(0),
+            tag: 0,
+            lifetime: 0,
+            outgoing: AtomicUsize::new(0),
+            ownership: CacheOwnership::owned(),
+            next: AtomicPtr::new(ptr::null_mut()),
+        },
+        entries: ptr::null_mut(),
+        outgoing_entries: ptr::null_mut(),
+        granule_start: Cell::new(0),
+        granule_bytes: Cell::new(0),
+        outgoing_pages_left: Cell::new(0),
+        top_at_send: Cell::new(0),
         reciprocal: Reciprocal::of(1),
-        core: ptr::null(),
-        current: Cell::new(None),
+        shared: ptr::null(),
+        current_page: Cell::new(None),
         next_word: Cell::new(0),
-        recent: [const { Cell::new(None) }; RECENT],
-        turn: Cell::new(0),
-        recalls: Cell::new(0),
-        near: Cell::new(0),
-        spills: Cell::new(0),
-        drawn: Cell::new(0),
-        sent: Cell::new(0),
+        recent_pages: [const { Cell::new(None) }; RECENT_PAGES],
+        recent_count: Cell::new(0),
+        recalls_seen: Cell::new(0),
+        last_page: Cell::new(0),
+        overflows: Cell::new(0),
+        taken_slots: Cell::new(0),
+        sends: Cell::new(0),
         handles: Cell::new(0),
-        in_use: AtomicBool::new(true),
-        next: AtomicPtr::new(ptr::null_mut()),
     },
 };
 
 impl ThreadCache {
-    fn layout(geometry: &Geometry) -> Layout {
-        let bytes = size_of::<Self>()
-            + (geometry.most_cached + 1 + geometry.most_outgoing) * size_of::<Slot>();
-        Layout::from_size_align(bytes, align_of::<Self>()).expect("a few KiB")
-    }
-
-    /// The bytes of a cache with its entries.
-    pub(super) fn bytes(geometry: &Geometry) -> usize {
-        Self::layout(geometry).size()
-    }
-
-    /// Makes a cache in use, in its own block, with its entries behind it.
-    pub(super) fn make(core: &Shared, lifetime: usize) -> Result<NonNull<Self>, AllocError> {
-        let layout = Self::layout(&core.geometry);
+    /// Makes a cache for the calling thread, in its own block, with its entries behind it.
+    fn make(shared: &SlabShared, lifetime: usize) -> Result<NonNull<Self>, AllocError> {
+        let layout = CacheHeader::layout(&shared.geometry);
         // SAFETY: the size is not zero.
         let block = NonNull::new(unsafe { System.alloc(layout) })
             .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?;
-        let front = block.cast::<Self>();
+        let cache = block.cast::<Self>();
         // SAFETY: the block has room for the `ThreadCache` and its entries.
         unsafe {
-            let places = front.add(1).cast::<Slot>().as_ptr();
-            let full = core.geometry.first_cached;
-            places.add(full).cast::<*mut u8>().write(ptr::null_mut());
-            front.write(Self {
-                room: AtomicUsize::new(full),
-                full: AtomicUsize::new(full),
-                tag: core.tag(),
-                lifetime: lifetime as u32,
-                places,
-                outgoing: AtomicUsize::new(0),
-                outgoing_places: places.add(core.geometry.most_cached + 1),
-                near_start: Cell::new(0),
-                near_bytes: Cell::new(0),
-                outgoing_pages: Cell::new(0),
-                room_then: Cell::new(full),
-                reciprocal: core.geometry.reciprocal,
-                core,
-                current: Cell::new(None),
+            let entries = cache.add(1).cast::<NonNull<u8>>().as_ptr();
+            let capacity = shared.geometry.initial_cached;
+            entries.add(capacity).cast::<*mut u8>().write(ptr::null_mut());
+            cache.write(Self {
+                header: CacheHeader {
+                    top: AtomicUsize::new(capacity),
+                    capacity: AtomicUsize::new(capacity),
+                    tag: shared.tag(),
+                    lifetime: lifetime as u32,
+                    outgoing: AtomicUsize::new(0),
+                    ownership: CacheOwnership::owned(),
+                    next: AtomicPtr::new(ptr::null_mut()),
+                },
+                entries,
+                outgoing_entries: entries.add(shared.geometry.max_cached + 1),
+                granule_start: Cell::new(0),
+                granule_bytes: Cell::new(0),
+                outgoing_pages_left: Cell::new(0),
+                top_at_send: Cell::new(capacity),
+                reciprocal: shared.geometry.reciprocal,
+                shared,
+                current_page: Cell::new(None),
                 next_word: Cell::new(0),
-                recent: [const { Cell::new(None) }; RECENT],
-                turn: Cell::new(0),
-                recalls: Cell::new(core.recalls()),
-                near: Cell::new(0),
-                spills: Cell::new(0),
-                drawn: Cell::new(0),
-                sent: Cell::new(0),
+                recent_pages: [const { Cell::new(None) }; RECENT_PAGES],
+                recent_count: Cell::new(0),
+                recalls_seen: Cell::new(shared.recalls()),
+                last_page: Cell::new(0),
+                overflows: Cell::new(0),
+                taken_slots: Cell::new(0),
+                sends: Cell::new(0),
                 handles: Cell::new(0),
-                in_use: AtomicBool::new(true),
-                next: AtomicPtr::new(ptr::null_mut()),
             });
         }
-        Ok(front)
+        Ok(cache)
     }
 
-    /// Frees the block.
-    ///
-    /// # Safety
-    /// It was made with this geometry, no thread uses it, and it is destroyed once.
-    pub(super) unsafe fn destroy(front: NonNull<Self>, geometry: &Geometry) {
-        // SAFETY: the caller upholds the contract. No field of a `ThreadCache` needs drop.
-        unsafe { System.dealloc(front.as_ptr().cast(), Self::layout(geometry)) }
-    }
-
-    // ---- for others ----
-
-    /// Makes a cache that is not in use the calling thread's. Returns whether it succeeded.
-    pub(super) fn enter(&self) -> bool {
-        // Acquire pairs with the Release in `leave`: the previous owner's accesses happen before.
-        !self.in_use.load(Ordering::Relaxed)
-            && self
-                .in_use
-                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    pub(super) fn lifetime(&self) -> usize {
-        self.lifetime as usize
-    }
-
-    pub(super) fn next(&self) -> *mut Self {
-        self.next.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_next(&self, next: *mut Self) {
-        self.next.store(next, Ordering::Relaxed);
-    }
-
-    /// The number of slots that the cache holds; a snapshot for other threads.
-    pub(super) fn cached(&self) -> usize {
-        let outgoing = self.outgoing.load(Ordering::Relaxed);
-        // The two are read one after the other, and both may change in between.
-        self.full().saturating_sub(self.room()) + outgoing
+    /// Takes a cache for the calling thread: one that another thread has left, or a new one. The
+    /// cache holds a reference to the slab.
+    pub(super) fn attach(
+        shared: &SlabShared,
+        lifetime: usize,
+    ) -> Result<NonNull<Self>, AllocError> {
+        let left = shared.caches().find(|cache| {
+            // SAFETY: caches stay until the slab is destroyed. Only what other threads may access
+            // is accessed.
+            let cache = unsafe { cache.as_ref() };
+            cache.lifetime as usize == lifetime && cache.ownership.try_acquire()
+        });
+        let cache = match left {
+            // A header lies at the start of its cache.
+            Some(header) => header.cast(),
+            None => {
+                let bytes = CacheHeader::layout(&shared.geometry).size();
+                shared.charge(bytes)?;
+                let made = Self::make(shared, lifetime).inspect_err(|_| shared.credit(bytes))?;
+                shared.add_cache(made.cast());
+                made
+            }
+        };
+        registry::add_reference(shared.number);
+        Ok(cache)
     }
 
     // ---- the fast paths ----
@@ -242,16 +212,16 @@ impl ThreadCache {
     /// Takes a cached slot.
     ///
     /// # Safety
-    /// `front` is [`NOBODY`], or a cache of the calling thread, at the address that it was made at.
-    /// (A reference would not reach the entries behind it.)
+    /// `cache` is [`NO_CACHE`], or a cache of the calling thread, at the address that it was made
+    /// at. (A reference would not reach the entries behind it.)
     #[inline(always)]
-    pub(super) unsafe fn pop(front: *const Self) -> Option<NonNull<u8>> {
-        // SAFETY: the caller upholds the contract. The entries from `room` on hold slots (invariant
+    pub(super) unsafe fn pop(cache: *const Self) -> Option<NonNull<u8>> {
+        // SAFETY: the caller upholds the contract. The entries from `top` on hold slots (invariant
         // 2).
         unsafe {
-            let room = (*front).room.load(Ordering::Relaxed);
-            let slot = NonNull::new(*front.add(1).cast::<*mut u8>().add(room))?;
-            (*front).room.store(room + 1, Ordering::Relaxed);
+            let top = (*cache).header.top.load(Ordering::Relaxed);
+            let slot = NonNull::new(*cache.add(1).cast::<*mut u8>().add(top))?;
+            (*cache).header.top.store(top + 1, Ordering::Relaxed);
             Some(slot)
         }
     }
@@ -262,20 +232,21 @@ impl ThreadCache {
     /// # Safety
     /// As for [`pop`](Self::pop). The caller holds the slot, and `tag` returns its page's tag.
     #[inline(always)]
-    pub(super) unsafe fn push(front: *const Self, slot: Slot, tag: impl FnOnce() -> u32) -> bool {
-        // SAFETY: the caller upholds the contract. There are `full` entries (2).
+    pub(super) unsafe fn push(
+        cache: *const Self,
+        slot: NonNull<u8>,
+        tag: impl FnOnce() -> u32,
+    ) -> bool {
+        // SAFETY: the caller upholds the contract. There are `capacity` entries (2).
         unsafe {
-            let room = (*front).room.load(Ordering::Relaxed);
+            let top = (*cache).header.top.load(Ordering::Relaxed);
             // One comparison makes three checks: a full cache, another slab, a mark. Equal tags
-            // give 0. Different tags give at least `TAG_STEP`, which is above any `room`.
-            if room <= (tag() ^ (*front).tag) as usize {
+            // give 0. Different tags give at least `TAG_STEP`, which is above any `top`.
+            if top <= (tag() ^ (*cache).header.tag) as usize {
                 return false;
             }
-            front.add(1).cast::<Slot>().cast_mut().add(room - 1).write(slot);
-            // Loaded again, because that combines with the store into one instruction.
-            (*front)
-                .room
-                .store((*front).room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            cache.add(1).cast::<NonNull<u8>>().cast_mut().add(top - 1).write(slot);
+            Self::lower_top(cache);
         }
         true
     }
@@ -286,63 +257,81 @@ impl ThreadCache {
     /// # Safety
     /// As for [`push`](Self::push).
     #[inline(always)]
-    pub(super) unsafe fn push_known(front: *const Self, slot: Slot) -> bool {
+    pub(super) unsafe fn push_unchecked(cache: *const Self, slot: NonNull<u8>) -> bool {
         // SAFETY: as in `push`.
         unsafe {
-            let room = (*front).room.load(Ordering::Relaxed);
-            if room == 0 {
+            let top = (*cache).header.top.load(Ordering::Relaxed);
+            if top == 0 {
                 return false;
             }
-            front.add(1).cast::<Slot>().cast_mut().add(room - 1).write(slot);
-            (*front)
-                .room
-                .store((*front).room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            cache.add(1).cast::<NonNull<u8>>().cast_mut().add(top - 1).write(slot);
+            Self::lower_top(cache);
         }
         true
     }
 
+    /// Counts the entry below the top as in use.
+    ///
+    /// # Safety
+    /// As for [`pop`](Self::pop). The entry holds a slot, and `top` is not 0.
+    #[inline(always)]
+    unsafe fn lower_top(cache: *const Self) {
+        // SAFETY: the caller upholds the contract.
+        let top = unsafe { &(*cache).header.top };
+        // Loaded again, because that combines with the store into one instruction.
+        top.store(top.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+    }
+
     // ---- for the slow paths ----
 
-    pub(super) fn core(&self) -> &Shared {
-        debug_assert!(!self.core.is_null());
-        // SAFETY: a cache in use holds a reference to its core. `NOBODY` never comes here.
-        unsafe { &*self.core }
+    pub(super) fn shared(&self) -> &SlabShared {
+        debug_assert!(!self.shared.is_null());
+        // SAFETY: a cache in use holds a reference to its slab. `NO_CACHE` never comes here.
+        unsafe { &*self.shared }
     }
 
-    pub(super) fn full(&self) -> usize {
-        self.full.load(Ordering::Relaxed)
+    pub(super) fn lifetime(&self) -> usize {
+        self.header.lifetime as usize
     }
 
-    pub(super) fn room(&self) -> usize {
-        self.room.load(Ordering::Relaxed)
+    pub(super) fn capacity(&self) -> usize {
+        self.header.capacity.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take_one(&self) -> Option<Slot> {
-        let room = self.room();
-        if room == self.full() {
+    pub(super) fn top(&self) -> usize {
+        self.header.top.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_top(&self, top: usize) {
+        self.header.top.store(top, Ordering::Relaxed);
+    }
+
+    pub(super) fn pop_cached(&self) -> Option<NonNull<u8>> {
+        let top = self.top();
+        if top == self.capacity() {
             return None;
         }
-        self.room.store(room + 1, Ordering::Relaxed);
-        // SAFETY: the entries from `room` on hold slots (invariant 2).
-        Some(unsafe { *self.places.add(room) })
+        self.set_top(top + 1);
+        // SAFETY: the entries from `top` on hold slots (invariant 2).
+        Some(unsafe { *self.entries.add(top) })
     }
 
     /// Caches a slot. The caller has checked that there is room.
-    pub(super) fn put_one(&self, slot: Slot) {
-        let room = self.room() - 1;
+    pub(super) fn push_cached(&self, slot: NonNull<u8>) {
+        let top = self.top() - 1;
         // SAFETY: a free entry (invariant 2).
-        unsafe { self.places.add(room).write(slot) };
-        self.room.store(room, Ordering::Relaxed);
+        unsafe { self.entries.add(top).write(slot) };
+        self.set_top(top);
     }
 
     /// The cached slots, the one freed last first.
-    pub(super) fn at_hand(&self) -> &[Slot] {
-        let room = self.room();
-        // SAFETY: the entries from `room` on hold slots (invariant 2).
-        unsafe { core::slice::from_raw_parts(self.places.add(room), self.full() - room) }
+    pub(super) fn cached_slots(&self) -> &[NonNull<u8>] {
+        let top = self.top();
+        // SAFETY: the entries from `top` on hold slots (invariant 2).
+        unsafe { core::slice::from_raw_parts(self.entries.add(top), self.capacity() - top) }
     }
 
-    // ---- coming and going ----
+    // ---- handles ----
 
     pub(super) fn add_handle(&self) {
         // This many handles can only exist if they were forgotten. If the count wrapped to 0,
@@ -360,31 +349,5 @@ impl ThreadCache {
 
     pub(super) fn has_handles(&self) -> bool {
         self.handles.get() > 0
-    }
-
-    /// Leaves the cache to the next thread that needs one. The caller then gives up its reference
-    /// to the core.
-    pub(super) fn leave(&self) {
-        self.flush();
-        self.near.set(0);
-        self.recent.iter().for_each(|recent| recent.set(None));
-        // Release pairs with the Acquire in `enter`.
-        self.in_use.store(false, Ordering::Release);
-    }
-
-    /// In a child made by fork: drops all slots of a slab whose memory the child does not have.
-    pub(super) fn now_a_child(&self) {
-        if self.core().check_parentage().is_err() {
-            self.empty();
-            self.outgoing.store(0, Ordering::Relaxed);
-            self.outgoing_pages.set(0);
-            self.near_bytes.set(0);
-            self.current.set(None);
-        }
-    }
-
-    /// Whether its slab was dropped.
-    pub(super) fn is_closed(&self) -> bool {
-        self.core().is_closed()
     }
 }

@@ -1,218 +1,227 @@
-//! Each thread's table of thread caches (`ThreadCache`), by slab number. The odd number behind a slab's
-//! number is for long-lived objects.
+//! Each thread's table of its thread caches, by slab number. The odd number after a slab's number is
+//! for long-lived objects.
 //!
 //! # Invariants
 //!
-//! 1. `FRONTS` is the address of an array of pointers. Each points to [`NOBODY`], or to a cache
+//! 1. `CACHES` is the address of an array of pointers. Each points to [`NO_CACHE`], or to a cache
 //!    that is in use by this thread. The number of pointers stands before the first one, so that
 //!    the fast paths read one thread-local word. Only this thread reads or writes the array. A
-//!    thread without an array has [`NONE`], whose number is 0.
-//! 2. A cache in the array holds a reference to its core. So a number in the array stands for the
+//!    thread without an array has the address behind [`EMPTY_ARRAY_LEN`].
+//! 2. A cache in the array holds a reference to its slab. So a number in the array stands for the
 //!    same slab as when the cache was taken.
 //! 3. The array has no destructor, so that it can be used until the thread's last instruction.
-//!    `GUARD` has a destructor, which empties the array for good.
+//!    `TABLE_GUARD` has a destructor, which empties the array for good.
 
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::registry;
-use super::shared::Shared;
-use super::thread_cache::{NOBODY, ThreadCache};
+use super::shared::SlabShared;
+use super::thread_cache::{NO_CACHE, ThreadCache};
 use crate::memory::metadata::Metadata;
 use crate::memory::os;
 
-struct Guard;
+/// Empties the thread's array when the thread ends.
+struct TableGuard;
 
-/// The thread's bookkeeping beside the array.
-struct Thread {
-    /// The value of `CLOSED` when the array was last swept.
-    swept: Cell<usize>,
+/// The thread's state beside the array.
+struct TableState {
+    /// The value of `CLOSED_SLABS` when the caches of closed slabs were last detached.
+    closed_seen: Cell<usize>,
     ended: Cell<bool>,
 }
 
 /// The number that stands before an array without caches.
-static NONE: usize = 0;
+static EMPTY_ARRAY_LEN: usize = 0;
 
-const fn no_fronts() -> *mut *const ThreadCache {
+const fn empty_array() -> *mut *const ThreadCache {
     // The address just behind the number.
-    (&raw const NONE).wrapping_add(1).cast::<*const ThreadCache>().cast_mut()
+    (&raw const EMPTY_ARRAY_LEN).wrapping_add(1).cast::<*const ThreadCache>().cast_mut()
 }
 
 thread_local! {
-    static FRONTS: Cell<*mut *const ThreadCache> = const { Cell::new(no_fronts()) };
-    static THREAD: Thread = const { Thread { swept: Cell::new(0), ended: Cell::new(false) } };
-    static GUARD: Guard = const { Guard };
+    static CACHES: Cell<*mut *const ThreadCache> = const { Cell::new(empty_array()) };
+    static TABLE_STATE: TableState =
+        const { TableState { closed_seen: Cell::new(0), ended: Cell::new(false) } };
+    static TABLE_GUARD: TableGuard = const { TableGuard };
 }
 
 /// The number of caches in an array.
 ///
 /// # Safety
-/// `fronts` is this thread's `FRONTS`.
+/// `caches` is this thread's `CACHES`.
 #[inline(always)]
-unsafe fn len_of(fronts: *mut *const ThreadCache) -> usize {
+unsafe fn len_of(caches: *mut *const ThreadCache) -> usize {
     // SAFETY: the number stands before the first pointer (invariant 1).
-    unsafe { *fronts.cast::<usize>().sub(1) }
+    unsafe { *caches.cast::<usize>().sub(1) }
 }
 
 fn len() -> u32 {
     // SAFETY: this thread's array.
-    unsafe { len_of(FRONTS.get()) as u32 }
+    unsafe { len_of(CACHES.get()) as u32 }
 }
 
 /// The number of slabs dropped in this process.
-static CLOSED: AtomicUsize = AtomicUsize::new(0);
+static CLOSED_SLABS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a dropped slab. Each thread sweeps its array when it next takes a cache.
+/// Counts a dropped slab. Each thread detaches from the caches of closed slabs when it next takes a
+/// cache.
 pub(super) fn count_closed() {
-    // Release pairs with the Acquire in `sweep`: a thread that sees the count sees that the slab is
+    // Release pairs with the Acquire in `detach_closed`: a thread that sees the count sees that the slab is
     // closed.
-    CLOSED.fetch_add(1, Ordering::Release);
+    CLOSED_SLABS.fetch_add(1, Ordering::Release);
 }
 
-/// The calling thread's cache for a slab number, or [`NOBODY`]. It stays the thread's until its
-/// array changes: until the thread takes a cache, leaves one, or ends.
-pub(super) fn front(number: u32) -> *const ThreadCache {
-    found(number).unwrap_or(NOBODY)
+/// The calling thread's cache for a slab number, or [`NO_CACHE`]. It stays the thread's until its
+/// array changes: until the thread takes a cache, detaches from one, or ends.
+pub(super) fn cache(number: u32) -> *const ThreadCache {
+    lookup(number).unwrap_or(NO_CACHE)
 }
 
-/// Same as [`front`], but `None` if the array is too short, so that the fast paths need no further
+/// Same as [`cache`], but `None` if the array is too short, so that the fast paths need no further
 /// check.
 #[inline(always)]
-pub(super) fn found(number: u32) -> Option<*const ThreadCache> {
-    let fronts = FRONTS.get();
+pub(super) fn lookup(number: u32) -> Option<*const ThreadCache> {
+    let caches = CACHES.get();
     // SAFETY: this thread's array, and the index is in its bounds (invariant 1).
-    unsafe { ((number as usize) < len_of(fronts)).then(|| *fronts.add(number as usize)) }
+    unsafe { ((number as usize) < len_of(caches)).then(|| *caches.add(number as usize)) }
 }
 
 /// The calling thread's cache for a slab and a lifetime; takes one if the thread has none yet.
 /// Returns `None` if there is no memory, the slab is closed or the thread is ending.
 #[cold]
-pub(super) fn front_or_new(core: &Shared, lifetime: usize) -> Option<*const ThreadCache> {
-    let number = core.number + lifetime as u32;
-    let front = front(number);
-    if !ptr::eq(front, NOBODY) {
-        return Some(front);
+pub(super) fn cache_or_new(shared: &SlabShared, lifetime: usize) -> Option<*const ThreadCache> {
+    let number = shared.number + lifetime as u32;
+    let found = cache(number);
+    if !ptr::eq(found, NO_CACHE) {
+        return Some(found);
     }
-    if has_ended() || core.is_closed() || GUARD.try_with(|_| ()).is_err() || !make_room(number) {
+    if has_ended()
+        || shared.waiters.is_closed()
+        || TABLE_GUARD.try_with(|_| ()).is_err()
+        || !lengthen(number)
+    {
         return None;
     }
-    sweep();
-    let front = core.take_front(lifetime).ok()?.as_ptr().cast_const();
-    // SAFETY: `make_room` has made the array long enough.
-    unsafe { *FRONTS.get().add(number as usize) = front };
-    Some(front)
+    detach_closed();
+    let cache = ThreadCache::attach(shared, lifetime).ok()?.as_ptr().cast_const();
+    // SAFETY: `lengthen` has made the array long enough.
+    unsafe { *CACHES.get().add(number as usize) = cache };
+    Some(cache)
 }
 
 fn has_ended() -> bool {
-    THREAD.with(|thread| thread.ended.get())
+    TABLE_STATE.with(|state| state.ended.get())
 }
 
 /// Flushes what the calling thread caches of a slab for the other lifetime, before the thread is
 /// refused a slot for this one. Returns whether there was anything.
 #[cold]
 pub(super) fn flush_other(number: u32, lifetime: usize) -> bool {
-    let other = front(number + 1 - lifetime as u32);
-    if ptr::eq(other, NOBODY) {
+    let other = cache(number + 1 - lifetime as u32);
+    if ptr::eq(other, NO_CACHE) {
         return false;
     }
-    // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
+    // SAFETY: a cache in the array is in use, and stays as long as its slab (1, 2).
     let other = unsafe { &*other };
-    let any = other.cached() > 0;
+    let any = other.header.held_slots() > 0;
     other.flush();
     any
 }
 
-fn make_room(number: u32) -> bool {
+/// Makes the array long enough for a number. Returns whether it succeeded.
+fn lengthen(number: u32) -> bool {
     let len = len();
     if number < len {
         return true;
     }
     let longer = (number as usize + 1).next_power_of_two().max(16);
-    let place = |index: usize| match index {
+    let element = |index: usize| match index {
         0 => ptr::without_provenance(longer),
         // SAFETY: in the bounds of the previous array (invariant 1).
-        _ if index <= len as usize => unsafe { *FRONTS.get().add(index - 1) },
-        _ => NOBODY,
+        _ if index <= len as usize => unsafe { *CACHES.get().add(index - 1) },
+        _ => NO_CACHE,
     };
-    let Ok(fronts) = Metadata::new(longer + 1, place) else { return false };
+    let Ok(caches) = Metadata::new(longer + 1, element) else { return false };
     // SAFETY: the block has room for the number and at least one pointer.
-    let old = FRONTS.replace(unsafe { fronts.as_ptr().as_ptr().add(1) });
-    core::mem::forget(fronts);
+    let old = CACHES.replace(unsafe { caches.as_ptr().as_ptr().add(1) });
+    core::mem::forget(caches);
     free_array(old);
     true
 }
 
-fn free_array(fronts: *mut *const ThreadCache) {
-    // SAFETY: a thread's array that is no longer in use. `make_room` made it with one element more
+fn free_array(caches: *mut *const ThreadCache) {
+    // SAFETY: a thread's array that is no longer in use. `lengthen` made it with one element more
     // than it has caches.
     unsafe {
-        let len = len_of(fronts);
+        let len = len_of(caches);
         if len > 0 {
-            let start = ptr::NonNull::new_unchecked(fronts.sub(1));
+            let start = ptr::NonNull::new_unchecked(caches.sub(1));
             drop(Metadata::adopt(start, len + 1));
         }
     }
 }
 
-/// Leaves the caches of slabs that were dropped.
-fn sweep() {
-    let closed = CLOSED.load(Ordering::Acquire);
-    if THREAD.with(|thread| thread.swept.replace(closed)) != closed {
+/// Detaches the calling thread from its caches of slabs that were dropped.
+fn detach_closed() {
+    let closed = CLOSED_SLABS.load(Ordering::Acquire);
+    if TABLE_STATE.with(|state| state.closed_seen.replace(closed)) != closed {
         for number in 0..len() {
-            leave_if(number, ThreadCache::is_closed);
+            detach_if(number, |cache| cache.shared().waiters.is_closed());
         }
     }
 }
 
-/// Leaves the calling thread's caches of a slab, except those with handles.
-pub(super) fn leave(number: u32) {
-    leave_if(number, |_| true);
-    leave_if(number + 1, |_| true);
+/// Detaches the calling thread from its caches of a slab, except those with handles.
+pub(super) fn detach(number: u32) {
+    detach_if(number, |_| true);
+    detach_if(number + 1, |_| true);
 }
 
-fn leave_if(number: u32, wanted: impl FnOnce(&ThreadCache) -> bool) {
-    let front = front(number);
-    if ptr::eq(front, NOBODY) {
+fn detach_if(number: u32, wanted: impl FnOnce(&ThreadCache) -> bool) {
+    let found = cache(number);
+    if ptr::eq(found, NO_CACHE) {
         return;
     }
     {
-        // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
-        let front = unsafe { &*front };
-        if front.has_handles() || !wanted(front) {
+        // SAFETY: a cache in the array is in use, and stays as long as its slab (1, 2).
+        let cache = unsafe { &*found };
+        if cache.has_handles() || !wanted(cache) {
             return;
         }
     }
-    // SAFETY: a cache other than `NOBODY` came from the array, so the index is in its bounds.
-    unsafe { *FRONTS.get().add(number as usize) = NOBODY };
+    // SAFETY: a cache other than `NO_CACHE` came from the array, so the index is in its bounds.
+    unsafe { *CACHES.get().add(number as usize) = NO_CACHE };
     // SAFETY: this thread's, just taken out of the array; no reference to it is left here.
-    unsafe { give_up(front) };
+    unsafe { detach_removed(found) };
 }
 
-/// Gives up a cache that is no longer in the array. Its memory goes with its slab's last reference, which may be this one. So the cache
-/// comes as a pointer: a reference in the arguments would promise that it lives until the call returns.
+/// Detaches from a cache that is no longer in the array. Its memory is freed with its slab's last
+/// reference, which may be this one. So the argument is a pointer: a reference would promise that
+/// the cache lives until the call returns.
 ///
 /// # Safety
 /// The cache is in use by this thread, and nothing refers to it.
-unsafe fn give_up(front: *const ThreadCache) {
-    // SAFETY: in use, so its reference to the core keeps it until `unrefer`; neither borrow lasts until then.
-    let number = unsafe { (*front).core().number };
+unsafe fn detach_removed(cache: *const ThreadCache) {
+    // SAFETY: in use, so its reference to the slab keeps it until `release_reference`; neither
+    // borrow lasts until then.
+    let number = unsafe { (*cache).shared().number };
     // SAFETY: as above.
-    unsafe { (*front).leave() };
-    registry::unrefer(number);
+    unsafe { (*cache).detach() };
+    SlabShared::release_reference(number);
 }
 
-/// Ends a handle to a cache. If its thread's array has ended before, the last handle leaves the
-/// cache.
+/// Ends a handle to a cache. If the thread's array was emptied before, the last handle detaches the
+/// thread from the cache.
 ///
 /// # Safety
 /// The handle is this thread's, and is not used again.
-pub(super) unsafe fn drop_handle(front: *const ThreadCache) {
+pub(super) unsafe fn drop_handle(cache: *const ThreadCache) {
     // SAFETY: the handle keeps the cache in use; the borrow ends with this line.
-    let left = unsafe { (*front).drop_handle() };
+    let left = unsafe { (*cache).drop_handle() };
     if left == 0 && has_ended() {
-        // SAFETY: the array has ended, so the cache is not in it, and the last handle is gone.
-        unsafe { give_up(front) };
+        // SAFETY: the array was emptied, so the cache is not in it, and the last handle is gone.
+        unsafe { detach_removed(cache) };
     }
 }
 
@@ -220,30 +229,30 @@ pub(super) unsafe fn drop_handle(front: *const ThreadCache) {
 pub(super) fn watch_forks() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
-        os::on_fork(now_a_child);
+        os::on_fork(after_fork);
     }
 }
 
 /// Uses only atomics and the calling thread's own caches. The child loses what other threads had
 /// cached or claimed, and nothing else.
-extern "C" fn now_a_child() {
-    registry::each(Shared::now_a_child);
+extern "C" fn after_fork() {
+    SlabShared::visit_live(SlabShared::after_fork);
     for number in 0..len() {
-        let front = front(number);
-        if !ptr::eq(front, NOBODY) {
-            // SAFETY: a cache in the array is in use, and stays as long as its core (1, 2).
-            unsafe { &*front }.now_a_child();
+        let cache = cache(number);
+        if !ptr::eq(cache, NO_CACHE) {
+            // SAFETY: a cache in the array is in use, and stays as long as its slab (1, 2).
+            unsafe { &*cache }.after_fork();
         }
     }
 }
 
-impl Drop for Guard {
+impl Drop for TableGuard {
     fn drop(&mut self) {
-        THREAD.with(|thread| thread.ended.set(true));
+        TABLE_STATE.with(|state| state.ended.set(true));
         for number in 0..len() {
             // A cache with handles stays in use until the last handle ends.
-            leave_if(number, |_| true);
+            detach_if(number, |_| true);
         }
-        free_array(FRONTS.replace(no_fronts()));
+        free_array(CACHES.replace(empty_array()));
     }
 }

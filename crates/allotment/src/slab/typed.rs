@@ -15,7 +15,8 @@ use core::ptr::NonNull;
 
 use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
-use super::raw::{self, RawSlab, RawSlabHandle};
+use super::raw::{RawSlab, RawSlabHandle};
+use super::slow_paths;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::Statistics;
 
@@ -205,10 +206,10 @@ impl<T> SlabBox<T> {
     /// The caller owns the slot, and its slab is for this type's layout.
     #[inline(always)]
     unsafe fn fill(slot: NonNull<u8>, value: T) -> Self {
-        let place = slot.cast::<T>();
+        let target = slot.cast::<T>();
         // SAFETY: the caller owns the slot, and it fits a `T`.
-        unsafe { place.write(value) };
-        Self { value: place, owns: PhantomData }
+        unsafe { target.write(value) };
+        Self { value: target, owns: PhantomData }
     }
 
     /// Moves the value out of the box and frees its slot.
@@ -218,7 +219,7 @@ impl<T> SlabBox<T> {
         // SAFETY: the value is read once, and its slot is freed once (invariant 1).
         unsafe {
             let value = boxed.value.read();
-            raw::free_anywhere(boxed.value.cast());
+            slow_paths::free_by_address(boxed.value.cast());
             value
         }
     }
@@ -243,15 +244,15 @@ impl<T> Drop for SlabBox<T> {
     #[inline]
     fn drop(&mut self) {
         /// Frees the slot even if the value's own drop panics.
-        struct Slot(NonNull<u8>);
-        impl Drop for Slot {
+        struct FreeOnDrop(NonNull<u8>);
+        impl Drop for FreeOnDrop {
             #[inline(always)]
             fn drop(&mut self) {
                 // SAFETY: the box's slot, freed once (invariant 1).
-                unsafe { raw::free_anywhere(self.0) }
+                unsafe { slow_paths::free_by_address(self.0) }
             }
         }
-        let slot = Slot(self.value.cast());
+        let slot = FreeOnDrop(self.value.cast());
         // SAFETY: the box owns the value, which is dropped once.
         unsafe { self.value.drop_in_place() };
         drop(slot);

@@ -2,13 +2,13 @@
 //!
 //! # Invariants
 //!
-//! 1. `BLOCKS[k]` is null or a block of `FIRST << k` records that is never unmapped. So a
+//! 1. `BLOCKS[k]` is null or a block of `FIRST_BLOCK << k` records that is never unmapped. So a
 //!    `&'static Record` is always valid, and any thread may read any record at any time, through
 //!    atomics.
-//! 2. A record is in exactly one of three places: on the free stack, in one thread's [`AtHand`]
-//!    slot, or with one allocator. Only the allocator's owner writes the record, with relaxed loads
-//!    and relaxed stores. So an update needs no lock prefix, and there is no undefined behaviour
-//!    when the report reads the record at the same time.
+//! 2. A record is in exactly one of three places: on the free stack, in one thread's
+//!    [`ThreadRecord`], or with one allocator. Only the allocator's owner writes the record, with
+//!    relaxed loads and relaxed stores. So an update needs no lock prefix, and there is no
+//!    undefined behaviour when the report reads the record at the same time.
 //! 3. `state` is odd while the record is in use, and even while it is free or changes its owner. It
 //!    only grows. A reader that sees the same odd value before and after it reads the name has read
 //!    one allocator's name.
@@ -17,8 +17,8 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use super::{MAX_NAME_LEN, Statistics};
-use crate::error::{AllocError, ErrorKind};
+use super::figures::Statistics;
+use crate::error::{AllocError, ErrorKind, MAX_NAME_LEN};
 use crate::memory::layout::checked_align_up;
 use crate::memory::lifo::{Lifo, Links};
 use crate::memory::{os, word};
@@ -26,7 +26,7 @@ use crate::memory::{os, word};
 /// The kind of allocator that a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum AllocatorKind {
     Arena = 1,
     Slab = 2,
     FreeList = 3,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Sealed = 6,
 }
 
-impl Kind {
+impl AllocatorKind {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Arena => "arena",
@@ -107,7 +107,7 @@ pub(crate) struct Record {
 }
 
 /// The number of records in the first block. Each block has twice as many as the one before.
-const FIRST: u32 = 64;
+const FIRST_BLOCK: u32 = 64;
 const BLOCK_COUNT: usize = 26;
 
 static BLOCKS: [AtomicPtr<Record>; BLOCK_COUNT] =
@@ -116,18 +116,19 @@ static FREE: Lifo = Lifo::new();
 static ISSUED: AtomicU32 = AtomicU32::new(0);
 
 /// The block of a record, and its index in the block.
-const fn place(index: u32) -> (usize, usize) {
-    let block = (index / FIRST + 1).ilog2();
-    let before = FIRST * ((1 << block) - 1);
+const fn block_and_offset(index: u32) -> (usize, usize) {
+    let block = (index / FIRST_BLOCK + 1).ilog2();
+    let before = FIRST_BLOCK * ((1 << block) - 1);
     (block as usize, (index - before) as usize)
 }
 
 fn record(index: u32) -> Option<&'static Record> {
-    let (block, offset) = place(index);
+    let (block, offset) = block_and_offset(index);
     // Acquire pairs with the Release in `block_or_new`: the block is mapped and zero.
     let first = BLOCKS.get(block)?.load(Ordering::Acquire);
-    // SAFETY: `first` is not null, so it is a block of `FIRST << block` records that is never
-    // unmapped (invariant 1). `offset` is less than that number by the arithmetic of `place`.
+    // SAFETY: `first` is not null, so it is a block of `FIRST_BLOCK << block` records that is never
+    // unmapped (invariant 1). `offset` is less than that number by the arithmetic of
+    // `block_and_offset`.
     (!first.is_null()).then(|| unsafe { &*first.add(offset) })
 }
 
@@ -137,7 +138,7 @@ fn block_or_new(block: usize) -> Result<(), AllocError> {
     if !slot.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
-    let bytes = (size_of::<Record>() * (FIRST as usize)) << block;
+    let bytes = (size_of::<Record>() * (FIRST_BLOCK as usize)) << block;
     let size = checked_align_up(bytes, os::page_size()).ok_or(full)?;
     let fresh = os::map(size, align_of::<Record>())?;
     let first = fresh.as_ptr().cast();
@@ -151,10 +152,10 @@ fn block_or_new(block: usize) -> Result<(), AllocError> {
 }
 
 /// The record that a thread keeps for the next allocator it makes. The record is free, and belongs
-/// to this slot until it is taken or the thread ends (invariant 2).
-struct AtHand(Cell<Option<&'static Record>>);
+/// to the thread until it is taken or the thread ends (invariant 2).
+struct ThreadRecord(Cell<Option<&'static Record>>);
 
-impl Drop for AtHand {
+impl Drop for ThreadRecord {
     fn drop(&mut self) {
         if let Some(record) = self.0.take() {
             record.push_free();
@@ -163,7 +164,7 @@ impl Drop for AtHand {
 }
 
 thread_local! {
-    static AT_HAND: AtHand = const { AtHand(Cell::new(None)) };
+    static THREAD_RECORD: ThreadRecord = const { ThreadRecord(Cell::new(None)) };
 }
 
 /// Adds the word's part to a counter, which may be negative by itself. The sum is negative only
@@ -173,25 +174,28 @@ fn sum(counter: u64, word: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
 }
 
-struct Table;
+struct RecordTable;
 
-impl Links for Table {
+impl Links for RecordTable {
     fn next(&self, index: u32) -> &AtomicU32 {
         &record(index).expect("an issued record's block is mapped").next
     }
 }
 
 impl Record {
-    /// Takes a record for an allocator that is about to be made. Usually the thread's own slot has
-    /// one; otherwise this costs one compare-and-exchange, or a new record.
-    pub(crate) fn acquire(kind: Kind, name: Option<&str>) -> Result<&'static Self, AllocError> {
+    /// Takes a record for an allocator that is about to be made. Usually the thread keeps one;
+    /// otherwise this costs one compare-and-exchange, or a new record.
+    pub(crate) fn acquire(
+        kind: AllocatorKind,
+        name: Option<&str>,
+    ) -> Result<&'static Self, AllocError> {
         let name = name.unwrap_or("");
         if name.len() > MAX_NAME_LEN {
             return Err(AllocError::new(ErrorKind::NameTooLong, name.len()));
         }
-        let record = match AT_HAND.try_with(|slot| slot.0.take()) {
+        let record = match THREAD_RECORD.try_with(|own| own.0.take()) {
             Ok(Some(record)) => record,
-            _ => match FREE.pop(&Table) {
+            _ => match FREE.pop(&RecordTable) {
                 Some(index) => record(index).expect("an issued record's block is mapped"),
                 None => Self::issue()?,
             },
@@ -215,7 +219,7 @@ impl Record {
     #[cold]
     fn issue() -> Result<&'static Self, AllocError> {
         let index = ISSUED.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = block_or_new(place(index).0) {
+        if let Err(error) = block_or_new(block_and_offset(index).0) {
             // Give the number back if no other thread has taken the next one. Otherwise only the
             // number is lost, no memory.
             let _ = ISSUED.compare_exchange(index + 1, index, Ordering::Relaxed, Ordering::Relaxed);
@@ -249,7 +253,7 @@ impl Record {
         ] {
             counter.set(0);
         }
-        let displaced = AT_HAND.try_with(|slot| slot.0.replace(Some(self)));
+        let displaced = THREAD_RECORD.try_with(|own| own.0.replace(Some(self)));
         match displaced {
             Ok(None) => {}
             Ok(Some(other)) => other.push_free(),
@@ -258,7 +262,7 @@ impl Record {
     }
 
     fn push_free(&'static self) {
-        FREE.push(&Table, self.index.load(Ordering::Relaxed));
+        FREE.push(&RecordTable, self.index.load(Ordering::Relaxed));
     }
 
     /// Adds `bytes` to the bytes held, and raises the peak.
@@ -288,12 +292,12 @@ impl Record {
 
     /// The name, the kind and the statistics. `None` if the record is free or changed its owner
     /// meanwhile.
-    pub(crate) fn snapshot(&self) -> Option<(String, Kind, Statistics)> {
+    pub(crate) fn snapshot(&self) -> Option<(String, AllocatorKind, Statistics)> {
         let before = self.state.load(Ordering::Acquire);
         if before % 2 == 0 {
             return None;
         }
-        let kind = Kind::from_byte(self.kind.load(Ordering::Relaxed))?;
+        let kind = AllocatorKind::from_byte(self.kind.load(Ordering::Relaxed))?;
         let len = usize::from(self.name_len.load(Ordering::Relaxed));
         let mut bytes = [0; MAX_NAME_LEN];
         for (eight, word) in bytes.chunks_mut(8).zip(&self.name) {
@@ -314,11 +318,6 @@ impl Record {
         self.name_len.load(Ordering::Relaxed) > 0
     }
 
-    /// The current name, for the owner's messages.
-    pub(crate) fn name(&self) -> Option<String> {
-        self.snapshot().map(|(name, _, _)| name).filter(|name| !name.is_empty())
-    }
-
     /// Every record that was ever issued.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
         (0..ISSUED.load(Ordering::Relaxed)).filter_map(record)
@@ -337,31 +336,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_index_has_a_place_of_its_own() {
-        assert_eq!(place(0), (0, 0));
-        assert_eq!(place(63), (0, 63));
-        assert_eq!(place(64), (1, 0));
-        assert_eq!(place(64 + 127), (1, 127));
-        assert_eq!(place(64 + 128), (2, 0));
+    fn every_index_has_its_own_block_and_offset() {
+        assert_eq!(block_and_offset(0), (0, 0));
+        assert_eq!(block_and_offset(63), (0, 63));
+        assert_eq!(block_and_offset(64), (1, 0));
+        assert_eq!(block_and_offset(64 + 127), (1, 127));
+        assert_eq!(block_and_offset(64 + 128), (2, 0));
     }
 
     #[test]
     fn a_released_record_serves_the_next_allocator_with_counters_at_zero() {
-        let record = Record::acquire(Kind::Arena, Some("first")).unwrap();
+        let record = Record::acquire(AllocatorKind::Arena, Some("first")).unwrap();
         record.live_objects.add(3);
         assert_eq!(record.snapshot().unwrap().0, "first");
         record.release();
-        let next = Record::acquire(Kind::Arena, None).unwrap();
+        let next = Record::acquire(AllocatorKind::Arena, None).unwrap();
         assert_eq!(next.statistics(), Statistics::default());
         next.release();
     }
 
     #[test]
     fn a_name_of_64_bytes_fits_and_one_of_65_is_an_error() {
-        let record = Record::acquire(Kind::Arena, Some(&"n".repeat(64))).unwrap();
-        assert_eq!(record.name().unwrap().len(), 64);
+        let record = Record::acquire(AllocatorKind::Arena, Some(&"n".repeat(64))).unwrap();
+        assert_eq!(record.snapshot().unwrap().0.len(), 64);
         record.release();
-        let error = Record::acquire(Kind::Arena, Some(&"n".repeat(65))).unwrap_err();
+        let error = Record::acquire(AllocatorKind::Arena, Some(&"n".repeat(65))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NameTooLong);
     }
 
@@ -372,7 +371,7 @@ mod tests {
             scope.spawn(|| {
                 for round in 0..20_000 {
                     let name = if round % 2 == 0 { "aaaaaaaaaaaaaaaa" } else { "bbbbbbbbbbbbbbbb" };
-                    Record::acquire(Kind::Arena, Some(name)).unwrap().release();
+                    Record::acquire(AllocatorKind::Arena, Some(name)).unwrap().release();
                 }
                 stop.store(1, Ordering::Relaxed);
             });

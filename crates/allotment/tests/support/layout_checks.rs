@@ -18,7 +18,7 @@ pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     while !input.is_empty() {
         match input.byte() % 6 {
-            0 => check_bump(&mut input),
+            0 => check_object_end(&mut input),
             1 => check_chunk_bytes(&mut input),
             2 => check_next_chunk(&mut input),
             3 => check_class_of(input.number()),
@@ -36,15 +36,17 @@ fn layout(input: &mut Input<'_>) -> (usize, usize) {
     (size, align)
 }
 
-fn check_bump(input: &mut Input<'_>) {
+/// An object behind any address: neither its padding nor its end wraps.
+fn check_object_end(input: &mut Input<'_>) {
     let min_align = power_up_to(input, 12);
     let pos = input.number().min(MAX_ADDRESS) & !(min_align - 1);
     let (size, align) = layout(input);
-    let (start, end) = bump(pos, size, align, min_align);
+    let start = align_up(pos, align.max(min_align));
+    let end = align_up(start.wrapping_add(size), min_align);
     let wide_start = up(pos as u128, align.max(min_align));
     let wide_end = up(wide_start + size as u128, min_align);
-    assert_eq!(start as u128, wide_start, "bump({pos}, {size}, {align}, {min_align})");
-    assert_eq!(end as u128, wide_end, "bump({pos}, {size}, {align}, {min_align})");
+    assert_eq!(start as u128, wide_start, "{size} bytes at {align} and {min_align} behind {pos}");
+    assert_eq!(end as u128, wide_end, "{size} bytes at {align} and {min_align} behind {pos}");
     assert!(start >= pos && end >= start && end - start >= size);
     assert!(start % align == 0 && end % min_align == 0);
 }

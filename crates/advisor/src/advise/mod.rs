@@ -1,0 +1,229 @@
+//! `allot advise`: runs a program once and says which allocator would make it faster.
+//!
+//! Makes a [recording], analyses and replays it. The [summary] is one screen; the [report] is a page
+//! with everything that was found.
+
+mod bare;
+mod place;
+mod processes;
+mod recording;
+pub mod report;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::analyse::findings::{Category, Findings, Note};
+use crate::analyse::{self, Analysis};
+use crate::record::{self, Obstacle};
+use crate::replay;
+use bench::console::failure::Failure;
+use bench::console::{print, progress};
+use clap::Args;
+use place::Place;
+use processes::Others;
+use recording::Recording;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use summary::Facts;
+use trace_format::Reader;
+
+/// The arguments of `allot advise`.
+#[derive(Debug, Args)]
+pub struct AdviseArguments {
+    /// Write the report to this file instead of allot-PROGRAM.html in the current directory
+    #[arg(long, value_name = "FILE.html", conflicts_with = "no_report")]
+    report: Option<PathBuf>,
+    /// Write no report
+    #[arg(long)]
+    no_report: bool,
+    /// Print everything that was found as one JSON object; writes a report only with --report
+    #[arg(long)]
+    json: bool,
+    /// Keep the recording in this file, for --recording, `allot analyse` and `allot replay`
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Advise on an earlier recording instead of running a program
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "output", "against_bare"])]
+    recording: Option<PathBuf>,
+    /// Advise on this process of the recording, numbered from 0; by default the busiest
+    #[arg(long, value_name = "N")]
+    process: Option<usize>,
+    /// Run the program once more without the recorder, to measure its CPU time
+    #[arg(long)]
+    against_bare: bool,
+    /// Number of rounds of the replay; by default as many as fit in about a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM", required_unless_present = "recording")]
+    program: Vec<OsString>,
+}
+
+/// For `allot advise --help`.
+pub const EXAMPLES: &str = "
+Give the program a typical piece of work of a few seconds: the advice covers only what it does in
+this run. It runs somewhat slower than usual. The replay afterwards takes about a minute. End a
+server with Ctrl-C, or run `timeout 30 allot advise -- ...`.
+
+Output: the summary goes to standard error, so the program's own output can be piped. With
+--recording it goes to standard output. With --json, standard output has one JSON object, and the
+program's standard output goes to standard error.
+
+Ctrl-C goes to the program; the advice then covers what it did until then. During the replay,
+Ctrl-C ends the replay, and the advice uses the rounds done so far. A second Ctrl-C ends
+everything.
+
+Exit code: 0 if there is advice, whatever the program's own exit code is (the summary tells it);
+1 if there is none; 2 for wrong arguments.
+
+The recording is a temporary file in TMPDIR, about 3 bytes for each call; -o keeps it.
+
+Examples:
+  allot advise -- jq length large.json
+  allot advise --report report.html -- ./server --foreground
+  PYTHONMALLOC=malloc allot advise -- python3 script.py
+  allot advise -o build.rec -- gcc -O2 -c file.c
+  allot advise --recording build.rec --process 1";
+
+/// The time limit of the replay where the analysis advises nothing.
+const LEAST_TIME: Duration = Duration::from_secs(5);
+
+/// Set at the first interrupt.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Set while the replay runs: the first interrupt then only ends the replay.
+static REPLAYING: AtomicBool = AtomicBool::new(false);
+
+/// The output of `--json`.
+#[derive(Debug, serde::Serialize)]
+struct Whole<'f> {
+    #[serde(flatten)]
+    findings: &'f Findings,
+    recording: Option<&'f str>,
+    report: Option<&'f str>,
+    others: &'f Others,
+}
+
+/// Runs it.
+pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
+    let place = Place::asked(arguments)?;
+    let recording = match &arguments.recording {
+        Some(file) => {
+            end_when_interrupted();
+            Recording::made_before(file)
+        }
+        None => Recording::of_program(arguments)?,
+    };
+    let (analysis, others) =
+        judged(&recording, arguments).map_err(|failure| recording.named(failure))?;
+    let findings = &analysis.findings;
+    let name = findings.program.command.first().map_or("program", |name| name);
+    let report: Option<Result<String, String>> =
+        place.of(name).map(|path| match report::write(&path, findings) {
+            Ok(()) => Ok(path.display().to_string()),
+            Err(failure) => Err(failure.to_string()),
+        });
+    let kept = recording.kept.as_ref().map(|path| path.display().to_string());
+    if let (true, Some(Err(why))) = (arguments.report.is_some(), &report) {
+        return Err(Failure::Failed(why.clone()));
+    }
+    if arguments.json {
+        let whole = Whole {
+            findings,
+            recording: kept.as_deref(),
+            report: report.as_ref().and_then(|report| report.as_deref().ok()),
+            others: &others,
+        };
+        let text =
+            serde_json::to_string(&whole).map_err(|error| Failure::Failed(error.to_string()))?;
+        return print::line(text);
+    }
+    let facts = Facts { report, recording: kept, others };
+    let text = summary::summary(findings, &facts);
+    if arguments.recording.is_some() {
+        print::line(text.trim_end())
+    } else {
+        print::to_errors(format!("\n{}", text.trim_end()));
+        Ok(())
+    }
+}
+
+/// Analyses and replays.
+fn judged(
+    recording: &Recording,
+    arguments: &AdviseArguments,
+) -> Result<(Analysis, Others), Failure> {
+    let options = analyse::Options {
+        process: arguments.process,
+        progress: true,
+        bare_cpu_ns: recording.bare_cpu_ns,
+        ..analyse::Options::default()
+    };
+    let mut analysis = analyse::analyse(&recording.path, &options)?;
+    let mut others = Reader::open(&recording.path)
+        .map(|reader| Others::of(&reader, analysis.process))
+        .map_err(|error| Failure::Failed(format!("{}: {error}", recording.path.display())))?;
+    others.went_on = recording.went_on;
+    let warnings = recording.warnings.iter().cloned();
+    let warnings = warnings.chain(others.warning()).chain(partly(&analysis, recording));
+    let warnings = warnings.map(|text| Note { warning: true, text });
+    analysis.findings.notes.splice(0..0, warnings);
+    if analysis.findings.program.allocations > 0 {
+        let rounds = arguments.rounds.map(|rounds| rounds as usize);
+        let options = replay::Options {
+            rounds,
+            // Without advice to test, the figures of other mallocs aren't worth a minute.
+            time: (rounds.is_none() && !is_advised(&analysis.findings)).then_some(LEAST_TIME),
+            progress: true,
+            stop: Some(&INTERRUPTED),
+            ..replay::Options::default()
+        };
+        REPLAYING.store(true, Ordering::Relaxed);
+        let replayed = replay::replay(&recording.path, &mut analysis, &options);
+        REPLAYING.store(false, Ordering::Relaxed);
+        match replayed {
+            Ok(()) => {}
+            Err(Failure::Interrupted) => not_replayed(&mut analysis.findings, "it was interrupted"),
+            Err(Failure::Failed(why)) => not_replayed(&mut analysis.findings, &why),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok((analysis, others))
+}
+
+/// What the recorder can't see of the program. `None` for an earlier recording: its environment is
+/// unknown.
+fn partly(analysis: &Analysis, recording: &Recording) -> Option<String> {
+    let executable = Path::new(&analysis.findings.program.executable);
+    match record::obstacle(executable).filter(|_| recording.was_made_now)? {
+        Obstacle::Partly(why) => Some(why),
+        Obstacle::Unseen(_) => None,
+    }
+}
+
+/// Whether the analysis advises anything that the replay has to confirm.
+fn is_advised(findings: &Findings) -> bool {
+    findings.groups.iter().any(|group| group.verdict.category != Category::LeaveIt)
+}
+
+/// Adds a warning: the replay failed, so all gains stay estimates.
+fn not_replayed(findings: &mut Findings, why: &str) {
+    let text = format!("the replay failed, so all gains are estimates: {why}");
+    findings.notes.insert(0, Note { warning: true, text });
+}
+
+/// Makes an interrupt end this process. While the replay runs, the first interrupt ends only the
+/// replay, unless an earlier one ended the program.
+fn end_when_interrupted() {
+    // If this fails, an interrupt still ends the process, but leaves the progress bar.
+    let _ = ctrlc::set_handler(|| {
+        let first = !INTERRUPTED.swap(true, Ordering::Relaxed);
+        if first && REPLAYING.load(Ordering::Relaxed) {
+            return;
+        }
+        progress::clear();
+        std::process::exit(130);
+    });
+}

@@ -1,0 +1,326 @@
+//! The answer in one sentence, and its evidence: the advised changes with their results in the replay,
+//! other mallocs, system calls and locks.
+
+use super::{about, capital, found, full_stop, paragraph, replayed_share};
+use crate::advise::words::{counted, one_line};
+use crate::analyse::findings::{
+    Allocator, BetterMalloc, Category, Findings, Gain, Group, ReplayRow,
+};
+use crate::analyse::table::{advice, name as name_of};
+use crate::analyse::words;
+use bench::console::print::{NOTE, WIDTH, styled, wrapped};
+use bench::console::table::{Line, Stand, figure, render};
+
+/// The legend of the table's columns.
+pub const COLUMNS: &str = "   saves: share of CPU time; ceiling: the most to save; time, memory: of the replay, against glibc's";
+/// The table's rows, and the characters of its first column.
+const ROWS: usize = 5;
+const WHERE: usize = 36;
+/// The most lines of code that are shown.
+const CODE: usize = 4;
+/// The most pieces of advice about system calls that are shown.
+const ADVICE: usize = 2;
+/// The most characters of an advice that has several sentences.
+const SENTENCES: usize = 2 * WIDTH - 40;
+/// Below this share of the CPU time, no allocator matters.
+const LEAST_GAIN: f64 = 0.01;
+
+/// Whether the replay confirmed the change, and no other malloc saves as much.
+pub fn is_confirmed(group: &Group) -> bool {
+    is_change(group)
+        && group.verdict.category != Category::BetterMalloc
+        && group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed)
+}
+
+/// Whether the advice is one of this project's allocators.
+fn is_change(group: &Group) -> bool {
+    group.verdict.category != Category::LeaveIt && group.verdict.allocator != Allocator::None
+}
+
+fn share(group: &Group) -> f64 {
+    group.verdict.gain.map_or(0.0, |gain| gain.share)
+}
+
+/// The groups with an advised change, in this order: confirmed; candidates; those that another malloc
+/// serves as well or that were not replayed; not confirmed. Within each, by gain.
+pub fn ranked(findings: &Findings) -> Vec<&Group> {
+    let rank = |group: &Group| match &group.verdict.replayed {
+        _ if is_confirmed(group) => u8::from(group.verdict.candidate),
+        Some(outcome) if !outcome.confirmed => 3,
+        _ => 2,
+    };
+    let mut groups: Vec<&Group> = findings.groups.iter().filter(|group| is_change(group)).collect();
+    groups.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| share(b).total_cmp(&share(a))));
+    groups
+}
+
+/// The answer where nothing is advised.
+const NO_HELP: &str = "No allocator would help";
+
+/// The answer in one sentence.
+pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>) -> String {
+    let confirmed: Vec<&&Group> =
+        ranked.iter().filter(|group| is_confirmed(group) && !group.verdict.candidate).collect();
+    let candidates =
+        ranked.iter().filter(|group| is_confirmed(group) && group.verdict.candidate).count();
+    let suffices = findings.groups.iter().any(|group| {
+        group.verdict.category == Category::BetterMalloc
+            && group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed)
+    });
+    if !confirmed.is_empty() {
+        let gain = match confirmed.as_slice() {
+            [one] => one.verdict.gain.map(|gain| gain.share),
+            _ => findings.replay.as_ref().and_then(|replay| replay.together.as_ref()?.gain),
+        };
+        let (head, saves) = match confirmed.as_slice() {
+            [one] => {
+                let what = name_of(one.verdict.allocator);
+                (format!("Use {what} for {}", quoted(&one.title)), "saves")
+            }
+            all => (format!("Make {} changes", all.len()), "together they save"),
+        };
+        let gain =
+            gain.map_or_else(String::new, |gain| format!(": {saves} {} of CPU time", about(gain)));
+        return found(&head, &format!("{gain} (replay-confirmed)."));
+    }
+    if let (true, Some(malloc)) = (suffices, malloc) {
+        let gain = malloc.gain.map_or_else(
+            || "saves as much".to_owned(),
+            |gain| format!("saves {} of CPU time, as much", about(gain)),
+        );
+        let head = "Change the malloc, not the program";
+        return found(
+            head,
+            &format!(": {} {gain} as changing the code would (replay-confirmed).", malloc.name),
+        );
+    }
+    if findings.program.allocations == 0 {
+        let text = "it allocated nothing that the recorder could see.";
+        return paragraph(NO_HELP, text);
+    }
+    if candidates > 0 {
+        let head = counted(candidates, "candidate", "candidates");
+        let whom = if candidates > 1 { "them" } else { "it" };
+        return found(
+            &head,
+            &format!(
+                " for sealing (read-only memory): check that nothing writes to {whom}; a recording can't show that."
+            ),
+        );
+    }
+    if ranked.is_empty() {
+        return paragraph(NO_HELP, &leave(findings));
+    }
+    if ranked.iter().all(|group| group.verdict.replayed.is_none()) {
+        return paragraph("Not tested", "the advice below is an estimate, and was not replayed.");
+    }
+    paragraph(NO_HELP, "what looked promising was replayed, and none of it was confirmed.")
+}
+
+/// A group's title as code, unless it is words.
+fn quoted(title: &str) -> String {
+    let title = one_line(title, WHERE);
+    if title.contains(' ') { title } else { format!("`{title}`") }
+}
+
+/// Why nothing is advised.
+fn leave(findings: &Findings) -> String {
+    match replayed_share(findings).or(findings.program.allocator_share) {
+        Some(share) if share < 2.0 * LEAST_GAIN => format!(
+            "allocating and freeing takes {} of its CPU time, too little for any allocator to matter.",
+            words::percent(share)
+        ),
+        Some(_) => match findings.groups.first() {
+            Some(group) => format!(
+                "no change would save 1 % of its CPU time. The largest gain would be in {}: {}.",
+                group.title, group.verdict.reason
+            ),
+            None => "no change would save 1 % of its CPU time.".to_owned(),
+        },
+        None => "its CPU time isn't known, so no gain can be calculated.".to_owned(),
+    }
+}
+
+/// The table of advised changes; empty if there is none.
+pub fn rows(findings: &Findings, ranked: &[&Group]) -> String {
+    if ranked.is_empty() {
+        return String::new();
+    }
+    let text = table(findings, ranked, WHERE);
+    let plain = anstream::adapter::strip_str(&text).to_string();
+    let width = plain.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    // Where the line is too long, names are shortened.
+    match width.saturating_sub(WIDTH) {
+        0 => text,
+        excess => table(findings, ranked, WHERE.saturating_sub(excess).max(1)),
+    }
+}
+
+/// The table, with at most `name` characters for a name.
+fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
+    let line = |group: &&Group| -> Line {
+        let outcome = group.verdict.replayed.as_ref();
+        let (stand, said) = match outcome {
+            _ if is_confirmed(group) && group.verdict.candidate => (Stand::Own, "no extra cost"),
+            _ if is_confirmed(group) => (Stand::Best, "confirmed"),
+            Some(outcome) if outcome.confirmed => (Stand::Plain, "malloc as good"),
+            Some(_) => (Stand::Plain, "not confirmed"),
+            None => (Stand::Plain, "not replayed"),
+        };
+        let gain = |share: fn(&Gain) -> f64| {
+            let text = group
+                .verdict
+                .gain
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |gain| words::percent(share(gain)));
+            if text.starts_with("less") { "<0.1 %".to_owned() } else { text }
+        };
+        let cells = vec![
+            one_line(&group.title, name),
+            advice(group),
+            words::count(group.behaviour.count),
+            if group.verdict.candidate { "-".to_owned() } else { gain(|gain| gain.share) },
+            gain(|gain| gain.ceiling),
+            figure(outcome.and_then(|outcome| outcome.time_ratio)),
+            memory(findings, group.id),
+            said.to_owned(),
+        ];
+        (stand, cells)
+    };
+    let lines: Vec<Line> = ranked.iter().take(ROWS).map(line).collect();
+    let heads = ["where", "advice", "blocks", "saves", "ceiling", "time", "memory", "replay"];
+    let mut text = render(&heads, &lines);
+    if ranked.len() > ROWS {
+        text += &format!(
+            "\n{}",
+            styled(NOTE, format!("   and {} more in the report", ranked.len() - ROWS))
+        );
+    }
+    text
+}
+
+/// Peak memory of a group's plan, minus glibc's. A ratio would say nothing where glibc's peak is a few
+/// pages.
+fn memory(findings: &Findings, group: u32) -> String {
+    let peak = |is: &dyn Fn(&&ReplayRow) -> bool| {
+        findings.replay.as_ref()?.rows.iter().find(is)?.peak_resident
+    };
+    let own = peak(&|row| row.groups == [group]);
+    let glibc = peak(&|row| row.name == "glibc");
+    let (Some(own), Some(glibc)) = (own, glibc) else { return "-".to_owned() };
+    let mebibytes = (own as f64 - glibc as f64) / f64::from(1 << 20);
+    if mebibytes.abs() < 0.05 { "same".to_owned() } else { format!("{mebibytes:+.1} MiB") }
+}
+
+/// Why this change is advised.
+pub fn why(group: &Group) -> String {
+    paragraph(
+        &format!("Why {} for {}", name_of(group.verdict.allocator), quoted(&group.title)),
+        &format!("{}.", group.verdict.reason),
+    )
+}
+
+/// Why a change was not confirmed; empty if it was, or was not replayed.
+pub fn withdrawn(group: &Group) -> String {
+    let Some(outcome) = group.verdict.replayed.as_ref().filter(|outcome| !outcome.confirmed) else {
+        return String::new();
+    };
+    let head = format!("{} for {}", name_of(group.verdict.allocator), quoted(&group.title));
+    paragraph(&capital(&head), &format!("{}.", outcome.reason))
+}
+
+/// The first lines of the change, in the language that the place is written in.
+pub fn code(group: &Group, findings: &Findings) -> String {
+    let site = group.sites.first().and_then(|site| findings.sites.get(*site as usize));
+    let is_rust = site.is_some_and(|site| {
+        site.frames
+            .iter()
+            .filter_map(|frame| frame.file.as_deref())
+            .any(|file| file.ends_with(".rs"))
+    });
+    let code = if is_rust { &group.verdict.change.rust } else { &group.verdict.change.c };
+    // The first line names the place, which the line above names already.
+    let lines = code.lines().skip(1).take(CODE);
+    lines.map(|line| format!("    {}", one_line(line, WIDTH - 4))).collect::<Vec<_>>().join("\n")
+}
+
+/// What the best other malloc saves, and how to try it.
+pub fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
+    let mut text = malloc.name.clone();
+    text += &malloc.gain.map_or_else(String::new, |gain| {
+        format!(" saves {} of the program's CPU time; it", words::percent(gain))
+    });
+    text += " takes";
+    text +=
+        &malloc.time_ratio.map_or_else(String::new, |time| format!(" {time:.2} × glibc's time"));
+    text += &malloc
+        .memory_ratio
+        .map_or_else(String::new, |memory| format!(" and {memory:.2} × its peak memory"));
+    text += " in the replay.";
+    let program = findings.program.command.first().map_or("PROGRAM", |program| program);
+    text += &match library(&malloc.name) {
+        Some(library) => format!(" Try it: LD_PRELOAD={library} {} …", one_line(program, WHERE)),
+        None => String::new(),
+    };
+    paragraph("Without changing the code", &text)
+}
+
+/// The name of a malloc's shared library.
+fn library(malloc: &str) -> Option<&'static str> {
+    Some(match malloc {
+        "jemalloc" => "libjemalloc.so.2",
+        "mimalloc" => "libmimalloc.so.2",
+        "snmalloc" => "libsnmallocshim.so",
+        "tcmalloc" => "libtcmalloc_minimal.so.4",
+        _ => return None,
+    })
+}
+
+/// The advice on system calls and locks.
+pub fn system(findings: &Findings) -> Vec<String> {
+    let mut texts = Vec::new();
+    for advice in findings.system.advice.iter().take(ADVICE) {
+        let head = if advice.title.is_empty() {
+            "System calls".to_owned()
+        } else {
+            capital(&advice.title)
+        };
+        texts.push(paragraph(&head, &first_sentences(&advice.advice)));
+    }
+    let lock = findings.locks.iter().find_map(|lock| Some((lock, lock.advice.as_deref()?)));
+    if let Some((lock, advice)) = lock {
+        let place = lock.frames.iter().find(|frame| !frame.wrapper);
+        let place = place
+            .map_or_else(String::new, |frame| format!(" in {}", one_line(&frame.function, WHERE)));
+        texts.push(paragraph(&format!("Lock{place}"), &first_sentences(advice)));
+    }
+    if texts.is_empty() {
+        let system = &findings.system;
+        let text = match (&system.not_counted, system.total_calls) {
+            (Some(why), _) => {
+                format!("Locks: nothing to gain. System calls were not counted: {why}.")
+            }
+            (None, Some(calls)) => format!(
+                "Nothing to gain from its {} system calls or from locks.",
+                words::count(calls)
+            ),
+            (None, None) => "Nothing to gain from system calls or locks.".to_owned(),
+        };
+        texts.push(styled(NOTE, wrapped(&text)));
+    }
+    texts
+}
+
+/// As many sentences as fit in two lines, at least one.
+fn first_sentences(text: &str) -> String {
+    let mut fitting = 0;
+    for (at, _) in text.match_indices(". ") {
+        if fitting == 0 || text[..=at].chars().count() <= SENTENCES {
+            fitting = at + 1;
+        }
+    }
+    if fitting == 0 || text.chars().count() <= SENTENCES {
+        return full_stop(text);
+    }
+    text[..fitting].to_owned()
+}

@@ -1,0 +1,516 @@
+//! Runs the passes one after the other, and makes findings of their results.
+
+use super::contexts::{self, Watch};
+use super::costs::{self, Measured, Setting};
+use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
+use super::first::{First, FirstEnd, Stack};
+use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
+use super::moves::MOST_KEPT;
+use super::pass::{self, STEPS, pass};
+use super::second::{Class, Second, Subject};
+use super::sites::{Draft, Finder};
+use super::symbols::{self, Symbols, short};
+use super::tally::share;
+use super::{Analysis, NO_SITE, Options, flame, locks, system, words, wrappers};
+use crate::record::why_unseen;
+use bench::console::progress::Progress;
+use hashbrown::HashMap;
+use trace_format::container::{Costs, Outcome};
+use trace_format::{NodeId, Reader, Stacks, TraceError};
+
+/// Assumed bytes of an event before compression, for the progress bar.
+const EVENT_BYTES: u64 = 4;
+/// Fewer allocations without their outermost callers come from the dynamic loader.
+const LEAST_CUT_OFF: u64 = 100;
+/// A piece of work is named after a function that makes at least this share of its allocations.
+const NAMED: f64 = 0.995;
+/// The C library's functions that call `main` and a thread's first function.
+const START: [&str; 4] =
+    ["__libc_start_call_main", "__libc_start_main_impl", "__libc_start_main", "start_thread"];
+
+/// Analyses a process.
+pub fn assemble(
+    reader: &Reader,
+    process: usize,
+    options: &Options,
+) -> Result<Analysis, TraceError> {
+    let progress = options.progress.then(|| Progress::new(2 * STEPS + 2));
+    let say = |what: &str| progress.iter().for_each(|progress| progress.say(what));
+    let raw = reader.processes()[process].raw_bytes();
+    say("reading the recording");
+    let mut first = First::new(options.check, if options.frugal { 0 } else { MOST_KEPT });
+    let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
+    let (ended, opened) = std::thread::scope(|scope| {
+        let opened = scope.spawn(|| symbols::open_ahead(reader, process));
+        let ended = pass(reader, process, watched, None, &mut first);
+        (ended, opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let pass::End { stacks, modules, resolver } = ended?;
+    let (all, mut end) = first.finish(&resolver.live);
+
+    say("finding sites");
+    let mut symbols = Symbols::new(&modules, &stacks, &all, opened);
+    let (drafts, watches) = std::thread::scope(|scope| {
+        let watches = scope.spawn(|| contexts::watches(&stacks, &all));
+        let drafts = Finder::new(&stacks, &all, &mut symbols).find();
+        (drafts, watches.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let (classes, class_of_stack) = classes(&all, &drafts, &watches);
+    let mut counts = vec![0; classes.len()];
+    for (stack, &class) in all.iter().zip(&class_of_stack) {
+        counts[class as usize] += stack.tally.count;
+    }
+    let of_class = |&(stack, thread): &(u32, u32)| (class_of_stack[stack as usize], thread);
+    let cells: Vec<(u32, u32)> = end.cells.iter().map(of_class).collect();
+    progress.iter().for_each(Progress::step);
+
+    say("following sites and groups");
+    let mut second = Second::new(&Subject {
+        classes: &classes,
+        counts: &counts,
+        cells: &cells,
+        sites: drafts.len(),
+        watches: watches.len() + classes.len(),
+        exit_from: end.totals.exit_from,
+    });
+    let stacks = match end.moves.take() {
+        Some(moves) => {
+            second.take_all(&moves, progress.as_ref());
+            stacks
+        }
+        None => {
+            let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
+            let known = Some((stacks, resolver));
+            pass(reader, process, watched, known, &mut second)?.stacks
+        }
+    };
+    let watched = second.finish();
+
+    say("judging");
+    let mut program = program(reader, process, &end);
+    if let Some(bare) = options.bare_cpu_ns {
+        let all = reader.end().map(|end| end.usage.user_ns + end.usage.system_ns);
+        let part = share(program.cpu_ns.unwrap_or(0), all.unwrap_or(0)).unwrap_or(1.0);
+        program.bare_cpu_ns = Some((bare as f64 * part) as u64);
+        program.bare_measured = true;
+    }
+    let mut setting = Setting {
+        cpu_ns: program.bare_cpu_ns.map(|ns| ns as f64),
+        wall_ns: program.wall_ns,
+        threads: end.threads.clone(),
+        allocator_share: None,
+        pace: 1.0,
+        peak_live_bytes: program.peak_live_bytes,
+    };
+    let expected: f64 = drafts
+        .iter()
+        .zip(&watched)
+        .map(|(draft, watched)| Known { tally: draft.tally.clone(), watched: watched.clone() })
+        .map(|known| costs::glibc(&known.behaviour()))
+        .sum();
+    let measured = Measured::new(costs_of(reader, process)).allocator_ns(&end.totals);
+    let cost = measured.unwrap_or(expected);
+    setting.pace = if expected > 0.0 { cost / expected } else { 1.0 };
+    setting.allocator_share = setting.cpu_ns.map(|cpu| (cost / cpu).min(1.0));
+    program.allocator_share = setting.allocator_share;
+    program.allocator_measured = measured.is_some();
+    let mut titles = Titles {
+        stacks: &stacks,
+        all: &all,
+        symbols: &mut symbols,
+        drafts: &drafts,
+        watches: &watches,
+    };
+    let (done_sites, done_groups) = groups::make(Material {
+        stacks: &all,
+        drafts: &drafts,
+        watches: &watches,
+        class_of_stack: &class_of_stack,
+        watched: &watched,
+        setting: &setting,
+        classes: groups::sums(&all, &class_of_stack, classes.len()),
+        title: &mut |name| titles.of(name),
+    });
+    let (sites, groups) = named(&mut titles, &done_sites, done_groups);
+    let mut site_of = vec![NO_SITE; stacks.len()];
+    for (index, site) in done_sites.iter().enumerate() {
+        for &stack in &site.stacks {
+            site_of[all[stack as usize].node as usize] = index as u32;
+        }
+    }
+    let name = program.command.first().map_or("program", |name| name);
+    let flame = flame::flame(&stacks, &all, &mut symbols, name.rsplit('/').next().unwrap_or(name));
+    let locks = locks::locks(&stacks, &mut symbols, &end);
+    let system = system::system(reader, &program);
+    let notes = notes(reader, process, &program, &end, &stacks, &all, &symbols);
+    let findings = Findings {
+        version: VERSION,
+        program,
+        timeline: end.timeline,
+        sites,
+        groups,
+        flame,
+        overlaps: end.overlaps,
+        locks,
+        system,
+        replay: None,
+        notes,
+    };
+    Ok(Analysis { findings, process, site_of })
+}
+
+/// Stacks of one site that are in the same possible groups are one class. If a site has several classes,
+/// the second pass follows each of them.
+fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, Vec<u32>) {
+    let mut within: Vec<Vec<u32>> = vec![Vec::new(); all.len()];
+    for (index, watch) in watches.iter().enumerate() {
+        watch.stacks.iter().for_each(|&stack| within[stack as usize].push(index as u32));
+    }
+    let mut classes: Vec<Class> = Vec::new();
+    let mut class_of = vec![0; all.len()];
+    // Of the current site.
+    let mut known = HashMap::new();
+    for (site, draft) in drafts.iter().enumerate() {
+        known.clear();
+        for &stack in &draft.stacks {
+            let watches = std::mem::take(&mut within[stack as usize]);
+            class_of[stack as usize] = match known.get(&watches) {
+                Some(&class) => class,
+                None => {
+                    let next = classes.len() as u32;
+                    classes.push(Class { site: site as u32, watches: watches.clone() });
+                    known.insert(watches, next);
+                    next
+                }
+            };
+        }
+    }
+    let mut of_site = vec![0; drafts.len()];
+    classes.iter().for_each(|class| of_site[class.site as usize] += 1);
+    for (index, class) in classes.iter_mut().enumerate() {
+        if of_site[class.site as usize] > 1 {
+            class.watches.push((watches.len() + index) as u32);
+        }
+    }
+    (classes, class_of)
+}
+
+/// Names for sites and groups.
+struct Titles<'a, 'm> {
+    stacks: &'a Stacks,
+    all: &'a [Stack],
+    symbols: &'a mut Symbols<'m>,
+    drafts: &'a [Draft],
+    watches: &'a [Watch],
+}
+
+impl Titles<'_, '_> {
+    fn of(&mut self, name: &Name) -> String {
+        match name {
+            Name::Work(watch) => self.work(*watch),
+            Name::Site(draft) => self.site(*draft).0,
+            Name::Words(words) => (*words).to_owned(),
+        }
+    }
+
+    /// The name of a piece of work: among its own frame and the function that it calls there, inlined
+    /// functions included, the innermost named one that makes [`NAMED`] of its allocations.
+    fn work(&mut self, watch: usize) -> String {
+        let Watch { node, stacks, .. } = &self.watches[watch];
+        // By depth: the functions there, inlined ones included.
+        let mut levels: Vec<HashMap<String, u64>> = Vec::new();
+        let mut total = 0;
+        for &stack in stacks {
+            let stack = &self.all[stack as usize];
+            total += stack.tally.count;
+            let frames: Vec<NodeId> = self.stacks.frames(NodeId(stack.node)).collect();
+            let at = frames.iter().position(|frame| frame == node).unwrap_or(0);
+            let mut level = 0;
+            // The frame of the piece of work, and its callees.
+            for &frame in frames[at.saturating_sub(1)..=at].iter().rev() {
+                for inner in self.symbols.at(self.stacks, frame).iter().rev() {
+                    if levels.len() == level {
+                        levels.push(HashMap::new());
+                    }
+                    *levels[level].entry(inner.function.clone()).or_default() += stack.tally.count;
+                    level += 1;
+                }
+            }
+        }
+        let mut title = None;
+        for level in levels {
+            let Some((function, count)) = level.into_iter().max_by_key(|(_, count)| *count) else {
+                break;
+            };
+            if (count as f64) < NAMED * total as f64 {
+                break;
+            }
+            let called = START.contains(&&*function);
+            let nameless = function.contains("+0x");
+            if !nameless && !called && !wrappers::by_name(&function) {
+                title = Some(short(&function));
+            } else if called {
+                title =
+                    Some(if function == "start_thread" { "a thread" } else { "main" }.to_owned());
+            }
+        }
+        title.unwrap_or_else(|| self.function(*node))
+    }
+
+    /// The function of a frame, or of the first caller that isn't a wrapper.
+    fn function(&mut self, node: NodeId) -> String {
+        let frames: Vec<NodeId> = self.stacks.frames(node).collect();
+        for &node in &frames {
+            let found = self.symbols.at(self.stacks, node);
+            if let Some(frame) = found.iter().find(|frame| !frame.wrapper) {
+                return short(&frame.function);
+            }
+        }
+        match frames.first() {
+            Some(&node) => short(&self.symbols.at(self.stacks, node)[0].function),
+            None => "unknown".to_owned(),
+        }
+    }
+
+    /// A site's title and its frames.
+    fn site(&mut self, draft: usize) -> (String, Vec<Frame>) {
+        let draft = &self.drafts[draft];
+        let mut frames: Vec<Frame> = Vec::new();
+        for (index, &node) in draft.path.iter().enumerate() {
+            let at = self.symbols.at(self.stacks, node);
+            let wrapper = index < draft.wrappers;
+            frames.extend(
+                at.iter().map(|frame| Frame { wrapper: frame.wrapper || wrapper, ..frame.clone() }),
+            );
+        }
+        if frames.is_empty() {
+            return ("unknown".to_owned(), frames);
+        }
+        let own = frames.iter().position(|frame| !frame.wrapper).unwrap_or(frames.len() - 1);
+        let mut title = short(&frames[own].function);
+        if draft.rest {
+            title += ", other callers";
+        } else if let Some(last) = frames[own + 1..].iter().rfind(|frame| !frame.inlined) {
+            // Functions that inlined it are the same place.
+            let caller = short(&last.function);
+            if draft.path.len() > draft.wrappers + 1 && caller != title {
+                title += ", from ";
+                title += &caller;
+            }
+        }
+        (title, frames)
+    }
+}
+
+/// Sites and groups with names, the groups by gain.
+fn named(
+    titles: &mut Titles<'_, '_>,
+    done: &[DoneSite],
+    groups: Vec<DoneGroup>,
+) -> (Vec<Site>, Vec<Group>) {
+    let advice = |group: &DoneGroup| group.verdict.category != Category::LeaveIt;
+    let gain = |group: &DoneGroup| group.verdict.gain.map_or(0.0, |gain| gain.share);
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a, b) = (&groups[a], &groups[b]);
+        advice(b)
+            .cmp(&advice(a))
+            .then(gain(b).total_cmp(&gain(a)))
+            .then(b.known.count.cmp(&a.known.count))
+    });
+    let mut number = vec![0; groups.len()];
+    order.iter().enumerate().for_each(|(new, &old)| number[old] = new as u32);
+    let mut sites_of: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
+    let mut sites = Vec::new();
+    for (id, site) in done.iter().enumerate() {
+        let (title, frames) = titles.site(site.draft);
+        sites_of[site.group].push(id as u32);
+        sites.push(Site {
+            id: id as u32,
+            title,
+            frames,
+            stacks: site.stacks.len() as u32,
+            group: number[site.group],
+            behaviour: site.known.behaviour(),
+        });
+    }
+    let mut groups: Vec<Group> = groups
+        .into_iter()
+        .enumerate()
+        .map(|(old, group)| Group {
+            id: number[old],
+            title: titles.of(&group.name),
+            sites: std::mem::take(&mut sites_of[old]),
+            behaviour: group.known,
+            verdict: group.verdict,
+        })
+        .collect();
+    groups.sort_by_key(|group| group.id);
+    (sites, groups)
+}
+
+/// What calls took in a process, if the recorder measured enough of them.
+fn costs_of(reader: &Reader, process: usize) -> Option<&Costs> {
+    reader.processes()[process].end.as_ref()?.costs.as_ref()
+}
+
+fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
+    let process = &reader.processes()[number];
+    let totals = &end.totals;
+    let costs = Measured::new(costs_of(reader, number));
+    let usage = reader.end().map(|end| &end.usage);
+    let measured = usage.map(|usage| usage.user_ns + usage.system_ns).filter(|&ns| ns > 0);
+    // The kernel's figures are of all processes together.
+    let all: u64 = reader.processes().iter().map(trace_format::Process::raw_bytes).sum();
+    let part = share(process.raw_bytes(), all).unwrap_or(1.0);
+    let cpu_ns = measured.map(|ns| (ns as f64 * part) as u64);
+    let exit = reader.end().filter(|_| number == 0).and_then(|end| end.outcome);
+    let wall = usage.filter(|_| number == 0).map_or(0, |usage| usage.wall_ns);
+    Program {
+        command: process.header.command.clone(),
+        executable: process.header.executable.clone(),
+        process: number as u32,
+        processes: reader.processes().len() as u32,
+        exit: exit.map(|outcome| match outcome {
+            Outcome::Code(code) => code.to_string(),
+            Outcome::Signal(signal) => format!("signal {signal}"),
+        }),
+        cpu_ns,
+        bare_cpu_ns: cpu_ns.map(|ns| {
+            // Counting system calls took CPU time in the kernel that isn't the program's.
+            let counting = system::counting_ns(reader) as f64 * part;
+            costs.without_recorder(ns.saturating_sub(counting as u64), totals)
+        }),
+        bare_measured: false,
+        wall_ns: wall.max(totals.last_ns),
+        peak_resident: usage.map(|usage| usage.peak_resident).filter(|&bytes| bytes > 0),
+        threads: end.threads.len() as u32,
+        events: totals.events,
+        allocations: totals.allocations,
+        frees: totals.frees,
+        realloc_share: share(totals.reallocations, totals.allocations).unwrap_or(0.0),
+        bytes: totals.bytes,
+        peak_live_bytes: totals.peak_live_bytes,
+        peak_live_objects: totals.peak_live_objects,
+        live_at_end: end.live_at_end,
+        unknown_frees: totals.unknown_frees,
+        allocator_share: None,
+        allocator_measured: false,
+        allocation_ns: costs.allocation_ns,
+        free_ns: costs.free_ns,
+        recorder_ns: costs.recorder_ns,
+        freed_at_exit: totals.freed_at_exit,
+        trace_bytes_per_event: share(process.compressed_bytes(), totals.events).unwrap_or(0.0),
+        raw_bytes_per_event: share(process.raw_bytes(), totals.events).unwrap_or(0.0),
+        truncated: process.end.as_ref().is_none_or(|end| end.full_at_ns.is_some()),
+    }
+}
+
+fn notes(
+    reader: &Reader,
+    number: usize,
+    program: &Program,
+    end: &FirstEnd,
+    stacks: &Stacks,
+    all: &[Stack],
+    symbols: &Symbols<'_>,
+) -> Vec<Note> {
+    let mut notes = Vec::new();
+    let mut note = |warning: bool, text: String| notes.push(Note { warning, text });
+    let process = &reader.processes()[number];
+    if let Some(at) = reader.cut_off_at() {
+        note(true, format!("the recording was cut off at byte {at}: later events are missing"));
+    }
+    if let Some(full) = process.end.as_ref().and_then(|end| end.full_at_ns) {
+        note(
+            true,
+            format!(
+                "its recording ended after {}, because the disk was full, a limit was reached or a call was forbidden: later events are missing",
+                words::time(full)
+            ),
+        );
+    }
+    if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {
+        note(
+            true,
+            format!("not recorded because memory ran out: {}", words::counted(missed, "call")),
+        );
+    }
+    if let Some(library) = process.end.as_ref().and_then(|end| end.new_unseen.as_ref()) {
+        note(true, why_unseen(library));
+    }
+    if program.processes > 1 {
+        note(
+            false,
+            format!(
+                "process {number} of {}: its CPU time is estimated from its share of the recorded events; --process chooses another process",
+                program.processes
+            ),
+        );
+    }
+    if program.allocations == 0 {
+        note(true, "no allocation was recorded: the program is linked statically, has a malloc of its own, or doesn't allocate".to_owned());
+    } else if program.cpu_ns.is_none() {
+        note(
+            true,
+            "its CPU time isn't known, so no gain can be calculated, and no change is advised"
+                .to_owned(),
+        );
+    }
+    if end.totals.twice > 0 {
+        note(
+            true,
+            format!(
+                "{} came at the address of a live one: the recording lacks some frees",
+                words::counted(end.totals.twice, "block")
+            ),
+        );
+    }
+    if process.header.forked && end.totals.unknown_frees > 0 {
+        note(
+            false,
+            format!(
+                "{} of blocks from before the fork",
+                words::counted(end.totals.unknown_frees, "free")
+            ),
+        );
+    }
+    // By node: whether its outermost frames are there. Parents have smaller numbers.
+    let mut whole = vec![false; stacks.len()];
+    for node in (0..stacks.len()).map(|node| NodeId(node as u32)).filter(|node| !node.is_root()) {
+        let parent = stacks.parent(node);
+        whole[node.0 as usize] = parent == NodeId::ROOT || whole[parent.0 as usize];
+    }
+    let cut: u64 =
+        all.iter().filter(|stack| !whole[stack.node as usize]).map(|stack| stack.tally.count).sum();
+    let enough = cut >= LEAST_CUT_OFF;
+    if let Some(share) = share(cut, program.allocations).filter(|&share| enough && share > 0.01) {
+        note(
+            true,
+            format!(
+                "{} of the allocations have a stack whose outermost callers could not be found",
+                words::percent(share)
+            ),
+        );
+    }
+    // The recorder's library was deleted with the recording's directory; its names are not needed.
+    for module in symbols.changed().filter(|path| !path.ends_with("/allot-recorder.so")) {
+        note(
+            true,
+            format!(
+                "{module} is missing, or is not the file that was recorded, so its functions have no names"
+            ),
+        );
+    }
+    let nameless: Vec<&str> = symbols.nameless().take(6).collect();
+    if !nameless.is_empty() {
+        note(
+            false,
+            format!(
+                "some functions have no name, because debug symbols are not installed for {}",
+                nameless.join(", ")
+            ),
+        );
+    }
+    notes
+}

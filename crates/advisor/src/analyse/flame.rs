@@ -1,0 +1,158 @@
+//! Allocations by function, from the outermost callers on.
+
+use super::findings::Flame;
+use super::first::Stack;
+use super::symbols::{Symbols, short};
+use hashbrown::HashMap;
+use trace_format::{NodeId, Stacks};
+
+/// What has a smaller share of the allocations and of the bytes is only in its callers' figures.
+const LEAST_SHARE: f64 = 0.0005;
+/// The most functions that are in the tree, each as often as it has callers: with more, the smallest are left out too.
+const MOST: usize = 20_000;
+
+/// The tree of a program.
+pub fn flame(stacks: &Stacks, all: &[Stack], symbols: &mut Symbols<'_>, name: &str) -> Flame {
+    let mut own: Vec<(u64, u64)> = vec![(0, 0); stacks.len()];
+    let mut total = (0_u64, 0_u64);
+    for stack in all {
+        let place = &mut own[stack.node as usize];
+        place.0 += stack.tally.count;
+        place.1 = place.1.saturating_add(stack.tally.bytes);
+        total.0 += stack.tally.count;
+        total.1 = total.1.saturating_add(stack.tally.bytes);
+    }
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    // Parents have smaller numbers.
+    for node in (0..own.len()).rev() {
+        let id = NodeId(node as u32);
+        let (count, bytes) = own[node];
+        if id.is_root() || count == 0 {
+            continue;
+        }
+        let parent = stacks.parent(id).0;
+        own[parent as usize].0 += count;
+        let above = &mut own[parent as usize].1;
+        *above = above.saturating_add(bytes);
+        let enough = |part: u64, whole: u64| part as f64 >= whole as f64 * LEAST_SHARE;
+        if enough(count, total.0) || enough(bytes, total.1) {
+            children.entry(parent).or_default().push(node as u32);
+        }
+    }
+    let mut root =
+        Flame { name: name.to_owned(), count: total.0, bytes: total.1, ..Flame::default() };
+    let mut builder = Builder { stacks, symbols, own: &own, children: &children };
+    for from in [NodeId::ROOT, NodeId::CUT_OFF] {
+        builder.add(from.0, &mut root);
+    }
+    sort(&mut root);
+    root.least_share = Some(bounded(&mut root, MOST).max(LEAST_SHARE));
+    root
+}
+
+/// Leaves out the smallest until so many functions are left at most; the share of the smallest that is still there, if any
+/// had to go. A function has at least the share of what it calls, so nothing is left without its caller.
+fn bounded(root: &mut Flame, most: usize) -> f64 {
+    let whole = (root.count, root.bytes);
+    let mut shares = Vec::new();
+    let mut left: Vec<&Flame> = root.children.iter().collect();
+    while let Some(flame) = left.pop() {
+        shares.push(share(flame, whole));
+        left.extend(&flame.children);
+    }
+    if shares.len() <= most {
+        return 0.0;
+    }
+    shares.sort_unstable_by(|a, b| b.total_cmp(a));
+    // Those that are as large as the first that has to go, go with it.
+    let too_small = shares[most];
+    let least = shares[..most].iter().rev().copied().find(|share| *share > too_small);
+    keep(root, whole, too_small);
+    least.unwrap_or(1.0)
+}
+
+fn keep(flame: &mut Flame, whole: (u64, u64), too_small: f64) {
+    flame.children.retain(|child| share(child, whole) > too_small);
+    flame.children.iter_mut().for_each(|child| keep(child, whole, too_small));
+}
+
+/// The larger one of its shares of the allocations and of the bytes.
+fn share(flame: &Flame, (count, bytes): (u64, u64)) -> f64 {
+    let part = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    part(flame.count, count).max(part(flame.bytes, bytes))
+}
+
+struct Builder<'a, 'm> {
+    stacks: &'a Stacks,
+    symbols: &'a mut Symbols<'m>,
+    own: &'a [(u64, u64)],
+    children: &'a HashMap<u32, Vec<u32>>,
+}
+
+impl Builder<'_, '_> {
+    /// Adds what is called at a node. A stack has at most so many frames as the recorder keeps, so this goes no deeper.
+    fn add(&mut self, node: u32, into: &mut Flame) {
+        for &child in self.children.get(&node).map_or(&[][..], |nodes| nodes) {
+            let (count, bytes) = self.own[child as usize];
+            let frames = self.symbols.at(self.stacks, NodeId(child));
+            let mut at = &mut *into;
+            // The outermost first.
+            for frame in frames.iter().rev() {
+                let name = short(&frame.function);
+                let index = at.children.iter().position(|child| child.name == name);
+                let index = index.unwrap_or_else(|| {
+                    at.children.push(Flame { name, ..Flame::default() });
+                    at.children.len() - 1
+                });
+                at = &mut at.children[index];
+                at.count += count;
+                at.bytes = at.bytes.saturating_add(bytes);
+            }
+            self.add(child, at);
+        }
+    }
+}
+
+fn sort(flame: &mut Flame) {
+    flame.children.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    flame.children.iter_mut().for_each(sort);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, count: u64, children: Vec<Flame>) -> Flame {
+        Flame { name: name.to_owned(), count, bytes: 16 * count, children, least_share: None }
+    }
+
+    fn size(flame: &Flame) -> usize {
+        flame.children.iter().map(|child| 1 + size(child)).sum()
+    }
+
+    #[test]
+    fn a_large_tree_loses_its_smallest_functions_and_says_so() {
+        let leaves = |from: u64| {
+            (from..from + 100).map(|i| node(&format!("f{i}"), i, vec![])).collect::<Vec<_>>()
+        };
+        let children = vec![node("a", 14_950, leaves(100)), node("b", 24_950, leaves(200))];
+        let mut root = node("main", 39_900, children);
+        let least = bounded(&mut root, 150);
+        assert_eq!(size(&root), 150);
+        assert_eq!(root.children.len(), 2);
+        // 200 to 299 and 152 to 199 are the largest 148 leaves.
+        assert!((least - 152.0 / 39_900.0).abs() < 1e-9, "{least}");
+        assert_eq!((root.count, root.children[0].count), (39_900, 14_950));
+        let before = root.clone();
+        assert_eq!(bounded(&mut root, 150), 0.0);
+        assert_eq!(root, before);
+    }
+
+    #[test]
+    fn functions_that_are_all_alike_go_together() {
+        let mut root =
+            node("main", 1000, (0..100).map(|i| node(&i.to_string(), 10, vec![])).collect());
+        assert_eq!(bounded(&mut root, 30), 1.0);
+        assert_eq!(size(&root), 0);
+    }
+}

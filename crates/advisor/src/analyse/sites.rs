@@ -1,0 +1,233 @@
+//! Finds the stacks that are one place in the program.
+//!
+//! Stacks with the same innermost frame are one site, unless that frame is a wrapper's or its callers'
+//! blocks behave differently. Then they are divided by the caller, and so on outwards.
+
+use super::first::Stack;
+use super::symbols::Symbols;
+use super::tally::Tally;
+use hashbrown::HashSet;
+use std::collections::BTreeMap;
+use trace_format::{ModuleId, NodeId, Stacks};
+
+/// Behaviours that differ by less than this on average count as the same.
+const DIFFERENT: f64 = 0.2;
+/// A division by callers has to leave at most this part of the difference.
+const EXPLAINED: f64 = 0.6;
+/// A function whose callers explain all but this part of a difference of at least [`VARIED`] is a wrapper, if they are
+/// at least [`CALLERS`].
+const WRAPPED: f64 = 0.35;
+const VARIED: f64 = 0.35;
+const CALLERS: usize = 4;
+/// The most frames of a site, wrappers not counted, and the most callers that are searched for a difference.
+const DEEPEST: usize = 8;
+/// The most frames that are skipped as wrappers.
+const MOST_WRAPPERS: usize = 32;
+/// Sites with fewer allocations and a smaller share of all are not divided.
+const LEAST_COUNT: u64 = 256;
+const LEAST_SHARE: f64 = 0.002;
+/// Callers with a smaller share of a site's allocations stay together.
+const FEW: f64 = 0.02;
+
+/// A site that is being found.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// The frames that all its stacks have in common, the innermost first.
+    pub path: Vec<NodeId>,
+    /// The number of innermost frames that are wrappers', judged by their callers' behaviour.
+    pub wrappers: usize,
+    /// The site of the remaining callers, whose function has other callers that are sites of their own.
+    pub rest: bool,
+    /// Indexes of the stacks.
+    pub stacks: Vec<u32>,
+    pub tally: Tally,
+}
+
+/// A stack and the position in it.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    stack: u32,
+    at: NodeId,
+}
+
+/// A frame as its callers see it: a place in the code.
+type Key = (Option<ModuleId>, u64);
+
+/// Finds the sites of a program.
+pub struct Finder<'a, 'm> {
+    stacks: &'a Stacks,
+    all: &'a [Stack],
+    symbols: &'a mut Symbols<'m>,
+    least: u64,
+    found: Vec<Draft>,
+}
+
+impl<'a, 'm> Finder<'a, 'm> {
+    pub fn new(stacks: &'a Stacks, all: &'a [Stack], symbols: &'a mut Symbols<'m>) -> Self {
+        let allocations: u64 = all.iter().map(|stack| stack.tally.count).sum();
+        let least = LEAST_COUNT.max((allocations as f64 * LEAST_SHARE) as u64);
+        Self { stacks, all, symbols, least, found: Vec::new() }
+    }
+
+    /// The sites, the most frequent first.
+    pub fn find(mut self) -> Vec<Draft> {
+        let place =
+            |(index, stack): (usize, &Stack)| Place { stack: index as u32, at: NodeId(stack.node) };
+        let places: Vec<Place> = self.all.iter().enumerate().map(place).collect();
+        for (_, places) in self.by_frame(&places) {
+            self.divide(places, Vec::new(), 0, 0);
+        }
+        self.found.sort_by(|a, b| {
+            b.tally.count.cmp(&a.tally.count).then_with(|| a.stacks.cmp(&b.stacks))
+        });
+        self.found
+    }
+
+    fn key(&self, node: NodeId) -> Key {
+        if node.is_root() {
+            return (None, u64::from(node.0));
+        }
+        (self.stacks.module(node), self.stacks.return_address(node))
+    }
+
+    fn by_frame(&self, places: &[Place]) -> BTreeMap<Key, Vec<Place>> {
+        let mut parts: BTreeMap<Key, Vec<Place>> = BTreeMap::new();
+        for &place in places {
+            parts.entry(self.key(place.at)).or_default().push(place);
+        }
+        parts
+    }
+
+    fn callers(&self, places: &[Place]) -> Vec<Place> {
+        places
+            .iter()
+            .map(|place| {
+                let at = if place.at.is_root() { place.at } else { self.stacks.parent(place.at) };
+                Place { at, ..*place }
+            })
+            .collect()
+    }
+
+    fn sum(&self, places: &[Place]) -> Tally {
+        let mut sum = Tally::default();
+        places.iter().for_each(|place| sum.merge(&self.all[place.stack as usize].tally));
+        sum
+    }
+
+    /// The distance of the stacks' behaviours from that of their sum: the sum weighted by allocations.
+    fn spread(&self, places: &[Place], sum: &Tally) -> f64 {
+        let far = |place: &Place| {
+            let tally = &self.all[place.stack as usize].tally;
+            tally.count as f64 * tally.distance(sum)
+        };
+        places.iter().map(far).sum()
+    }
+
+    /// Makes sites of stacks that have the frame after `path` in common.
+    fn divide(&mut self, places: Vec<Place>, mut path: Vec<NodeId>, wrappers: usize, depth: usize) {
+        let node = places[0].at;
+        if node.is_root() {
+            return self.emit(places, path, wrappers, false);
+        }
+        path.push(node);
+        let named = path.len() == wrappers + 1
+            && self.symbols.at(self.stacks, node).iter().all(|frame| frame.wrapper);
+        if named && path.len() < MOST_WRAPPERS {
+            let callers = self.callers(&places);
+            for (_, part) in self.by_frame(&callers) {
+                self.divide(part, path.clone(), wrappers + 1, depth);
+            }
+            return;
+        }
+        let sum = self.sum(&places);
+        if places.len() == 1 || depth >= DEEPEST || sum.count < self.least {
+            return self.emit(places, path, wrappers, false);
+        }
+        let spread = self.spread(&places, &sum);
+        if spread < DIFFERENT * sum.count as f64 {
+            return self.emit(places, path, wrappers, false);
+        }
+        let mut level = self.callers(&places);
+        let mut levels = vec![level.clone()];
+        for further in 1..=DEEPEST - depth {
+            let parts = self.by_path(&levels);
+            let left: f64 = parts.iter().map(|part| self.spread(part, &self.sum(part))).sum();
+            if left <= EXPLAINED * spread {
+                let count = sum.count as f64;
+                let is_wrapper = path.len() == wrappers + 1
+                    && further == 1
+                    && left <= WRAPPED * spread
+                    && spread >= VARIED * count
+                    && self.functions(&parts) >= CALLERS;
+                let wrappers = if is_wrapper { wrappers + 1 } else { wrappers };
+                return self.each(parts, &path, wrappers, depth + further, sum.count, further);
+            }
+            level = self.callers(&level);
+            if level.iter().all(|place| place.at.is_root()) {
+                break;
+            }
+            levels.push(level.clone());
+        }
+        self.emit(places, path, wrappers, false);
+    }
+
+    /// Stacks that have all of several levels of callers in common, at the last of those levels.
+    fn by_path(&self, levels: &[Vec<Place>]) -> Vec<Vec<Place>> {
+        let Some(last) = levels.last() else { return Vec::new() };
+        let mut parts: BTreeMap<Vec<Key>, Vec<Place>> = BTreeMap::new();
+        for (index, &place) in last.iter().enumerate() {
+            let path = levels.iter().map(|level| self.key(level[index].at)).collect();
+            parts.entry(path).or_default().push(place);
+        }
+        parts.into_values().collect()
+    }
+
+    fn functions(&mut self, parts: &[Vec<Place>]) -> usize {
+        let mut names = HashSet::new();
+        for part in parts {
+            if let Some(node) = part.first().map(|place| place.at).filter(|node| !node.is_root())
+                && let Some(frame) = self.symbols.at(self.stacks, node).last()
+            {
+                names.insert(frame.function.clone());
+            }
+        }
+        names.len()
+    }
+
+    /// Makes sites of each part, those with few allocations together.
+    fn each(
+        &mut self,
+        parts: Vec<Vec<Place>>,
+        path: &[NodeId],
+        wrappers: usize,
+        depth: usize,
+        count: u64,
+        further: usize,
+    ) {
+        let mut rest = Vec::new();
+        for part in parts {
+            let own: u64 =
+                part.iter().map(|place| self.all[place.stack as usize].tally.count).sum();
+            let wrapped = path.len() == wrappers;
+            if !wrapped && (own as f64) < FEW * count as f64 {
+                rest.extend(part);
+                continue;
+            }
+            // The frames in between are the same for all of the part.
+            let mut own_path = path.to_vec();
+            let node = NodeId(self.all[part[0].stack as usize].node);
+            let between = self.stacks.frames(node).skip(path.len()).take(further - 1);
+            own_path.extend(between);
+            self.divide(part, own_path, wrappers, depth);
+        }
+        if !rest.is_empty() {
+            self.emit(rest, path.to_vec(), wrappers, true);
+        }
+    }
+
+    fn emit(&mut self, places: Vec<Place>, path: Vec<NodeId>, wrappers: usize, rest: bool) {
+        let tally = self.sum(&places);
+        let stacks = places.iter().map(|place| place.stack).collect();
+        self.found.push(Draft { path, wrappers, rest, stacks, tally });
+    }
+}

@@ -1,0 +1,345 @@
+//! Runs a program with the recorder, and packs its events meanwhile.
+//!
+//! Invariant: [`CHILD`] is 0 or the number of a child that has not been waited for.
+
+use super::collect::{Collector, Totals};
+use super::count::{Counter, Counts, costs};
+use super::inherited::Inherited;
+use bench::console::failure::Failure;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use procfs::FromRead;
+use procfs::process::Io;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use trace_format::TraceError;
+use trace_format::container::{Outcome, RecordingEnd, Usage};
+
+/// The recorder's library, which is loaded into the program.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.so"));
+
+const LIBRARY_NAME: &str = "allot-recorder.so";
+
+const NICE: i32 = 10;
+/// How long the packer sleeps when there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How the program ended, and what it used.
+#[derive(Debug, serde::Serialize)]
+pub struct Ended {
+    pub outcome: Outcome,
+    pub usage: Usage,
+    /// Why its system calls were not counted, and where the remaining figures come from.
+    pub not_counted: Option<String>,
+}
+
+impl Ended {
+    /// The exit code to pass on.
+    pub fn exit_code(&self) -> u8 {
+        match self.outcome {
+            Outcome::Code(code) => code as u8,
+            Outcome::Signal(signal) => 128_u8.wrapping_add(signal as u8),
+        }
+    }
+}
+
+/// The directory of the raw files, deleted when dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn beside(file: &Path) -> io::Result<Self> {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
+        let mut name = OsString::from(".");
+        name.push(file.file_name().unwrap_or(OsStr::new("recording")));
+        name.push(format!(".{}", std::process::id()));
+        let path = parent.join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // An error leaves the directory behind.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `LD_PRELOAD` has no way to escape its separators in a path.
+const UNLOADABLE: &str = "the path has a space, a colon or a dollar sign, which the dynamic loader can't read, and TMPDIR, /tmp and /var/tmp have one too or can't be written to; record to another path";
+
+/// A directory whose path the loader can read.
+#[derive(Debug)]
+enum LibraryPlace {
+    Beside(PathBuf),
+    Temporary(tempfile::TempDir),
+}
+
+impl LibraryPlace {
+    fn beside(directory: &Path) -> Option<Self> {
+        let loadable = |path: &Path| {
+            let special = |byte| b" :$".contains(byte);
+            path.is_absolute() && !path.as_os_str().as_bytes().iter().any(special)
+        };
+        if loadable(directory) {
+            return Some(Self::Beside(directory.to_owned()));
+        }
+        [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()]
+            .iter()
+            .filter(|place| loadable(place))
+            .find_map(|place| tempfile::Builder::new().prefix("allot-").tempdir_in(place).ok())
+            .map(Self::Temporary)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Beside(path) => path,
+            Self::Temporary(directory) => directory.path(),
+        }
+    }
+}
+
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+/// The handler of SIGTERM and SIGHUP: passes the signal on to the program.
+extern "C" fn pass_on(signal: i32) {
+    let child = CHILD.load(Ordering::Relaxed);
+    if child > 0 {
+        // SAFETY: it may be called in a handler, and the child has not been waited for.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+/// The handler of SIGINT and SIGQUIT, which the terminal sends to the program too: does nothing.
+extern "C" fn leave_to_the_program(_: i32) {}
+
+fn pass_signals_on() -> nix::Result<()> {
+    let handlers: [(Signal, extern "C" fn(i32)); 4] = [
+        (Signal::SIGINT, leave_to_the_program),
+        (Signal::SIGQUIT, leave_to_the_program),
+        (Signal::SIGTERM, pass_on),
+        (Signal::SIGHUP, pass_on),
+    ];
+    for (signal, handler) in handlers {
+        let action =
+            SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: the handlers do nothing but what is allowed in one.
+        unsafe { sigaction(signal, &action)? };
+    }
+    Ok(())
+}
+
+/// Where the program's standard output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// To ours, unchanged.
+    Shared,
+    /// To our standard error, so that our standard output has only our own output.
+    ToErrors,
+}
+
+impl Output {
+    fn of_child(self) -> Result<Stdio, Failure> {
+        match self {
+            Self::Shared => Ok(Stdio::inherit()),
+            Self::ToErrors => {
+                let errors = io::stderr().as_fd().try_clone_to_owned();
+                errors.map(Stdio::from).map_err(|error| {
+                    Failure::Failed(format!("can't give standard error to the program: {error}"))
+                })
+            }
+        }
+    }
+}
+
+/// Records a program into a file. Returns how it ended, what was recorded, and the file's size.
+pub fn record(
+    output: &Path,
+    program: &Path,
+    command: &[OsString],
+    standard_output: Output,
+) -> Result<(Ended, Totals, u64), Failure> {
+    let cannot = |what: &str, error: &dyn std::fmt::Display| {
+        Failure::Failed(format!("can't {what} {}: {error}", output.display()))
+    };
+    if LIBRARY.is_empty() {
+        return Err(Failure::Failed(
+            "this allot has no recorder: programs can be recorded only on Linux on x86-64 and aarch64".to_owned(),
+        ));
+    }
+    let file = File::create(output).map_err(|error| cannot("write", &error))?;
+    let directory =
+        Directory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
+    let place = LibraryPlace::beside(&directory.0)
+        .ok_or_else(|| cannot("load the recorder from beside", &UNLOADABLE))?;
+    let library = place.path().join(LIBRARY_NAME);
+    fs::write(&library, LIBRARY).map_err(|error| cannot("write beside", &error))?;
+    let mut collector =
+        Collector::new(&directory.0, file).map_err(|error| cannot("write", &error))?;
+    let inherited = match standard_output {
+        Output::Shared => Inherited::take(),
+        Output::ToErrors => Inherited::take().with_standard_output(),
+    };
+    pass_signals_on().map_err(|error| Failure::Failed(format!("can't handle signals: {error}")))?;
+    let mut preload = library.into_os_string();
+    // If `allot` is itself recorded, that recorder's library must not write to our directory as well.
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
+        if !other.is_empty() && !other.ends_with(LIBRARY_NAME.as_bytes()) {
+            preload.push(":");
+            preload.push(OsStr::from_bytes(other));
+        }
+    }
+    let mut costs = costs::measure().ok();
+    let mut counter = Counter::begin();
+    if let (Ok(counter), Some(costs)) = (&mut counter, &mut costs) {
+        costs.counting = costs::counting(counter, costs.call).unwrap_or_default();
+    }
+    let mut prepared = Command::new(program);
+    prepared
+        .arg0(&command[0])
+        .args(&command[1..])
+        .env("LD_PRELOAD", preload)
+        .env("ALLOT_RECORD_DIR", &directory.0)
+        .stdout(standard_output.of_child()?);
+    let entry = counter.as_ref().ok().map(Counter::entry);
+    // SAFETY: both do nothing but calls of the kernel.
+    unsafe {
+        prepared.pre_exec(move || {
+            inherited.give();
+            if let Some(entry) = entry {
+                entry.enter();
+            }
+            Ok(())
+        });
+    }
+    let begun = Instant::now();
+    let child = prepared
+        .spawn()
+        .map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
+    let pid = child.id() as i32;
+    CHILD.store(pid, Ordering::Relaxed);
+    // Once the program has ended, only root may open it.
+    let io = File::open(format!("/proc/{pid}/io")).ok();
+    collector.expect(child.id());
+    let (ended, collector) = beside(collector, counter.as_mut().ok(), || wait(pid, begun, io));
+    let mut ended =
+        ended.map_err(|error| Failure::Failed(format!("can't wait for the program: {error}")))?;
+    let counted =
+        counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
+    let why = counted.as_ref().err();
+    ended.not_counted = why.map(|why| format!("{why}; {}", other_sources(&ended.usage)));
+    let Counts { calls, small_transfers, page_faults } = counted.unwrap_or_default();
+    let end = RecordingEnd {
+        outcome: Some(ended.outcome),
+        usage: ended.usage.clone(),
+        system_calls: calls,
+        not_counted: ended.not_counted.clone(),
+        small_transfers,
+        page_faults,
+        costs,
+    };
+    let (totals, bytes) = collector
+        .and_then(|collector| collector.finish(&end))
+        .map_err(|error| cannot("write all of", &error))?;
+    Ok((ended, totals, bytes))
+}
+
+/// Where the figures come from if system calls aren't counted.
+fn other_sources(usage: &Usage) -> &'static str {
+    if usage.read_calls.is_some() {
+        "reads and writes are from /proc, page faults and context switches from getrusage"
+    } else {
+        "page faults and context switches are from getrusage"
+    }
+}
+
+/// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted files.
+fn beside<T>(
+    mut collector: Collector,
+    mut counter: Option<&mut Counter>,
+    other: impl FnOnce() -> T,
+) -> (T, Result<Collector, TraceError>) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let packer = scope.spawn(|| {
+            // SAFETY: it touches no memory; on Linux it's this thread's priority alone.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+            while !done.load(Ordering::Acquire) {
+                counter.iter_mut().for_each(|counter| counter.look_at_files());
+                if !collector.turn()? {
+                    thread::park_timeout(PAUSE);
+                }
+            }
+            Ok(collector)
+        });
+        let result = other();
+        done.store(true, Ordering::Release);
+        packer.thread().unpark();
+        let packed = packer.join().unwrap_or_else(|_| {
+            Err(io::Error::other("the thread that packs events panicked").into())
+        });
+        (result, packed)
+    })
+}
+
+/// Waits for the program's end, and reads the kernel's figures on it.
+fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<Ended> {
+    loop {
+        // SAFETY: zero is a valid value, and the kernel writes to it.
+        let waited = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        if waited == 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let wall_ns = begun.elapsed().as_nanos() as u64;
+    let io = io.and_then(|io| Io::from_read(io).ok());
+    CHILD.store(0, Ordering::Relaxed);
+    let mut status = 0;
+    // SAFETY: zero is a valid value, and the kernel writes to both.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        if libc::wait4(pid, &raw mut status, 0, &raw mut usage) != pid {
+            return Err(io::Error::last_os_error());
+        }
+        usage
+    };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    let outcome = if libc::WIFSIGNALED(status) {
+        Outcome::Signal(libc::WTERMSIG(status))
+    } else {
+        Outcome::Code(libc::WEXITSTATUS(status))
+    };
+    let usage = Usage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        wall_ns,
+        peak_resident: usage.ru_maxrss as u64 * 1024,
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+        voluntary_switches: usage.ru_nvcsw as u64,
+        involuntary_switches: usage.ru_nivcsw as u64,
+        read_calls: io.as_ref().map(|io| io.syscr),
+        read_bytes: io.as_ref().map(|io| io.rchar),
+        write_calls: io.as_ref().map(|io| io.syscw),
+        written_bytes: io.as_ref().map(|io| io.wchar),
+    };
+    Ok(Ended { outcome, usage, not_counted: None })
+}

@@ -1,0 +1,433 @@
+//! The second pass over a recording, which writes the steps.
+//!
+//! Memory: about 30 bytes for each live block, 4 for each slot, 16 for each shape (and several for its
+//! table), at most 64 KiB of steps for each running thread, and 12 bytes for each 8192 written steps. The
+//! file has 8 bytes for each step. There is a step for each allocation and each free, and one each time
+//! that a group which a plan may give an arena has no live block.
+
+use super::blocks::{Bits, Table};
+use super::lanes;
+use super::sequence::{
+    MOST_SLOTS, MOST_TOUCHED, NO_GROUP, Piece, Sequence, Shape, Step, Thread, What as Do,
+};
+use super::survey::Survey;
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use trace_format::raw::{Flags, Origin};
+use trace_format::{Event, NodeId, TraceError, What};
+
+/// Steps of a thread that are written together.
+const PIECE: usize = 8192;
+/// The fewest events of an epoch, and the most epochs.
+const LEAST_EPOCH: u64 = 1024;
+const MOST_EPOCHS: u64 = 1024;
+
+/// What the sequence is compiled for.
+#[derive(Debug, Clone, Default)]
+pub struct Purpose {
+    /// By node: the group of its allocations, if a plan may serve them; otherwise [`NO_GROUP`].
+    pub group_of: Vec<u32>,
+    /// By group: whether to write a step each time that it has no live block.
+    pub scoped: Vec<bool>,
+    /// Also write the order of the steps of all threads.
+    pub turns: bool,
+}
+
+/// Why a recording can't be compiled.
+#[derive(Debug)]
+pub enum CompileError {
+    Trace(TraceError),
+    Write(io::Error),
+    TooMany(&'static str, usize),
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trace(error) => error.fmt(f),
+            Self::Write(error) => write!(
+                f,
+                "can't write the steps to {}: {error}; they need 8 bytes per event, so set TMPDIR to a place with more room",
+                std::env::temp_dir().display()
+            ),
+            Self::TooMany(what, most) => {
+                write!(f, "it has more than {most} {what}, which can't be replayed")
+            }
+        }
+    }
+}
+
+impl From<TraceError> for CompileError {
+    fn from(error: TraceError) -> Self {
+        Self::Trace(error)
+    }
+}
+
+impl From<io::Error> for CompileError {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// A live block.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    thread: u32,
+    slot: u32,
+    shape: u32,
+    group: u32,
+    crosses: bool,
+}
+
+/// The state of a thread.
+#[derive(Debug, Default)]
+struct Track {
+    steps: Vec<u64>,
+    free: Vec<u32>,
+    live: u64,
+    /// The block that this thread is resizing.
+    resizing: Option<Block>,
+}
+
+/// Runs the second pass, and writes the steps to the file.
+pub fn compile(
+    events: impl Iterator<Item = Result<Event, TraceError>>,
+    survey: &Survey,
+    purpose: &Purpose,
+    file: &mut File,
+) -> Result<Sequence, CompileError> {
+    let mut compiler = Compiler::new(survey, purpose, file);
+    for event in events {
+        compiler.event(&event?)?;
+    }
+    compiler.finish()
+}
+
+struct Compiler<'c> {
+    purpose: &'c Purpose,
+    crossing: &'c Bits,
+    out: Output<'c>,
+    sequence: Sequence,
+    tracks: Vec<Track>,
+    /// By thread, the number of its last event.
+    last: Vec<u64>,
+    /// By lane: its current thread, or the next.
+    current: Vec<usize>,
+    live: Table<u64, Block>,
+    shapes: Table<(u64, u64), u32>,
+    list: Vec<Shape>,
+    /// Freed shared slots, each with the epoch of its free.
+    freed: VecDeque<(u32, u32)>,
+    /// By group and thread: the number of the thread's own live blocks.
+    scopes: Table<u64, u64>,
+    events: u64,
+    /// Live bytes, counting only those that the replay writes.
+    touched: u64,
+    epoch_length: u64,
+    turns: Vec<u64>,
+}
+
+impl<'c> Compiler<'c> {
+    fn new(survey: &'c Survey, purpose: &'c Purpose, file: &'c mut File) -> Self {
+        let lanes = lanes::lanes(&survey.spans);
+        let mut threads = vec![Thread::default(); survey.spans.len()];
+        for (lane, members) in lanes.iter().enumerate() {
+            for &thread in members {
+                threads[thread as usize].lane = lane as u32;
+            }
+        }
+        Self {
+            purpose,
+            crossing: &survey.crossing,
+            out: Output { file, at: 0 },
+            tracks: survey.spans.iter().map(|_| Track::default()).collect(),
+            last: survey.spans.iter().map(|span| span.map_or(0, |span| span.last)).collect(),
+            current: vec![0; lanes.len()],
+            sequence: Sequence { threads, lanes, ..Sequence::default() },
+            live: Table::default(),
+            shapes: Table::default(),
+            list: Vec::new(),
+            freed: VecDeque::new(),
+            scopes: Table::default(),
+            events: 0,
+            touched: 0,
+            epoch_length: LEAST_EPOCH.max(survey.events.div_ceil(MOST_EPOCHS)),
+            turns: Vec::new(),
+        }
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), CompileError> {
+        let thread = event.thread;
+        match event.what {
+            What::Alloc { address, size, site, flags } => {
+                self.allocated(thread, address, size, site, flags)?;
+            }
+            What::Free { address, by_realloc } => self.freed(thread, address, by_realloc)?,
+            _ => return Ok(()),
+        }
+        self.events += 1;
+        let number = thread as usize;
+        if self.last[number] + 1 == self.events {
+            self.ended(thread)?;
+        }
+        if self.events.is_multiple_of(self.epoch_length) && self.sequence.lanes.len() > 1 {
+            self.next_epoch()?;
+        }
+        Ok(())
+    }
+
+    fn allocated(
+        &mut self,
+        thread: u32,
+        address: u64,
+        size: u64,
+        site: NodeId,
+        flags: Flags,
+    ) -> Result<(), CompileError> {
+        let crosses = self.crossing.get(self.sequence.allocations);
+        self.sequence.allocations += 1;
+        let group = self.purpose.group_of.get(site.0 as usize).copied().unwrap_or(NO_GROUP);
+        let shape = self.shape(size, group, flags, crosses)?;
+        let resized = match flags.origin() {
+            Origin::Realloc => self.tracks[thread as usize].resizing.take(),
+            _ => None,
+        };
+        self.settle(thread)?;
+        if let Some(lost) = self.live.remove(&address) {
+            self.sequence.skipped.lost_frees += 1;
+            self.free(thread, lost)?;
+        }
+        if let Some(old) = resized {
+            self.push(thread, Step::new(Do::ResizeFrom, old.slot, old.crosses, old.shape))?;
+            self.let_go(thread, old);
+        }
+        let slot = self.take_slot(thread, crosses)?;
+        let what = if resized.is_some() { Do::ResizeTo } else { Do::Allocate };
+        self.push(thread, Step::new(what, slot, crosses, shape))?;
+        let block = Block { thread, slot, shape, group, crosses };
+        if !crosses {
+            self.tracks[thread as usize].live += 1;
+            if self.is_scoped(group) {
+                *self.scopes.entry(scope(group, thread)).or_default() += 1;
+            }
+        }
+        if let Some(old) = resized {
+            self.reset_if_empty(thread, old)?;
+        }
+        self.live.insert(address, block);
+        self.touched += self.list[shape as usize].size.min(MOST_TOUCHED as u64);
+        self.sequence.peak_touched = self.sequence.peak_touched.max(self.touched);
+        Ok(())
+    }
+
+    fn freed(&mut self, thread: u32, address: u64, by_realloc: bool) -> Result<(), CompileError> {
+        self.settle(thread)?;
+        match self.live.remove(&address) {
+            None => self.sequence.skipped.unknown_frees += 1,
+            Some(block) if by_realloc => self.tracks[thread as usize].resizing = Some(block),
+            Some(block) => self.free(thread, block)?,
+        }
+        Ok(())
+    }
+
+    /// Frees the block that the thread began to resize, if the resize didn't come.
+    fn settle(&mut self, thread: u32) -> Result<(), CompileError> {
+        match self.tracks[thread as usize].resizing.take() {
+            Some(block) => self.free(thread, block),
+            None => Ok(()),
+        }
+    }
+
+    fn free(&mut self, thread: u32, block: Block) -> Result<(), CompileError> {
+        self.push(thread, Step::new(Do::Free, block.slot, block.crosses, block.shape))?;
+        self.let_go(thread, block);
+        self.reset_if_empty(thread, block)
+    }
+
+    /// Frees a block's slot; the block is no longer live.
+    fn let_go(&mut self, thread: u32, block: Block) {
+        debug_assert!(block.crosses || block.thread == thread);
+        self.touched -= self.list[block.shape as usize].size.min(MOST_TOUCHED as u64);
+        if block.crosses {
+            let epoch = self.sequence.arrivals.len() as u32;
+            self.freed.push_back((epoch, block.slot));
+            return;
+        }
+        let track = &mut self.tracks[thread as usize];
+        track.free.push(block.slot);
+        track.live -= 1;
+        if self.is_scoped(block.group)
+            && let Some(live) = self.scopes.get_mut(&scope(block.group, thread))
+        {
+            *live -= 1;
+        }
+    }
+
+    fn reset_if_empty(&mut self, thread: u32, gone: Block) -> Result<(), CompileError> {
+        if gone.crosses
+            || !self.is_scoped(gone.group)
+            || self.scopes.get(&scope(gone.group, thread)).is_some_and(|live| *live > 0)
+        {
+            return Ok(());
+        }
+        self.push(thread, Step::new(Do::Reset, 0, false, gone.group))
+    }
+
+    fn is_scoped(&self, group: u32) -> bool {
+        self.purpose.scoped.get(group as usize).is_some_and(|scoped| *scoped)
+    }
+
+    fn take_slot(&mut self, thread: u32, shared: bool) -> Result<u32, CompileError> {
+        let next = if shared {
+            // With several threads, a slot is reused only after all threads have left the epoch of its free.
+            let at_once = self.sequence.lanes.len() > 1;
+            let epoch = self.sequence.arrivals.len() as u32;
+            if let Some(&(freed, slot)) = self.freed.front()
+                && (!at_once || freed + 2 <= epoch)
+            {
+                self.freed.pop_front();
+                return Ok(slot);
+            }
+            &mut self.sequence.shared_slots
+        } else {
+            if let Some(slot) = self.tracks[thread as usize].free.pop() {
+                return Ok(slot);
+            }
+            &mut self.sequence.threads[thread as usize].slots
+        };
+        if *next as usize == MOST_SLOTS {
+            return Err(CompileError::TooMany("blocks live at once", MOST_SLOTS));
+        }
+        *next += 1;
+        Ok(*next - 1)
+    }
+
+    fn shape(
+        &mut self,
+        size: u64,
+        group: u32,
+        flags: Flags,
+        crosses: bool,
+    ) -> Result<u32, CompileError> {
+        let size = size.max(1);
+        let shape = Shape {
+            size,
+            group,
+            align_log2: alignment(size, flags),
+            zeroed: flags.origin() == Origin::Calloc,
+            crosses,
+        };
+        let [key, group] = shape.to_words();
+        let key = (key, group);
+        if let Some(number) = self.shapes.get(&key) {
+            return Ok(*number);
+        }
+        let number = u32::try_from(self.list.len())
+            .map_err(|_| CompileError::TooMany("kinds of blocks", u32::MAX as usize))?;
+        self.list.push(shape);
+        self.shapes.insert(key, number);
+        Ok(number)
+    }
+
+    fn push(&mut self, thread: u32, step: Step) -> Result<(), CompileError> {
+        let track = &mut self.tracks[thread as usize];
+        track.steps.push(step.0);
+        self.sequence.steps += 1;
+        if track.steps.len() == PIECE {
+            self.out.steps(track, &mut self.sequence.threads[thread as usize])?;
+        }
+        if self.purpose.turns {
+            match self.turns.last_mut() {
+                Some(turn) if *turn >> 32 == u64::from(thread) && *turn as u32 != u32::MAX => {
+                    *turn += 1;
+                }
+                _ => self.turns.push(u64::from(thread) << 32 | 1),
+            }
+            if self.turns.len() > PIECE {
+                // The last one may still grow.
+                let last = self.turns.pop();
+                self.out.words(&mut self.turns, &mut self.sequence.turns)?;
+                self.turns.extend(last);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a thread.
+    fn ended(&mut self, thread: u32) -> Result<(), CompileError> {
+        self.settle(thread)?;
+        let track = &mut self.tracks[thread as usize];
+        let about = &mut self.sequence.threads[thread as usize];
+        about.leaves = track.live > 0;
+        self.current[about.lane as usize] += 1;
+        self.out.steps(track, about)?;
+        track.steps = Vec::new();
+        track.free = Vec::new();
+        Ok(())
+    }
+
+    fn next_epoch(&mut self) -> Result<(), CompileError> {
+        let epoch = self.sequence.arrivals.len() as u32;
+        let mut arrivals = 0;
+        for lane in 0..self.current.len() {
+            if let Some(&thread) = self.sequence.lanes[lane].get(self.current[lane]) {
+                self.push(thread, Step::new(Do::Epoch, 0, false, epoch))?;
+                arrivals += 1;
+            }
+        }
+        self.sequence.arrivals.push(arrivals);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Sequence, CompileError> {
+        let mut words: Vec<u64> = Vec::with_capacity(2 * self.list.len().min(PIECE));
+        for shapes in self.list.chunks(PIECE) {
+            words.extend(shapes.iter().flat_map(|shape| shape.to_words()));
+            let offset = self.out.at;
+            self.out.words(&mut words, &mut Vec::new())?;
+            self.sequence.shapes.push(Piece { offset, count: shapes.len() as u32 });
+        }
+        self.out.words(&mut self.turns, &mut self.sequence.turns)?;
+        debug_assert!(self.tracks.iter().all(|track| track.steps.is_empty()));
+        Ok(self.sequence)
+    }
+}
+
+/// A block's alignment as a power of two. A type of `size` bytes needs no more than 8, but for those of vectors; its malloc
+/// gives more than that to nobody who wants less, so asking for it would cost the allocators that can do better.
+fn alignment(size: u64, flags: Flags) -> u8 {
+    let asked = flags.alignment().trailing_zeros();
+    let pages = if flags.origin() == Origin::Pages { 12 } else { 0 };
+    let natural = size.ilog2().min(3);
+    asked.max(natural).max(pages) as u8
+}
+
+fn scope(group: u32, thread: u32) -> u64 {
+    u64::from(group) << 32 | u64::from(thread)
+}
+
+struct Output<'o> {
+    file: &'o mut File,
+    at: u64,
+}
+
+impl Output<'_> {
+    fn steps(&mut self, track: &mut Track, thread: &mut Thread) -> io::Result<()> {
+        self.words(&mut track.steps, &mut thread.steps)
+    }
+
+    /// Writes the words, and clears them.
+    fn words(&mut self, words: &mut Vec<u64>, pieces: &mut Vec<Piece>) -> io::Result<()> {
+        if words.is_empty() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.file.write_all(&bytes)?;
+        pieces.push(Piece { offset: self.at, count: words.len() as u32 });
+        self.at += bytes.len() as u64;
+        words.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,445 @@
+//! Turns rounds into verdicts on each plan, on all confirmed plans together and on the mallocs, and into
+//! the rows that are shown.
+//!
+//! The first rounds judge each plan by itself. The confirmed plans then run together in rounds of their
+//! own, beside the rows that measure the ceilings of their groups.
+
+use super::NULL;
+use super::judge::{self, Rival};
+use super::rounds::{self, Entry, Found, Standing};
+use super::worker::{REST, Round, Who};
+use crate::analyse::findings::{
+    BetterMalloc, Category, Findings, Program, Replay, ReplayFailure, ReplayRow, Together,
+};
+use bench::console::failure::Failure;
+use bench::console::statistics::{median, median_whole};
+
+/// Rows of the same rounds.
+#[derive(Debug)]
+pub struct Rows(Vec<(Entry, Found)>);
+
+impl Rows {
+    pub fn new(entries: Vec<Entry>, found: Vec<Found>) -> Self {
+        Self(entries.into_iter().zip(found).collect())
+    }
+
+    /// Scales the times to the pace of other rounds, because the machine's speed may have changed. Ratios
+    /// stay the same.
+    pub fn at_the_pace_of(mut self, others: &Rows) -> Self {
+        let time = |rows: &Rows| median(rows.glibc().iter().map(|round| round.time_ns as f64));
+        if let Some((theirs, own)) = time(others).zip(time(&self).filter(|own| *own > 0.0)) {
+            let pace = |ns: u64| (ns as f64 * theirs / own) as u64;
+            for round in self.0.iter_mut().filter_map(|(_, found)| found.as_mut().ok()).flatten() {
+                (round.time_ns, round.wall_ns) = (pace(round.time_ns), pace(round.wall_ns));
+            }
+        }
+        self
+    }
+
+    /// The rounds of glibc, with which all others are compared.
+    pub fn glibc(&self) -> &[Round] {
+        let base = self.0.iter().find(|(entry, _)| entry.name == REST);
+        base.and_then(|(_, found)| found.as_deref().ok()).unwrap_or_default()
+    }
+
+    fn standing(&self, found: &Found) -> Option<Standing> {
+        Standing::of(found.as_ref().ok()?, self.glibc())
+    }
+
+    fn standing_of(&self, is: impl Fn(&Entry) -> bool) -> Option<Standing> {
+        let (_, found) = self.0.iter().find(|(entry, _)| is(entry))?;
+        self.standing(found)
+    }
+
+    /// What glibc's calls take in all, as a share of the program's CPU time: the saving of the row `null`,
+    /// or of the best row if noise makes that more.
+    fn ceiling(&self, program: &Program) -> Option<f64> {
+        self.standing_of(|entry| entry.name == NULL)?;
+        let gains =
+            self.0.iter().filter_map(|(_, found)| judge::gain(&self.standing(found)?, program));
+        gains.reduce(f64::max).map(|most| most.max(0.0))
+    }
+
+    /// Judges each plan by itself. Returns the groups whose advice is confirmed.
+    pub fn judge_plans(&self, findings: &mut Findings) -> Result<Vec<u32>, Failure> {
+        match self.0.iter().find(|(entry, _)| entry.name == REST) {
+            Some((_, Ok(rounds))) if rounds.is_empty() => return Err(Failure::Interrupted),
+            Some((_, Err(why))) => {
+                return Err(Failure::Failed(format!(
+                    "{REST}'s row failed, so there is nothing to compare with: {why}"
+                )));
+            }
+            _ => {}
+        }
+        let ceiling = self.ceiling(&findings.program);
+        let mut confirmed = Vec::new();
+        for (entry, found) in &self.0 {
+            let [group] = entry.groups[..] else { continue };
+            let group = &mut findings.groups[group as usize];
+            match (self.standing(found), found) {
+                (Some(standing), _) => {
+                    let outcome = if group.verdict.candidate {
+                        judge::candidate(&standing)
+                    } else {
+                        judge::plan(&standing, &findings.program)
+                    };
+                    if outcome.confirmed && !group.verdict.candidate {
+                        confirmed.push(group.id);
+                    }
+                    judge::settle(group, outcome, &standing, &findings.program, ceiling);
+                }
+                (None, Err(why)) => judge::unproved(group, why),
+                (None, Ok(_)) => {
+                    judge::unproved(group, "the replay was interrupted before its first round")
+                }
+            }
+        }
+        Ok(confirmed)
+    }
+
+    /// Judges all confirmed plans together, and sets the ceilings. `second` has the rounds for that.
+    pub fn together(
+        &self,
+        second: &Rows,
+        confirmed: &[u32],
+        findings: &mut Findings,
+    ) -> Option<Together> {
+        let program = findings.program.clone();
+        let all = self.ceiling(&program);
+        let without = |groups: &[u32]| {
+            let is = |entry: &Entry| matches!(&entry.who, Who::Without(own) if own == groups);
+            let ceiling = judge::gain(&second.standing_of(is)?, &program)?;
+            // The machine may have been slower in the second rounds.
+            Some(all.map_or(ceiling, |all| ceiling.min(all)))
+        };
+        for &group in confirmed {
+            if let Some(ceiling) = without(&[group]) {
+                judge::bound(&mut findings.groups[group as usize], ceiling);
+            }
+        }
+        let is_plan =
+            |entry: &Entry| matches!(entry.who, Who::Plan(_)) && entry.groups == confirmed;
+        // A single plan has its own rounds.
+        let standing = if confirmed.len() > 1 {
+            second.standing_of(is_plan)?
+        } else {
+            self.standing_of(is_plan)?
+        };
+        if let Some(all) = all {
+            judge::balance(&mut findings.groups, all);
+        }
+        let gains = confirmed.iter().map(|group| findings.groups[*group as usize].verdict.gain);
+        let sum: Option<f64> = gains.map(|gain| gain.map(|gain| gain.share)).sum();
+        Some(judge::together(&standing, confirmed, sum, without(confirmed), &program))
+    }
+
+    fn rivals(&self) -> Vec<Rival> {
+        self.0
+            .iter()
+            .filter(|(entry, _)| matches!(&entry.who, Who::Malloc(name) if name != REST))
+            .filter_map(|(entry, found)| {
+                Some(Rival { name: entry.name.clone(), standing: self.standing(found)? })
+            })
+            .collect()
+    }
+
+    /// Looks for a malloc that is better than glibc, and for advice that it makes unnecessary.
+    pub fn judge_mallocs(
+        &self,
+        together: Option<&Together>,
+        findings: &mut Findings,
+    ) -> Option<BetterMalloc> {
+        let best = judge::best(self.rivals(), &findings.program);
+        let better = best.as_ref().map(|best| {
+            let as_much =
+                together.is_some_and(|all| judge::gives_as_much(best, all, &findings.program));
+            judge::better_malloc(best, as_much, &findings.program)
+        });
+        if let (Some(better), Some(together)) = (&better, together)
+            && better.gives_as_much
+        {
+            for group in &together.groups {
+                judge::prefer_malloc(&mut findings.groups[*group as usize], better);
+            }
+        }
+        let ceilings = findings.groups.iter().filter_map(|group| group.verdict.gain);
+        let all: f64 = ceilings.map(|gain| gain.ceiling).sum();
+        for group in &mut findings.groups {
+            if group.verdict.category == Category::BetterMalloc && group.verdict.replayed.is_none()
+            {
+                judge::malloc(group, better.as_ref(), all);
+            }
+        }
+        better
+    }
+
+    /// The rows of figures; those of all confirmed plans together come last.
+    pub fn summary(&self, second: Option<&Rows>, program: &Program) -> Replay {
+        let spreads = self.0.iter().filter_map(|(_, found)| rounds::spread(found.as_deref().ok()?));
+        let mut replay = Replay {
+            rounds: self.glibc().len() as u32,
+            noise: median(spreads).unwrap_or_default(),
+            ceiling: self.ceiling(program),
+            ..Replay::default()
+        };
+        self.show(&mut replay, program);
+        if let Some(second) = second {
+            second.show_plans(&mut replay, program);
+        }
+        let most = replay.rows.iter().filter_map(|row| row.gain).reduce(f64::max);
+        replay.ceiling = replay.ceiling.map(|ceiling| ceiling.max(most.unwrap_or(ceiling)));
+        replay
+    }
+
+    fn show(&self, replay: &mut Replay, program: &Program) {
+        for (entry, found) in &self.0 {
+            self.show_one(entry, found, replay, program);
+        }
+    }
+
+    fn show_plans(&self, replay: &mut Replay, program: &Program) {
+        for (entry, found) in &self.0 {
+            if matches!(entry.who, Who::Plan(_)) {
+                self.show_one(entry, found, replay, program);
+            }
+        }
+    }
+
+    fn show_one(&self, entry: &Entry, found: &Found, replay: &mut Replay, program: &Program) {
+        let name = entry.name.clone();
+        let rounds = match found {
+            // Interrupted before its first round.
+            Ok(rounds) if rounds.is_empty() => return,
+            Ok(rounds) => rounds,
+            Err(reason) => {
+                replay.failed.push(ReplayFailure { name, reason: reason.clone() });
+                return;
+            }
+        };
+        let standing = self.standing(found);
+        let times = || rounds.iter().map(|round| round.time_ns);
+        replay.rows.push(ReplayRow {
+            name,
+            groups: entry.groups.clone(),
+            time_ns: median_whole(rounds, |round| Some(round.time_ns)).unwrap_or_default(),
+            least_ns: times().min().unwrap_or_default(),
+            most_ns: times().max().unwrap_or_default(),
+            wall_ns: median_whole(rounds, |round| Some(round.wall_ns)).unwrap_or_default(),
+            peak_resident: rounds::peak(rounds),
+            minor_faults: median_whole(rounds, |round| round.minor_faults),
+            time_ratio: standing.map(|standing| standing.time),
+            memory_ratio: standing.and_then(|standing| standing.memory),
+            gain: standing.and_then(|standing| judge::gain(&standing, program)),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyse::findings::{Gain, Group};
+    use crate::replay::plan::Route;
+
+    fn rounds(time_ms: u64, peak: u64) -> Found {
+        let round = |extra| Round {
+            time_ns: (time_ms + extra) * 1_000_000,
+            peak_resident: Some(peak << 20),
+            ..Round::default()
+        };
+        Ok(vec![round(0), round(0), round(1)])
+    }
+
+    fn entry(name: &str, groups: &[u32], who: Who) -> Entry {
+        Entry { name: name.to_owned(), groups: groups.to_vec(), who }
+    }
+
+    fn rows(all: Vec<(Entry, Found)>) -> Rows {
+        let (entries, found) = all.into_iter().unzip();
+        Rows::new(entries, found)
+    }
+
+    fn malloc(name: &str) -> Entry {
+        entry(name, &[], Who::Malloc(name.to_owned()))
+    }
+
+    fn plan(group: u32) -> Entry {
+        entry(&format!("plan {group}"), &[group], Who::Plan(Vec::<Route>::new()))
+    }
+
+    fn without(groups: &[u32]) -> Entry {
+        entry("without", groups, Who::Without(groups.to_vec()))
+    }
+
+    /// A program of two seconds with three groups, of which each is estimated to gain 5 of 20 %.
+    fn findings() -> Findings {
+        let group = |id: u32| -> Group {
+            serde_json::from_value(serde_json::json!({
+                "id": id, "title": "g", "sites": [],
+                "count": 1, "reallocated": 0, "bytes": 1, "dominant_size": 1, "dominant_share": 1.0, "sizes": 1,
+                "least_size": 1, "most_size": 1, "lifetime_ns": null, "lifetime_allocations": null,
+                "same_thread_share": 1.0, "threads": 1, "last_in_first_out_share": 1.0, "peak_live_objects": 1,
+                "peak_live_bytes": 1, "never_freed": 0, "freed_at_exit": 0, "burst_share": 0.0, "mean_burst": 1.0,
+                "returns_to_zero": 1, "phase_objects": 1.0, "drag": 1.0, "peak_drag": 1.0, "peak_held_bytes": 1,
+                "first_ns": 0, "last_ns": 1,
+                "verdict": {
+                    "category": "transient", "allocator": "pool", "without_reset": false, "reason": "", "refused": [],
+                    "gain": Gain { share: 0.05, ceiling: 0.2, measured: false, ceiling_measured: false },
+                    "change": { "rust": "", "c": "" }, "candidate": false, "replayed": null
+                }
+            }))
+            .unwrap()
+        };
+        let mut findings: Findings = serde_json::from_value(serde_json::json!({
+            "version": 1, "program": Program::default(), "timeline": [], "sites": [], "groups": [],
+            "flame": { "name": "", "count": 0, "bytes": 0 }, "overlaps": null, "locks": [],
+            "system": crate::analyse::findings::System::default(), "replay": null, "notes": []
+        }))
+        .unwrap();
+        findings.program.bare_cpu_ns = Some(2_000_000_000);
+        findings.groups = (0..3).map(group).collect();
+        findings
+    }
+
+    fn first(jemalloc: u64) -> Rows {
+        rows(vec![
+            (entry(NULL, &[], Who::Null), rounds(100, 1)),
+            (malloc(REST), rounds(700, 100)),
+            (malloc("jemalloc"), rounds(jemalloc, 90)),
+            (plan(0), rounds(400, 100)),
+            (plan(1), rounds(600, 100)),
+            (plan(2), rounds(750, 100)),
+        ])
+    }
+
+    fn second() -> Rows {
+        rows(vec![
+            (malloc(REST), rounds(700, 100)),
+            (entry("all", &[0, 1], Who::Plan(Vec::new())), rounds(320, 100)),
+            (without(&[0, 1]), rounds(260, 100)),
+            (without(&[0]), rounds(360, 100)),
+            (without(&[1]), rounds(560, 100)),
+        ])
+    }
+
+    fn near(measured: Option<f64>, wanted: f64) -> bool {
+        measured.is_some_and(|measured| (measured - wanted).abs() < 0.001)
+    }
+
+    #[test]
+    fn measured_gains_and_ceilings_replace_the_estimates() {
+        let mut findings = findings();
+        let first = first(690);
+        let confirmed = first.judge_plans(&mut findings).unwrap();
+        assert_eq!(confirmed, [0, 1]);
+        let together = first.together(&second(), &confirmed, &mut findings).unwrap();
+        let gain = |group: usize| findings.groups[group].verdict.gain.unwrap();
+        // 300 ms of two seconds, of 340 that the group costs.
+        assert!(near(Some(gain(0).share), 0.15) && near(Some(gain(0).ceiling), 0.17));
+        assert!(gain(0).measured && gain(0).ceiling_measured);
+        assert!(near(Some(gain(1).share), 0.05) && near(Some(gain(1).ceiling), 0.07));
+        // The third was slower: it gains nothing, and nobody looked for its ceiling.
+        assert_eq!(gain(2).share, 0.0);
+        assert!(gain(2).measured && !gain(2).ceiling_measured);
+        assert!(near(together.gain, 0.19) && near(together.sum, 0.2));
+        assert!(near(together.ceiling, 0.22));
+        // The whole is 30 %, of which the two have 24 %: the third's estimate of 20 % can't be right.
+        assert!(near(Some(gain(2).ceiling), 0.06));
+        assert!(together.reason.contains("saves 19 %"), "{}", together.reason);
+        let replay = first.summary(Some(&second()), &findings.program);
+        assert!(near(replay.ceiling, 0.3));
+        let names: Vec<&str> = replay.rows.iter().map(|row| &*row.name).collect();
+        assert_eq!(names, [NULL, REST, "jemalloc", "plan 0", "plan 1", "plan 2", "all"]);
+        assert!(near(replay.rows[5].gain, -0.025));
+    }
+
+    #[test]
+    fn rounds_of_a_slower_hour_save_no_more() {
+        let slow = rows(vec![
+            (malloc(REST), rounds(1400, 200)),
+            (entry("all", &[0, 1], Who::Plan(Vec::new())), rounds(640, 200)),
+            (without(&[0, 1]), rounds(520, 200)),
+        ]);
+        let mut findings = findings();
+        let first = first(690);
+        let confirmed = first.judge_plans(&mut findings).unwrap();
+        let slow = slow.at_the_pace_of(&first);
+        let together = first.together(&slow, &confirmed, &mut findings).unwrap();
+        assert!(near(together.gain, 0.19) && near(together.ceiling, 0.22), "{together:?}");
+        assert!(near(together.time_ratio, 320.0 / 700.0));
+        // Without glibc's rounds there is nothing to go by.
+        let none = rows(vec![(malloc(REST), Ok(Vec::new())), (plan(0), rounds(400, 100))]);
+        assert_eq!(none.at_the_pace_of(&first).0[1].1, rounds(400, 100));
+    }
+
+    #[test]
+    fn a_malloc_that_gives_as_much_makes_the_change_unnecessary() {
+        for (jemalloc, as_much) in [(350, false), (325, true)] {
+            let mut findings = findings();
+            let first = first(jemalloc);
+            let confirmed = first.judge_plans(&mut findings).unwrap();
+            let together = first.together(&second(), &confirmed, &mut findings);
+            let better = first.judge_mallocs(together.as_ref(), &mut findings).unwrap();
+            assert_eq!((&*better.name, better.gives_as_much), ("jemalloc", as_much));
+            assert!(better.gain.unwrap() > 0.17, "{better:?}");
+            let category = findings.groups[0].verdict.category;
+            assert_eq!(category == Category::BetterMalloc, as_much);
+            // What was not confirmed stays so.
+            assert_eq!(findings.groups[2].verdict.category, Category::Transient);
+        }
+        let mut findings = findings();
+        // 10 ms of two seconds are not worth it.
+        assert_eq!(first(690).judge_mallocs(None, &mut findings), None);
+    }
+
+    #[test]
+    fn no_part_is_more_than_the_whole() {
+        let mut findings = findings();
+        findings.groups.truncate(2);
+        let first = rows(vec![
+            (entry(NULL, &[], Who::Null), rounds(300, 1)),
+            (malloc(REST), rounds(700, 100)),
+            (plan(0), rounds(400, 100)),
+        ]);
+        // In the second rounds the machine was slower: without the group there is more to save than there was in all.
+        let second = rows(vec![(malloc(REST), rounds(1400, 100)), (without(&[0]), rounds(700, 9))]);
+        let confirmed = first.judge_plans(&mut findings).unwrap();
+        let together = first.together(&second, &confirmed, &mut findings).unwrap();
+        let replay = first.summary(Some(&second), &findings.program);
+        assert!(near(replay.ceiling, 0.2) && near(together.ceiling, 0.2), "{together:?}");
+        let ceilings = findings.groups.iter().map(|group| group.verdict.gain.unwrap().ceiling);
+        assert!(near(Some(ceilings.sum()), 0.2), "{:?}", findings.groups);
+        // What is estimated is no more than what it is a part of.
+        let gain = findings.groups[1].verdict.gain.unwrap();
+        assert!(gain.share <= gain.ceiling, "{gain:?}");
+        // A plan that saved more than no allocator at all shows that the whole is more than that.
+        let odd = rows(vec![
+            (entry(NULL, &[], Who::Null), rounds(450, 1)),
+            (malloc(REST), rounds(700, 100)),
+            (plan(0), rounds(400, 100)),
+        ]);
+        assert!(near(odd.summary(None, &findings.program).ceiling, 0.15));
+    }
+
+    #[test]
+    fn of_one_that_holds_its_own_rounds_say_what_all_together_gain() {
+        let mut findings = findings();
+        findings.groups.truncate(1);
+        let first = rows(vec![(malloc(REST), rounds(700, 100)), (plan(0), rounds(400, 100))]);
+        let second = rows(vec![(malloc(REST), rounds(900, 100)), (without(&[0]), rounds(500, 9))]);
+        let together = first.together(&second, &[0], &mut findings).unwrap();
+        assert!(near(together.gain, 0.15) && near(together.ceiling, 0.2), "{together:?}");
+    }
+
+    #[test]
+    fn a_replay_that_was_stopped_before_glibcs_first_round_says_nothing() {
+        let mut findings = findings();
+        let before = findings.clone();
+        let stopped = rows(vec![(malloc(REST), Ok(Vec::new())), (plan(0), Ok(Vec::new()))]);
+        assert!(matches!(stopped.judge_plans(&mut findings), Err(Failure::Interrupted)));
+        assert_eq!(findings, before);
+        let later = rows(vec![(malloc(REST), rounds(700, 100)), (plan(0), Ok(Vec::new()))]);
+        assert_eq!(later.judge_plans(&mut findings).unwrap(), [0; 0]);
+        let outcome = findings.groups[0].verdict.replayed.as_ref().unwrap();
+        assert!(!outcome.confirmed && outcome.reason.contains("interrupted"), "{outcome:?}");
+    }
+}

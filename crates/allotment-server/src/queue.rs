@@ -1,0 +1,341 @@
+//! The queue of waiting requests, and the state of each worker, under one lock.
+//!
+//! No code of the user's runs under the lock: requests are dropped and outcomes are delivered
+//! outside it.
+
+use core::mem;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::counts::{RequestCounts, WorkerCounts};
+use crate::outcome::{Outcome, RefusalReason, Refused};
+use crate::panics::run_catching;
+use crate::ticket::OutcomeSender;
+
+/// The largest number of requests for which memory is allocated at the start. A longer queue grows
+/// when it is used.
+const MAX_INITIAL_CAPACITY: usize = 1024;
+
+/// What a submitter does when the queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Wait until there is space.
+    Wait,
+    /// Wait until there is space, at most this long.
+    WaitFor(Duration),
+    /// Refuse the request at once.
+    Refuse,
+}
+
+/// The state of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerState {
+    /// The worker's name.
+    pub name: Box<str>,
+    /// The current request, if there is one.
+    pub request: Option<CurrentRequest>,
+}
+
+/// A worker's current request, from when the worker took it until the reply was delivered and the
+/// memory reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CurrentRequest {
+    /// The request's number.
+    pub number: u64,
+    /// When the worker took it.
+    pub since: Instant,
+}
+
+/// A request in the queue.
+pub(crate) struct QueuedRequest<Q, A> {
+    pub number: u64,
+    pub request: Q,
+    pub sender: OutcomeSender<A>,
+}
+
+pub(crate) struct RequestQueue<Q, A> {
+    /// The server's number in the process. Tickets and workers identify their server by it.
+    pub server: u64,
+    /// How many requests may wait beyond the number of idle workers.
+    limit: usize,
+    /// Set under the lock. Read under it too, except by callers for whom a stale value is harmless.
+    stopping: AtomicBool,
+    state: Mutex<QueueState<Q, A>>,
+    /// Wakes a worker: a request was added, or the server is stopping.
+    request_added: Condvar,
+    /// Wakes a submitter: the queue may have space, or the server is stopping.
+    space_available: Condvar,
+    /// Wakes threads that wait for the end of the workers.
+    worker_ended: Condvar,
+    /// By the worker's number.
+    counts: Box<[WorkerCounts]>,
+}
+
+struct QueueState<Q, A> {
+    requests: VecDeque<QueuedRequest<Q, A>>,
+    /// Workers that wait for a request.
+    idle_workers: usize,
+    /// Submitters that wait for space.
+    waiting_submitters: usize,
+    /// Workers that have ended or are about to.
+    ending_workers: usize,
+    accepted: u64,
+    refused: u64,
+    dropped: u64,
+    failed_replies: u64,
+    /// By the worker's number.
+    workers: Box<[WorkerRecord]>,
+}
+
+struct WorkerRecord {
+    name: Box<str>,
+    request: Option<CurrentRequest>,
+    ended: bool,
+}
+
+impl<Q, A> QueueState<Q, A> {
+    /// Whether a queue with this limit has no space for a request.
+    fn is_full(&self, limit: usize) -> bool {
+        self.requests.len() >= limit.saturating_add(self.idle_workers)
+    }
+}
+
+impl<Q, A> RequestQueue<Q, A> {
+    pub(crate) fn new(
+        server: u64,
+        limit: usize,
+        worker_names: impl Iterator<Item = Box<str>>,
+    ) -> Self {
+        let workers: Box<[WorkerRecord]> =
+            worker_names.map(|name| WorkerRecord { name, request: None, ended: false }).collect();
+        let counts = workers.iter().map(|_| WorkerCounts::default()).collect();
+        let capacity = limit.saturating_add(workers.len()).min(MAX_INITIAL_CAPACITY);
+        let state = QueueState {
+            requests: VecDeque::with_capacity(capacity),
+            idle_workers: 0,
+            waiting_submitters: 0,
+            ending_workers: 0,
+            accepted: 0,
+            refused: 0,
+            dropped: 0,
+            failed_replies: 0,
+            workers,
+        };
+        Self {
+            server,
+            limit,
+            stopping: AtomicBool::new(false),
+            state: Mutex::new(state),
+            request_added: Condvar::new(),
+            space_available: Condvar::new(),
+            worker_ended: Condvar::new(),
+            counts,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState<Q, A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a request to the queue and returns its number.
+    pub(crate) fn push(
+        &self,
+        request: Q,
+        sender: OutcomeSender<A>,
+        when_full: WhenFull,
+        on_worker: bool,
+    ) -> Result<u64, Refused<Q>> {
+        let mut state = self.lock();
+        let mut deadline = None;
+        let reason = loop {
+            if self.is_stopping() {
+                break RefusalReason::Stopping;
+            }
+            if !state.is_full(self.limit) {
+                state.accepted += 1;
+                let number = state.accepted;
+                state.requests.push_back(QueuedRequest { number, request, sender });
+                if state.idle_workers > 0 {
+                    self.request_added.notify_one();
+                }
+                return Ok(number);
+            }
+            let time = match when_full {
+                WhenFull::Refuse => break RefusalReason::Full(state.requests.len()),
+                _ if on_worker => break RefusalReason::FullOnWorker,
+                WhenFull::Wait => None,
+                WhenFull::WaitFor(time) => Some(time),
+            };
+            state.waiting_submitters += 1;
+            let timed_out;
+            (state, timed_out) = match time {
+                None => (wait(&self.space_available, state), false),
+                Some(time) => {
+                    let deadline =
+                        *deadline.get_or_insert_with(|| Instant::now().checked_add(time));
+                    wait_until(&self.space_available, state, deadline)
+                }
+            };
+            state.waiting_submitters -= 1;
+            // A submitter that timed out checks the queue once more: it may have consumed the
+            // wake-up for the space that is there now.
+            if timed_out && !self.is_stopping() && state.is_full(self.limit) {
+                break RefusalReason::FullFor(time.unwrap_or_default());
+            }
+        };
+        state.refused += 1;
+        drop(state);
+        sender.cancel();
+        Err(Refused { request, reason })
+    }
+
+    /// Ends this worker's last request, and waits for the next one. Returns `None` when the worker
+    /// is to end.
+    pub(crate) fn take_next(&self, worker: usize) -> Option<QueuedRequest<Q, A>> {
+        let mut state = self.lock();
+        state.workers[worker].request = None;
+        loop {
+            if let Some(request) = state.requests.pop_front() {
+                state.workers[worker].request =
+                    Some(CurrentRequest { number: request.number, since: Instant::now() });
+                self.wake_submitter(&state);
+                return Some(request);
+            }
+            if self.is_stopping() {
+                return None;
+            }
+            state.idle_workers += 1;
+            self.wake_submitter(&state);
+            state = wait(&self.request_added, state);
+            state.idle_workers -= 1;
+        }
+    }
+
+    fn wake_submitter(&self, state: &QueueState<Q, A>) {
+        if state.waiting_submitters > 0 {
+            self.space_available.notify_one();
+        }
+    }
+
+    /// Refuses further requests. The workers end when no request waits.
+    pub(crate) fn stop(&self) {
+        let _state = self.lock();
+        self.stopping.store(true, Ordering::Relaxed);
+        self.request_added.notify_all();
+        self.space_available.notify_all();
+    }
+
+    /// Drops the waiting requests. Their outcomes are delivered on the calling thread.
+    pub(crate) fn drop_waiting(&self) {
+        let requests = mem::take(&mut self.lock().requests);
+        let (mut dropped, mut failed_replies) = (0, 0);
+        for QueuedRequest { request, sender, .. } in requests {
+            dropped += 1;
+            let delivered = sender.send(Outcome::Dropped);
+            let request_dropped = run_catching(|| drop(request));
+            failed_replies += u64::from(!(delivered && request_dropped));
+        }
+        let mut state = self.lock();
+        state.dropped += dropped;
+        state.failed_replies += failed_replies;
+    }
+
+    /// Marks the worker as ended, whatever ended it. The last worker stops the server and drops the
+    /// waiting requests, because no worker is left to take them.
+    pub(crate) fn mark_ended(&self, worker: usize) {
+        let mut state = self.lock();
+        state.ending_workers += 1;
+        let is_last = state.ending_workers == state.workers.len();
+        drop(state);
+        if is_last {
+            self.stop();
+            self.drop_waiting();
+        }
+        let mut state = self.lock();
+        state.workers[worker].request = None;
+        state.workers[worker].ended = true;
+        drop(state);
+        self.worker_ended.notify_all();
+    }
+
+    /// Waits until all workers except `except` have ended, or until the deadline. Returns whether
+    /// they have ended.
+    pub(crate) fn wait_ended(&self, except: Option<usize>, deadline: Option<Instant>) -> bool {
+        let mut state = self.lock();
+        let mut timed_out = false;
+        loop {
+            let mut workers = state.workers.iter().enumerate();
+            if workers.all(|(number, worker)| Some(number) == except || worker.ended) {
+                return true;
+            }
+            if timed_out {
+                return false;
+            }
+            (state, timed_out) = wait_until(&self.worker_ended, state, deadline);
+        }
+    }
+
+    /// Returns the state of the workers that have not ended.
+    pub(crate) fn workers(&self) -> Vec<WorkerState> {
+        let state = self.lock();
+        let running = state.workers.iter().filter(|worker| !worker.ended);
+        running
+            .map(|worker| WorkerState { name: worker.name.clone(), request: worker.request })
+            .collect()
+    }
+
+    /// Returns the number of waiting requests.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().requests.len()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn worker_counts(&self, worker: usize) -> &WorkerCounts {
+        &self.counts[worker]
+    }
+
+    pub(crate) fn counts(&self) -> RequestCounts {
+        let state = self.lock();
+        let mut counts = RequestCounts {
+            accepted: state.accepted,
+            refused: state.refused,
+            dropped: state.dropped,
+            failed_replies: state.failed_replies,
+            ..RequestCounts::default()
+        };
+        drop(state);
+        for worker in &self.counts {
+            counts.done += worker.done.get();
+            counts.panicked += worker.panicked.get();
+            counts.failed_replies += worker.failed_replies.get();
+        }
+        counts
+    }
+}
+
+fn wait<'a, T>(condition: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condition.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a wake-up, at most until the deadline. Returns whether the wait timed out.
+fn wait_until<'a, T>(
+    condition: &Condvar,
+    state: MutexGuard<'a, T>,
+    deadline: Option<Instant>,
+) -> (MutexGuard<'a, T>, bool) {
+    let Some(deadline) = deadline else { return (wait(condition, state), false) };
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left == Duration::ZERO {
+        return (state, true);
+    }
+    let (state, result) =
+        condition.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+    (state, result.timed_out())
+}

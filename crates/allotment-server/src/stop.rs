@@ -1,0 +1,153 @@
+//! From the third phase to the last: stops the workers, or says which of them did not end in time.
+
+use core::fmt;
+use std::time::{Duration, Instant};
+
+use crate::queue::WorkerState;
+use crate::read_only_shared::ReadOnlyShared;
+use crate::running::Running;
+use crate::stopped::Stopped;
+
+impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
+    /// Stops gracefully: no more requests are accepted, the waiting ones are handled, and the
+    /// workers end. Waits for that at most `within`; [`Duration::MAX`] waits without a limit.
+    ///
+    /// A handler must not wait for its own worker. So on a worker of this server the call waits for
+    /// the other workers only, and returns [`Stuck`] with the calling worker in it.
+    ///
+    /// # Errors
+    /// [`Stuck`], when workers are still in a request after that time. It names these workers and
+    /// owns them.
+    pub fn stop(self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
+        self.queue().stop();
+        self.finish(within)
+    }
+
+    /// Stops at once: as [`stop`](Self::stop), but the waiting requests are dropped with
+    /// [`Outcome::Dropped`](crate::Outcome::Dropped). The running ones are waited for.
+    ///
+    /// # Errors
+    /// As for [`stop`](Self::stop).
+    pub fn stop_at_once(self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
+        self.queue().stop();
+        self.queue().drop_waiting();
+        self.finish(within)
+    }
+
+    fn finish(mut self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
+        // A time beyond the clock's range is no limit.
+        let deadline = Instant::now().checked_add(within);
+        if self.wait_ended(deadline) {
+            return Ok(Stopped::new(self.server(), Vec::new()));
+        }
+        Err(Stuck::new(self, within))
+    }
+
+    /// Stops waiting for the workers that have not ended. They end after their current request.
+    fn abandon(mut self) -> Stopped<R, S> {
+        self.queue().stop();
+        self.queue().drop_waiting();
+        let abandoned = self.workers();
+        self.detach_threads();
+        Stopped::new(self.server(), abandoned)
+    }
+}
+
+/// A server that did not stop in time: some workers are still in a request. This value owns them:
+/// wait longer, or abandon them.
+///
+/// Dropping it abandons them.
+#[must_use = "dropping it abandons the workers"]
+pub struct Stuck<R: ReadOnlyShared, S, Q, A> {
+    /// `None` only in `drop`, after a method that took it.
+    running: Option<Running<R, S, Q, A>>,
+    within: Duration,
+    timed_out_at: Instant,
+    workers: Vec<WorkerState>,
+    waiting: usize,
+}
+
+impl<R: ReadOnlyShared, S, Q, A> Stuck<R, S, Q, A> {
+    fn new(running: Running<R, S, Q, A>, within: Duration) -> Self {
+        let (workers, waiting) = (running.workers(), running.waiting());
+        Self { running: Some(running), within, timed_out_at: Instant::now(), workers, waiting }
+    }
+
+    /// Returns the workers that had not ended when the time was over: their names, their requests,
+    /// and since when.
+    #[must_use]
+    pub fn workers(&self) -> &[WorkerState] {
+        &self.workers
+    }
+
+    /// Returns how many requests waited at that time.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Waits longer.
+    ///
+    /// # Errors
+    /// When workers are still in a request after that time too.
+    pub fn wait(mut self, within: Duration) -> Result<Stopped<R, S>, Self> {
+        self.take_running().finish(within)
+    }
+
+    /// Drops the waiting requests, and waits longer for the running ones.
+    ///
+    /// # Errors
+    /// When workers are still in a request after that time too.
+    pub fn stop_at_once(mut self, within: Duration) -> Result<Stopped<R, S>, Self> {
+        self.take_running().stop_at_once(within)
+    }
+
+    /// Continues without these workers. The waiting requests are dropped. The threads end after
+    /// their current request, and use the objects until then.
+    pub fn abandon(mut self) -> Stopped<R, S> {
+        self.take_running().abandon()
+    }
+
+    fn take_running(&mut self) -> Running<R, S, Q, A> {
+        match self.running.take() {
+            Some(running) => running,
+            None => unreachable!("only methods that consume `self` take it"),
+        }
+    }
+}
+
+impl<R: ReadOnlyShared, S, Q, A> Drop for Stuck<R, S, Q, A> {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            drop(running.abandon());
+        }
+    }
+}
+
+impl<R: ReadOnlyShared, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} workers had not ended after {:?}", self.workers.len(), self.within)?;
+        for (position, WorkerState { name, request, .. }) in self.workers.iter().enumerate() {
+            write!(f, "{} '{name}'", if position == 0 { ":" } else { "," })?;
+            match request {
+                Some(request) => {
+                    let time = self.timed_out_at.saturating_duration_since(request.since);
+                    write!(f, " in request {} for {time:.1?}", request.number)?;
+                }
+                None => f.write_str(" between requests")?,
+            }
+        }
+        write!(f, "; {} requests wait; wait longer, or abandon them", self.waiting)
+    }
+}
+
+impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for Stuck<R, S, Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stuck")
+            .field("workers", &self.workers)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: ReadOnlyShared, S, Q, A> std::error::Error for Stuck<R, S, Q, A> {}

@@ -1,0 +1,617 @@
+//! The ledger of a checked allocator.
+//!
+//! ```text
+//!              ┌────────────┐ alloc  ┌───────────────┬─────────┐  free   ┌────────────┐
+//! new or       │    FREE    │ ─────▶ │    object     │  ZONE   │ ──────▶ │    FREE    │
+//! vacant block └────────────┘        └───────────────┴─────────┘         └────────────┘
+//!                    ▲                                                 in the quarantine
+//!                    └──────────── when 1,024 more are freed ──────────────────┘
+//! ```
+//!
+//! A freed object stays in quarantine until [`MAX_QUARANTINED`] more objects are freed. After that
+//! its block is vacant, or goes back to the allocator. (An arena has no quarantine: it reuses no
+//! byte before it is reset or rewound.)
+//!
+//! # Invariants
+//!
+//! 1. `by_address` has an entry for each object that was handed out and is not vacant. The entry
+//!    says whether the object was freed. `vacant` holds, by class, the blocks that were handed out
+//!    before and may be handed out again.
+//! 2. The ledger lies outside the objects' memory, so that a stray write can't change the evidence.
+//! 3. Hardened: every byte of a quarantined or vacant block is [`FREE`], and every byte from the
+//!    end of a live object to the end of its block is [`ZONE`]. Any other value is a misuse by the
+//!    program.
+//! 4. Freeing needs no memory: what it may need is reserved when an object is allocated.
+//! 5. The lock is not held during a call to the allocator's `new_block` or `release_block`, which
+//!    may use the ledger.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::num::NonZeroUsize;
+use core::ptr::NonNull;
+use std::alloc::{GlobalAlloc, System};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::misuse::{Misuse, stop};
+use super::mode::CheckMode;
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::{segments, tools};
+use crate::statistics::{AllocatorKind, Record};
+
+/// Fill byte of free memory in hardened mode.
+const FREE: u8 = 0xF5;
+/// Fill byte of red zones in hardened mode.
+const ZONE: u8 = 0xC7;
+/// The largest number of freed objects of one allocator in quarantine.
+const MAX_QUARANTINED: usize = 1024;
+
+/// The allocator that a ledger checks: where the blocks of its objects come from.
+pub(crate) trait CheckedAllocator {
+    /// The allocator's statistics.
+    fn record(&self) -> &'static Record;
+
+    /// Charges the bytes of a malloc block (pass-through mode).
+    fn charge(&self, bytes: usize) -> Result<(), AllocError>;
+
+    /// Undoes [`charge`](Self::charge).
+    fn credit(&self, bytes: usize);
+
+    /// Notes a malloc block that was just taken. On an error the block is freed.
+    fn note_malloc_block(&self, _: NonNull<u8>, bytes: usize) -> Result<(), AllocError> {
+        self.record().hold(bytes);
+        self.record().source_calls.add(1);
+        Ok(())
+    }
+
+    /// Forgets a malloc block that is about to be freed.
+    fn forget_malloc_block(&self, _: NonNull<u8>, bytes: usize) {
+        self.record().held_bytes.sub(bytes as u64);
+        self.record().source_calls.add(1);
+    }
+
+    /// Whether an object may be freed or resized as one of this layout.
+    fn is_of_layout(&self, object: &CheckedObject, layout: Layout) -> bool {
+        object.layout == layout
+    }
+
+    /// The bytes of the block of an object of this layout, with its red zone.
+    fn block_size(&self, layout: Layout) -> usize;
+
+    /// The class of vacant blocks that the block of an object of this layout belongs to, less than
+    /// the ledger's number of classes. `None` if its block goes back to the allocator.
+    fn vacant_class(&self, _: Layout) -> Option<usize> {
+        None
+    }
+
+    /// The largest layout whose block is of this class.
+    fn class_layout(&self, _: usize) -> Layout {
+        unreachable!("an allocator with classes implements this")
+    }
+
+    /// Takes a block for an object of this layout that was never handed out, or that went back to
+    /// the allocator.
+    fn new_block(&self, ledger: &Ledger, layout: Layout) -> Result<NonNull<u8>, AllocError>;
+
+    /// Takes back a block of no class.
+    ///
+    /// # Safety
+    /// It came from [`new_block`](Self::new_block), and nothing refers to it.
+    unsafe fn release_block(&self, _: NonNull<u8>) {
+        unreachable!("an allocator with a quarantine and blocks of no class implements this")
+    }
+
+    /// Whether an address is that of a block that went back to the allocator.
+    fn is_released_block(&self, _address: usize) -> bool {
+        false
+    }
+}
+
+/// An object in the ledger.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckedObject {
+    /// The allocation's own pointer. The caller's may reach only the object, not its red zone.
+    pub start: NonNull<u8>,
+    /// The layout that it was allocated with; of a malloc block that was resized, its new layout.
+    pub layout: Layout,
+    /// The current size in bytes, which a shrink may have made smaller than the layout's.
+    pub size: usize,
+    /// The number of objects that this ledger's allocator had allocated before.
+    pub number: u64,
+    pub freed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Objects {
+    by_address: HashMap<usize, CheckedObject>,
+    /// The entries that were reserved and are not used yet.
+    reserved: usize,
+    /// The number of the next object.
+    next_number: u64,
+    /// The bytes of live objects.
+    live_bytes: usize,
+    quarantine: VecDeque<NonNull<u8>>,
+    vacant: Vec<Vec<NonNull<u8>>>,
+}
+
+impl Objects {
+    /// Removes the object that was in quarantine longest, if there is one.
+    fn pop_quarantined(&mut self) -> Option<CheckedObject> {
+        let oldest = self.quarantine.pop_front()?;
+        self.by_address.remove(&oldest.addr().get())
+    }
+}
+
+// SAFETY: the blocks in quarantine and the vacant ones belong to the allocator, not to the threads
+// that freed them.
+unsafe impl Send for Objects {}
+
+/// What a checked allocator records in addition to its chunks.
+pub(crate) struct Ledger {
+    mode: CheckMode,
+    kind: AllocatorKind,
+    name: Option<Box<str>>,
+    objects: Mutex<Objects>,
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+impl Ledger {
+    /// An empty ledger for an allocator with this many classes of vacant blocks.
+    pub(crate) fn new(
+        mode: CheckMode,
+        kind: AllocatorKind,
+        name: Option<&str>,
+        classes: usize,
+    ) -> Self {
+        let objects = Objects { vacant: vec![Vec::new(); classes], ..Objects::default() };
+        Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }
+    }
+
+    pub(crate) fn mode(&self) -> CheckMode {
+        self.mode
+    }
+
+    /// Whether each object is a malloc block, so that the allocator needs no memory of its own.
+    pub(crate) fn is_passthrough(&self) -> bool {
+        self.mode == CheckMode::Passthrough
+    }
+
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of live objects, and their bytes.
+    pub(crate) fn live(&self) -> (usize, usize) {
+        let objects = self.objects();
+        (objects.by_address.len() - objects.quarantine.len(), objects.live_bytes)
+    }
+
+    /// The number of objects in quarantine.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.objects().quarantine.len()
+    }
+
+    /// The number of the next object.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.objects().next_number
+    }
+
+    // ---- objects ----
+
+    /// Allocates an object.
+    pub(crate) fn alloc(
+        &self,
+        allocator: &impl CheckedAllocator,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        self.reserve(allocator.vacant_class(layout), 1, layout.size())?;
+        let block = if self.is_passthrough() {
+            self.take_malloc_block(allocator, layout)
+        } else {
+            self.take_block(allocator, layout).or_else(|error| {
+                // Objects in quarantine are free: reusing them early is better than an error.
+                if self.empty_quarantine(allocator) {
+                    self.take_block(allocator, layout)
+                } else {
+                    Err(error)
+                }
+            })
+        };
+        let block = block.inspect_err(|_| self.unreserve(1))?;
+        self.hand_out(allocator, block, layout);
+        Ok(block)
+    }
+
+    /// Reserves the memory that this many objects need in the ledger, before anything else changes:
+    /// it may be refused, too.
+    pub(crate) fn reserve(
+        &self,
+        class: Option<usize>,
+        count: usize,
+        bytes: usize,
+    ) -> Result<(), AllocError> {
+        let refused = |_| AllocError::new(ErrorKind::SourceRefused, bytes);
+        let mut guard = self.objects();
+        let objects = &mut *guard;
+        let entries = objects.reserved + count;
+        objects.by_address.try_reserve(entries).map_err(refused)?;
+        // Every object may be in quarantine, and become vacant, at some time.
+        let most = objects.by_address.len() + entries;
+        let quarantine = most.min(MAX_QUARANTINED + 1).saturating_sub(objects.quarantine.len());
+        objects.quarantine.try_reserve(quarantine).map_err(refused)?;
+        if let Some(class) = class {
+            objects.vacant[class].try_reserve(most).map_err(refused)?;
+        }
+        objects.reserved = entries;
+        Ok(())
+    }
+
+    /// Undoes [`reserve`](Self::reserve) for objects that were not handed out.
+    pub(crate) fn unreserve(&self, count: usize) {
+        self.objects().reserved -= count;
+    }
+
+    fn take_block(
+        &self,
+        allocator: &impl CheckedAllocator,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let class = allocator.vacant_class(layout);
+        match class.and_then(|class| self.objects().vacant[class].pop()) {
+            Some(block) => {
+                self.check_free_block(allocator, block, layout);
+                Ok(block)
+            }
+            None => allocator.new_block(self, layout),
+        }
+    }
+
+    /// Makes an object of a block. Its entry was reserved.
+    pub(crate) fn hand_out(
+        &self,
+        allocator: &impl CheckedAllocator,
+        block: NonNull<u8>,
+        layout: Layout,
+    ) {
+        self.enter(block, layout);
+        if !self.is_passthrough() {
+            let size = layout.size();
+            tools::allow(block, size);
+            // SAFETY: the block is the allocator's and has this size, which has room for the zone.
+            unsafe { self.mark_zone(block.add(size), allocator.block_size(layout) - size) };
+        }
+    }
+
+    /// Enters an object, whose entry was reserved. Returns its number.
+    pub(crate) fn enter(&self, start: NonNull<u8>, layout: Layout) -> u64 {
+        let (mut objects, size) = (self.objects(), layout.size());
+        let number = objects.next_number;
+        let entry = CheckedObject { start, layout, size, number, freed: false };
+        objects.by_address.insert(start.addr().get(), entry);
+        objects.reserved -= 1;
+        objects.next_number += 1;
+        objects.live_bytes += size;
+        number
+    }
+
+    /// The live object at an address. Ends the process if there is none, or one of another size.
+    pub(crate) fn live_object(
+        &self,
+        allocator: &impl CheckedAllocator,
+        object: NonNull<u8>,
+        layout: Layout,
+    ) -> CheckedObject {
+        self.find(&self.objects(), allocator, object, layout)
+    }
+
+    fn find(
+        &self,
+        objects: &Objects,
+        allocator: &impl CheckedAllocator,
+        object: NonNull<u8>,
+        layout: Layout,
+    ) -> CheckedObject {
+        let (address, size) = (object.addr().get(), layout.size());
+        let is_vacant =
+            || objects.vacant.iter().flatten().any(|block| block.addr() == object.addr());
+        match objects.by_address.get(&address) {
+            Some(found) if found.freed => self.stop(Misuse::DoubleFree, address, found.size),
+            Some(found) if allocator.is_of_layout(found, layout) => *found,
+            Some(found) => self.stop(Misuse::WrongSize(found.size), address, size),
+            None if is_vacant() || allocator.is_released_block(address) => {
+                self.stop(Misuse::DoubleFree, address, size)
+            }
+            None => self.stop(Misuse::ForeignPointer, address, size),
+        }
+    }
+
+    /// Frees an object, or ends the process at a misuse. The object goes into quarantine.
+    pub(crate) fn free(
+        &self,
+        allocator: &impl CheckedAllocator,
+        object: NonNull<u8>,
+        layout: Layout,
+    ) {
+        let mut objects = self.objects();
+        let CheckedObject { start, size, .. } = self.find(&objects, allocator, object, layout);
+        let address = start.addr().get();
+        objects.live_bytes -= size;
+        if self.is_passthrough() {
+            objects.by_address.remove(&address);
+            drop(objects);
+            // SAFETY: the object had an entry until here, so it is a malloc block of this layout,
+            // and it is freed once.
+            return unsafe { self.free_malloc_block(allocator, start, layout) };
+        }
+        let whole = allocator.block_size(layout);
+        self.check_zone(start, size, whole - size);
+        // SAFETY: the block has `whole` bytes, and its user has just given it up.
+        unsafe { self.fill_free(start, whole) };
+        objects.by_address.entry(address).and_modify(|entry| entry.freed = true);
+        objects.quarantine.push_back(start);
+        if objects.quarantine.len() > MAX_QUARANTINED {
+            let oldest = objects.pop_quarantined();
+            drop(objects);
+            self.release(allocator, oldest.expect("one was pushed above"));
+        }
+    }
+
+    /// Marks an object as freed that keeps its entry.
+    pub(crate) fn mark_freed(&self, object: &CheckedObject) {
+        let mut objects = self.objects();
+        objects.live_bytes -= object.size;
+        let address = object.start.addr().get();
+        objects.by_address.entry(address).and_modify(|entry| entry.freed = true);
+    }
+
+    /// Changes the start, the layout or the size of an object.
+    pub(crate) fn change(&self, old: &CheckedObject, new: CheckedObject) {
+        let mut objects = self.objects();
+        objects.live_bytes = objects.live_bytes - old.size + new.size;
+        if new.start != old.start {
+            objects.by_address.remove(&old.start.addr().get());
+        }
+        objects.by_address.insert(new.start.addr().get(), new);
+    }
+
+    /// Removes the entry of the object with this address and number, if it still has one.
+    pub(crate) fn remove(&self, address: usize, number: u64) -> Option<CheckedObject> {
+        let mut objects = self.objects();
+        let entry = *objects.by_address.get(&address)?;
+        if entry.number != number {
+            // Malloc has used the block of a freed object again.
+            return None;
+        }
+        objects.by_address.remove(&address);
+        objects.live_bytes -= if entry.freed { 0 } else { entry.size };
+        Some(entry)
+    }
+
+    // ---- quarantine ----
+
+    /// Releases the block of an object that has left the quarantine.
+    fn release(&self, allocator: &impl CheckedAllocator, object: CheckedObject) {
+        self.check_free_block(allocator, object.start, object.layout);
+        match allocator.vacant_class(object.layout) {
+            Some(class) => self.objects().vacant[class].push(object.start),
+            // SAFETY: a block of the allocator that was freed, and that has no entry any more.
+            None => unsafe { allocator.release_block(object.start) },
+        }
+    }
+
+    /// Empties the quarantine. Returns whether it held anything.
+    pub(crate) fn empty_quarantine(&self, allocator: &impl CheckedAllocator) -> bool {
+        let mut any = false;
+        loop {
+            let oldest = self.objects().pop_quarantined();
+            let Some(oldest) = oldest else { return any };
+            self.release(allocator, oldest);
+            any = true;
+        }
+    }
+
+    /// Adds blocks of a class to the vacant ones. Without memory to record them, they are not used
+    /// any more.
+    pub(crate) fn add_vacant(
+        &self,
+        class: usize,
+        blocks: impl ExactSizeIterator<Item = NonNull<u8>>,
+    ) {
+        let mut objects = self.objects();
+        let most = objects.by_address.len() + objects.reserved + blocks.len();
+        if objects.vacant[class].try_reserve(most).is_ok() {
+            objects.vacant[class].extend(blocks);
+        }
+    }
+
+    /// Checks and forgets all blocks that are free. In pass-through mode, live objects are freed,
+    /// too; in the other modes the allocator frees them with its chunks.
+    pub(crate) fn clear(&self, allocator: &impl CheckedAllocator) {
+        self.empty_quarantine(allocator);
+        let mut objects = self.objects();
+        if self.is_passthrough() {
+            for object in objects.by_address.values() {
+                // SAFETY: it has an entry, so it is a malloc block of this layout. The entry is
+                // removed below.
+                unsafe { self.free_malloc_block(allocator, object.start, object.layout) };
+            }
+        }
+        for (class, blocks) in objects.vacant.iter_mut().enumerate() {
+            let layout = allocator.class_layout(class);
+            for block in blocks.drain(..) {
+                self.check_free_block(allocator, block, layout);
+            }
+        }
+        objects.by_address.clear();
+        objects.live_bytes = 0;
+    }
+
+    /// Frees the ledger's memory. No object is live, and none will be allocated or freed.
+    pub(crate) fn end(&self) {
+        *self.objects() = Objects::default();
+    }
+
+    // ---- malloc blocks ----
+
+    /// Takes a malloc block for an object.
+    pub(crate) fn take_malloc_block(
+        &self,
+        allocator: &impl CheckedAllocator,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let layout = malloc_layout(layout);
+        let size = layout.size();
+        allocator.charge(size)?;
+        // SAFETY: the size is not zero.
+        let Some(block) = NonNull::new(unsafe { System.alloc(layout) }) else {
+            allocator.credit(size);
+            return Err(AllocError::new(ErrorKind::SourceRefused, size));
+        };
+        if let Err(error) = allocator.note_malloc_block(block, size) {
+            // SAFETY: allocated above with this layout, and not used.
+            unsafe { System.dealloc(block.as_ptr(), layout) };
+            allocator.credit(size);
+            return Err(error);
+        }
+        Ok(block)
+    }
+
+    /// Frees the malloc block of an object.
+    ///
+    /// # Safety
+    /// It came from [`take_malloc_block`](Self::take_malloc_block) with this layout, or was resized
+    /// to it. It is freed once, and nothing refers to it.
+    pub(crate) unsafe fn free_malloc_block(
+        &self,
+        allocator: &impl CheckedAllocator,
+        block: NonNull<u8>,
+        layout: Layout,
+    ) {
+        let layout = malloc_layout(layout);
+        allocator.forget_malloc_block(block, layout.size());
+        // SAFETY: guaranteed by the caller.
+        unsafe { System.dealloc(block.as_ptr(), layout) };
+        allocator.credit(layout.size());
+    }
+
+    // ---- chunks ----
+
+    /// Prepares a chunk that was just taken: behind its header of `header` bytes it is free.
+    /// `registered` chunks can be found by address.
+    ///
+    /// # Safety
+    /// The chunk has `size` bytes, more than `header`, and nothing uses them yet.
+    pub(crate) unsafe fn chunk_taken(
+        &self,
+        record: &'static Record,
+        start: NonNull<u8>,
+        size: usize,
+        header: usize,
+        registered: bool,
+    ) -> Result<(), AllocError> {
+        if registered {
+            let owner = core::ptr::from_ref(record).expose_provenance();
+            let owner = NonZeroUsize::new(owner).expect("a reference is not null");
+            segments::register(start, size, owner)?;
+        }
+        tools::allow(start, header);
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.fill_free(start.add(header), size - header) };
+        Ok(())
+    }
+
+    /// Prepares a chunk that is about to go back to its source.
+    pub(crate) fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool) {
+        if registered {
+            segments::unregister(start, size);
+        }
+        tools::allow_defined(start, size);
+    }
+
+    // ---- free bytes and red zones ----
+
+    /// Marks bytes as free.
+    ///
+    /// # Safety
+    /// The allocator holds these bytes, and they belong to no object.
+    pub(crate) unsafe fn fill_free(&self, start: NonNull<u8>, len: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.fill(start, len, FREE) };
+    }
+
+    /// Marks the bytes behind an object as its red zone.
+    ///
+    /// # Safety
+    /// As for [`fill_free`](Self::fill_free).
+    pub(crate) unsafe fn mark_zone(&self, start: NonNull<u8>, len: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.fill(start, len, ZONE) };
+    }
+
+    unsafe fn fill(&self, start: NonNull<u8>, len: usize, byte: u8) {
+        if self.mode == CheckMode::Hardened {
+            tools::allow(start, len);
+            // SAFETY: guaranteed by the caller.
+            unsafe { start.write_bytes(byte, len) };
+        }
+        tools::forbid(start, len);
+    }
+
+    /// Checks that nothing wrote to a free block that may become one of this layout.
+    pub(crate) fn check_free_block(
+        &self,
+        allocator: &impl CheckedAllocator,
+        block: NonNull<u8>,
+        layout: Layout,
+    ) {
+        let whole = allocator.block_size(layout);
+        self.check_free(block, whole, Misuse::WriteAfterFree, layout.size());
+    }
+
+    /// Checks that nothing wrote to free bytes. If not, ends the process with a message about an
+    /// object of `size` bytes.
+    pub(crate) fn check_free(&self, start: NonNull<u8>, len: usize, misuse: Misuse, size: usize) {
+        if !self.is_filled(start, len, FREE) {
+            self.stop(misuse, start.addr().get(), size);
+        }
+    }
+
+    /// Checks that nothing wrote to the red zone of an object, which has `len` bytes.
+    pub(crate) fn check_zone(&self, object: NonNull<u8>, size: usize, len: usize) {
+        // SAFETY: the object and its red zone lie in a chunk that the allocator holds.
+        let zone = unsafe { object.add(size) };
+        if !self.is_filled(zone, len, ZONE) {
+            self.stop(Misuse::Overrun, object.addr().get(), size);
+        }
+    }
+
+    /// Whether all of these bytes, which belong to no object, equal `byte`. Always true where bytes
+    /// are not filled.
+    fn is_filled(&self, start: NonNull<u8>, len: usize, byte: u8) -> bool {
+        if self.mode != CheckMode::Hardened {
+            return true;
+        }
+        tools::allow_defined(start, len);
+        // SAFETY: bytes of a chunk that the allocator holds, which were filled before. (A stray
+        // write that races with this read is the misuse that the check looks for; it ends the
+        // process.)
+        let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
+        let filled = bytes.iter().all(|found| *found == byte);
+        tools::forbid(start, len);
+        filled
+    }
+
+    fn stop(&self, misuse: Misuse, address: usize, size: usize) -> ! {
+        stop(misuse, self.kind.word(), self.name.as_deref(), address, size)
+    }
+}
+
+/// The layout of the malloc block of an object: at least one byte.
+fn malloc_layout(layout: Layout) -> Layout {
+    Layout::from_size_align(layout.size().max(1), layout.align()).unwrap_or(layout)
+}

@@ -1,0 +1,84 @@
+//! Where an allocator's chunks come from: the size, the charge and the source of the next one.
+
+use super::budget::Budget;
+use super::layout::{HUGE_PAGE, MAX_GROWTH, next_chunk};
+use super::source::{AcquiredChunk, SharedSource};
+use crate::error::{AllocError, ErrorKind};
+
+/// Where an allocator's chunks come from, and on which terms.
+#[derive(Clone, Copy)]
+pub(crate) struct ChunkSource<'s> {
+    pub source: &'s SharedSource,
+    pub budget: Option<&'s Budget>,
+    /// Whether chunks come from the recycler and go back to it.
+    pub recycles: bool,
+    /// Whether a chunk must have exactly the size asked for. If not, the thread chunk is used even
+    /// if it is larger.
+    pub exact: bool,
+    /// The unit of chunks that are registered as segments, or 1 if none are registered.
+    pub segment_unit: usize,
+    /// Whether chunks are huge pages from [`MAX_GROWTH`] on, if the source has huge pages.
+    pub grows_huge: bool,
+}
+
+impl ChunkSource<'_> {
+    /// Every chunk size is a multiple of this.
+    pub(crate) fn unit(&self) -> usize {
+        self.source.chunk_unit().max(self.segment_unit)
+    }
+
+    fn align(&self) -> usize {
+        self.source.chunk_align().max(self.segment_unit)
+    }
+
+    /// Charges and takes a chunk of at least `need` bytes. If possible, it has twice the size of
+    /// the last chunk (`grown`). On an error nothing has changed.
+    #[inline]
+    pub(crate) fn take(&self, need: usize, grown: usize) -> Result<AcquiredChunk, AllocError> {
+        let (wanted, align) = self.next_shape(need, grown)?;
+        match self.charge_and_take(wanted, align) {
+            Ok(chunk) => Ok(chunk),
+            // Doubling, huge pages and a size that can be recycled are optional. Try just what is
+            // needed.
+            Err(error) => match need.checked_next_multiple_of(self.unit()) {
+                Some(least) if least < wanted => self.charge_and_take(least, self.align()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The size and alignment of the chunk to take for `need` bytes.
+    fn next_shape(&self, need: usize, grown: usize) -> Result<(usize, usize), AllocError> {
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
+        let has_grown = grown >= MAX_GROWTH || need >= 2 * HUGE_PAGE;
+        if has_grown && self.grows_huge && self.source.grows_to_huge_pages() {
+            let size = next_chunk(need.max(HUGE_PAGE), 0, HUGE_PAGE).ok_or(overflow)?;
+            return Ok((size, HUGE_PAGE));
+        }
+        let size = next_chunk(need, grown, self.unit()).ok_or(overflow)?;
+        Ok((size, self.align()))
+    }
+
+    fn charge_and_take(&self, size: usize, align: usize) -> Result<AcquiredChunk, AllocError> {
+        if let Some(budget) = self.budget {
+            budget.charge(size)?;
+        }
+        self.source.take(size, align, self.recycles, self.exact).inspect_err(|_| self.credit(size))
+    }
+
+    fn credit(&self, bytes: usize) {
+        if let Some(budget) = self.budget {
+            budget.credit(bytes);
+        }
+    }
+
+    /// Undoes [`take`](Self::take) for a chunk that was not used.
+    #[cold]
+    pub(crate) fn return_unused(&self, chunk: AcquiredChunk) {
+        let mut batch = self.source.release_batch(0, false);
+        // SAFETY: taken with this size and alignment, and not used.
+        unsafe { batch.add(chunk.start, chunk.size, chunk.align, chunk.link) };
+        batch.finish();
+        self.credit(chunk.size);
+    }
+}

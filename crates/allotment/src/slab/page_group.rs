@@ -1,0 +1,134 @@
+//! A group of page descriptors with its hints: the complete steps of the protocol between threads.
+//!
+//! A step returns what is left to do with memory (release the page, keep it, wake waiting threads);
+//! `page_release.rs` does that. The invariants are those of `page.rs` and `hints.rs`.
+
+use super::hints::{EMPTY_LIST, Hints};
+use super::page::{BINS, Fullness, PageClaim, PageDescriptor};
+
+/// The number of pages that a search moves to a more fitting list before it takes one as it is.
+const MAX_MOVES: usize = 16;
+
+/// What the steps need to know about a page beyond its protocol.
+pub trait FirstList {
+    /// The first of the lists for this page's lifetime: 0 or [`BINS`].
+    fn first_list(&self) -> usize;
+}
+
+/// Descriptors with their hints.
+#[derive(Debug)]
+pub struct PageGroup<'g, X> {
+    /// The descriptors.
+    pub pages: &'g [PageDescriptor<X>],
+    /// Their hints.
+    pub hints: Hints<'g>,
+}
+
+/// What examining a page or putting it back has led to.
+#[derive(Debug)]
+pub enum PageChange<'p, X> {
+    /// The page was not listed.
+    Unlisted,
+    /// The page is listed: a thread that waits for a slot should examine it.
+    Listed,
+    /// The caller has the page's claim and all of its slots, and must release or keep the page.
+    Emptied(PageClaim<'p, X>),
+}
+
+impl<'g, X: FirstList> PageGroup<'g, X> {
+    /// Examines a page after some of its bits were set: lists it if it has free slots, and empties
+    /// it if all are free. The reason is [`FreeOutcome::Examine`](super::page::FreeOutcome), or
+    /// that the page's fullness was sampled; `sampled` is then its bin.
+    #[cold]
+    #[inline(never)]
+    pub fn examine(&self, page: usize, sampled: Option<usize>) -> PageChange<'g, X> {
+        let descriptor = &self.pages[page];
+        if !descriptor.is_open() {
+            // The thread that has claimed the page examines it when it puts the page back.
+            return PageChange::Unlisted;
+        }
+        if descriptor.is_all_free() {
+            return self.list(page, Fullness::Empty);
+        }
+        // One hint is enough: the thread that follows it reads how full the page is by then.
+        if descriptor.is_listed() {
+            return PageChange::Listed;
+        }
+        match sampled {
+            Some(bin) => self.list(page, Fullness::Bin(bin)),
+            None => self.list(page, descriptor.fullness()),
+        }
+    }
+
+    /// Opens a claimed page, and lists it if it has free slots.
+    pub fn put_back(&self, page: usize, claim: PageClaim<'g, X>) -> PageChange<'g, X> {
+        debug_assert!(core::ptr::eq(claim.page(), &raw const self.pages[page]));
+        let fullness = claim.put_back();
+        self.list(page, fullness)
+    }
+
+    fn list(&self, page: usize, mut fullness: Fullness) -> PageChange<'g, X> {
+        let mut change = PageChange::Unlisted;
+        loop {
+            match fullness {
+                Fullness::Full => return change,
+                Fullness::Bin(bin) => {
+                    let descriptor = &self.pages[page];
+                    descriptor.set_listed();
+                    self.hints.set(descriptor.info.first_list() + bin, page);
+                    return PageChange::Listed;
+                }
+                Fullness::Empty => {
+                    let Some(claim) = self.pages[page].claim_open() else {
+                        // Another thread has claimed the page, has released it or keeps it empty.
+                        return change;
+                    };
+                    if claim.take_all() {
+                        return PageChange::Emptied(claim);
+                    }
+                    // Other threads have taken and used slots in between.
+                    change = PageChange::Listed;
+                    fullness = claim.put_back();
+                }
+            }
+        }
+    }
+
+    /// Claims a page of one list. Returns `true` with it if the page was kept empty; the caller
+    /// then has all of its slots.
+    ///
+    /// The search moves pages that are in the wrong list to the list where they belong, and skips
+    /// pages without a free slot.
+    pub fn find(&self, list: usize, from: usize) -> Option<(usize, PageClaim<'g, X>, bool)> {
+        let mut moves = 0;
+        while let Some(page) = self.hints.clear_one(list, from) {
+            // Before the claim: if another thread has the claim and puts the page back, a thread
+            // could otherwise conclude that the page is listed although its hint is gone.
+            self.pages[page].clear_listed();
+            let Some((claim, was_empty)) = self.pages[page].claim() else { continue };
+            if was_empty {
+                return Some((page, claim, true));
+            }
+            let first_list = self.pages[page].info.first_list();
+            let misplaced = match claim.page().fullness() {
+                Fullness::Full => true,
+                // Emptier than its list says: other pages in this list may be fuller.
+                Fullness::Bin(bin) => {
+                    moves += 1;
+                    list != EMPTY_LIST && bin + 1 < list % BINS && moves <= MAX_MOVES
+                }
+                Fullness::Empty => false,
+            };
+            // The hint may be stale: the page has been used for the other lifetime since.
+            let misplaced = misplaced || (list != EMPTY_LIST && list / BINS * BINS != first_list);
+            if !misplaced {
+                return Some((page, claim, false));
+            }
+            if let PageChange::Emptied(claim) = self.put_back(page, claim) {
+                claim.free_all();
+                return Some((page, claim, false));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,196 @@
+//! How threads wait for slots, and how other threads wake them.
+//!
+//! If each page is a call to the source, one thread of a slab at a time makes that call: it has the
+//! *source turn*. A thread that finds no slot and does not get the turn waits, until there is a slot
+//! or the turn is free. While a thread waits, no free may be cached: all pages are *marked*.
+//!
+//! # Invariants
+//!
+//! 1. A thread is counted in `attention` before it marks the pages and looks for a slot. A thread
+//!    that makes a slot available reads `attention` after that (store, then load, on both sides). So
+//!    either the waiting thread finds the slot, or the other thread wakes it.
+//! 2. A thread reads `event` before it looks for a slot, and sleeps only while `event` has that
+//!    value. A thread that wakes others changes `event` first.
+//! 3. A page's mark is cleared, and a new page is left unmarked, only if `attention` is 0 both before
+//!    and after. So a waiting thread finds every page marked, or the other thread marks it.
+
+use crate::sync::{AtomicU32, Ordering, fence, store_before_load};
+
+/// The bit of `attention` that says that the slab was dropped.
+const CLOSED: u32 = 1 << 31;
+/// The bit of `attention` that says that this is a child made by fork, which does not have the
+/// slab's memory.
+const ORPHANED: u32 = 1 << 30;
+/// The part of `attention` that counts the waiting threads.
+const WAITING: u32 = ORPHANED - 1;
+
+/// The mark of one page: while it is set, no free of the page's slots is cached.
+pub trait PageMark {
+    /// Whether the mark is as it should be.
+    fn is(&self, marked: bool) -> bool;
+    /// Stores the mark; SeqCst.
+    fn store(&self, marked: bool);
+    /// Sets the mark; SeqCst.
+    fn set(&self);
+}
+
+/// The waiting threads of one slab, and the other reasons for which no free may be cached.
+#[derive(Debug)]
+pub struct Waiters {
+    /// The number of threads that wait for a slot, [`CLOSED`] and [`ORPHANED`].
+    attention: AtomicU32,
+    /// Changes whenever there may be something for a waiting thread.
+    event: AtomicU32,
+    /// The process id of the thread that is taking a page from the source, or 0.
+    source_turn: AtomicU32,
+}
+
+impl Waiters {
+    /// Makes a slab's words: no thread waits.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            attention: AtomicU32::new(0),
+            event: AtomicU32::new(0),
+            source_turn: AtomicU32::new(0),
+        }
+    }
+
+    // ---- reasons not to cache ----
+
+    /// Whether frees may be cached: no thread waits, and the slab is open and has its memory.
+    #[inline(always)]
+    pub fn allow_caching(&self) -> bool {
+        self.attention.load(Ordering::SeqCst) == 0
+    }
+
+    /// Notes that the slab was dropped. The caller then marks all pages and looks for empty pages.
+    pub fn close(&self) {
+        self.attention.fetch_or(CLOSED, Ordering::SeqCst);
+        store_before_load();
+    }
+
+    /// Whether the slab was dropped. SeqCst: read after an empty page was listed, and set before a
+    /// thread looks for listed pages.
+    pub fn is_closed(&self) -> bool {
+        self.attention.load(Ordering::SeqCst) & CLOSED != 0
+    }
+
+    /// Notes that this process does not have the slab's memory.
+    pub fn orphan(&self) {
+        self.attention.fetch_or(ORPHANED, Ordering::SeqCst);
+    }
+
+    /// Whether this process does not have the slab's memory.
+    pub fn is_orphaned(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & ORPHANED != 0
+    }
+
+    /// In a child made by fork: the child does not have the threads that waited.
+    pub fn after_fork(&self) {
+        self.attention.fetch_and(!WAITING, Ordering::SeqCst);
+    }
+
+    // ---- marks ----
+
+    /// Sets or clears the mark of a page. The mark is set if `marked`, or while no free may be
+    /// cached.
+    #[inline(always)]
+    pub fn update_mark(&self, marked: bool, mark: &impl PageMark) {
+        let marked = marked || !self.allow_caching();
+        if mark.is(marked) {
+            return;
+        }
+        mark.store(marked);
+        store_before_load();
+        // Read after the store: a thread that has begun to wait after the first check is seen here,
+        // or has marked the page again itself (invariant 3).
+        if !marked && !self.allow_caching() {
+            mark.set();
+        }
+    }
+
+    /// Marks a new page if no free may be cached. Called after the page was made visible to other
+    /// threads.
+    pub fn mark_new(&self, mark: &impl PageMark) {
+        // The page was made visible by a Release store, which a later load may overtake.
+        fence(Ordering::SeqCst);
+        if !self.allow_caching() {
+            mark.set();
+        }
+    }
+
+    // ---- waiting ----
+
+    /// Waits until `find` finds something. `mark_all` marks all pages. `sleep` sleeps while the word
+    /// has the given value.
+    ///
+    /// # Errors
+    /// If `sleep` returns an error, which only the models do. The thread is then still counted as
+    /// waiting.
+    pub fn wait<T, E>(
+        &self,
+        mark_all: impl FnOnce(),
+        mut find: impl FnMut() -> Option<T>,
+        mut sleep: impl FnMut(&AtomicU32, u32) -> Result<(), E>,
+    ) -> Result<T, E> {
+        self.attention.fetch_add(1, Ordering::SeqCst);
+        // Orders the count before all loads of `find`, some of which are relaxed (invariant 1).
+        fence(Ordering::SeqCst);
+        mark_all();
+        let found = loop {
+            let event = self.event.load(Ordering::SeqCst);
+            if let Some(found) = find() {
+                break found;
+            }
+            sleep(&self.event, event)?;
+        };
+        self.attention.fetch_sub(1, Ordering::SeqCst);
+        Ok(found)
+    }
+
+    /// Wakes the waiting threads, if there are any: there may be something for them. The caller has
+    /// written it by a SeqCst operation.
+    #[inline(always)]
+    pub fn wake(&self, wake_all: impl FnOnce(&AtomicU32)) {
+        store_before_load();
+        if self.attention.load(Ordering::SeqCst) & WAITING != 0 {
+            self.event.fetch_add(1, Ordering::SeqCst);
+            wake_all(&self.event);
+        }
+    }
+
+    /// Same as [`wake`](Self::wake), for a caller that has written by weaker stores.
+    pub fn wake_after_stores(&self, wake_all: impl FnOnce(&AtomicU32)) {
+        fence(Ordering::SeqCst);
+        self.wake(wake_all);
+    }
+
+    // ---- the source turn ----
+
+    /// Takes the source turn, if it is free. `process` is the id of this process. A turn of another
+    /// process counts as free: it belonged to a thread of the process that this one was forked from,
+    /// which can't end its turn here.
+    pub fn try_take_turn(&self, process: u32) -> bool {
+        let holder = self.source_turn.load(Ordering::Relaxed);
+        holder != process
+            && self
+                .source_turn
+                .compare_exchange(holder, process, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Ends the calling thread's source turn.
+    pub fn end_turn(&self, wake_all: impl FnOnce(&AtomicU32)) {
+        // SeqCst: `wake` reads `attention` after this store, and a waiting thread reads this word
+        // after it was counted.
+        self.source_turn.store(0, Ordering::SeqCst);
+        self.wake(wake_all);
+    }
+
+    /// The three words, for the models' wrong versions: `attention`, `event` and the source turn.
+    #[cfg(loom)]
+    pub fn words(&self) -> [&AtomicU32; 3] {
+        [&self.attention, &self.event, &self.source_turn]
+    }
+}

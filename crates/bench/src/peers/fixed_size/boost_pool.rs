@@ -1,0 +1,104 @@
+//! `boost-pool`: `boost::pool`, for one thread, if the headers of Boost are installed.
+//!
+//! Its chunks come from `operator new`, which calls the C library's malloc. The row calls it
+//! through FFI, with one call for each object; in C++ its header would be inlined.
+//!
+//! # Invariants
+//!
+//! Beside those of [`fixed_size`](crate::peers::fixed_size):
+//!
+//! - The pool lives from `new` until the value is dropped, which can't happen while it is lent.
+//! - It aligns its blocks to a word: `new` rejects larger alignments.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
+use crate::peers::registry::{FixedSizeAbout, Listed};
+use crate::peers::{About, Kind};
+
+unsafe extern "C" {
+    fn peers_boost_pool_create(size: usize) -> *mut c_void;
+    fn peers_boost_pool_destroy(pool: *mut c_void);
+    /// Null if there is no memory.
+    fn peers_boost_pool_malloc(pool: *mut c_void) -> *mut c_void;
+    fn peers_boost_pool_free(pool: *mut c_void, block: *mut c_void);
+}
+
+/// A pool on the C++ side.
+pub(crate) struct Handle {
+    pool: NonNull<c_void>,
+    layout: Layout,
+}
+
+// SAFETY: a pool has no state for each thread, and one thread uses it at a time (invariant 3 of
+// `fixed_size`).
+unsafe impl Send for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: `new` created it, and it is destroyed only here.
+        unsafe { peers_boost_pool_destroy(self.pool.as_ptr()) }
+    }
+}
+
+/// `boost-pool`.
+pub(crate) struct Pool(OneThread<Handle>);
+
+impl Listed for Pool {
+    const ABOUT: About = About::peer(
+        Kind::FixedSize,
+        "boost-pool",
+        "boost::pool of this system's Boost",
+        "chunks that double, kept until the pool is dropped",
+    )
+    .serving(FixedSizeAbout { several_threads: false, every_layout: true });
+}
+
+impl FixedSize for Pool {
+    type Object = Block;
+    type Local<'s> = Loan<'s, Handle>;
+
+    fn new(layout: Layout) -> Self {
+        check(layout);
+        assert!(layout.align() <= align_of::<usize>(), "boost::pool aligns to a word at most");
+        // SAFETY: any size other than zero is allowed.
+        let pool = unsafe { peers_boost_pool_create(layout.size()) };
+        let pool = NonNull::new(pool).expect("memory for a pool");
+        Self(OneThread::new(Handle { pool, layout }))
+    }
+
+    fn local(&self) -> Self::Local<'_> {
+        self.0.lend()
+    }
+}
+
+impl FixedSizeLocal for Loan<'_, Handle> {
+    type Object = Block;
+
+    #[inline(always)]
+    fn alloc(&self, word: u64) -> Block {
+        self.with(|handle| {
+            // SAFETY: the pool is live, and lent to this thread.
+            let block = unsafe { peers_boost_pool_malloc(handle.pool.as_ptr()) };
+            let Some(block) = NonNull::new(block) else { handle_alloc_error(handle.layout) };
+            // SAFETY: a fresh block of a layout that has a word, aligned (`new`).
+            unsafe { Block::written(block.cast(), word) }
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, object: Block) {
+        self.with(|handle| {
+            // SAFETY: the pool is live, and lent to this thread. The block is the pool's: the
+            // caller's promise.
+            unsafe { peers_boost_pool_free(handle.pool.as_ptr(), object.at().as_ptr().cast()) };
+        });
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
+        object.at()
+    }
+}

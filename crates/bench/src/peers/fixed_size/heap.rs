@@ -1,0 +1,69 @@
+//! General-purpose allocators as allocators of objects of one layout, with the same direct calls as
+//! for tasks.
+//!
+//! The invariants are those of [`malloc`](crate::peers::malloc) and of [`fixed_size`](crate::peers::fixed_size).
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use super::{Block, FixedSize, FixedSizeLocal, check};
+use crate::peers::malloc::Heap;
+
+/// Objects of one layout from a [`Heap`]. It has no state except the heap's own.
+pub(crate) struct HeapObjects<H> {
+    layout: Layout,
+    _heap: PhantomData<fn() -> H>,
+}
+
+/// The calling thread's part of the heap.
+pub(crate) struct HeapLocal<H: Heap> {
+    layout: Layout,
+    _entered: H::Entered,
+    /// Heaps have state for each thread, so this value must not leave its thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl<H: Heap> FixedSize for HeapObjects<H> {
+    type Object = Block;
+    type Local<'s> = HeapLocal<H>;
+
+    fn new(layout: Layout) -> Self {
+        check(layout);
+        Self { layout, _heap: PhantomData }
+    }
+
+    fn local(&self) -> HeapLocal<H> {
+        HeapLocal { layout: self.layout, _entered: H::enter(), _not_send: PhantomData }
+    }
+}
+
+impl<H: Heap> FixedSizeLocal for HeapLocal<H> {
+    type Object = Block;
+
+    #[inline(always)]
+    fn alloc(&self, word: u64) -> Block {
+        // SAFETY: this thread has entered the heap: the value was made on it and can't leave it.
+        let block = unsafe { H::alloc(self.layout) };
+        let Some(block) = NonNull::new(block) else { handle_alloc_error(self.layout) };
+        // SAFETY: a fresh block of a layout that has a word, aligned (`check`).
+        unsafe { Block::written(block, word) }
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, object: Block) {
+        // SAFETY: this thread has entered the heap; the object is the heap's, of this layout, and
+        // live: the caller's promise.
+        unsafe { H::free(object.at().as_ptr(), self.layout) }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
+        object.at()
+    }
+
+    fn trim(&self) -> bool {
+        // SAFETY: this thread has entered the heap.
+        unsafe { H::trim() }
+    }
+}

@@ -1,0 +1,158 @@
+//! Our own free list: `allotment-free-list` with its defaults; `allotment-free-list-a-tree`, the
+//! same with a list for each data structure; and the lists that trees are copied into.
+//!
+//! The invariants are those of [`fixed_size`](crate::peers::fixed_size).
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use allotment::RawFreeList;
+
+use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
+use crate::peers::registry::{FixedSizeAbout, Listed};
+use crate::peers::{About, Kind};
+
+const ORIGIN: &str = "allotment, this workspace's library";
+const ONE_THREAD: FixedSizeAbout = FixedSizeAbout { several_threads: false, every_layout: true };
+
+/// `allotment-free-list`.
+pub(crate) struct List(OneThread<RawFreeList>);
+
+/// `allotment-free-list-a-tree`: the same list. Only the number of lists that a workload makes
+/// differs.
+pub(crate) struct ListEach(List);
+
+/// A list whose objects are in memory in the order of their allocation, regardless of earlier
+/// frees.
+pub(crate) struct ListInOrder(List);
+
+/// The calling thread's part of a [`ListInOrder`].
+pub(crate) struct InOrder<'s>(Loan<'s, RawFreeList>);
+
+impl Listed for List {
+    const ABOUT: About = About {
+        ours: true,
+        ..About::peer(
+            Kind::FixedSize,
+            "allotment-free-list",
+            ORIGIN,
+            "adaptive: after the live objects have halved, empty slabs go to the recycler, which keeps as much \
+             as the program reuses",
+        )
+        .serving(ONE_THREAD)
+    };
+}
+
+impl Listed for ListEach {
+    const ABOUT: About = About {
+        one_for_each_structure: true,
+        ..About::peer(
+            Kind::FixedSize,
+            "allotment-free-list-a-tree",
+            "allotment's free list, one for each tree",
+            "adaptive, for each list separately; a list releases all of its slabs when it is dropped",
+        )
+        .serving(ONE_THREAD)
+    };
+}
+
+impl List {
+    /// A list that has `objects` objects in one slab. It never sweeps for empty slabs, so its free
+    /// objects stay in the order of their frees.
+    pub(crate) fn of_one_slab(layout: Layout, objects: usize) -> Self {
+        check(layout);
+        Self(OneThread::new(RawFreeList::builder(layout).objects_per_slab(objects).build()))
+    }
+}
+
+impl FixedSize for List {
+    type Object = Block;
+    type Local<'s> = Loan<'s, RawFreeList>;
+
+    fn new(layout: Layout) -> Self {
+        check(layout);
+        Self(OneThread::new(RawFreeList::new(layout)))
+    }
+
+    fn local(&self) -> Self::Local<'_> {
+        self.0.lend()
+    }
+}
+
+impl FixedSize for ListEach {
+    type Object = Block;
+    type Local<'s> = Loan<'s, RawFreeList>;
+
+    fn new(layout: Layout) -> Self {
+        Self(List::new(layout))
+    }
+
+    fn local(&self) -> Self::Local<'_> {
+        self.0.local()
+    }
+}
+
+impl FixedSize for ListInOrder {
+    type Object = Block;
+    type Local<'s> = InOrder<'s>;
+
+    fn new(layout: Layout) -> Self {
+        Self(List::new(layout))
+    }
+
+    fn local(&self) -> InOrder<'_> {
+        InOrder(self.0.local())
+    }
+}
+
+impl FixedSizeLocal for Loan<'_, RawFreeList> {
+    type Object = Block;
+
+    #[inline(always)]
+    fn alloc(&self, word: u64) -> Block {
+        // SAFETY: a fresh object of a layout that has a word, aligned (`check`).
+        self.with(|list| unsafe { Block::written(list.alloc(), word) })
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, object: Block) {
+        // SAFETY: an object of this list, live, not used after: the caller's promise.
+        self.with(|list| unsafe { list.free(object.at()) });
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
+        object.at()
+    }
+
+    fn trim(&self) -> bool {
+        self.with(|list| list.trim());
+        true
+    }
+}
+
+impl FixedSizeLocal for InOrder<'_> {
+    type Object = Block;
+
+    #[inline(always)]
+    fn alloc(&self, word: u64) -> Block {
+        // The call that `FreeList::copy_in_order` makes for each object of a copy.
+        // SAFETY: a fresh object of a layout that has a word, aligned (`check`).
+        self.0.with(|list| unsafe { Block::written(list.alloc_fresh(), word) })
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, object: Block) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.free(object) }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
+        object.at()
+    }
+
+    fn trim(&self) -> bool {
+        self.0.trim()
+    }
+}

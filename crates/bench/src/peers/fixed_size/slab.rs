@@ -1,0 +1,72 @@
+//! `slab`: tokio's store of values behind keys, for one thread.
+//!
+//! The values are in one `Vec`. A value is identified by its key, and moves when the vector grows.
+//! Objects of 64 bytes are stored as values, and an insertion writes the whole value.
+//!
+//! The invariants are those of [`fixed_size`](crate::peers::fixed_size).
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use ::slab::Slab;
+
+use super::{FixedSize, FixedSizeLocal, Loan, OneThread, check_object, keep};
+use crate::peers::registry::{FixedSizeAbout, Listed};
+use crate::peers::{About, Kind};
+
+type Value = [u64; 8];
+
+/// `slab`.
+pub(crate) struct Values(OneThread<Slab<Value>>);
+
+impl Listed for Values {
+    const ABOUT: About = About::peer(
+        Kind::FixedSize,
+        "slab",
+        "slab 0.4.12",
+        "one vector that doubles; it shrinks only when it is trimmed, down to its last value",
+    )
+    .serving(FixedSizeAbout { several_threads: false, every_layout: false });
+}
+
+impl FixedSize for Values {
+    type Object = usize;
+    type Local<'s> = Loan<'s, Slab<Value>>;
+
+    fn new(layout: Layout) -> Self {
+        check_object("slab", layout);
+        Self(OneThread::new(Slab::new()))
+    }
+
+    fn local(&self) -> Self::Local<'_> {
+        self.0.lend()
+    }
+}
+
+impl FixedSizeLocal for Loan<'_, Slab<Value>> {
+    type Object = usize;
+
+    #[inline(always)]
+    fn alloc(&self, word: u64) -> usize {
+        self.with(|slab| {
+            let key = slab.insert([word, 0, 0, 0, 0, 0, 0, 0]);
+            keep(slab);
+            key
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, key: usize) {
+        self.with(|slab| slab.remove(key));
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(&self, key: usize) -> NonNull<u8> {
+        self.with(|slab| NonNull::from(&mut slab[key]).cast())
+    }
+
+    fn trim(&self) -> bool {
+        self.with(Slab::shrink_to_fit);
+        true
+    }
+}

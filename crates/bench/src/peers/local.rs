@@ -1,0 +1,197 @@
+//! Our own allocators of any size for one thread: `allotment-reap`, a new `Reap` for each task, and
+//! `allotment-pool`, a `LocalPool` for each thread, with their defaults.
+//!
+//! A reap frees its objects when it is dropped, and one by one if the work does so. A pool's
+//! objects are freed one by one, by any thread. As a program's global allocator, the pool is
+//! `PoolGlobalAlloc<System>`: each thread has a pool and enters it for each request.
+//!
+//! # Invariant
+//!
+//! A block is used with the reap or the pool that it came from: a task hands out only its own
+//! blocks, and its callers return only blocks that they got from it. [`PoolRef::free_anywhere`]
+//! takes a block of any pool on any thread.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
+
+use allotment::{LocalPool, PoolGlobalAlloc, PoolRef, Reap};
+
+use crate::peers::registry::Listed;
+use crate::peers::{About, Allocator, AnySize, FreedBy, Global, GlobalCalls, Kind, Task};
+
+const ORIGIN: &str = "allotment, this workspace's library";
+
+/// `allotment-reap`: a new reap for each task.
+pub(crate) struct NewReap;
+
+/// A task with a reap of its own.
+pub(crate) struct ReapTask(Reap);
+
+impl Listed for NewReap {
+    const ABOUT: About = About {
+        ours: true,
+        frees_within_tasks: true,
+        ..About::peer(
+            Kind::Arena,
+            "allotment-reap",
+            ORIGIN,
+            "adaptive: chunks stay warm for later tasks of any thread; unused memory is released",
+        )
+    };
+}
+
+impl Allocator for NewReap {
+    type Task<'t> = ReapTask;
+
+    fn start() -> Self {
+        Self
+    }
+
+    #[inline]
+    fn begin(&mut self) -> ReapTask {
+        ReapTask(Reap::new())
+    }
+}
+
+impl Task for ReapTask {
+    const FREED_TOGETHER: bool = true;
+
+    #[inline]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        self.0.alloc_layout(layout)
+    }
+
+    #[inline]
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
+        unsafe { self.0.free_layout(ptr, layout) }
+    }
+
+    #[inline]
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the
+        // layout `old` and that the new size suits its alignment.
+        unsafe { self.0.resize(ptr, old, new_size) }
+    }
+}
+
+/// `allotment-pool`: one pool for each thread.
+pub(crate) struct Pool(LocalPool);
+
+/// A task that borrows its thread's pool. It begins and ends without calls.
+pub(crate) struct PoolTask<'t>(&'t LocalPool);
+
+impl Listed for Pool {
+    const ABOUT: About = About {
+        ours: true,
+        frees_within_tasks: true,
+        lasting: Some(FreedBy::AnyThread),
+        global: true,
+        ..About::peer(
+            Kind::Pool,
+            "allotment-pool",
+            ORIGIN,
+            "adaptive: a thread that leaves its pool keeps up to 1 MiB of empty memory, and more for a second",
+        )
+    };
+}
+
+impl Allocator for Pool {
+    type Task<'t> = PoolTask<'t>;
+
+    fn start() -> Self {
+        Self(LocalPool::new())
+    }
+
+    #[inline]
+    fn begin(&mut self) -> PoolTask<'_> {
+        PoolTask(&self.0)
+    }
+}
+
+impl Task for PoolTask<'_> {
+    const FREED_TOGETHER: bool = false;
+
+    #[inline]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        self.0.alloc_layout(layout)
+    }
+
+    #[inline]
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
+        unsafe { self.0.free_layout(ptr, layout) }
+    }
+
+    #[inline]
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        // SAFETY: the invariant above, and the caller's promise that the block is live with the
+        // layout `old` and that the new size suits its alignment.
+        unsafe { self.0.resize(ptr, old, new_size) }
+    }
+}
+
+impl AnySize for Pool {
+    fn start() -> Self {
+        Self(LocalPool::new())
+    }
+
+    fn within<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.0.enter(work)
+    }
+
+    #[inline(always)]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        self.0.alloc_layout(layout)
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the invariant above, and the caller's promise that the block is live with this
+        // layout.
+        unsafe { self.0.free_layout(ptr, layout) }
+    }
+
+    #[inline(always)]
+    unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the block comes from the pool of some thread and is live with this layout: the
+        // caller's promise.
+        unsafe { PoolRef::free_anywhere(ptr, layout) }
+    }
+}
+
+/// The allocator of a program with `#[global_allocator] static GLOBAL: PoolGlobalAlloc<System>`.
+static GLOBAL_ALLOC: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
+
+impl Global for Pool {
+    const CALLS: GlobalCalls = {
+        unsafe fn alloc(layout: Layout) -> *mut u8 {
+            // SAFETY: the caller's promise is the callee's, here and below.
+            unsafe { GLOBAL_ALLOC.alloc(layout) }
+        }
+        unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+            // SAFETY: as above.
+            unsafe { GLOBAL_ALLOC.alloc_zeroed(layout) }
+        }
+        unsafe fn dealloc(block: *mut u8, layout: Layout) {
+            // SAFETY: as above.
+            unsafe { GLOBAL_ALLOC.dealloc(block, layout) }
+        }
+        unsafe fn realloc(block: *mut u8, old: Layout, new_size: usize) -> *mut u8 {
+            // SAFETY: as above.
+            unsafe { GLOBAL_ALLOC.realloc(block, old, new_size) }
+        }
+        GlobalCalls { alloc, alloc_zeroed, dealloc, realloc }
+    };
+
+    fn start() -> Self {
+        Self(LocalPool::new())
+    }
+
+    #[inline]
+    fn request<R>(&self, serve: impl FnOnce() -> R) -> R {
+        self.0.enter(serve)
+    }
+}

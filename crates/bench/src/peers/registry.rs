@@ -1,0 +1,522 @@
+//! The table of allocators: names, what they are, and static dispatch to them.
+
+use std::fmt;
+
+use crate::peers::arena::{bump_scope, bumpalo, own, typed_arena};
+use crate::peers::fixed_size::heap::HeapObjects;
+use crate::peers::fixed_size::{own as our_slab, own_list, sharded_slab, slab};
+use crate::peers::local::{NewReap, Pool as OurPool};
+use crate::peers::malloc::HeapAsGlobal;
+use crate::peers::malloc::libc::Libc;
+use crate::peers::placement::{self, Placement};
+use crate::peers::{Allocator, AnySize, FixedSize, Global, GlobalCalls, malloc};
+
+#[cfg(feature = "fast-peers")]
+use crate::peers::arena::{mimalloc_heap, pmr};
+#[cfg(boost_pool)]
+use crate::peers::fixed_size::boost_pool;
+#[cfg(feature = "all-peers")]
+use crate::peers::malloc::jemalloc::Jemalloc;
+#[cfg(all(feature = "all-peers", target_env = "gnu"))]
+use crate::peers::malloc::tcmalloc::Tcmalloc;
+#[cfg(feature = "fast-peers")]
+use crate::peers::malloc::{mimalloc::Mimalloc, rpmalloc::Rpmalloc, snmalloc::Snmalloc};
+
+/// One row of the tables: an allocator and what it can do.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// The row's name, as given to `--allocators` and printed in every table.
+    pub name: &'static str,
+    /// How its objects are freed, and whether they have several sizes.
+    pub kind: Kind,
+    /// When it releases memory, as configured here, in words.
+    pub policy: &'static str,
+    /// What it is and where it comes from, with the version if there is one.
+    pub origin: &'static str,
+    /// Whether it is one of Allotment's own, as it ships.
+    pub ours: bool,
+    /// Whether it serves tasks, so that [`with`] finds it.
+    pub tasks: bool,
+    /// Whether its tasks serve every layout and grow objects. If not, they serve only
+    /// [`TYPED_ARENA_SIZES`](crate::peers::TYPED_ARENA_SIZES), and panic on other sizes and on growth.
+    pub any_size: bool,
+    /// Whether a task reuses the memory of objects that it frees one by one. If not, all objects of
+    /// a task take memory until the task ends.
+    pub frees_within_tasks: bool,
+    /// Which threads may free its objects of any size that belong to no task, which
+    /// [`with_any_size`] needs. `None` if it has no such objects.
+    pub lasting: Option<FreedBy>,
+    /// Whether it can be a program's global allocator, so that [`with_global`] finds it.
+    pub global: bool,
+    /// Its service for objects of one size, which [`with_fixed_size`] needs. `None` if none of its
+    /// objects outlive their task, or if it is private to each thread.
+    pub fixed_size: Option<FixedSizeAbout>,
+    /// Whether each data structure gets an allocator of its own, instead of one for the whole
+    /// program. Such a row is only of use in workloads with many structures.
+    pub one_for_each_structure: bool,
+    /// Environment variables, with their values, that the measuring process must have been
+    /// *started* with for the allocator to run at its best. They do not affect other rows.
+    pub environment: &'static [(&'static str, &'static str)],
+    /// What keeps the allocator from its best in this process, and the remedy; `None` if nothing
+    /// does. Call it in the process that measures.
+    pub handicap: fn() -> Option<&'static str>,
+}
+
+/// Which threads may free an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreedBy {
+    /// The thread that allocated it.
+    ItsThread,
+    /// Any thread.
+    AnyThread,
+}
+
+/// What an allocator of objects of one size can do beyond 64-byte objects on one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedSizeAbout {
+    /// Whether several threads may use it at the same time, and each may free what another
+    /// allocated.
+    pub several_threads: bool,
+    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::peers::OBJECT), and panics
+    /// on other layouts.
+    pub every_layout: bool,
+}
+
+impl About {
+    /// A peer with the usual properties of its kind.
+    pub(crate) const fn peer(
+        kind: Kind,
+        name: &'static str,
+        origin: &'static str,
+        policy: &'static str,
+    ) -> Self {
+        let (tasks, fixed_size) = match kind {
+            Kind::Malloc => (true, true),
+            Kind::Arena | Kind::Pool => (true, false),
+            Kind::FixedSize => (false, true),
+            Kind::Placement => (false, false),
+        };
+        let malloc = matches!(kind, Kind::Malloc);
+        let all = FixedSizeAbout { several_threads: true, every_layout: true };
+        Self {
+            name,
+            kind,
+            policy,
+            origin,
+            ours: false,
+            tasks,
+            any_size: tasks,
+            frees_within_tasks: malloc,
+            lasting: if malloc { Some(FreedBy::AnyThread) } else { None },
+            global: malloc,
+            fixed_size: if fixed_size { Some(all) } else { None },
+            one_for_each_structure: false,
+            environment: &[],
+            handicap: || None,
+        }
+    }
+
+    /// The same row with this service for objects of one size.
+    pub(crate) const fn serving(self, fixed_size: FixedSizeAbout) -> Self {
+        Self { fixed_size: Some(fixed_size), ..self }
+    }
+}
+
+/// How an allocator's objects are freed, and whether they have several sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One by one; any size.
+    Malloc,
+    /// One by one; any size; each thread has a pool of its own.
+    Pool,
+    /// All together, when their task ends.
+    Arena,
+    /// One by one; all of one size.
+    FixedSize,
+    /// Not an allocator, but a way to place the nodes of a structure in memory. [`with_placement`]
+    /// finds it.
+    Placement,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malloc => "malloc",
+            Self::Pool => "pool",
+            Self::Arena => "arena",
+            Self::FixedSize => "fixed size",
+            Self::Placement => "placement",
+        })
+    }
+}
+
+/// Work to do with an allocator whose name is known at run time. The compiler knows its type, so
+/// the work is compiled for each allocator.
+pub trait Visitor {
+    /// The result of the work.
+    type Output;
+
+    /// Does the work with the allocator `A`.
+    fn visit<A: Allocator>(self, about: &'static About) -> Self::Output;
+}
+
+/// Like [`Visitor`], for allocators of objects of one size.
+pub trait FixedSizeVisitor {
+    /// The result of the work.
+    type Output;
+
+    /// Does the work with the allocator `A`.
+    fn visit<A: FixedSize>(self, about: &'static About) -> Self::Output;
+}
+
+/// Like [`Visitor`], for allocators of objects of any size that outlive tasks.
+pub trait AnySizeVisitor {
+    /// The result of the work.
+    type Output;
+
+    /// Does the work with the allocator `A`.
+    fn visit<A: AnySize>(self, about: &'static About) -> Self::Output;
+}
+
+/// Like [`Visitor`], for allocators that can be a program's global allocator.
+pub trait GlobalVisitor {
+    /// The result of the work.
+    type Output;
+
+    /// Does the work with the allocator `G`.
+    fn visit<G: Global>(self, about: &'static About) -> Self::Output;
+}
+
+/// Like [`Visitor`], for placements.
+pub trait PlacementVisitor {
+    /// The result of the work.
+    type Output;
+
+    /// Does the work with the placement `P`.
+    fn visit<P: Placement>(self, about: &'static About) -> Self::Output;
+}
+
+/// The error if this build has no allocator of that name, or if that allocator does not do this
+/// work. Its text lists the available ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAllocator {
+    name: String,
+    work: Work,
+}
+
+/// The work that an allocator is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Any,
+    Tasks,
+    FixedSize,
+    AnySize,
+    Global,
+    Placement,
+}
+
+impl Work {
+    fn done_by(self, about: &About) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Tasks => about.tasks,
+            Self::FixedSize => about.fixed_size.is_some(),
+            Self::AnySize => about.lasting.is_some(),
+            Self::Global => about.global,
+            Self::Placement => about.kind == Kind::Placement,
+        }
+    }
+}
+
+impl UnknownAllocator {
+    /// The requested name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether another build of this program has the allocator.
+    pub fn left_out(&self) -> bool {
+        LEFT_OUT.contains(&self.name.as_str())
+    }
+}
+
+impl fmt::Display for UnknownAllocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        if self.left_out() {
+            write!(f, "the allocator '{name}' is not in this build: {}", why_left_out(name))?;
+        } else {
+            let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
+            match (self.work, kind) {
+                (_, None) | (Work::Any, _) => write!(f, "unknown allocator '{name}'")?,
+                (_, Some(Kind::Placement)) => {
+                    write!(f, "'{name}' is a placement, not an allocator")?;
+                }
+                (Work::Placement, _) => write!(f, "'{name}' is an allocator, not a placement")?,
+                (Work::Global, _) => {
+                    write!(f, "the allocator '{name}' can't be a program's global allocator")?;
+                }
+                (Work::Tasks, _) | (Work::AnySize, Some(Kind::FixedSize)) => {
+                    write!(f, "the allocator '{name}' serves objects of one size only")?;
+                }
+                (Work::FixedSize, Some(Kind::Pool)) => {
+                    write!(f, "the allocator '{name}' is private to each thread")?;
+                }
+                (Work::FixedSize | Work::AnySize, _) => {
+                    write!(f, "no object of the allocator '{name}' outlives its task")?;
+                }
+            }
+        }
+        f.write_str("; available: ")?;
+        for (i, about) in known().iter().filter(|about| self.work.done_by(about)).enumerate() {
+            let separator = if i == 0 { "" } else { ", " };
+            write!(f, "{separator}{}", about.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// The allocators that other builds of this crate have and this build lacks: each name, and how to
+/// get it.
+pub fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LEFT_OUT.iter().map(|name| (*name, why_left_out(name)))
+}
+
+/// How to get an allocator that this build lacks.
+fn why_left_out(name: &str) -> &'static str {
+    let slow = ["jemalloc", "tcmalloc"].contains(&name);
+    if name == "tcmalloc" && cfg!(not(target_env = "gnu")) {
+        "this platform does not have it"
+    } else if slow && !cfg!(feature = "all-peers") {
+        "build with --features all-peers (takes minutes)"
+    } else if cfg!(not(feature = "fast-peers")) {
+        "build with the default features, or with --features fast-peers"
+    } else if name == "boost-pool" {
+        "the compiler did not find the headers of Boost.Pool; install them (libboost-dev, boost-devel) or \
+         name their directory in CPLUS_INCLUDE_PATH, and compile the package allotment-bench again"
+    } else {
+        "this platform does not have it"
+    }
+}
+
+impl std::error::Error for UnknownAllocator {}
+
+/// An allocator with an entry in the table.
+pub(crate) trait Listed {
+    const ABOUT: About;
+}
+
+/// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`] and of its
+/// relatives; and, in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
+/// after the name has the entry's text. The types after it serve tasks, objects of one size,
+/// objects of any size that belong to no task, and a whole program, or are a placement.
+macro_rules! registry {
+    ($(
+        $(#[cfg($($present:tt)+)])?
+        row $name:expr => $listed:ty $(, tasks $tasks:ty)? $(, fixed_size $fixed_size:ty)?
+            $(, any_size $any_size:ty)? $(, global $global:ty)? $(, placement $placement:ty)?;
+    )+) => {
+        static KNOWN: &[About] = &[
+            $( $(#[cfg($($present)+)])? <$listed as Listed>::ABOUT, )+
+        ];
+
+        /// The names of the allocators that this build lacks.
+        static LEFT_OUT: &[&str] = &[
+            $( $( #[cfg(not($($present)+))] $name, )? )+
+        ];
+
+        // Checks that table and allocator agree on the name and on what it serves.
+        $( $(#[cfg($($present)+)])? const _: () = {
+            let about = <$listed as Listed>::ABOUT;
+            assert!(same($name, about.name));
+            assert!(about.tasks == named!($($tasks)?));
+            assert!(about.fixed_size.is_some() == named!($($fixed_size)?));
+            assert!(about.lasting.is_some() == named!($($any_size)?));
+            assert!(about.global == named!($($global)?));
+            assert!(matches!(about.kind, Kind::Placement) == named!($($placement)?));
+        }; )+
+
+        /// Runs `visitor` with the allocator called `name`.
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it serves no tasks.
+        pub fn with<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::Tasks)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$tasks>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has an arm")
+        }
+
+        /// Runs `visitor` with the allocator called `name`, for objects of one size.
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not
+        /// serve objects of one size ([`About::fixed_size`]).
+        pub fn with_fixed_size<V: FixedSizeVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::FixedSize)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$fixed_size>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has an arm")
+        }
+
+        /// Runs `visitor` with the allocator called `name`, for objects of any size that belong to
+        /// no task.
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it has no
+        /// objects of any size that outlive their task.
+        pub fn with_any_size<V: AnySizeVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::AnySize)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$any_size>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has an arm")
+        }
+
+        /// Runs `visitor` with the allocator called `name`, as a program's global allocator. The
+        /// caller must have made it the global allocator of this program, with [`global_calls`].
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it can't be global.
+        pub fn with_global<V: GlobalVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::Global)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$global>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has an arm")
+        }
+
+        /// The calls of a program whose global allocator is the one called `name`, and that name.
+        /// Finding them allocates nothing. `None` if this build has no allocator of that name, or
+        /// if it can't be global.
+        pub fn global_calls(name: &[u8]) -> Option<(&'static str, &'static GlobalCalls)> {
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name.as_bytes() {
+                    return Some(($name, const { &<$global as Global>::CALLS }));
+                } )?
+            } )+
+            None
+        }
+
+        /// Runs `visitor` with the placement called `name`.
+        ///
+        /// # Errors
+        /// [`UnknownAllocator`] if there is no placement of that name.
+        pub fn with_placement<V: PlacementVisitor>(
+            name: &str,
+            visitor: V,
+        ) -> Result<V::Output, UnknownAllocator> {
+            let about = find(name, Work::Placement)?;
+            $( $(#[cfg($($present)+)])? {
+                $( if name == $name { return Ok(visitor.visit::<$placement>(about)); } )?
+            } )+
+            unreachable!("every entry of the table has an arm")
+        }
+    };
+}
+
+/// `true` if a type is given.
+macro_rules! named {
+    () => {
+        false
+    };
+    ($type:ty) => {
+        true
+    };
+}
+
+fn find(name: &str, work: Work) -> Result<&'static About, UnknownAllocator> {
+    KNOWN
+        .iter()
+        .find(|about| about.name == name && work.done_by(about))
+        .ok_or_else(|| UnknownAllocator { name: name.to_owned(), work })
+}
+
+registry! {
+    row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::Calls>,
+        any_size Libc, global HeapAsGlobal<malloc::libc::Calls>;
+    #[cfg(feature = "all-peers")]
+    row "jemalloc" => Jemalloc, tasks Jemalloc, fixed_size HeapObjects<malloc::jemalloc::Calls>,
+        any_size Jemalloc, global HeapAsGlobal<malloc::jemalloc::Calls>;
+    #[cfg(feature = "fast-peers")]
+    row "mimalloc" => Mimalloc, tasks Mimalloc, fixed_size HeapObjects<malloc::mimalloc::Calls>,
+        any_size Mimalloc, global HeapAsGlobal<malloc::mimalloc::Calls>;
+    #[cfg(feature = "fast-peers")]
+    row "snmalloc" => Snmalloc, tasks Snmalloc, fixed_size HeapObjects<malloc::snmalloc::Calls>,
+        any_size Snmalloc, global HeapAsGlobal<malloc::snmalloc::Calls>;
+    #[cfg(all(feature = "all-peers", target_env = "gnu"))]
+    row "tcmalloc" => Tcmalloc, tasks Tcmalloc, fixed_size HeapObjects<malloc::tcmalloc::Calls>,
+        any_size Tcmalloc, global HeapAsGlobal<malloc::tcmalloc::Calls>;
+    #[cfg(feature = "fast-peers")]
+    row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::Calls>,
+        any_size Rpmalloc, global HeapAsGlobal<malloc::rpmalloc::Calls>;
+    row "allotment-arena" => own::New, tasks own::New;
+    row "allotment-reap" => NewReap, tasks NewReap;
+    row "allotment-pool" => OurPool, tasks OurPool, any_size OurPool, global OurPool;
+    row "mmap-per-query" => own::MmapPerQuery, tasks own::MmapPerQuery;
+    row "bumpalo" => bumpalo::New, tasks bumpalo::New;
+    row "bumpalo-reset" => bumpalo::Reset, tasks bumpalo::Reset;
+    row "bump-scope" => bump_scope::Reset, tasks bump_scope::Reset;
+    #[cfg(feature = "fast-peers")]
+    row "mimalloc-heap" => mimalloc_heap::MimallocHeap, tasks mimalloc_heap::MimallocHeap;
+    #[cfg(feature = "fast-peers")]
+    row "pmr-monotonic" => pmr::Monotonic, tasks pmr::Monotonic;
+    #[cfg(feature = "fast-peers")]
+    row "pmr-pool" => pmr::Pool, tasks pmr::Pool, any_size pmr::ThreadPool;
+    row "typed-arena" => typed_arena::TypedArena, tasks typed_arena::TypedArena;
+    row "allotment-slab" => our_slab::Slab, fixed_size our_slab::Slab;
+    row "allotment-slab-handle" => our_slab::SlabHandle, fixed_size our_slab::SlabHandle;
+    row "allotment-slab-at-once" => our_slab::SlabAtOnce, fixed_size our_slab::SlabAtOnce;
+    row "allotment-free-list" => own_list::List, fixed_size own_list::List;
+    row "allotment-free-list-a-tree" => own_list::ListEach, fixed_size own_list::ListEach;
+    row "slab" => slab::Values, fixed_size slab::Values;
+    row "sharded-slab" => sharded_slab::Values, fixed_size sharded_slab::Values;
+    #[cfg(boost_pool)]
+    row "boost-pool" => boost_pool::Pool, fixed_size boost_pool::Pool;
+    row "malloc-built" => placement::MallocBuilt, placement placement::MallocBuilt;
+    row "malloc-copy" => placement::MallocCopy, placement placement::MallocCopy;
+    row "free-list-built" => placement::FreeListBuilt, placement placement::FreeListBuilt;
+    row "compact-copy" => placement::CompactCopy, placement placement::CompactCopy;
+    row "scrambled-copy" => placement::ScrambledCopy, placement placement::ScrambledCopy;
+}
+
+/// The entry of the allocator called `name`.
+///
+/// # Errors
+/// [`UnknownAllocator`] if this build has no allocator of that name.
+pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
+    find(name, Work::Any)
+}
+
+/// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, then
+/// allocators of objects of one size, then the placements.
+pub fn known() -> &'static [About] {
+    KNOWN
+}
+
+/// Whether two names are equal, at compile time.
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}

@@ -1,0 +1,34 @@
+//! Runs measurements in child processes, and collects what they answer.
+//!
+//! Lowest first:
+//!
+//! - [`child_process`]: starting children of the same executable, and their answers.
+//! - [`resources`]: the memory and page faults of the calling process.
+//! - [`responses`]: response times, as a child answers them.
+//! - `system_calls`: counting the system calls of a child, with ptrace.
+//! - `measured_run`: one measured run, in the child.
+//! - `plan`: what is run, and in which order.
+//! - `rounds`: every case of a plan once, then once more.
+//! - `measurement`: a case's figures over all rounds.
+//! - `time_shares`: the time that each workload of a family gets.
+
+pub mod child_process;
+#[cfg(feature = "catalogue")]
+pub(crate) mod measured_run;
+#[cfg(feature = "catalogue")]
+pub(crate) mod measurement;
+#[cfg(feature = "catalogue")]
+pub(crate) mod plan;
+pub mod resources;
+pub mod responses;
+#[cfg(feature = "catalogue")]
+pub(crate) mod rounds;
+#[cfg(feature = "catalogue")]
+pub(crate) mod system_calls;
+#[cfg(feature = "catalogue")]
+pub(crate) mod time_shares;
+
+#[cfg(feature = "catalogue")]
+pub use measured_run::{ChildArguments, run as run_measured};
+#[cfg(feature = "catalogue")]
+pub use system_calls::{answer as count_calls, known::make as make_known_calls};

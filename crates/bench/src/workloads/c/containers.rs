@@ -1,0 +1,234 @@
+//! `pmr-vector`, `pmr-map`: C++ containers on our memory resources and on those of the standard
+//! library.
+//!
+//! # Invariants
+//!
+//! 1. The declarations below match `containers.cpp`, which lets no exception out.
+//! 2. The shared state outlives the threads' own states; each is destroyed once. A thread's state
+//!    is used only by the thread that made it.
+
+use crate::workloads::observer::Observer;
+use crate::workloads::run::{Load, Outcome};
+use crate::workloads::support::RunError;
+use crate::workloads::variant::Variant;
+
+/// One of the containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Container {
+    /// Vectors that grow.
+    Vector,
+    /// Small maps of strings.
+    Map,
+}
+
+/// Numbered as in `containers.cpp`.
+#[derive(Debug, Clone, Copy)]
+enum Resource {
+    Arena = 0,
+    Pool = 1,
+    Slab = 2,
+    Monotonic = 3,
+    UnsynchronizedPool = 4,
+    SynchronizedPool = 5,
+    NewDelete = 6,
+}
+
+const CHUNKS: &str = "every chunk goes back to operator delete when its task or its thread ends";
+
+/// The rows of both. Each of the project's resources is listed before the one of the standard
+/// library that does the same work.
+pub(crate) static VARIANTS: [Variant; 7] = [
+    Variant {
+        name: "allotment-arena",
+        meaning: "allot::arena_resource, one arena for each task",
+        policy: "adaptive: chunks stay warm for later tasks; unused memory is released",
+        peer: false,
+        own: None,
+        run: |load, observer| linked::run(load, Resource::Arena, observer),
+    },
+    Variant {
+        name: "pmr-monotonic",
+        meaning: "std::pmr::monotonic_buffer_resource, one per task; ratio to our arena",
+        policy: CHUNKS,
+        peer: true,
+        own: Some("allotment-arena"),
+        run: |load, observer| linked::run(load, Resource::Monotonic, observer),
+    },
+    Variant {
+        name: "allotment-pool",
+        meaning: "allot::pool_resource, one pool for each thread",
+        policy: "adaptive: a thread keeps as much empty memory as it reuses",
+        peer: false,
+        own: Some("allotment-pool"),
+        run: |load, observer| linked::run(load, Resource::Pool, observer),
+    },
+    Variant {
+        name: "pmr-pool",
+        meaning: "std::pmr::unsynchronized_pool_resource, one per thread; ratio to our pool",
+        policy: CHUNKS,
+        peer: true,
+        own: Some("allotment-pool"),
+        run: |load, observer| linked::run(load, Resource::UnsynchronizedPool, observer),
+    },
+    Variant {
+        name: "allotment-slab",
+        meaning: "allot::slab_resource, one for all threads",
+        policy: "adaptive: as many empty pages are kept as the program reuses; the others are released",
+        peer: false,
+        own: Some("allotment-slab"),
+        run: |load, observer| linked::run(load, Resource::Slab, observer),
+    },
+    Variant {
+        name: "pmr-synchronized-pool",
+        meaning: "std::pmr::synchronized_pool_resource, one for all; ratio to our slabs",
+        policy: CHUNKS,
+        peer: true,
+        own: Some("allotment-slab"),
+        run: |load, observer| linked::run(load, Resource::SynchronizedPool, observer),
+    },
+    Variant {
+        name: super::LIBC,
+        meaning: "std::pmr::new_delete_resource(), which calls malloc; ratio to our pool",
+        policy: "the C library's own",
+        peer: true,
+        own: Some("allotment-pool"),
+        run: |load, observer| linked::run(load, Resource::NewDelete, observer),
+    },
+];
+
+#[cfg(not(feature = "fast-peers"))]
+mod linked {
+    use super::{Load, Observer, Outcome, Resource, RunError};
+
+    pub(super) fn run(load: &Load, _: Resource, _: &dyn Observer) -> Result<Outcome, RunError> {
+        Err(RunError::without_c(load.workload))
+    }
+}
+
+#[cfg(feature = "fast-peers")]
+mod linked {
+    use super::{Container, Load, Observer, Outcome, Resource, RunError};
+    use crate::workloads::catalogue::Kind;
+    use crate::workloads::task_threads::{self, TaskCounter};
+    use std::ffi::c_void;
+    use std::hint::black_box;
+
+    unsafe extern "C" {
+        fn workloads_pmr_shared(which: u32) -> *mut c_void;
+        fn workloads_pmr_end(all: *mut c_void);
+        fn workloads_pmr_sit(all: *mut c_void) -> *mut c_void;
+        fn workloads_pmr_leave(own: *mut c_void);
+        fn workloads_pmr_task(own: *mut c_void, maps: u32, task: u64, sum: &mut u64) -> u64;
+    }
+
+    /// The state that all threads share.
+    struct Shared(*mut c_void);
+
+    // SAFETY: resources that threads can't share are in the threads' own states, not here.
+    unsafe impl Sync for Shared {}
+
+    impl Drop for Shared {
+        fn drop(&mut self) {
+            // SAFETY: all threads have left (invariant 2).
+            unsafe { workloads_pmr_end(self.0) };
+        }
+    }
+
+    /// A thread's own state.
+    struct WorkerState(*mut c_void);
+
+    impl Drop for WorkerState {
+        fn drop(&mut self) {
+            // SAFETY: on the thread that made it, after its last use (invariant 2).
+            unsafe { workloads_pmr_leave(self.0) };
+        }
+    }
+
+    pub(super) fn run(
+        load: &Load,
+        resource: Resource,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
+        let Kind::Container(container) = load.workload.kind else {
+            unreachable!("the variants are containers'")
+        };
+        let maps = u32::from(container == Container::Map);
+        let threads = load.setting.threads;
+        let tasks = load.workload.tasks(threads, load.effort);
+        // SAFETY: one of the kinds that it knows.
+        let shared = Shared(unsafe { workloads_pmr_shared(resource as u32) });
+        let run = task_threads::run(
+            threads,
+            observer,
+            |_| (),
+            // SAFETY: on the thread that uses it; `shared` outlives it (invariant 2).
+            || WorkerState(unsafe { workloads_pmr_sit(black_box(&shared).0) }),
+            |state, (), counter: &mut TaskCounter<'_>| {
+                let (mut operations, mut sum) = (0, 0);
+                for task in 0..tasks {
+                    // SAFETY: this thread's own state (invariant 2).
+                    operations += unsafe { workloads_pmr_task(state.0, maps, task, &mut sum) };
+                    counter.task_done();
+                }
+                (operations, sum)
+            },
+        );
+        let (operations, sum) = run.results[0];
+        // The same tasks on all threads.
+        assert!(
+            run.results.iter().all(|other| *other == (operations, sum)),
+            "a container has not what was put into it"
+        );
+        #[cfg(test)]
+        super::tests::SUM.set(sum);
+        Ok(Outcome {
+            tasks: Some(tasks * threads as u64),
+            steady: run.steady,
+            ..Outcome::timed(operations * threads as u64, run.wall)
+        })
+    }
+}
+
+#[cfg(all(test, feature = "fast-peers"))]
+mod tests {
+    use super::*;
+    use crate::workloads::catalogue::{Effort, Workload};
+    use crate::workloads::observer::Unobserved;
+    use std::cell::Cell;
+    use std::io::Write;
+
+    thread_local! {
+        /// The sum of the containers' contents in the last run on this thread.
+        pub(super) static SUM: Cell<u64> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn containers_hold_the_same_on_every_resource() {
+        if std::env::var_os("ALLOTMENT_LONG_TESTS").is_none() {
+            // Not by `eprintln!`, which the harness shows for failing tests alone.
+            let text = "SKIPPED: containers on every resource: ALLOTMENT_LONG_TESTS is not set";
+            let _ = writeln!(std::io::stderr(), "{text}");
+            return;
+        }
+        for name in ["pmr-vector", "pmr-map"] {
+            let workload = Workload::named(name).unwrap();
+            let mut found = Vec::new();
+            for threads in [1, 2] {
+                for variant in workload.variants() {
+                    let setting = workload.setting(threads);
+                    let load = Load { workload, setting, effort: Effort::Counted };
+                    let outcome = load.measure(variant.name, &Unobserved).unwrap();
+                    let tasks = workload.tasks(threads, Effort::Counted);
+                    assert_eq!(outcome.tasks, Some(tasks * threads as u64));
+                    assert!(outcome.ops > tasks * threads as u64 * 100, "{name}: {outcome:?}");
+                    found.push((threads, outcome.ops, SUM.get()));
+                }
+            }
+            for threads in [1, 2] {
+                let mut these = found.iter().filter(|one| one.0 == threads);
+                let first = these.next().unwrap();
+                assert!(first.2 > 0 && these.all(|other| other == first), "{name}: {found:?}");
+            }
+        }
+    }
+}

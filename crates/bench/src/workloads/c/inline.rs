@@ -1,0 +1,280 @@
+//! `c-arena`, `c-free-list`, `c-slab-handle`: the header's inline functions in a C program,
+//! compared with the same loops in Rust.
+//!
+//! # Invariants
+//!
+//! 1. The declarations below match `inline.c` and `allotment.h`, and neither lets a panic or an
+//!    exception out.
+//! 2. A creating call never returns null (it aborts instead). Its result is used only by the thread
+//!    that made it, except for a slab, which any thread may use. It is destroyed once, after its
+//!    last use.
+//! 3. An array of places has as many places as are passed to a call.
+
+use super::stress;
+use crate::workloads::observer::Observer;
+use crate::workloads::run::{Load, Outcome};
+use crate::workloads::support::RunError;
+use crate::workloads::variant::Variant;
+
+/// One of the allocators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inline {
+    /// The objects of a query.
+    Arena,
+    /// Pairs of an allocation and a free.
+    FreeList,
+    /// The same.
+    SlabHandle,
+    /// The array allocator's stress test, with that allocator's own functions.
+    Stress,
+}
+
+static ARENA: [Variant; 2] = [
+    Variant {
+        name: "c-arena",
+        meaning: "allot_arena_alloc_aligned() of allotment.h, compiled by the C compiler",
+        policy: ARENA_POLICY,
+        peer: false,
+        own: None,
+        run: linked::arena,
+    },
+    Variant {
+        name: "allotment-arena",
+        meaning: "the same objects with Arena::alloc_layout() in Rust, as in query-alloc",
+        policy: ARENA_POLICY,
+        peer: true,
+        own: None,
+        run: |load, observer| load.objects(DIMENSIONS, "allotment-arena", observer),
+    },
+];
+
+static FREE_LIST: [Variant; 2] = [
+    Variant {
+        name: "c-free-list",
+        meaning: "allot_free_list_alloc() and allot_free_list_free() of allotment.h",
+        policy: LIST_POLICY,
+        peer: false,
+        own: None,
+        run: linked::free_list,
+    },
+    Variant {
+        name: "allotment-free-list",
+        meaning: "the same pairs with RawFreeList in Rust, as in pair",
+        policy: LIST_POLICY,
+        peer: true,
+        own: None,
+        run: |load, observer| load.pairs("allotment-free-list", observer),
+    },
+];
+
+static SLAB_HANDLE: [Variant; 2] = [
+    Variant {
+        name: "c-slab-handle",
+        meaning: "allot_slab_handle_alloc() and allot_slab_handle_free() of allotment.h",
+        policy: SLAB_POLICY,
+        peer: false,
+        own: None,
+        run: linked::slab_handle,
+    },
+    Variant {
+        name: "allotment-slab-handle",
+        meaning: "the same pairs with RawSlabHandle in Rust, as in pair",
+        policy: SLAB_POLICY,
+        peer: true,
+        own: None,
+        run: |load, observer| load.pairs("allotment-slab-handle", observer),
+    },
+];
+
+const ARENA_POLICY: &str =
+    "adaptive: chunks stay warm for later tasks of any thread; unused memory is released";
+const LIST_POLICY: &str = "adaptive: empty slabs go to the recycler";
+const SLAB_POLICY: &str =
+    "adaptive: as many empty pages are kept as the program reuses; the others are released";
+
+/// As in `query-alloc`.
+pub(crate) const DIMENSIONS: usize = 100_000;
+
+impl Inline {
+    pub fn variants(self) -> &'static [Variant] {
+        match self {
+            Self::Arena => &ARENA,
+            Self::FreeList => &FREE_LIST,
+            Self::SlabHandle => &SLAB_HANDLE,
+            Self::Stress => &stress::VARIANTS,
+        }
+    }
+}
+
+#[cfg(not(feature = "fast-peers"))]
+mod linked {
+    use super::{Load, Observer, Outcome, RunError};
+
+    pub(super) use {missing as arena, missing as free_list, missing as slab_handle};
+
+    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Outcome, RunError> {
+        Err(RunError::without_c(load.workload))
+    }
+}
+
+#[cfg(feature = "fast-peers")]
+mod linked {
+    use super::{DIMENSIONS, Load, Observer, Outcome, RunError};
+    use crate::peers::OBJECT;
+    use crate::workloads::fixed_size::live;
+    use crate::workloads::fixed_size::prepared::ObjectSlots;
+    use crate::workloads::objects;
+    use crate::workloads::task_threads::{self, TaskCounter};
+    use crate::workloads::thread_group::{self, Worker};
+    use std::ffi::c_void;
+    use std::ptr::NonNull;
+    use std::sync::OnceLock;
+
+    /// A list, a slab or a handle of the C interface.
+    type Pointer = *mut c_void;
+
+    unsafe extern "C" {
+        fn workloads_c_arena_query(objects: *mut NonNull<u8>, dimensions: usize, fill: u8);
+        fn workloads_c_free_list(size: usize, align: usize) -> Pointer;
+        fn workloads_c_free_list_fill(list: Pointer, places: *mut c_void, count: usize);
+        fn workloads_c_free_list_pairs(list: Pointer, pairs: u64);
+        fn workloads_c_free_list_empty(list: Pointer, places: *mut c_void, count: usize);
+        fn allot_free_list_destroy(list: Pointer);
+        fn workloads_c_slab(size: usize, align: usize) -> Pointer;
+        fn workloads_c_slab_handle(slab: Pointer) -> Pointer;
+        fn workloads_c_slab_handle_fill(handle: Pointer, places: *mut c_void, count: usize);
+        fn workloads_c_slab_handle_pairs(handle: Pointer, pairs: u64);
+        fn workloads_c_slab_handle_empty(handle: Pointer, places: *mut c_void, count: usize);
+        fn allot_slab_handle_destroy(handle: Pointer);
+        fn allot_slab_destroy(slab: Pointer);
+    }
+
+    pub(super) fn arena(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+        let threads = load.setting.threads;
+        let tasks = load.workload.tasks(threads, load.effort);
+        let run = task_threads::run(
+            threads,
+            observer,
+            |_| objects::touched(DIMENSIONS * objects::SIZES.len()),
+            || (),
+            |(), objects: &mut Vec<NonNull<u8>>, counter: &mut TaskCounter<'_>| {
+                for query in 0..tasks {
+                    // SAFETY: there is a place for each object of this number of dimensions
+                    // (invariant 3).
+                    unsafe {
+                        workloads_c_arena_query(objects.as_mut_ptr(), DIMENSIONS, query as u8)
+                    };
+                    counter.task_done();
+                }
+            },
+        );
+        Ok(objects::outcome(&run, threads, DIMENSIONS, tasks))
+    }
+
+    /// The functions that make the pairs of one thread.
+    struct Calls {
+        fill: unsafe extern "C" fn(Pointer, *mut c_void, usize),
+        pairs: unsafe extern "C" fn(Pointer, u64),
+        empty: unsafe extern "C" fn(Pointer, *mut c_void, usize),
+        destroy: unsafe extern "C" fn(Pointer),
+    }
+
+    pub(super) fn free_list(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+        let calls = Calls {
+            fill: workloads_c_free_list_fill,
+            pairs: workloads_c_free_list_pairs,
+            empty: workloads_c_free_list_empty,
+            destroy: allot_free_list_destroy,
+        };
+        // SAFETY: lists support this layout.
+        Ok(pairs(load, observer, &calls, || unsafe {
+            workloads_c_free_list(OBJECT.size(), OBJECT.align())
+        }))
+    }
+
+    pub(super) fn slab_handle(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+        /// A slab of the C interface, which all threads share.
+        struct Slab(Pointer);
+        // SAFETY: any thread may use a slab (invariant 2).
+        unsafe impl Send for Slab {}
+        // SAFETY: as above.
+        unsafe impl Sync for Slab {}
+        impl Drop for Slab {
+            fn drop(&mut self) {
+                // SAFETY: made below, and its handles are destroyed (invariant 2).
+                unsafe { allot_slab_destroy(self.0) };
+            }
+        }
+        let calls = Calls {
+            fill: workloads_c_slab_handle_fill,
+            pairs: workloads_c_slab_handle_pairs,
+            empty: workloads_c_slab_handle_empty,
+            destroy: allot_slab_handle_destroy,
+        };
+        let slab = OnceLock::new();
+        // SAFETY: slabs support this layout; the slab outlives its handles (invariant 2).
+        Ok(pairs(load, observer, &calls, || unsafe {
+            let slab = slab.get_or_init(|| Slab(workloads_c_slab(OBJECT.size(), OBJECT.align())));
+            workloads_c_slab_handle(slab.0)
+        }))
+    }
+
+    /// The C counterpart of `live::run`.
+    fn pairs(
+        load: &Load,
+        observer: &dyn Observer,
+        calls: &Calls,
+        create: impl Fn() -> Pointer + Sync,
+    ) -> Outcome {
+        let threads = load.setting.threads;
+        let rounds = live::Order::AtOnce.rounds(threads, load.effort);
+        let walls = thread_group::run(
+            threads,
+            observer,
+            |_| ObjectSlots::<NonNull<u8>>::touched(live::LIVE),
+            |worker: Worker<'_, '_>, mut places| {
+                let own = create();
+                let places = places.all().as_mut_ptr().cast::<c_void>();
+                // SAFETY: `create` made it on this thread, and there are as many places (invariants
+                // 2 and 3), which are filled and then emptied.
+                unsafe {
+                    (calls.fill)(own, places, live::LIVE);
+                    let wall = worker.measured(|| {
+                        for _ in 0..rounds {
+                            (calls.pairs)(own, live::LIVE as u64);
+                        }
+                    });
+                    (calls.empty)(own, places, live::LIVE);
+                    (calls.destroy)(own);
+                    wall
+                }
+            },
+        );
+        live::Order::AtOnce.figures(threads, rounds, walls[0]).into()
+    }
+}
+
+#[cfg(all(test, feature = "fast-peers"))]
+mod tests {
+    use super::*;
+    use crate::workloads::catalogue::{Effort, Workload};
+    use crate::workloads::observer::Unobserved;
+
+    #[test]
+    fn the_loops_in_c_do_what_those_in_rust_do() {
+        for (name, threads) in [("c-arena", 2), ("c-free-list", 1), ("c-slab-handle", 2)] {
+            let workload = Workload::named(name).unwrap();
+            let load =
+                Load { workload, setting: workload.setting(threads), effort: Effort::Counted };
+            let outcomes = workload
+                .variants()
+                .iter()
+                .map(|variant| load.measure(variant.name, &Unobserved).unwrap())
+                .collect::<Vec<_>>();
+            let [c, rust] = &outcomes[..] else { panic!("two rows") };
+            assert_eq!((c.ops, c.tasks), (rust.ops, rust.tasks), "{name}");
+            assert_eq!(c.live_bytes, rust.live_bytes, "{name}");
+            assert!(!c.wall.is_zero() && !rust.wall.is_zero(), "{name}");
+        }
+    }
+}

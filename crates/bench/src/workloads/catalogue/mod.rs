@@ -1,0 +1,498 @@
+//! The list of workloads, and the settings in which each of them runs.
+
+mod table;
+
+use crate::workloads::c::clients::Client;
+use crate::workloads::c::containers::{self, Container};
+use crate::workloads::c::inline::{self, Inline};
+use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
+use crate::workloads::trees::{copy, many};
+use crate::workloads::variant::Variant;
+use crate::workloads::{file_scan, locking, published};
+use std::fmt;
+use std::num::NonZero;
+use table::CATALOGUE;
+
+/// One workload of the benchmark.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its name on the command line and in rows.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub meaning: &'static str,
+    /// What one operation is.
+    pub unit: &'static str,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Context queries.
+    Query,
+    /// The objects of queries with this number of dimensions.
+    Objects { dimensions: usize },
+    /// Replies that grow in pieces.
+    Grow,
+    /// Objects of one size that belong to no task.
+    FixedSize(Shape),
+    /// Objects of any size that belong to no task. With `remote`, other threads free some of them.
+    Mixed { remote: bool },
+    /// The memory of requests. With `exit`, only the ends of the requests are timed.
+    Scope { exit: bool },
+    /// Requests to ordinary code, which allocates from the program's global allocator.
+    Handler,
+    /// Trees of 2^`exponent` nodes, walked after a placement has laid out their nodes.
+    TreeCopy { exponent: u32 },
+    /// Requests to a server whose shared objects are protected in several ways.
+    Locking,
+    /// Reads of a configuration that all threads share.
+    Published,
+    /// A file searched by one of three programs.
+    FileScan(file_scan::Program),
+    /// Loops over the C header's inline functions.
+    Inline(Inline),
+    /// Containers of C++.
+    Container(Container),
+    /// A library of another project.
+    Client(Client),
+}
+
+/// All workloads.
+pub fn catalogue() -> &'static [Workload] {
+    &CATALOGUE
+}
+
+/// The largest number of threads of a run.
+pub const MOST_THREADS: usize = 1024;
+
+/// The number of callers of the parallel `query`, and of its queries.
+pub const CALLERS: usize = 256;
+
+/// The number of threads and callers of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Setting {
+    /// The number of worker threads.
+    pub threads: usize,
+    /// The number of callers that the threads serve; only `query` has callers.
+    pub callers: Option<usize>,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = |count: usize| if count == 1 { "" } else { "s" };
+        match self.callers {
+            Some(1) => f.write_str("1 caller"),
+            Some(callers) => {
+                write!(f, "{callers} callers, {} worker{}", self.threads, s(self.threads))
+            }
+            None => write!(f, "{} thread{}", self.threads, s(self.threads)),
+        }
+    }
+}
+
+/// The numbers of threads that a workload runs with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// This number.
+    pub count: usize,
+    /// Larger numbers are allowed too.
+    pub or_more: bool,
+    /// The reason.
+    pub meaning: &'static str,
+}
+
+impl Threads {
+    /// Whether the workload runs with `threads` threads.
+    pub fn include(self, threads: usize) -> bool {
+        threads == self.count || (self.or_more && threads > self.count)
+    }
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.count == 1 { "" } else { "s" };
+        let more = if self.or_more { " or more" } else { "" };
+        write!(f, "{} thread{s}{more}", self.count)
+    }
+}
+
+/// How much work a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// The full amount of work: about a second or two for each run.
+    Full,
+    /// Less work, enough for a rough ranking.
+    Quick,
+    /// For runs whose calls are counted and whose time is not. The same as `Quick`, except that
+    /// `letters` and `client` do their work once.
+    Counted,
+}
+
+impl Effort {
+    /// Whether it is less than the full amount.
+    pub fn is_quick(self) -> bool {
+        self != Self::Full
+    }
+}
+
+impl Workload {
+    /// The workload called `name`.
+    pub fn named(name: &str) -> Result<&'static Self, UnknownWorkload> {
+        CATALOGUE
+            .iter()
+            .find(|workload| workload.name == name)
+            .ok_or_else(|| UnknownWorkload { name: name.to_owned() })
+    }
+
+    /// The workload called `name`, or all workloads of the kind `name`: `burst` means `burst-alloc`
+    /// and `burst-free`.
+    pub fn all_named(name: &str) -> Result<Vec<&'static Self>, UnknownWorkload> {
+        Self::named(name).map(|workload| vec![workload]).or_else(|unknown| {
+            let of = |workload: &&Self| workload.family() == Some(name);
+            let variants: Vec<_> = CATALOGUE.iter().filter(of).collect();
+            if variants.is_empty() { Err(unknown) } else { Ok(variants) }
+        })
+    }
+
+    /// The name of its kind, if there are several workloads of that kind.
+    pub fn family(&self) -> Option<&'static str> {
+        let (family, _) = match self.kind {
+            Kind::Inline(_) => self.name.split_once('-')?,
+            _ => self.name.rsplit_once('-')?,
+        };
+        // A name that is a workload's own means only that workload.
+        CATALOGUE.iter().all(|workload| workload.name != family).then_some(family)
+    }
+
+    /// The default settings.
+    pub fn settings(&self) -> Vec<Setting> {
+        let threads = |counts: &[usize]| {
+            counts.iter().map(|threads| Setting { threads: *threads, callers: None }).collect()
+        };
+        match self.kind {
+            Kind::Query => {
+                let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+                vec![
+                    Setting { threads: 1, callers: Some(1) },
+                    Setting { threads: cores.min(MOST_THREADS), callers: Some(CALLERS) },
+                ]
+            }
+            Kind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
+            Kind::Objects { .. } | Kind::Grow | Kind::Handler => threads(&[1, 2]),
+            Kind::Mixed { remote: true } => threads(&[2, 16]),
+            Kind::Mixed { remote: false } | Kind::Scope { .. } => threads(&[1, 2, 16]),
+            Kind::Locking | Kind::Published => threads(&[1, 2, 16]),
+            Kind::TreeCopy { .. } | Kind::FileScan(_) | Kind::Inline(Inline::FreeList) => {
+                threads(&[1])
+            }
+            Kind::Client(_) => threads(&[1]),
+            Kind::Inline(Inline::Stress) => threads(&[1, 2, 4, 8, 16]),
+            Kind::Inline(_) | Kind::Container(_) => threads(&[1, 2]),
+            Kind::FixedSize(shape) => threads(match shape {
+                Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
+                Shape::Stress => &[1, 2, 4, 8, 16],
+                Shape::BurstAlloc | Shape::BurstFree | Shape::Churn => &[1, 2],
+                Shape::Exchange { .. } | Shape::Tiers { .. } => &[2],
+                Shape::Tree { .. } | Shape::ManyTrees(_) => &[1],
+            }),
+        }
+    }
+
+    /// The setting for a number of threads from the command line. In `query`, more than one thread
+    /// serves [`CALLERS`] callers.
+    pub fn setting(&self, threads: usize) -> Setting {
+        let callers = self.has_callers().then_some(if threads == 1 { 1 } else { CALLERS });
+        Setting { threads, callers }
+    }
+
+    /// The numbers of threads that it needs; `None` if it runs with any number.
+    pub fn needed_threads(&self) -> Option<Threads> {
+        match self.kind {
+            Kind::FixedSize(Shape::Exchange { .. }) => {
+                Some(Threads { count: 2, or_more: false, meaning: "a producer and a consumer" })
+            }
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
+                Some(Threads { count: 1, or_more: false, meaning: "a tree belongs to one thread" })
+            }
+            Kind::FileScan(_) => {
+                Some(Threads { count: 1, or_more: false, meaning: "one thread reads the file" })
+            }
+            Kind::Inline(Inline::FreeList) => Some(Threads {
+                count: 1,
+                or_more: false,
+                meaning: "a free list belongs to one thread",
+            }),
+            Kind::Client(_) => {
+                Some(Threads { count: 1, or_more: false, meaning: "the program has one thread" })
+            }
+            Kind::Mixed { remote: true } => Some(Threads {
+                count: 2,
+                or_more: true,
+                meaning: "each thread hands objects to the next",
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether it does other work besides allocation, so that the part of the time spent in the
+    /// allocator is of interest.
+    pub fn has_share(&self) -> bool {
+        matches!(self.kind, Kind::Query | Kind::Handler)
+    }
+
+    /// The environment variable, with its value, that a process must be started with to run this
+    /// workload with `allocator`, if there is one.
+    pub fn variable(&self, allocator: &'static str) -> Option<(&'static str, &'static str)> {
+        (self.kind == Kind::Handler).then_some((crate::workloads::global::VARIABLE, allocator))
+    }
+
+    /// Whether it has callers, whose response times are measured.
+    pub fn has_callers(&self) -> bool {
+        self.kind == Kind::Query
+    }
+
+    /// Whether it consists of tasks, so that there are figures for each task.
+    pub fn has_tasks(&self) -> bool {
+        !matches!(
+            self.kind,
+            Kind::FixedSize(_)
+                | Kind::TreeCopy { .. }
+                | Kind::Mixed { .. }
+                | Kind::Published
+                | Kind::FileScan(_)
+                | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
+                | Kind::Client(_)
+        )
+    }
+
+    /// The variants that it compares. Empty if it compares allocators.
+    pub fn variants(&self) -> &'static [Variant] {
+        match self.kind {
+            Kind::Locking => &locking::VARIANTS,
+            Kind::Published => &published::VARIANTS,
+            Kind::FileScan(program) => program.variants(),
+            Kind::Inline(inline) => inline.variants(),
+            Kind::Container(_) => &containers::VARIANTS,
+            Kind::Client(client) => client.variants(),
+            _ => &[],
+        }
+    }
+
+    /// Whether its time is that of a whole program, so that user time is reported separately.
+    pub fn has_user_time(&self) -> bool {
+        matches!(self.kind, Kind::Client(_))
+    }
+
+    /// Whether its lock acquisitions are counted.
+    pub fn has_locks(&self) -> bool {
+        self.kind == Kind::Locking
+    }
+
+    /// Whether all of its system calls are counted, not only those for memory.
+    pub fn counts_all_calls(&self) -> bool {
+        matches!(self.kind, Kind::FileScan(_))
+    }
+
+    /// The steps after which resident memory is read.
+    pub fn steps(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::FixedSize(Shape::Churn) => &CHURN_STEPS,
+            Kind::FixedSize(Shape::ManyTrees(_)) => &many::STEPS,
+            Kind::TreeCopy { .. } => &copy::STEPS,
+            _ => &[],
+        }
+    }
+
+    /// Whether trees are walked in addition to the measured part.
+    pub fn has_walk(&self) -> bool {
+        matches!(self.kind, Kind::FixedSize(Shape::ManyTrees(_)))
+    }
+
+    /// The size as an exponent of two, if the workload exists in several sizes. The sizes of one
+    /// kind share the time of one workload, and are plotted together.
+    pub fn exponent(&self) -> Option<u32> {
+        match self.kind {
+            Kind::FixedSize(Shape::Tree { exponent }) | Kind::TreeCopy { exponent } => {
+                Some(exponent)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether ordinary seconds and a reservation are timed in addition to the measured part.
+    pub fn has_seconds(&self) -> bool {
+        matches!(self.kind, Kind::FixedSize(Shape::Tiers { .. }))
+    }
+
+    /// The project's own row, with which ratios compare.
+    pub fn own(&self) -> &'static str {
+        match self.kind {
+            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => "allotment-free-list",
+            Kind::FixedSize(_) => "allotment-slab",
+            Kind::TreeCopy { .. } => "compact-copy",
+            Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
+            Kind::Mixed { .. } | Kind::Handler => "allotment-pool",
+            Kind::Scope { .. } => "allotment-reap",
+            Kind::Locking => locking::OWN,
+            Kind::Published => published::OWN,
+            Kind::FileScan(_) | Kind::Inline(_) | Kind::Container(_) | Kind::Client(_) => {
+                self.variants()[0].name
+            }
+        }
+    }
+
+    /// The approximate memory in bytes that a run needs, if some machines lack that much.
+    pub fn memory(&self, effort: Effort) -> Option<u64> {
+        match (&self.kind, effort) {
+            (Kind::FixedSize(Shape::Tiers { .. }), Effort::Full) => Some(6 << 30),
+            _ => None,
+        }
+    }
+
+    /// The number of tasks of each thread; in `query`, of all threads together. The same for every
+    /// allocator. 0 if the workload has no tasks.
+    pub(crate) fn tasks(&self, threads: usize, effort: Effort) -> u64 {
+        let threads = threads as u64;
+        // At least three tasks, so that there is a steady state. A quick run with many threads has
+        // none.
+        let least =
+            if effort.is_quick() && threads > 16 { 1 } else { crate::workloads::WARM_UP + 1 };
+        let shared = |all: u64, most: u64| (all / threads).clamp(least, most);
+        match (&self.kind, effort) {
+            (Kind::Query, Effort::Full) => CALLERS as u64,
+            (Kind::Query, _) => 16,
+            (
+                Kind::Objects { dimensions: inline::DIMENSIONS } | Kind::Inline(Inline::Arena),
+                Effort::Full,
+            ) => shared(64, 48),
+            (Kind::Objects { dimensions: inline::DIMENSIONS } | Kind::Inline(Inline::Arena), _) => {
+                shared(16, 12)
+            }
+            (Kind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),
+            (Kind::Objects { .. }, _) => shared(40_000, 20_000),
+            (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
+            (Kind::Grow, _) => shared(1_000, 500),
+            (Kind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
+            (Kind::Scope { .. }, _) => shared(4_000, 4_000),
+            (Kind::Handler, Effort::Full) => shared(100_000, 100_000),
+            (Kind::Handler, _) => shared(20_000, 20_000),
+            (Kind::Container(_), Effort::Full) => shared(30_000, 30_000),
+            (Kind::Container(_), _) => shared(6_000, 6_000),
+            (Kind::Locking, Effort::Full) => shared(200_000, 200_000),
+            (Kind::Locking, _) => shared(40_000, 40_000),
+            (
+                Kind::FixedSize(_)
+                | Kind::TreeCopy { .. }
+                | Kind::Mixed { .. }
+                | Kind::Published
+                | Kind::FileScan(_)
+                | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
+                | Kind::Client(_),
+                _,
+            ) => 0,
+        }
+    }
+}
+
+/// The error if there is no workload of this name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownWorkload {
+    /// The requested name.
+    pub name: String,
+}
+
+impl fmt::Display for UnknownWorkload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<_> = CATALOGUE.iter().map(|workload| workload.name).collect();
+        let mut families: Vec<_> = CATALOGUE.iter().filter_map(Workload::family).collect();
+        families.dedup();
+        write!(
+            f,
+            "unknown workload '{}'; available: {}; all of a kind: {}",
+            self.name,
+            known.join(", "),
+            families.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for UnknownWorkload {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_workload_lists_the_known_ones() {
+        let error = Workload::named("quary").unwrap_err().to_string();
+        assert!(error.starts_with("unknown workload 'quary'; available: query, query-alloc"));
+        assert!(error.ends_with(
+            "client-expat; all of a kind: exchange, burst, tiers, tree, tree-copy, many-trees, letters, c, pmr, client"
+        ));
+    }
+
+    #[test]
+    fn a_plain_name_stands_for_all_variants_unless_it_is_a_workload_itself() {
+        let names = |name| -> Vec<_> {
+            Workload::all_named(name).unwrap().iter().map(|workload| workload.name).collect()
+        };
+        assert_eq!(names("burst"), ["burst-alloc", "burst-free"]);
+        assert_eq!(names("exchange"), ["exchange-1000", "exchange-1"]);
+        assert_eq!(names("tiers"), ["tiers-cold", "tiers-reserved"]);
+        for sizes in [names("tree"), names("tree-copy")] {
+            assert_eq!(sizes.len(), 7);
+            let exponents = sizes.iter().map(|name| Workload::named(name).unwrap().exponent());
+            assert!(exponents.eq([8, 10, 12, 14, 16, 18, 20].map(Some)));
+        }
+        assert_eq!(names("many-trees"), ["many-trees-each", "many-trees-all"]);
+        assert_eq!(names("letters"), ["letters-read", "letters-buffered", "letters-mapped"]);
+        assert_eq!(names("c"), ["c-arena", "c-free-list", "c-slab-handle", "c-stress"]);
+        assert_eq!(names("pmr"), ["pmr-vector", "pmr-map"]);
+        assert_eq!(names("client"), ["client-sqlite", "client-lua", "client-expat"]);
+        assert_eq!(names("query"), ["query"]);
+        assert_eq!(names("burst-free"), ["burst-free"]);
+        assert_eq!((names("mixed"), names("scope")), (vec!["mixed"], vec!["scope"]));
+        for unknown in ["", "-", "burst-", "tier", "exchange-10", "many", "tree-9"] {
+            assert!(Workload::all_named(unknown).is_err(), "{unknown:?}");
+        }
+    }
+
+    #[test]
+    fn every_setting_has_a_steady_state_and_every_quick_one_is_shorter() {
+        for workload in catalogue().iter().filter(|workload| workload.has_tasks()) {
+            for threads in [1, 2, 16, 64, MOST_THREADS] {
+                assert!(workload.tasks(threads, Effort::Full) > crate::workloads::WARM_UP);
+                let quick = workload.tasks(threads, Effort::Quick);
+                assert!((1..=workload.tasks(threads, Effort::Full)).contains(&quick));
+            }
+            for threads in [1, 2, 16] {
+                assert!(workload.tasks(threads, Effort::Quick) > crate::workloads::WARM_UP);
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_one_thread_serves_the_seeds_callers() {
+        let query = Workload::named("query").unwrap();
+        assert_eq!(query.setting(1).to_string(), "1 caller");
+        assert_eq!(query.setting(3).to_string(), "256 callers, 3 workers");
+        let grow = Workload::named("grow").unwrap();
+        assert_eq!(grow.setting(1).to_string(), "1 thread");
+        assert!(
+            catalogue().iter().all(|one| one.has_callers() == one.setting(2).callers.is_some())
+        );
+    }
+
+    #[test]
+    fn a_workload_runs_with_its_own_threads() {
+        for workload in catalogue() {
+            let Some(needed) = workload.needed_threads() else { continue };
+            assert!(workload.settings().iter().all(|setting| needed.include(setting.threads)));
+        }
+        let remote = Workload::named("mixed-remote").unwrap().needed_threads().unwrap();
+        assert_eq!([1, 2, 3, MOST_THREADS].map(|n| remote.include(n)), [false, true, true, true]);
+        assert_eq!(remote.to_string(), "2 threads or more");
+        let tree = Workload::named("tree-8").unwrap().needed_threads().unwrap();
+        assert_eq!((tree.to_string().as_str(), tree.include(2)), ("1 thread", false));
+    }
+}

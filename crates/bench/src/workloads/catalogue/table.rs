@@ -1,0 +1,280 @@
+//! The table of workloads.
+
+use super::{Kind, Workload};
+use crate::workloads::c::clients::Client;
+use crate::workloads::c::containers::Container;
+use crate::workloads::c::inline::Inline;
+use crate::workloads::file_scan::Program;
+use crate::workloads::fixed_size::Shape;
+use crate::workloads::trees::many;
+
+/// Trees of 2^`exponent` nodes, built and modified.
+macro_rules! tree {
+    ($exponent:literal) => {
+        Workload {
+            name: concat!("tree-", $exponent),
+            meaning: concat!(
+                "a search tree of up to 2^",
+                $exponent,
+                " nodes of 32 B: built, modified, freed"
+            ),
+            unit: "operation",
+            kind: Kind::FixedSize(Shape::Tree { exponent: $exponent }),
+        }
+    };
+}
+
+/// Trees of 2^`exponent` nodes, walked.
+macro_rules! tree_copy {
+    ($exponent:literal) => {
+        Workload {
+            name: concat!("tree-copy-", $exponent),
+            meaning: concat!(
+                "search trees of 2^",
+                $exponent,
+                " nodes of 32 B, 2^20 in all, laid out and walked"
+            ),
+            unit: "node",
+            kind: Kind::TreeCopy { exponent: $exponent },
+        }
+    };
+}
+
+pub(super) static CATALOGUE: [Workload; 51] = [
+    Workload {
+        name: "query",
+        meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
+        unit: "dimension",
+        kind: Kind::Query,
+    },
+    Workload {
+        name: "query-alloc",
+        meaning: "only the objects of a query: 100,000 x (192, 24, 40, 64 B), every byte written",
+        unit: "object",
+        kind: Kind::Objects { dimensions: 100_000 },
+    },
+    Workload {
+        name: "query-small",
+        meaning: "the same for a small query: 100 x (192, 24, 40, 64 B)",
+        unit: "object",
+        kind: Kind::Objects { dimensions: 100 },
+    },
+    Workload {
+        name: "grow",
+        meaning: "a reply that grows to 1 MiB in pieces of 1 to 64 B and is then dropped",
+        unit: "byte",
+        kind: Kind::Grow,
+    },
+    Workload {
+        name: "pair",
+        meaning: "a 64 B object is allocated and freed at once; each thread holds 10,000 others",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Pair),
+    },
+    Workload {
+        name: "lifo",
+        meaning: "each thread allocates 10,000 objects of 64 B, then frees them from last to first",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Lifo),
+    },
+    Workload {
+        name: "fifo",
+        meaning: "each thread allocates 10,000 objects of 64 B, then frees them from first to last",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Fifo),
+    },
+    Workload {
+        name: "random",
+        meaning: "each thread holds 10,000 objects of 64 B; a random one is freed and replaced",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Random),
+    },
+    Workload {
+        name: "exchange-1000",
+        meaning: "one thread allocates objects of 64 B, another frees them, 1000 at a time",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::Exchange { batch: 1000 }),
+    },
+    Workload {
+        name: "exchange-1",
+        meaning: "one thread allocates objects of 64 B, another frees them, one at a time",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::Exchange { batch: 1 }),
+    },
+    Workload {
+        name: "stress",
+        meaning: "the array allocator's stress test: each thread replaces parts of 10,000 x 64 B",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Stress),
+    },
+    Workload {
+        name: "burst-alloc",
+        meaning: "each thread allocates 1,000,000 objects of 64 B at once",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::BurstAlloc),
+    },
+    Workload {
+        name: "burst-free",
+        meaning: "each thread frees 1,000,000 objects of 64 B in random order",
+        unit: "object",
+        kind: Kind::FixedSize(Shape::BurstFree),
+    },
+    Workload {
+        name: "churn",
+        meaning: "each thread frees 90 % of 1,000,000 x 64 B, then replaces the rest at random",
+        unit: "pair",
+        kind: Kind::FixedSize(Shape::Churn),
+    },
+    Workload {
+        name: "tiers-cold",
+        meaning: "the end of an hour: each of 1,000,000 metrics needs buffers of 2048 B and 384 B",
+        unit: "buffer",
+        kind: Kind::FixedSize(Shape::Tiers { reserved: false }),
+    },
+    Workload {
+        name: "tiers-reserved",
+        meaning: "the same, with memory reserved one second earlier if the allocator can",
+        unit: "buffer",
+        kind: Kind::FixedSize(Shape::Tiers { reserved: true }),
+    },
+    tree!(8),
+    tree!(10),
+    tree!(12),
+    tree!(14),
+    tree!(16),
+    tree!(18),
+    tree!(20),
+    tree_copy!(8),
+    tree_copy!(10),
+    tree_copy!(12),
+    tree_copy!(14),
+    tree_copy!(16),
+    tree_copy!(18),
+    tree_copy!(20),
+    Workload {
+        name: "many-trees-each",
+        meaning: "4096 trees of 256 nodes: each built and pruned before the next, then all rebuilt",
+        unit: "operation",
+        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::Each)),
+    },
+    Workload {
+        name: "many-trees-all",
+        meaning: "4096 trees of 256 nodes: all built, then all pruned, then all rebuilt",
+        unit: "operation",
+        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::All)),
+    },
+    Workload {
+        name: "mixed",
+        meaning: "each thread holds 10,000 objects of 16 to 1024 B; a random one is replaced",
+        unit: "pair",
+        kind: Kind::Mixed { remote: false },
+    },
+    Workload {
+        name: "mixed-remote",
+        meaning: "the same, where another thread frees one object in twenty",
+        unit: "pair",
+        kind: Kind::Mixed { remote: true },
+    },
+    Workload {
+        name: "scope",
+        meaning: "a request's 2,000 objects of 16 to 1024 B: half freed early, half at its end",
+        unit: "allocation",
+        kind: Kind::Scope { exit: false },
+    },
+    Workload {
+        name: "scope-exit",
+        meaning: "only the end of such a request, divided by its number of allocations",
+        unit: "allocation",
+        kind: Kind::Scope { exit: true },
+    },
+    Workload {
+        name: "handler",
+        meaning: "a JSON request to an ordinary handler: serde_json, String, Vec, HashMap",
+        unit: "request",
+        kind: Kind::Handler,
+    },
+    Workload {
+        name: "categories",
+        meaning: "a request to a server with shared objects: all locked, or by locking category",
+        unit: "request",
+        kind: Kind::Locking,
+    },
+    Workload {
+        name: "published",
+        meaning: "a read of two fields of a configuration that all threads share",
+        unit: "read",
+        kind: Kind::Published,
+    },
+    Workload {
+        name: "letters-read",
+        meaning: "the letters A of a word list are counted: one system call per byte",
+        unit: "byte",
+        kind: Kind::FileScan(Program::Read),
+    },
+    Workload {
+        name: "letters-buffered",
+        meaning: "the same through a buffer of 4 KiB",
+        unit: "byte",
+        kind: Kind::FileScan(Program::Buffered),
+    },
+    Workload {
+        name: "letters-mapped",
+        meaning: "the same in a mapped file",
+        unit: "byte",
+        kind: Kind::FileScan(Program::Mapped),
+    },
+    Workload {
+        name: "c-arena",
+        meaning: "query-alloc's objects in C, with allotment.h, compared with Rust",
+        unit: "object",
+        kind: Kind::Inline(Inline::Arena),
+    },
+    Workload {
+        name: "c-free-list",
+        meaning: "pair in C, with the free list of allotment.h, compared with Rust",
+        unit: "pair",
+        kind: Kind::Inline(Inline::FreeList),
+    },
+    Workload {
+        name: "c-slab-handle",
+        meaning: "pair in C, with the slab handle of allotment.h, compared with Rust",
+        unit: "pair",
+        kind: Kind::Inline(Inline::SlabHandle),
+    },
+    Workload {
+        name: "c-stress",
+        meaning: "stress in C, with the array allocator's functions, compared with malloc",
+        unit: "pair",
+        kind: Kind::Inline(Inline::Stress),
+    },
+    Workload {
+        name: "pmr-vector",
+        meaning: "500 std::pmr::vectors, grown to 1 to 48 numbers of 8 B, summed and destroyed",
+        unit: "element",
+        kind: Kind::Container(Container::Vector),
+    },
+    Workload {
+        name: "pmr-map",
+        meaning: "100 std::pmr::maps of up to 16 std::pmr::strings of 20 to 49 B, then destroyed",
+        unit: "key",
+        kind: Kind::Container(Container::Map),
+    },
+    Workload {
+        name: "client-sqlite",
+        meaning: "SQLite: a shop's database is filled, indexed, queried, changed, archived, closed",
+        unit: "statement",
+        kind: Kind::Client(Client::Sqlite),
+    },
+    Workload {
+        name: "client-lua",
+        meaning: "Lua: a script makes records, closures and a report, in a new state each time",
+        unit: "record",
+        kind: Kind::Client(Client::Lua),
+    },
+    Workload {
+        name: "client-expat",
+        meaning: "expat: a 4 MB document is parsed into a tree, its orders summed, all is freed",
+        unit: "element",
+        kind: Kind::Client(Client::Expat),
+    },
+];

@@ -1,0 +1,177 @@
+//! `letters-*`: the three programs of *Sidestep System Calls*, which count the letter 'A' in a
+//! file.
+//!
+//! The first reads each byte with a system call. The second reads the bytes from a buffer, which
+//! system calls fill. The third maps the file and reads its memory. Each search opens the file,
+//! counts, and closes the file.
+
+mod file;
+mod mapped;
+
+use crate::workloads::catalogue::Effort;
+use crate::workloads::observer::Observer;
+use crate::workloads::run::{Load, Outcome};
+use crate::workloads::support::RunError;
+use crate::workloads::thread_group;
+use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
+use file::WordList;
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::path::Path;
+
+pub use file::BYTES;
+
+/// One of the programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// A system call for each byte.
+    Read,
+    /// One byte at a time from a buffer.
+    Buffered,
+    /// The mapped file.
+    Mapped,
+}
+
+/// The size of the buffer. The paper's C library uses a block of the file system.
+const BUFFER: usize = 4096;
+
+const WANTED: u8 = b'A';
+
+static READ: [Variant; 1] = [Variant {
+    name: "read",
+    meaning: "read(fd, &c, 1) until the end of the file",
+    policy: TAKES_NO_MEMORY,
+    peer: false,
+    own: None,
+    run: |load, observer| run(Program::Read, load, observer),
+}];
+
+static BUFFERED: [Variant; 1] = [Variant {
+    name: "buffered",
+    meaning: "a BufReader of 4 KiB, read one byte at a time",
+    policy: "a buffer of 4 KiB for each search, from the C library's malloc",
+    peer: false,
+    own: None,
+    run: |load, observer| run(Program::Buffered, load, observer),
+}];
+
+static MAPPED: [Variant; 1] = [Variant {
+    name: "mapped",
+    meaning: "mmap of the whole file",
+    policy: "unmapped after each search",
+    peer: false,
+    own: None,
+    run: |load, observer| run(Program::Mapped, load, observer),
+}];
+
+impl Program {
+    pub(crate) fn variants(self) -> &'static [Variant] {
+        match self {
+            Self::Read => &READ,
+            Self::Buffered => &BUFFERED,
+            Self::Mapped => &MAPPED,
+        }
+    }
+
+    /// The number of searches, about a second's work.
+    fn searches(self, effort: Effort) -> u64 {
+        let full = match self {
+            Self::Read => 24,
+            Self::Buffered => 2_400,
+            Self::Mapped => 16_000,
+        };
+        match effort {
+            Effort::Full => full,
+            Effort::Quick => full / 6,
+            Effort::Counted => 1,
+        }
+    }
+
+    /// Counts the letters.
+    fn search(self, path: &Path) -> io::Result<u64> {
+        match self {
+            Self::Read => one_by_one(path),
+            Self::Buffered => buffered(path),
+            Self::Mapped => mapped::count(&mut File::open(path)?, WANTED),
+        }
+    }
+}
+
+fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    let list = WordList::create().map_err(|error| RunError::file(&error))?;
+    let searches = program.searches(load.effort);
+    let walls = thread_group::run(
+        1,
+        observer,
+        |_| (),
+        |worker, ()| {
+            let mut searched = Ok(());
+            let wall = worker.measured(|| {
+                searched = (0..searches).try_for_each(|_| {
+                    let found = program.search(black_box(list.path()))?;
+                    assert!(found == list.letters, "the letters are not those of the file");
+                    Ok(())
+                });
+            });
+            searched.map(|()| wall)
+        },
+    );
+    let wall = walls
+        .into_iter()
+        .sum::<io::Result<_>>()
+        .map_err(|error: io::Error| RunError::file(&error))?;
+    Ok(Outcome::timed(searches * BYTES as u64, wall))
+}
+
+/// Program 1.
+fn one_by_one(path: &Path) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let mut byte = [0];
+    let mut count = 0;
+    loop {
+        match file.read(&mut byte) {
+            Ok(0) => return Ok(count),
+            Ok(_) => count += u64::from(byte[0] == WANTED),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Program 2.
+fn buffered(path: &Path) -> io::Result<u64> {
+    let mut count = 0;
+    for byte in BufReader::with_capacity(BUFFER, File::open(path)?).bytes() {
+        count += u64::from(byte? == WANTED);
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_three_count_the_same_letters() {
+        let list = WordList::create().unwrap();
+        let text = std::fs::read(list.path()).unwrap();
+        assert_eq!(text.len(), BYTES);
+        let letters = text.iter().filter(|byte| **byte == b'A').count() as u64;
+        assert!(letters > 100);
+        for program in [Program::Read, Program::Buffered, Program::Mapped] {
+            assert_eq!(program.search(list.path()).unwrap(), letters, "{program:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_and_one_without_bytes_are_no_trouble() {
+        let folder = std::env::temp_dir();
+        for program in [Program::Read, Program::Buffered, Program::Mapped] {
+            let missing = program.search(Path::new("/no/such/file")).unwrap_err();
+            assert_eq!(missing.kind(), ErrorKind::NotFound);
+            assert!(program.search(&folder).is_err(), "a directory can't be read");
+            assert_eq!(program.search(Path::new("/dev/null")).unwrap(), 0, "{program:?}");
+        }
+    }
+}

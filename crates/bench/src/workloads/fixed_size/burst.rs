@@ -1,0 +1,93 @@
+//! `burst-alloc` and `burst-free`: a million objects at once, then freed in random order.
+//!
+//! One program with two parts. One of them is measured. It runs once, so that the allocator gets
+//! its memory from the system during the measured part.
+
+use super::Figures;
+use super::prepared::{Indices, ObjectSlots, empty, fill};
+use crate::peers::{FixedSize, OBJECT};
+use crate::workloads::observer::Observer;
+use crate::workloads::random::Random;
+use crate::workloads::thread_group;
+use std::sync::OnceLock;
+
+/// Objects of each thread.
+pub const OBJECTS: usize = 1_000_000;
+
+/// The part that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Allocating all objects.
+    Alloc,
+    /// Freeing all objects, in random order.
+    Free,
+}
+
+/// Runs it with `objects` objects on each thread.
+pub fn run<A: FixedSize>(
+    part: Part,
+    objects: usize,
+    threads: usize,
+    observer: &dyn Observer,
+) -> Figures {
+    let store = OnceLock::new();
+    let walls = thread_group::run(
+        threads,
+        observer,
+        |index| {
+            let order = Indices::shuffled(objects, &mut Random::stream(index as u64));
+            (ObjectSlots::<A::Object>::touched(objects), order)
+        },
+        |worker, (mut places, order)| {
+            let local = store.get_or_init(|| A::new(OBJECT)).local();
+            let alloc = |places: &mut ObjectSlots<A::Object>| fill(&local, places.all());
+            // SAFETY: `alloc` has filled all places, and the order was made for the same number.
+            let free =
+                |places: &mut ObjectSlots<A::Object>| unsafe { empty(&local, places, &order) };
+            match part {
+                Part::Alloc => {
+                    let wall = worker.measured(|| alloc(&mut places));
+                    free(&mut places);
+                    wall
+                }
+                Part::Free => {
+                    alloc(&mut places);
+                    worker.measured(|| free(&mut places))
+                }
+            }
+        },
+    );
+    Figures {
+        ops: (threads * objects) as u64,
+        wall: walls[0],
+        live_bytes: (threads * objects * OBJECT.size()) as u64,
+        seconds: None,
+        walk: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::observer::Unobserved;
+    use crate::workloads::testing::{Audited, audited};
+
+    #[test]
+    fn all_live_at_once_and_are_freed_once_in_random_order() {
+        for part in [Part::Alloc, Part::Free] {
+            let (figures, audit) = audited(|| run::<Audited>(part, 1000, 1, &Unobserved));
+            assert_eq!((figures.ops, audit.allocated, audit.freed), (1000, 1000, 1000));
+            assert_eq!(audit.most_live * OBJECT.size() as u64, figures.live_bytes);
+            let mut words = audit.words_freed;
+            assert!(!words.is_sorted());
+            words.sort_unstable();
+            assert_eq!(words, (0..1000).collect::<Vec<u64>>());
+        }
+    }
+
+    #[test]
+    fn each_thread_has_its_own() {
+        let (figures, audit) = audited(|| run::<Audited>(Part::Free, 500, 3, &Unobserved));
+        assert_eq!((figures.ops, audit.freed, audit.freed_elsewhere), (1500, 1500, 0));
+    }
+}

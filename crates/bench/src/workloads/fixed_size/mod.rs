@@ -1,0 +1,151 @@
+//! Workloads on objects of one size. The objects outlive tasks, and any thread may free them.
+//!
+//! All are loops over [`FixedSizeLocal`](crate::peers::FixedSizeLocal)'s calls, compiled once for each
+//! allocator. The places for the objects and the random orders are arrays that are touched
+//! beforehand. An object's first word is written when it is allocated. No workload reads the object
+//! before it is freed, so the measured traffic is the allocator's own.
+
+mod burst;
+mod churn;
+mod exchange;
+pub(crate) mod live;
+pub(crate) mod prepared;
+pub mod stress;
+mod tiers;
+
+use crate::peers::{About, FixedSize, FixedSizeVisitor, UnknownAllocator};
+use crate::workloads::catalogue::Effort;
+use crate::workloads::observer::Observer;
+use crate::workloads::trees::{many, modify};
+use live::Order;
+use std::time::Duration;
+
+pub use churn::STEPS as CHURN_STEPS;
+
+/// One of these workloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Allocate one object and free it at once.
+    Pair,
+    /// Allocate many objects, then free them in reverse order.
+    Lifo,
+    /// Allocate many objects, then free them in the same order.
+    Fifo,
+    /// Replace a random one of many objects.
+    Random,
+    /// One thread allocates and another one frees, `batch` objects at a time.
+    Exchange { batch: usize },
+    /// The array allocator's stress test.
+    Stress,
+    /// Allocate very many objects at once.
+    BurstAlloc,
+    /// Free very many objects in random order.
+    BurstFree,
+    /// Random replacement after a burst.
+    Churn,
+    /// The hour boundary of a metrics store.
+    Tiers { reserved: bool },
+    /// Trees of 2^`exponent` nodes, built and modified.
+    Tree { exponent: u32 },
+    /// Very many small trees.
+    ManyTrees(many::Order),
+}
+
+/// The results of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Figures {
+    /// Operations of all threads.
+    pub ops: u64,
+    /// The time from the common start of the measured part until the last thread finishes.
+    pub wall: Duration,
+    /// The most bytes of live objects at a time; in `churn`, at the end of the measured part.
+    pub live_bytes: u64,
+    /// The other times of `tiers-*`.
+    pub seconds: Option<Seconds>,
+    /// Nanoseconds for each visited node, if trees are walked in addition.
+    pub walk: Option<f64>,
+}
+
+/// Times other than that of the hour boundary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seconds {
+    /// The time of the reservation; `None` if the allocator can't reserve.
+    pub reserve: Option<Duration>,
+    /// The time of the replacements in an average ordinary second.
+    pub average: Duration,
+    /// The same in the worst second.
+    pub worst: Duration,
+}
+
+impl Shape {
+    /// Whether its objects are all of the layout [`OBJECT`](crate::peers::OBJECT).
+    pub fn is_of_objects(self) -> bool {
+        !matches!(self, Self::Tiers { .. } | Self::Tree { .. } | Self::ManyTrees(_))
+    }
+
+    /// Runs it with the allocator called `allocator`.
+    pub fn measure(
+        self,
+        allocator: &str,
+        threads: usize,
+        effort: Effort,
+        observer: &dyn Observer,
+    ) -> Result<Figures, UnknownAllocator> {
+        crate::peers::with_fixed_size(allocator, Measure { shape: self, threads, effort, observer })
+    }
+
+    fn run<A: FixedSize>(
+        self,
+        about: &About,
+        threads: usize,
+        effort: Effort,
+        observer: &dyn Observer,
+    ) -> Figures {
+        let quick = effort.is_quick();
+        match self {
+            Self::Pair => live::run::<A>(Order::AtOnce, threads, effort, observer),
+            Self::Lifo => live::run::<A>(Order::Lifo, threads, effort, observer),
+            Self::Fifo => live::run::<A>(Order::Fifo, threads, effort, observer),
+            Self::Random => live::run::<A>(Order::Random, threads, effort, observer),
+            Self::Exchange { batch } => {
+                let objects = if batch > 1 { 24_000_000 } else { 12_000_000 };
+                exchange::run::<A>(batch, if quick { objects / 4 } else { objects }, observer)
+            }
+            Self::Stress => {
+                stress::run::<A>(threads, stress::ELEMENTS, stress::time(effort), observer)
+            }
+            Self::BurstAlloc => {
+                burst::run::<A>(burst::Part::Alloc, burst::OBJECTS, threads, observer)
+            }
+            Self::BurstFree => {
+                burst::run::<A>(burst::Part::Free, burst::OBJECTS, threads, observer)
+            }
+            Self::Churn => churn::run::<A>(churn::FULL, threads, observer),
+            Self::Tiers { reserved } => {
+                let metrics = if quick { tiers::METRICS / 10 } else { tiers::METRICS };
+                tiers::run::<A>(metrics, reserved, threads, observer)
+            }
+            Self::Tree { exponent } => {
+                modify::run::<A>(modify::Amount::of(exponent, effort), observer)
+            }
+            Self::ManyTrees(order) => {
+                many::run::<A>(order, many::FULL, about.one_for_each_structure, observer)
+            }
+        }
+    }
+}
+
+struct Measure<'w> {
+    shape: Shape,
+    threads: usize,
+    effort: Effort,
+    observer: &'w dyn Observer,
+}
+
+impl FixedSizeVisitor for Measure<'_> {
+    type Output = Figures;
+
+    fn visit<A: FixedSize>(self, about: &'static About) -> Figures {
+        self.shape.run::<A>(about, self.threads, self.effort, self.observer)
+    }
+}

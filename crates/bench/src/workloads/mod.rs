@@ -1,0 +1,89 @@
+//! The workloads of the benchmark, generic over the allocator that serves them.
+//!
+//! A workload is a sequence of *tasks* (queries, replies, requests). For each task, a worker begins
+//! a [`crate::peers::Task`], allocates and uses its objects, and ends the task. If the allocator frees a
+//! task's objects together ([`crate::peers::Task::FREED_TOGETHER`]), ending the task is enough. Otherwise
+//! the workload first frees every object by walking its own structures, as a C program would. The
+//! sequence of operations comes from one seed and is the same for every allocator. Every object is
+//! written. The harness's own arrays are touched before the measured part.
+//!
+//! Some workloads have no tasks: their objects, of one size or of many, live until they are freed.
+//! One workload, `handler`, is ordinary code that allocates from its program's global allocator.
+//! Some workloads compare variants of their work ([`Variant`]) instead of allocators.
+//!
+//! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
+//! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
+//! last task, and are divided by the number of these tasks.
+
+#[cfg(feature = "catalogue")]
+mod c;
+#[cfg(feature = "catalogue")]
+pub mod catalogue;
+pub mod clock;
+#[cfg(feature = "catalogue")]
+pub mod file_scan;
+#[cfg(feature = "catalogue")]
+pub mod fixed_size;
+#[cfg(feature = "catalogue")]
+pub mod global;
+#[cfg(feature = "catalogue")]
+pub mod grow;
+#[cfg(feature = "catalogue")]
+mod handler;
+#[cfg(feature = "catalogue")]
+pub mod locking;
+#[cfg(feature = "catalogue")]
+mod mixed;
+#[cfg(feature = "catalogue")]
+pub mod objects;
+mod observer;
+#[cfg(feature = "catalogue")]
+mod published;
+pub mod query;
+pub mod random;
+#[cfg(feature = "catalogue")]
+pub mod run;
+#[cfg(feature = "catalogue")]
+mod sampled;
+#[cfg(feature = "catalogue")]
+mod scope;
+#[cfg(feature = "catalogue")]
+mod sizes;
+#[cfg(feature = "catalogue")]
+mod subject;
+#[cfg(feature = "catalogue")]
+mod support;
+mod task_memory;
+mod task_threads;
+#[cfg(test)]
+mod testing;
+#[cfg(feature = "catalogue")]
+mod thread_group;
+pub mod timed;
+#[cfg(feature = "catalogue")]
+mod trees;
+#[cfg(feature = "catalogue")]
+mod variant;
+
+// The rows in C call it by its C names.
+#[cfg(all(feature = "catalogue", feature = "fast-peers"))]
+use allotment_c as _;
+
+#[cfg(all(test, feature = "catalogue"))]
+#[global_allocator]
+static GLOBAL: Global = Global;
+
+#[cfg(feature = "catalogue")]
+pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
+#[cfg(feature = "catalogue")]
+pub use global::Global;
+pub use observer::{Observer, Unobserved};
+#[cfg(feature = "catalogue")]
+pub use run::{Load, Outcome};
+#[cfg(feature = "catalogue")]
+pub use subject::{Subject, UnknownRow};
+#[cfg(feature = "catalogue")]
+pub use support::{RunError, Unsupported, can_run};
+pub use task_threads::{Run, Steady, WARM_UP};
+#[cfg(feature = "catalogue")]
+pub use variant::Variant;

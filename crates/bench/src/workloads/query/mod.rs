@@ -1,0 +1,361 @@
+//! `query`: a context query over a store of metrics, from create to destroy.
+//!
+//! A query builds a virtual chart. For each dimension of the context, it allocates a structure, two
+//! strings, an array of aggregated points and an entry in the map of groups. Then it sums the
+//! groups, renders JSON into memory of the same task, and frees everything.
+
+mod json;
+mod points;
+mod reference;
+pub mod store;
+mod view;
+
+use crate::peers::{About, Allocator, Task, UnknownAllocator, Visitor};
+use crate::workloads::clock::{self, Overhead, ticks};
+use crate::workloads::observer::{Observer, Unobserved};
+use crate::workloads::task_threads::{self, Run, TaskCounter};
+use crate::workloads::timed::{Spent, Timed, take_spent};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use store::Store;
+use view::View;
+
+pub use points::POINTS;
+
+/// The answer to a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// Dimensions of the virtual chart.
+    pub dimensions: u64,
+    /// Groups, each a series of the reply.
+    pub series: u64,
+    /// FNV-1a of the reply's bytes.
+    pub checksum: u64,
+}
+
+/// A context to query, and the expected answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    context: String,
+    expected: Answer,
+}
+
+impl Question {
+    /// Computes the expected answer by other means than the query.
+    pub fn new(store: &Store, context: &str) -> Self {
+        Self { context: context.to_owned(), expected: reference::answer(store, context) }
+    }
+
+    /// The context.
+    pub fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// The expected answer.
+    pub fn expected(&self) -> Answer {
+        self.expected
+    }
+}
+
+/// The callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Callers {
+    /// One caller, which sends a query as soon as the previous reply has come.
+    One,
+    /// As many callers as queries. They all send their query at once, and `workers` threads serve
+    /// them. A response time counts from that moment.
+    Many {
+        /// The number of threads that serve them.
+        workers: usize,
+    },
+}
+
+/// A series of queries.
+#[derive(Debug, Clone, Copy)]
+pub struct Queries<'s> {
+    /// The metrics that are queried.
+    pub store: &'s Store,
+    /// The questions, used in turn.
+    pub questions: &'s [Question],
+    /// The number of queries.
+    pub count: usize,
+    /// The callers.
+    pub callers: Callers,
+}
+
+/// Response times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Responses {
+    /// The average.
+    pub average: Duration,
+    /// The shortest.
+    pub min: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Responses {
+    fn of(times: &[Duration]) -> Option<Self> {
+        Some(Self {
+            average: times.iter().sum::<Duration>() / u32::try_from(times.len()).ok()?,
+            min: *times.iter().min()?,
+            max: *times.iter().max()?,
+        })
+    }
+}
+
+/// Adds the time of one reply.
+struct Served {
+    responses: Vec<Duration>,
+    dimensions: u64,
+}
+
+/// The results of a series of queries.
+#[derive(Debug)]
+pub struct Outcome {
+    /// From submission to the last reply.
+    pub wall: Duration,
+    /// Dimensions of all queries.
+    pub dimensions: u64,
+    /// Response times; `None` if there were no queries.
+    pub responses: Option<Responses>,
+    /// The workers' steady state.
+    pub steady: task_threads::Steady,
+}
+
+impl Queries<'_> {
+    /// Runs all queries with the allocator called `allocator`.
+    ///
+    /// # Panics
+    /// If a reply is not the expected one: the allocator gave out memory that was in use.
+    pub fn measure(
+        &self,
+        allocator: &str,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, UnknownAllocator> {
+        crate::peers::with(allocator, Measure { queries: self, observer })
+    }
+
+    /// The part of the workers' time that is spent in the allocator, from 0 to 1. It comes from a
+    /// separate run, whose times have no other use. `None` if the processor has no counter.
+    pub fn share(&self, allocator: &str) -> Result<Option<f64>, UnknownAllocator> {
+        crate::peers::with(allocator, Share { queries: self })
+    }
+
+    fn measure_with<A: Allocator>(&self, observer: &dyn Observer) -> Outcome {
+        let run = self.serve::<A, _>(observer, |_| ());
+        let responses: Vec<_> =
+            run.results.iter().flat_map(|(served, ())| &served.responses).copied().collect();
+        Outcome {
+            wall: run.wall,
+            dimensions: run.results.iter().map(|(served, ())| served.dimensions).sum(),
+            responses: Responses::of(&responses),
+            steady: run.steady,
+        }
+    }
+
+    fn share_with<A: Allocator>(&self) -> Option<f64> {
+        if !clock::AVAILABLE {
+            return None;
+        }
+        let overhead = Overhead::calibrate();
+        take_spent();
+        let run = self.serve::<Timed<A>, _>(&Unobserved, |whole| (take_spent(), whole));
+        let mut all = Spent::default();
+        let mut whole = 0;
+        for (_, (spent, ticks)) in run.results {
+            all.ticks += spent.ticks;
+            all.calls += spent.calls;
+            whole += ticks;
+        }
+        Some(all.share_of(whole, overhead))
+    }
+
+    /// Serves the queries, and calls `last` on each worker with the ticks that its work took.
+    fn serve<A: Allocator, R: Send>(
+        &self,
+        observer: &dyn Observer,
+        last: impl Fn(u64) -> R + Sync,
+    ) -> Run<(Served, R)> {
+        let next = AtomicUsize::new(0);
+        let workers = match self.callers {
+            Callers::One => 1,
+            Callers::Many { workers } => workers,
+        };
+        task_threads::run(
+            workers,
+            observer,
+            |_| touched(self.count),
+            A::start,
+            |allocator, responses: &mut Vec<Duration>, counter: &mut TaskCounter<'_>| {
+                let start = ticks();
+                let submitted = Instant::now();
+                let mut dimensions = 0;
+                loop {
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    if turn >= self.count {
+                        break;
+                    }
+                    let question = &self.questions[turn % self.questions.len()];
+                    let asked = match self.callers {
+                        Callers::One => Instant::now(),
+                        Callers::Many { .. } => submitted,
+                    };
+                    let task = allocator.begin();
+                    let answer = answer(&task, self.store, &question.context);
+                    drop(task);
+                    responses.push(asked.elapsed());
+                    assert_eq!(answer, question.expected, "the reply is not the expected one");
+                    dimensions += answer.dimensions;
+                    counter.task_done();
+                }
+                let whole = ticks().wrapping_sub(start);
+                (Served { responses: std::mem::take(responses), dimensions }, last(whole))
+            },
+        )
+    }
+}
+
+struct Measure<'q> {
+    queries: &'q Queries<'q>,
+    observer: &'q dyn Observer,
+}
+
+impl Visitor for Measure<'_> {
+    type Output = Outcome;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Outcome {
+        self.queries.measure_with::<A>(self.observer)
+    }
+}
+
+struct Share<'q> {
+    queries: &'q Queries<'q>,
+}
+
+impl Visitor for Share<'_> {
+    type Output = Option<f64>;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Option<f64> {
+        self.queries.share_with::<A>()
+    }
+}
+
+/// An array for `count` times, with every page written.
+fn touched(count: usize) -> Vec<Duration> {
+    let mut times = vec![Duration::MAX; count];
+    std::hint::black_box(&mut times).clear();
+    times
+}
+
+/// Answers one context query in the memory of `task`.
+pub fn answer<T: Task>(task: &T, store: &Store, context: &str) -> Answer {
+    let mut view = View::new(task);
+    for (chart_index, chart) in store.charts.iter().enumerate() {
+        if chart.context == context {
+            for (position, dimension) in chart.dimensions.iter().enumerate() {
+                view.add(dimension, chart_index as u32, position as u32);
+            }
+        }
+    }
+    view.sum_groups();
+    let reply = view.render(context);
+    let answer = Answer {
+        dimensions: view.dimensions(),
+        series: view.groups(),
+        checksum: checksum(reply.as_bytes()),
+    };
+    reply.free();
+    view.free();
+    answer
+}
+
+/// FNV-1a, 64 bits.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::store::{Chart, Dimension, SYNTHETIC_CONTEXT};
+    use super::*;
+    use crate::workloads::testing::{NEEDLESS_FREES, System, Together, take_counts};
+
+    fn ask<A: Allocator>(store: &Store, context: &str) -> Answer {
+        let mut allocator = A::start();
+        let task = allocator.begin();
+        answer(&task, store, context)
+    }
+
+    #[test]
+    fn a_query_answers_what_plain_collections_answer() {
+        let store = Store::synthetic(20, 130, 60);
+        let expected = reference::answer(&store, SYNTHETIC_CONTEXT);
+        assert_eq!((expected.dimensions, expected.series), (2600, 130));
+        assert_eq!(ask::<System>(&store, SYNTHETIC_CONTEXT), expected);
+        assert_eq!(ask::<Together>(&store, SYNTHETIC_CONTEXT), expected);
+        assert_eq!(NEEDLESS_FREES.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_query_takes_five_objects_a_dimension_and_leaves_none() {
+        take_counts();
+        ask::<System>(&Store::synthetic(10, 5, 60), SYNTHETIC_CONTEXT);
+        // In addition to the dimensions' objects: two for each of five groups, the buckets, the
+        // reply.
+        assert_eq!(take_counts(), (50 * 5 + 5 * 2 + 2, 0));
+    }
+
+    #[test]
+    fn charts_of_any_shape_are_answered() {
+        let dimension = |name: &str, values: &[f64]| Dimension {
+            id: format!("1.{name}"),
+            name: name.to_owned(),
+            values: values.to_vec(),
+        };
+        let chart = |context: &str, dimensions| Chart {
+            context: context.to_owned(),
+            name: "c".to_owned(),
+            dimensions,
+        };
+        let store = Store {
+            charts: vec![
+                chart("one", vec![dimension("", &[]), dimension("a \"b\"", &[1.0])]),
+                chart("two", vec![]),
+                chart("one", vec![dimension("", &[f64::NAN, 2.0, 3.0])]),
+            ],
+        };
+        for (context, dimensions, series) in [("one", 3, 2), ("two", 0, 0), ("none", 0, 0)] {
+            let expected = reference::answer(&store, context);
+            assert_eq!((expected.dimensions, expected.series), (dimensions, series));
+            assert_eq!(ask::<System>(&store, context), expected);
+        }
+    }
+
+    #[test]
+    fn all_callers_are_served_and_their_time_counts_from_submission() {
+        let store = Store::synthetic(2, 3, 20);
+        let questions = [Question::new(&store, SYNTHETIC_CONTEXT)];
+        for callers in [Callers::One, Callers::Many { workers: 3 }] {
+            let queries = Queries { store: &store, questions: &questions, count: 12, callers };
+            let outcome = queries.measure_with::<System>(&Unobserved);
+            assert_eq!(outcome.dimensions, 12 * 6);
+            let responses = outcome.responses.unwrap();
+            assert!(responses.min <= responses.average && responses.average <= responses.max);
+            assert!(responses.max <= outcome.wall);
+        }
+    }
+
+    #[test]
+    fn the_share_is_a_part() {
+        let store = Store::synthetic(5, 20, 20);
+        let questions = [Question::new(&store, SYNTHETIC_CONTEXT)];
+        let queries =
+            Queries { store: &store, questions: &questions, count: 4, callers: Callers::One };
+        let share = queries.share_with::<System>();
+        assert_eq!(share.is_some(), clock::AVAILABLE);
+        assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+    }
+}

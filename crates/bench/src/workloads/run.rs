@@ -1,0 +1,465 @@
+//! One run of one workload with one allocator.
+
+use crate::peers::{
+    About, Allocator, AnySize, AnySizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor,
+    Visitor,
+};
+use crate::workloads::catalogue::{Effort, Kind, Setting, Workload};
+use crate::workloads::fixed_size::{Figures, Seconds, Shape};
+use crate::workloads::locking::Locks;
+use crate::workloads::observer::Observer;
+use crate::workloads::query::store::{CHARTS, DIMENSIONS, SYNTHETIC_CONTEXT, Store, VALUES};
+use crate::workloads::query::{Callers, Queries, Question, Responses};
+use crate::workloads::subject::Subject;
+use crate::workloads::support::{RunError, can_run};
+use crate::workloads::task_threads::{Run, Steady};
+use crate::workloads::trees::copy;
+use crate::workloads::{global, grow, handler, mixed, objects, scope};
+use std::time::Duration;
+
+/// What to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// The workload to run.
+    pub workload: &'static Workload,
+    /// The numbers of threads and callers.
+    pub setting: Setting,
+    /// The amount of work.
+    pub effort: Effort,
+}
+
+/// The results of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome {
+    /// Operations of all threads.
+    pub ops: u64,
+    /// Tasks of all threads; `None` for a workload without tasks.
+    pub tasks: Option<u64>,
+    /// The time from the common start until the last thread finishes.
+    pub wall: Duration,
+    /// The most bytes that live objects of all threads request at a time; in `churn` and `mixed`,
+    /// at the end.
+    pub live_bytes: Option<u64>,
+    /// The figures of the steady state.
+    pub steady: Steady,
+    /// Response times, if there are callers.
+    pub responses: Option<Responses>,
+    /// Times of ordinary seconds and of a reservation, if the workload has them.
+    pub seconds: Option<Seconds>,
+    /// Nanoseconds for each visited node, if trees are walked in addition.
+    pub walk: Option<f64>,
+    /// Lock acquisitions for each operation, if they are counted.
+    pub locks: Option<Locks>,
+}
+
+impl Outcome {
+    /// An outcome with only a number of operations and their time.
+    pub(crate) fn timed(ops: u64, wall: Duration) -> Self {
+        Self {
+            ops,
+            tasks: None,
+            wall,
+            live_bytes: None,
+            steady: Steady::default(),
+            responses: None,
+            seconds: None,
+            walk: None,
+            locks: None,
+        }
+    }
+
+    /// Nanoseconds for one operation: wall time divided by the operations of all threads.
+    pub fn ns_per_op(&self) -> f64 {
+        self.wall.as_nanos() as f64 / self.ops as f64
+    }
+}
+
+impl From<Figures> for Outcome {
+    fn from(figures: Figures) -> Self {
+        Self {
+            live_bytes: Some(figures.live_bytes),
+            seconds: figures.seconds,
+            walk: figures.walk,
+            ..Self::timed(figures.ops, figures.wall)
+        }
+    }
+}
+
+impl Load {
+    /// Runs it with the allocator or the variant called `allocator`.
+    pub fn measure(&self, allocator: &str, observer: &dyn Observer) -> Result<Outcome, RunError> {
+        if let Subject::Variant(variant) = self.check(allocator)? {
+            return (variant.run)(self, observer);
+        }
+        let threads = self.setting.threads;
+        let tasks = self.workload.tasks(threads, self.effort);
+        let (ops_a_task, live_a_thread) = match self.workload.kind {
+            Kind::Query => {
+                let (store, questions) = full_size();
+                let outcome = self.queries(&store, &questions).measure(allocator, observer)?;
+                return Ok(Outcome {
+                    tasks: Some(tasks),
+                    steady: outcome.steady,
+                    responses: outcome.responses,
+                    ..Outcome::timed(outcome.dimensions, outcome.wall)
+                });
+            }
+            Kind::FixedSize(shape) => {
+                return Ok(shape.measure(allocator, threads, self.effort, observer)?.into());
+            }
+            Kind::TreeCopy { exponent } => {
+                let amount = copy::Amount::of(exponent, self.effort);
+                return Ok(
+                    crate::peers::with_placement(allocator, TreeCopy { amount, observer })?.into()
+                );
+            }
+            Kind::Mixed { remote } => {
+                let mixed = Mixed { remote, load: self, observer };
+                return Ok(crate::peers::with_any_size(allocator, mixed)?.into());
+            }
+            Kind::Objects { dimensions } => return self.objects(dimensions, allocator, observer),
+            Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
+            Kind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
+            Kind::Handler => (1, None),
+            Kind::Inline(_)
+            | Kind::Container(_)
+            | Kind::Client(_)
+            | Kind::Locking
+            | Kind::Published
+            | Kind::FileScan(_) => {
+                unreachable!("its rows are variants")
+            }
+        };
+        let run = if self.workload.kind == Kind::Handler {
+            crate::peers::with_global(allocator, Serve { threads, requests: tasks, observer })?
+        } else {
+            crate::peers::with(allocator, Alike { load: self, tasks, observer })?
+        };
+        let tasks = tasks * threads as u64;
+        Ok(Outcome {
+            tasks: Some(tasks),
+            live_bytes: live_a_thread.map(|bytes| threads as u64 * bytes),
+            steady: run.steady,
+            ..Outcome::timed(tasks * ops_a_task, run.wall)
+        })
+    }
+
+    /// Runs the objects of queries with the allocator called `allocator`.
+    pub(crate) fn objects(
+        &self,
+        dimensions: usize,
+        allocator: &str,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
+        let threads = self.setting.threads;
+        let tasks = self.workload.tasks(threads, self.effort);
+        let run = crate::peers::with(allocator, Objects { threads, dimensions, tasks, observer })?;
+        Ok(objects::outcome(&run, threads, dimensions, tasks))
+    }
+
+    /// Runs pairs of an allocation and a free with the allocator called `allocator`.
+    pub(crate) fn pairs(
+        &self,
+        allocator: &str,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, RunError> {
+        Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, observer)?.into())
+    }
+
+    /// The part of the time that is spent in the allocator, from a separate run. `None` if the
+    /// workload does no other work, or if the processor has no counter or the system no timer for
+    /// it.
+    pub fn share(&self, allocator: &str) -> Result<Option<f64>, RunError> {
+        self.check(allocator)?;
+        if !self.workload.has_share() {
+            return Ok(None);
+        }
+        if self.workload.kind == Kind::Handler {
+            let share = HandlersShare { threads: self.setting.threads, time: SHARE_TIME };
+            return Ok(crate::peers::with_global(allocator, share)?);
+        }
+        let (store, questions) = full_size();
+        let mut queries = self.queries(&store, &questions);
+        // A share needs fewer queries: it is a ratio, not a time.
+        queries.count = queries.count.min(8);
+        Ok(queries.share(allocator)?)
+    }
+
+    fn check(&self, name: &str) -> Result<Subject, RunError> {
+        let (workload, threads) = (self.workload, self.setting.threads);
+        match workload.needed_threads() {
+            Some(needed) if !needed.include(threads) => {
+                return Err(RunError::Threads { workload: workload.name, needed });
+            }
+            _ => {}
+        }
+        let subject = Subject::named(name, &[workload])?;
+        can_run(workload, subject, threads).map_err(|lacks| RunError::Unsupported {
+            row: subject.name(),
+            workload: workload.name,
+            lacks,
+        })?;
+        match global::in_use() {
+            in_use if workload.kind == Kind::Handler && in_use != Some(subject.name()) => {
+                let allocator = subject.name();
+                Err(RunError::Global { allocator, workload: workload.name, in_use })
+            }
+            _ => Ok(subject),
+        }
+    }
+
+    fn queries<'s>(&self, store: &'s Store, questions: &'s [Question]) -> Queries<'s> {
+        let threads = self.setting.threads;
+        Queries {
+            store,
+            questions,
+            count: self.workload.tasks(threads, self.effort) as usize,
+            callers: match self.setting.callers {
+                None | Some(1) => Callers::One,
+                Some(_) => Callers::Many { workers: threads },
+            },
+        }
+    }
+}
+
+/// The full-size store, and the question that covers all of it.
+pub fn full_size() -> (Store, [Question; 1]) {
+    let store = Store::synthetic(CHARTS, DIMENSIONS, VALUES);
+    let question = Question::new(&store, SYNTHETIC_CONTEXT);
+    (store, [question])
+}
+
+/// A workload in which every worker does the same number of tasks.
+struct Alike<'l> {
+    load: &'l Load,
+    tasks: u64,
+    observer: &'l dyn Observer,
+}
+
+impl Visitor for Alike<'_> {
+    type Output = Run<()>;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+        let threads = self.load.setting.threads;
+        match self.load.workload.kind {
+            Kind::Grow => grow::run::<A>(threads, self.tasks, self.observer),
+            Kind::Scope { exit: false } => scope::run::<A>(threads, self.tasks, self.observer),
+            Kind::Scope { exit: true } => scope::run_exits::<A>(threads, self.tasks, self.observer),
+            Kind::Query => unreachable!("its workers share the queries"),
+            Kind::Objects { .. } => unreachable!("they are `Objects`"),
+            Kind::Handler => unreachable!("its allocator is the program's"),
+            Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. } => {
+                unreachable!("it has no tasks")
+            }
+            Kind::Inline(_)
+            | Kind::Container(_)
+            | Kind::Client(_)
+            | Kind::Locking
+            | Kind::Published
+            | Kind::FileScan(_) => {
+                unreachable!("its rows are variants")
+            }
+        }
+    }
+}
+
+/// The objects of queries.
+struct Objects<'w> {
+    threads: usize,
+    dimensions: usize,
+    tasks: u64,
+    observer: &'w dyn Observer,
+}
+
+impl Visitor for Objects<'_> {
+    type Output = Run<()>;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+        objects::run::<A>(self.threads, self.dimensions, self.tasks, self.observer)
+    }
+}
+
+/// Objects of any size that belong to no task.
+struct Mixed<'l> {
+    remote: bool,
+    load: &'l Load,
+    observer: &'l dyn Observer,
+}
+
+impl AnySizeVisitor for Mixed<'_> {
+    type Output = Figures;
+
+    fn visit<A: AnySize>(self, _: &'static About) -> Figures {
+        mixed::run::<A>(self.remote, self.load.setting.threads, self.load.effort, self.observer)
+    }
+}
+
+/// Requests to ordinary code.
+struct Serve<'w> {
+    threads: usize,
+    requests: u64,
+    observer: &'w dyn Observer,
+}
+
+impl GlobalVisitor for Serve<'_> {
+    type Output = Run<()>;
+
+    fn visit<G: Global>(self, _: &'static About) -> Run<()> {
+        handler::run::<G>(self.threads, self.requests, self.observer)
+    }
+}
+
+/// The part of the time that such requests spend in the allocator.
+struct HandlersShare {
+    threads: usize,
+    time: Duration,
+}
+
+/// About 24,000 samples. A share of a tenth is then accurate to about 2 % of itself.
+const SHARE_TIME: Duration = Duration::from_millis(1200);
+
+impl GlobalVisitor for HandlersShare {
+    type Output = Option<f64>;
+
+    fn visit<G: Global>(self, about: &'static About) -> Option<f64> {
+        handler::share::<G>(about.name, self.threads, self.time)
+    }
+}
+
+/// Trees whose nodes a placement has laid out.
+struct TreeCopy<'w> {
+    amount: copy::Amount,
+    observer: &'w dyn Observer,
+}
+
+impl PlacementVisitor for TreeCopy<'_> {
+    type Output = Figures;
+
+    fn visit<P: Placement>(self, _: &'static About) -> Figures {
+        copy::run::<P>(self.amount, self.observer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::observer::Unobserved;
+    use crate::workloads::support::Unsupported;
+
+    fn load(name: &str, threads: usize) -> Load {
+        let workload = Workload::named(name).unwrap();
+        Load { workload, setting: workload.setting(threads), effort: Effort::Quick }
+    }
+
+    #[test]
+    fn operations_and_live_bytes_are_those_of_all_threads() {
+        let outcome = load("query-small", 2).measure("bumpalo-reset", &Unobserved).unwrap();
+        let tasks = outcome.tasks.unwrap();
+        assert_eq!(outcome.ops, tasks * 400);
+        assert_eq!(outcome.live_bytes, Some(2 * 100 * 320));
+        assert_eq!(outcome.steady.tasks, tasks - 2 * 2);
+        assert!(outcome.ns_per_op() > 0.0);
+    }
+
+    #[test]
+    fn what_can_not_run_is_refused() {
+        let refused = |name, threads, allocator| match load(name, threads)
+            .measure(allocator, &Unobserved)
+            .unwrap_err()
+        {
+            RunError::Unsupported { row, workload, lacks } => {
+                assert_eq!((row, workload), (allocator, name));
+                lacks
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused("grow", 1, "typed-arena"), Unsupported::AnySize);
+        assert_eq!(refused("grow", 1, "slab"), Unsupported::SeveralSizes);
+        assert_eq!(refused("pair", 1, "bumpalo"), Unsupported::OutlivingTasks);
+        assert_eq!(refused("mixed", 1, "bumpalo"), Unsupported::OutlivingTasks);
+        assert_eq!(refused("mixed", 1, "slab"), Unsupported::SeveralSizes);
+        assert_eq!(refused("scope", 1, "bumpalo"), Unsupported::FreesWithinTasks);
+        assert_eq!(refused("scope-exit", 1, "typed-arena"), Unsupported::AnySize);
+        assert_eq!(refused("handler", 1, "bumpalo"), Unsupported::Global);
+        assert_eq!(refused("handler", 1, "compact-copy"), Unsupported::Allocator);
+        assert_eq!(refused("pair", 1, "allotment-pool"), Unsupported::Shared);
+        assert_eq!(refused("pair", 2, "slab"), Unsupported::SeveralThreads);
+        assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unsupported::EveryLayout);
+        assert_eq!(refused("tree-8", 1, "slab"), Unsupported::EveryLayout);
+        assert_eq!(refused("pair", 2, "allotment-free-list"), Unsupported::SeveralThreads);
+        assert_eq!(refused("tree-8", 1, "allotment-free-list-a-tree"), Unsupported::ManyStructures);
+        assert_eq!(refused("tree-copy-8", 1, "allotment-free-list"), Unsupported::Placement);
+        assert_eq!(refused("tree-8", 1, "compact-copy"), Unsupported::Allocator);
+        assert_eq!(refused("grow", 1, "compact-copy"), Unsupported::Allocator);
+        assert_eq!(refused("grow", 1, "mutex"), Unsupported::VariantOf("published"));
+        assert_eq!(refused("published", 1, "glibc"), Unsupported::Variants("published"));
+        assert_eq!(refused("published", 1, "read"), Unsupported::Variants("published"));
+        let refused = load("exchange-1", 3).measure("sharded-slab", &Unobserved).unwrap_err();
+        assert_eq!(refused.to_string(), "'exchange-1' needs 2 threads: a producer and a consumer");
+        let refused = load("tree-8", 2).measure("sharded-slab", &Unobserved).unwrap_err();
+        assert_eq!(refused.to_string(), "'tree-8' needs 1 thread: a tree belongs to one thread");
+        let refused = load("mixed-remote", 1).measure("bumpalo", &Unobserved).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "'mixed-remote' needs 2 threads or more: each thread hands objects to the next"
+        );
+        let unknown = load("grow", 1).measure("no-such", &Unobserved).unwrap_err();
+        assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
+    }
+
+    #[test]
+    fn objects_of_one_size_have_no_tasks() {
+        let outcome = load("burst-free", 2).measure("sharded-slab", &Unobserved).unwrap();
+        assert_eq!((outcome.tasks, outcome.steady.faults_per_task()), (None, None));
+        assert_eq!((outcome.ops, outcome.live_bytes), (2_000_000, Some(2_000_000 * 64)));
+    }
+
+    #[test]
+    fn trees_are_walked_where_a_placement_has_laid_them() {
+        let outcome = load("tree-copy-8", 1).measure("compact-copy", &Unobserved).unwrap();
+        assert_eq!((outcome.tasks, outcome.live_bytes), (None, Some(8 << 20)));
+        assert_eq!(outcome.ops, 4 << 20);
+    }
+
+    #[test]
+    fn where_there_is_nothing_beside_the_allocator_there_is_no_share() {
+        assert_eq!(load("query-small", 1).share("bumpalo"), Ok(None));
+    }
+
+    #[test]
+    fn objects_of_any_size_and_requests_are_counted() {
+        let own = crate::peers::known()[0].name;
+        let outcome = load("mixed-remote", 2).measure(own, &Unobserved).unwrap();
+        assert_eq!((outcome.tasks, outcome.ops % 20), (None, 0));
+        assert!(outcome.live_bytes.is_some_and(|bytes| bytes > 2_000_000));
+        for name in ["scope", "scope-exit"] {
+            let outcome = load(name, 2).measure(own, &Unobserved).unwrap();
+            assert_eq!((outcome.tasks, outcome.ops), (Some(4_000), 4_000 * 2_000));
+            assert_eq!(outcome.live_bytes, Some(2 * scope::live_bytes()));
+        }
+    }
+
+    #[cfg(feature = "fast-peers")]
+    #[test]
+    fn what_only_its_thread_may_free_is_no_row_where_others_free() {
+        let refused = load("mixed-remote", 2).measure("pmr-pool", &Unobserved).unwrap_err();
+        assert!(refused.to_string().contains("only the thread that allocated"), "{refused}");
+        assert!(load("mixed", 2).measure("pmr-pool", &Unobserved).is_ok());
+    }
+
+    #[test]
+    fn ordinary_code_runs_with_the_programs_own_allocator_alone() {
+        let in_use = global::in_use().expect("the tests' global allocator");
+        let outcome = load("handler", 1).measure(in_use, &Unobserved).unwrap();
+        assert_eq!((outcome.ops, outcome.tasks, outcome.live_bytes), (20_000, Some(20_000), None));
+        let share = load("handler", 1).share(in_use).unwrap();
+        assert!(share.is_none_or(|share| share > 0.0 && share < 0.9), "{share:?}");
+        for about in
+            crate::peers::known().iter().filter(|about| about.global && about.name != in_use)
+        {
+            let refused = load("handler", 1).measure(about.name, &Unobserved).unwrap_err();
+            let text = refused.to_string();
+            assert!(text.contains(&format!("start it with ALLOT_GLOBAL={}", about.name)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Which rows can't run which workloads, and why.
+
+use crate::peers::{About, FreedBy, UnknownAllocator};
+use crate::workloads::catalogue::{Kind, Threads, Workload, catalogue};
+use crate::workloads::fixed_size::Shape;
+use crate::workloads::global;
+use crate::workloads::subject::{Subject, UnknownRow, listed};
+use crate::workloads::variant::Variant;
+use std::{fmt, io};
+
+/// Why a run did not begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunError {
+    /// There is no row of this name.
+    Unknown(UnknownRow),
+    /// The allocator can't run the workload, or the variant belongs to another workload.
+    Unsupported {
+        /// The allocator or the variant.
+        row: &'static str,
+        /// The workload.
+        workload: &'static str,
+        /// What the row lacks.
+        lacks: Unsupported,
+    },
+    /// The workload does not run with this number of threads.
+    Threads {
+        /// The workload.
+        workload: &'static str,
+        /// The numbers of threads that it needs.
+        needed: Threads,
+    },
+    /// The workload measures the program's global allocator, and that is another one.
+    Global {
+        /// The allocator.
+        allocator: &'static str,
+        /// The workload.
+        workload: &'static str,
+        /// The program's global allocator, if this crate knows it.
+        in_use: Option<&'static str>,
+    },
+    /// This build lacks what the row needs.
+    Missing {
+        /// The workload.
+        workload: &'static str,
+        /// How to get it.
+        what: &'static str,
+    },
+    /// The library that does the work reported an error.
+    Failed {
+        /// The workload.
+        workload: &'static str,
+        /// The library's message.
+        why: String,
+    },
+    /// The file to search could not be created or read.
+    File {
+        /// Why.
+        why: String,
+    },
+}
+
+impl RunError {
+    /// The refusal in a build without rows in C.
+    #[cfg(not(feature = "fast-peers"))]
+    pub(crate) fn without_c(workload: &Workload) -> Self {
+        Self::Missing {
+            workload: workload.name,
+            what: "build with the default features, or with --features fast-peers",
+        }
+    }
+
+    pub(crate) fn file(error: &io::Error) -> Self {
+        Self::File { why: error.to_string() }
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(unknown) => unknown.fmt(f),
+            Self::Unsupported { row, workload, lacks } => {
+                write!(f, "'{row}' can't run '{workload}': {lacks}")
+            }
+            Self::Threads { workload, needed } => {
+                write!(f, "'{workload}' needs {needed}: {}", needed.meaning)
+            }
+            Self::Global { allocator, workload, in_use } => {
+                let variable = global::VARIABLE;
+                let in_use = in_use.unwrap_or("another allocator");
+                write!(
+                    f,
+                    "'{workload}' measures this program's global allocator, which is {in_use}: start it with \
+                     {variable}={allocator}"
+                )
+            }
+            Self::Missing { workload, what } => {
+                write!(f, "'{workload}' is not in this build: {what}")
+            }
+            Self::Failed { workload, why } => write!(f, "'{workload}' failed: {why}"),
+            Self::File { why } => write!(
+                f,
+                "can't create or search the word list in '{}': {why}; set TMPDIR to another directory",
+                std::env::temp_dir().display()
+            ),
+        }
+    }
+}
+
+/// What a workload needs and a row lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unsupported {
+    /// Its objects have a fixed set of sizes.
+    AnySize,
+    /// Its objects are all of one size.
+    SeveralSizes,
+    /// Its objects are freed when their task ends.
+    OutlivingTasks,
+    /// Each thread has an allocator of its own, and the workload shares one.
+    Shared,
+    /// Its tasks don't reuse memory before they end.
+    FreesWithinTasks,
+    /// Only the allocating thread may free an object.
+    FreesElsewhere,
+    /// It can't be a program's global allocator.
+    Global,
+    /// It stores values of one size only.
+    EveryLayout,
+    /// It serves one thread only.
+    SeveralThreads,
+    /// There is one for each data structure, and the workload has at most one structure.
+    ManyStructures,
+    /// It is an allocator, and the workload compares placements.
+    Placement,
+    /// It is a placement.
+    Allocator,
+    /// The workload compares variants of its own.
+    Variants(&'static str),
+    /// It is a variant of another workload, the one named here.
+    VariantOf(&'static str),
+}
+
+impl Unsupported {
+    /// Whether the reason is obvious from the kinds of row and workload. Such a reason is reported
+    /// only if the row was requested by name.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator | Self::Global)
+    }
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::Variants(workload) => {
+                let variants = Workload::named(workload).map_or(&[][..], Workload::variants);
+                return write!(f, "the rows of {workload} are {}", listed(variants));
+            }
+            Self::VariantOf(workload) => return write!(f, "it is a row of {workload} only"),
+            Self::AnySize => "it serves a fixed set of sizes only",
+            Self::SeveralSizes => "it serves objects of one size only",
+            Self::OutlivingTasks => "its objects are freed when their task ends",
+            Self::Shared => "each thread has one of its own, and this workload shares one",
+            Self::FreesWithinTasks => "it reuses nothing before its task ends",
+            Self::FreesElsewhere => "only the thread that allocated an object may free it",
+            Self::Global => "it can't be a program's global allocator",
+            Self::EveryLayout => "it serves values of 64 B only",
+            Self::SeveralThreads => "it serves one thread only",
+            Self::ManyStructures => "there is one for each tree, and only many-trees has many",
+            Self::Placement => "it is an allocator, and this workload compares layouts of a tree",
+            Self::Allocator => "it is a layout of a tree, for tree-copy only",
+        })
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<UnknownRow> for RunError {
+    fn from(unknown: UnknownRow) -> Self {
+        Self::Unknown(unknown)
+    }
+}
+
+impl From<UnknownAllocator> for RunError {
+    fn from(unknown: UnknownAllocator) -> Self {
+        Self::Unknown(unknown.into())
+    }
+}
+
+/// Checks that a workload can run with this row and this number of threads. The error is what the
+/// row lacks.
+pub fn can_run(workload: &Workload, subject: Subject, threads: usize) -> Result<(), Unsupported> {
+    let has = |workload: &Workload, variant: &Variant| {
+        workload.variants().iter().any(|other| other.name == variant.name)
+    };
+    match subject {
+        Subject::Variant(variant) if has(workload, variant) => Ok(()),
+        _ if !workload.variants().is_empty() => Err(Unsupported::Variants(workload.name)),
+        Subject::Variant(variant) => {
+            let its = catalogue().iter().find(|workload| has(workload, variant));
+            Err(Unsupported::VariantOf(its.map_or("another workload", |workload| workload.name)))
+        }
+        Subject::Allocator(about) => serves(about, workload, threads),
+    }
+}
+
+/// [`can_run`] for an allocator, and for a workload whose rows are allocators.
+fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unsupported> {
+    let is_placement = allocator.kind == crate::peers::Kind::Placement;
+    let shape = match workload.kind {
+        Kind::TreeCopy { .. } if is_placement => return Ok(()),
+        Kind::TreeCopy { .. } => return Err(Unsupported::Placement),
+        _ if is_placement => return Err(Unsupported::Allocator),
+        Kind::Handler if allocator.global => return Ok(()),
+        Kind::Handler => return Err(Unsupported::Global),
+        Kind::Mixed { remote } => {
+            return match allocator.lasting {
+                Some(FreedBy::ItsThread) if remote => Err(Unsupported::FreesElsewhere),
+                Some(_) => Ok(()),
+                None if allocator.tasks => Err(Unsupported::OutlivingTasks),
+                None => Err(Unsupported::SeveralSizes),
+            };
+        }
+        _ if workload.has_tasks() && !allocator.tasks => return Err(Unsupported::SeveralSizes),
+        Kind::Query | Kind::Grow | Kind::Scope { .. } if !allocator.any_size => {
+            return Err(Unsupported::AnySize);
+        }
+        Kind::Scope { .. } if !allocator.frees_within_tasks => {
+            return Err(Unsupported::FreesWithinTasks);
+        }
+        Kind::Query | Kind::Grow | Kind::Scope { .. } | Kind::Objects { .. } => return Ok(()),
+        Kind::FixedSize(shape) => shape,
+        Kind::Inline(_)
+        | Kind::Container(_)
+        | Kind::Client(_)
+        | Kind::Locking
+        | Kind::Published
+        | Kind::FileScan(_) => {
+            return Err(Unsupported::Variants(workload.name));
+        }
+    };
+    match allocator.fixed_size {
+        None if allocator.lasting.is_some() => Err(Unsupported::Shared),
+        None => Err(Unsupported::OutlivingTasks),
+        _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
+            Err(Unsupported::ManyStructures)
+        }
+        Some(serves) if !shape.is_of_objects() && !serves.every_layout => {
+            Err(Unsupported::EveryLayout)
+        }
+        Some(serves) if threads > 1 && !serves.several_threads => Err(Unsupported::SeveralThreads),
+        Some(_) => Ok(()),
+    }
+}

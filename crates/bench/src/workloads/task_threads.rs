@@ -1,0 +1,185 @@
+//! The threads of one run: they start together, and are timed from the common start until the last
+//! one finishes.
+
+use crate::workloads::observer::Observer;
+use nix::sys::resource::{UsageWho, getrusage};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Tasks of each thread that are left out of the steady-state figures.
+pub const WARM_UP: u64 = 2;
+
+/// The results of a run.
+#[derive(Debug)]
+pub struct Run<R> {
+    /// The time from the common start until the last worker finishes.
+    pub wall: Duration,
+    /// When the measured part began.
+    pub began: Instant,
+    /// What each worker returned.
+    pub results: Vec<R>,
+    /// The sum of the workers' steady states.
+    pub steady: Steady,
+}
+
+/// Minor faults of the workers after their first [`WARM_UP`] tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Steady {
+    /// Tasks counted.
+    pub tasks: u64,
+    /// Minor page faults of the workers in these tasks; `None` if the system does not count them.
+    pub faults: Option<u64>,
+}
+
+impl Steady {
+    /// Page faults for each task; `None` if no worker reached the steady state, or the system does
+    /// not count faults.
+    pub fn faults_per_task(self) -> Option<f64> {
+        let faults = self.faults.filter(|_| self.tasks > 0)?;
+        Some(faults as f64 / self.tasks as f64)
+    }
+}
+
+/// One worker's count of its tasks.
+pub struct TaskCounter<'w> {
+    observer: &'w dyn Observer,
+    done: u64,
+    faults_when_steady: Option<u64>,
+}
+
+impl<'w> TaskCounter<'w> {
+    fn new(observer: &'w dyn Observer) -> Self {
+        Self { observer, done: 0, faults_when_steady: None }
+    }
+
+    /// Called by the worker after each task.
+    pub fn task_done(&mut self) {
+        self.done += 1;
+        if self.done == WARM_UP {
+            self.faults_when_steady = thread_faults();
+            self.observer.steady();
+        }
+    }
+
+    fn finish(&self) -> Steady {
+        self.observer.finished();
+        let tasks = self.done.saturating_sub(WARM_UP);
+        let faults = self
+            .faults_when_steady
+            .and_then(|before| thread_faults().map(|after| after.saturating_sub(before)));
+        Steady { tasks, faults: if tasks == 0 { Some(0) } else { faults } }
+    }
+}
+
+fn thread_faults() -> Option<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+    u64::try_from(usage.minor_page_faults()).ok()
+}
+
+/// Runs `work` on `threads` workers. Each has its own part `A` of an allocator.
+///
+/// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
+/// observer gets `ready`. Then each worker starts its allocator with `start`, and all begin at once.
+/// The workers outlive the measured part, so it includes no thread's end.
+///
+/// A single worker is the calling thread itself, and no thread is started: some mallocs are faster
+/// in a process with one thread.
+pub fn run<A, S, R>(
+    threads: usize,
+    observer: &dyn Observer,
+    prepare: impl Fn(usize) -> S + Sync,
+    start: impl Fn() -> A + Sync,
+    work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R + Sync,
+) -> Run<R>
+where
+    R: Send,
+{
+    if threads == 1 {
+        return alone(observer, prepare, start, work);
+    }
+    // The workers and this thread wait at the barrier.
+    let barrier = Barrier::new(threads + 1);
+    let worker = |index: usize| {
+        let guard = AbortIfPanicking;
+        let mut state = prepare(index);
+        barrier.wait(); // ready
+        barrier.wait(); // the observer has been told
+        let mut allocator = start();
+        barrier.wait(); // started
+        barrier.wait(); // begun
+        let mut counter = TaskCounter::new(observer);
+        let result = work(&mut allocator, &mut state, &mut counter);
+        let finished = Instant::now();
+        let steady = counter.finish();
+        barrier.wait(); // finished
+        barrier.wait(); // the observer has been told
+        drop(allocator);
+        std::mem::forget(guard);
+        (result, finished, steady)
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|index| {
+                let worker = &worker;
+                scope.spawn(move || worker(index))
+            })
+            .collect();
+        barrier.wait(); // ready
+        observer.ready();
+        barrier.wait();
+        barrier.wait(); // started
+        observer.begin();
+        let began = Instant::now();
+        barrier.wait();
+        barrier.wait(); // finished
+        observer.end();
+        barrier.wait();
+        let mut run = Run {
+            wall: Duration::ZERO,
+            began,
+            results: Vec::with_capacity(threads),
+            steady: Steady { tasks: 0, faults: Some(0) },
+        };
+        for worker in workers {
+            let (result, finished, steady) =
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            run.wall = run.wall.max(finished - began);
+            run.results.push(result);
+            run.steady.tasks += steady.tasks;
+            run.steady.faults = run.steady.faults.zip(steady.faults).map(|(sum, own)| sum + own);
+        }
+        run
+    })
+}
+
+fn alone<A, S, R>(
+    observer: &dyn Observer,
+    prepare: impl Fn(usize) -> S,
+    start: impl Fn() -> A,
+    work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R,
+) -> Run<R> {
+    let mut state = prepare(0);
+    observer.ready();
+    let mut allocator = start();
+    let mut counter = TaskCounter::new(observer);
+    observer.begin();
+    let began = Instant::now();
+    let result = work(&mut allocator, &mut state, &mut counter);
+    let wall = began.elapsed();
+    let steady = counter.finish();
+    observer.end();
+    Run { wall, began, results: vec![result], steady }
+}
+
+/// Aborts the process if a worker panics. Otherwise the other workers would wait at the barrier
+/// without end.
+pub(crate) struct AbortIfPanicking;
+
+impl Drop for AbortIfPanicking {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}

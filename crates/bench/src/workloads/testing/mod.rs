@@ -1,0 +1,177 @@
+//! Small allocators for this crate's tests. They count allocations and frees.
+
+mod audited;
+
+pub use audited::{Audit, Audited, audited, live};
+
+use crate::peers::{Allocator, Task};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+thread_local! {
+    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The number of objects allocated through [`System`] on this thread since the last call, and the
+/// number still live.
+pub fn take_counts() -> (u64, i64) {
+    (ALLOCATED.take(), LIVE.take())
+}
+
+/// The system's allocator. It frees object by object.
+#[derive(Debug)]
+pub struct System;
+
+/// A [`System`] task.
+#[derive(Debug)]
+pub struct SystemTask;
+
+impl Allocator for System {
+    type Task<'t> = SystemTask;
+
+    fn start() -> Self {
+        Self
+    }
+
+    fn begin(&mut self) -> SystemTask {
+        SystemTask
+    }
+}
+
+fn checked(ptr: *mut u8, layout: Layout) -> NonNull<u8> {
+    NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+impl Task for SystemTask {
+    const FREED_TOGETHER: bool = false;
+
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        assert_ne!(layout.size(), 0, "no workload asks for nothing");
+        ALLOCATED.set(ALLOCATED.get() + 1);
+        LIVE.set(LIVE.get() + 1);
+        // SAFETY: the size is not zero.
+        checked(unsafe { alloc(layout) }, layout)
+    }
+
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        LIVE.set(LIVE.get() - 1);
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(ptr.as_ptr(), layout) }
+    }
+
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        assert!(new_size >= old.size());
+        // SAFETY: the caller's promise; the new size is not zero as no object is.
+        checked(unsafe { realloc(ptr.as_ptr(), old, new_size) }, old)
+    }
+}
+
+/// Frees all objects together: it remembers every object and frees it when the task ends.
+#[derive(Debug)]
+pub struct Together;
+
+/// A [`Together`] task.
+#[derive(Debug, Default)]
+pub struct TogetherTask(RefCell<Vec<(NonNull<u8>, Layout)>>);
+
+/// The number of `free` calls on [`Together`] tasks. Workloads must make none.
+pub static NEEDLESS_FREES: AtomicUsize = AtomicUsize::new(0);
+
+impl Allocator for Together {
+    type Task<'t> = TogetherTask;
+
+    fn start() -> Self {
+        Self
+    }
+
+    fn begin(&mut self) -> TogetherTask {
+        TogetherTask::default()
+    }
+}
+
+impl Task for TogetherTask {
+    const FREED_TOGETHER: bool = true;
+
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        let ptr = SystemTask.alloc(layout);
+        self.0.borrow_mut().push((ptr, layout));
+        ptr
+    }
+
+    unsafe fn free(&self, _: NonNull<u8>, _: Layout) {
+        NEEDLESS_FREES.fetch_add(1, Ordering::Relaxed);
+    }
+
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        let new = self.alloc(Layout::from_size_align(new_size, old.align()).unwrap());
+        // SAFETY: both are live, have at least `old.size()` bytes, and don't overlap.
+        unsafe { new.copy_from_nonoverlapping(ptr, old.size()) };
+        new
+    }
+}
+
+impl Drop for TogetherTask {
+    fn drop(&mut self) {
+        for (ptr, layout) in self.0.get_mut().drain(..) {
+            // SAFETY: every object was allocated with this layout and is freed only here.
+            unsafe { SystemTask.free(ptr, layout) };
+        }
+    }
+}
+
+/// Frees objects one by one during the task, and the rest together at its end.
+#[derive(Debug)]
+pub struct TogetherWithin;
+
+/// A [`TogetherWithin`] task.
+#[derive(Debug, Default)]
+pub struct TogetherWithinTask(TogetherTask);
+
+thread_local! {
+    static FREES_WITHIN: Cell<u64> = const { Cell::new(0) };
+}
+
+impl TogetherWithin {
+    /// The number of objects that were freed one by one since the last call.
+    pub fn take_frees() -> u64 {
+        FREES_WITHIN.take()
+    }
+}
+
+impl Allocator for TogetherWithin {
+    type Task<'t> = TogetherWithinTask;
+
+    fn start() -> Self {
+        Self
+    }
+
+    fn begin(&mut self) -> TogetherWithinTask {
+        TogetherWithinTask::default()
+    }
+}
+
+impl Task for TogetherWithinTask {
+    const FREED_TOGETHER: bool = true;
+
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        self.0.alloc(layout)
+    }
+
+    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
+        let mut objects = self.0.0.borrow_mut();
+        let index = objects.iter().position(|object| *object == (ptr, layout));
+        let (ptr, layout) = objects.swap_remove(index.expect("it is live, with this layout"));
+        FREES_WITHIN.set(FREES_WITHIN.get() + 1);
+        // SAFETY: it was allocated with this layout, and is no longer in the list of objects to
+        // free.
+        unsafe { SystemTask.free(ptr, layout) };
+    }
+
+    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.grow(ptr, old, new_size) }
+    }
+}

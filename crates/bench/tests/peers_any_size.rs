@@ -1,0 +1,230 @@
+//! What every allocator of objects of any size that belong to no task must do, and every global one.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::{Barrier, mpsc};
+use std::thread;
+
+use bench::peers::{
+    About, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, global_calls, known,
+    with_any_size, with_global,
+};
+
+const OBJECTS: usize = 3_000;
+
+/// Sizes of 1 to 4096 bytes, mostly small, at alignments up to 64.
+fn layout(number: usize) -> Layout {
+    let size = 1 + number * 7 % (16 << (number % 9));
+    Layout::from_size_align(size, 1 << (number % 7)).unwrap()
+}
+
+/// A live object, all bytes of which are its mark.
+struct Object {
+    at: NonNull<u8>,
+    layout: Layout,
+    mark: u8,
+}
+
+// SAFETY: an address and what is known of it.
+unsafe impl Send for Object {}
+
+impl Object {
+    fn new(at: NonNull<u8>, layout: Layout, mark: u8) -> Self {
+        assert!(at.addr().get().is_multiple_of(layout.align()), "{layout:?} at {at:?}");
+        // SAFETY: the block is as long as its layout.
+        unsafe { at.write_bytes(mark, layout.size()) };
+        Self { at, layout, mark }
+    }
+
+    fn check(&self) {
+        self.check_first(self.layout.size());
+    }
+
+    fn check_first(&self, length: usize) {
+        // SAFETY: the object is live, and its bytes were written.
+        let bytes = unsafe { NonNull::slice_from_raw_parts(self.at, length).as_ref() };
+        assert!(bytes.iter().all(|byte| *byte == self.mark), "{:?} was overwritten", self.layout);
+    }
+}
+
+fn fill<A: AnySize>(own: &A) -> Vec<Object> {
+    let objects: Vec<_> = (0..OBJECTS)
+        .map(|number| Object::new(own.alloc(layout(number)), layout(number), number as u8))
+        .collect();
+    let mut places: Vec<_> =
+        objects.iter().map(|one| (one.at.addr().get(), one.layout.size())).collect();
+    places.sort_unstable();
+    assert!(places.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "they overlap");
+    objects
+}
+
+fn for_each_any_size<V: AnySizeVisitor + Copy>(claim: V, serves: impl Fn(FreedBy) -> bool) {
+    let rows = known().iter().filter(|about| about.lasting.is_some_and(&serves));
+    let mut served = 0;
+    for about in rows {
+        eprintln!("{}", about.name);
+        with_any_size(about.name, claim).unwrap();
+        served += 1;
+    }
+    assert!(served > 0);
+}
+
+#[test]
+fn objects_are_apart_and_keep_what_was_written_while_others_come_and_go() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl AnySizeVisitor for Claim {
+        type Output = ();
+
+        fn visit<A: AnySize>(self, _: &'static About) {
+            // The thread may leave it and come back.
+            for _ in 0..2 {
+                let own = A::start();
+                let mut objects = fill(&own);
+                for number in 0..2 * OBJECTS {
+                    let object = &mut objects[number * 13 % OBJECTS];
+                    object.check();
+                    // SAFETY: live, of this layout, and replaced at once.
+                    unsafe { own.free(object.at, object.layout) };
+                    let layout = layout(number * 5);
+                    *object = Object::new(own.alloc(layout), layout, number as u8);
+                }
+                for object in objects {
+                    object.check();
+                    // SAFETY: live, of this layout, and not used after.
+                    unsafe { own.free(object.at, object.layout) };
+                }
+            }
+        }
+    }
+
+    for_each_any_size(Claim, |_| true);
+}
+
+#[test]
+fn each_thread_has_its_own_objects() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl AnySizeVisitor for Claim {
+        type Output = ();
+
+        fn visit<A: AnySize>(self, _: &'static About) {
+            let barrier = Barrier::new(3);
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let own = A::start();
+                        barrier.wait();
+                        let objects = fill(&own);
+                        barrier.wait();
+                        for object in objects {
+                            object.check();
+                            // SAFETY: live, of this layout, and not used after.
+                            unsafe { own.free(object.at, object.layout) };
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    for_each_any_size(Claim, |_| true);
+}
+
+#[test]
+fn another_thread_frees_objects_where_they_say_so() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl AnySizeVisitor for Claim {
+        type Output = ();
+
+        fn visit<A: AnySize>(self, _: &'static About) {
+            let barrier = Barrier::new(2);
+            let (to_left, from_right) = mpsc::channel();
+            let (to_right, from_left) = mpsc::channel();
+            thread::scope(|scope| {
+                for (into, from) in [(to_right, from_right), (to_left, from_left)] {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        let own = A::start();
+                        for _ in 0..3 {
+                            into.send(fill(&own)).unwrap();
+                            for object in from.recv().unwrap() {
+                                object.check();
+                                // SAFETY: live, of this layout, not used after; its thread waits below.
+                                unsafe { own.free_elsewhere(object.at, object.layout) };
+                            }
+                        }
+                        barrier.wait();
+                    });
+                }
+            });
+        }
+    }
+
+    for_each_any_size(Claim, |freed_by| freed_by == FreedBy::AnyThread);
+}
+
+#[test]
+fn the_calls_of_a_global_allocator_do_what_global_alloc_asks() {
+    for about in known().iter().filter(|about| about.global) {
+        eprintln!("{}", about.name);
+        let (_, calls) = global_calls(about.name.as_bytes()).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                // These threads have entered nothing.
+                scope.spawn(|| {
+                    let fresh = |block| NonNull::new(block).expect("there is memory");
+                    // SAFETY: no size is zero; all blocks are live, have their layouts, and are freed once.
+                    unsafe {
+                        for number in 0..OBJECTS {
+                            let layout = layout(number);
+                            // Zeros, where something else may have been.
+                            let dirty = Object::new(fresh((calls.alloc)(layout)), layout, 0xEE);
+                            (calls.dealloc)(dirty.at.as_ptr(), layout);
+                            let at = fresh((calls.alloc_zeroed)(layout));
+                            Object { at, layout, mark: 0 }.check();
+                            let mut object = Object::new(at, layout, number as u8);
+                            // Larger, smaller, the same, and smaller than its alignment.
+                            for size in [layout.size() * 3, 1, 1, 5_000, layout.size(), 2] {
+                                let kept = object.layout.size().min(size);
+                                let block = object.at.as_ptr();
+                                object.at = fresh((calls.realloc)(block, object.layout, size));
+                                object.check_first(kept);
+                                let layout = Layout::from_size_align(size, layout.align()).unwrap();
+                                object = Object::new(object.at, layout, object.mark);
+                            }
+                            (calls.dealloc)(object.at.as_ptr(), object.layout);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_request_is_served_once_and_answered() {
+    struct Claim;
+
+    impl GlobalVisitor for Claim {
+        type Output = i32;
+
+        fn visit<G: Global>(self, _: &'static About) -> i32 {
+            let allocator = G::start();
+            let mut served = 0;
+            let answer = allocator.request(|| {
+                served += 1;
+                42
+            });
+            answer * served
+        }
+    }
+
+    for about in known().iter().filter(|about| about.global) {
+        assert_eq!(with_global(about.name, Claim).unwrap(), 42, "{}", about.name);
+    }
+}

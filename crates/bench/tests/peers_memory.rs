@@ -1,0 +1,328 @@
+//! What every allocator of the table must do, or a row of it means nothing.
+
+use std::alloc::Layout;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Barrier;
+use std::thread;
+
+use bench::peers::{About, Allocator, TYPED_ARENA_SIZES, Task, Visitor, known, with};
+
+const THREADS: usize = 4;
+const TASKS: usize = 3;
+const OBJECTS: usize = 1_500;
+
+/// A sequence that is the same in each run: xorshift.
+struct Sequence(u64);
+
+impl Sequence {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+
+    /// Mostly small sizes up to 64 KiB, every alignment up to 64.
+    fn layout(&mut self, about: &About) -> Layout {
+        let (size, align) = if about.any_size {
+            let most = 1 << self.below(17);
+            (1 + self.below(most), 1 << self.below(7))
+        } else {
+            (TYPED_ARENA_SIZES[self.below(4)], 1 << self.below(4))
+        };
+        Layout::from_size_align(size, align).unwrap()
+    }
+}
+
+/// A live object: every byte of it was written.
+struct Object {
+    at: NonNull<u8>,
+    layout: Layout,
+    mark: u8,
+}
+
+impl Object {
+    fn new<T: Task>(task: &T, layout: Layout, mark: u8) -> Self {
+        let at = task.alloc(layout);
+        // Where nothing lies needs no alignment.
+        assert!(
+            layout.size() == 0 || at.addr().get().is_multiple_of(layout.align()),
+            "{layout:?} at {at:?}"
+        );
+        // SAFETY: the block is as long as its layout.
+        unsafe { at.write_bytes(mark, layout.size()) };
+        Self { at, layout, mark }
+    }
+
+    fn check(&self) {
+        // SAFETY: the object is live, and its bytes were written.
+        let bytes = unsafe { NonNull::slice_from_raw_parts(self.at, self.layout.size()).as_ref() };
+        let Some((first, rest)) = bytes.split_first() else { return };
+        // All are the mark, by comparing with itself one on: fast in a build without optimisation too.
+        let all_the_same = *rest == bytes[..rest.len()];
+        assert!(*first == self.mark && all_the_same, "{:?} was overwritten", self.layout);
+    }
+
+    fn grow<T: Task>(&mut self, task: &T, new_size: usize) {
+        // SAFETY: the object is live, with this layout.
+        self.at = unsafe { task.grow(self.at, self.layout, new_size) };
+        self.check();
+        self.layout = Layout::from_size_align(new_size, self.layout.align()).unwrap();
+        assert!(
+            new_size == 0 || self.at.addr().get().is_multiple_of(self.layout.align()),
+            "{:?} at {:?}, grown",
+            self.layout,
+            self.at
+        );
+        // SAFETY: the block is as long as its layout.
+        unsafe { self.at.write_bytes(self.mark, new_size) };
+    }
+
+    fn free<T: Task>(self, task: &T) {
+        self.check();
+        // SAFETY: the object is live, with this layout, and is not used again.
+        unsafe { task.free(self.at, self.layout) }
+    }
+}
+
+fn assert_apart(objects: &[Object]) {
+    let mut ranges: Vec<_> = objects
+        .iter()
+        .map(|object| {
+            let start = object.at.addr().get();
+            (start, start + object.layout.size())
+        })
+        .collect();
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "overlap: {pair:x?}");
+    }
+}
+
+/// One piece of work: allocate, free some, allocate more, grow some, and free as the allocator does.
+fn work<T: Task>(task: &T, about: &About, sequence: &mut Sequence) {
+    let mut objects = Vec::new();
+    for i in 0..OBJECTS {
+        let layout = sequence.layout(about);
+        objects.push(Object::new(task, layout, i as u8));
+    }
+    assert_apart(&objects);
+    for _ in 0..OBJECTS / 2 {
+        let chosen = sequence.below(objects.len());
+        objects.swap_remove(chosen).free(task);
+    }
+    for i in 0..OBJECTS / 2 {
+        let layout = sequence.layout(about);
+        objects.push(Object::new(task, layout, !(i as u8)));
+    }
+    assert_apart(&objects);
+    if about.any_size {
+        for object in &mut objects {
+            let more = sequence.below(3) * sequence.below(1_000);
+            object.grow(task, object.layout.size() + more);
+        }
+        assert_apart(&objects);
+    }
+    for object in objects {
+        if T::FREED_TOGETHER {
+            object.check();
+        } else {
+            object.free(task);
+        }
+    }
+}
+
+/// Runs a claim with each allocator of this build, and names the one that does not hold it.
+fn for_each_allocator<V: Visitor + Copy>(claim: V) {
+    for about in known().iter().filter(|about| about.tasks) {
+        eprintln!("{}", about.name);
+        with(about.name, claim).unwrap();
+    }
+}
+
+#[test]
+fn objects_are_distinct_aligned_and_keep_what_was_written() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl Visitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, about: &'static About) {
+            let barrier = Barrier::new(THREADS);
+            thread::scope(|scope| {
+                for i in 0..THREADS {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        let mut sequence = Sequence(i as u64 + 1);
+                        let mut allocator = A::start();
+                        barrier.wait();
+                        for _ in 0..TASKS {
+                            work(&allocator.begin(), about, &mut sequence);
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    for_each_allocator(Claim);
+}
+
+#[test]
+fn an_object_can_grow_from_one_byte_to_a_mebibyte() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl Visitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, about: &'static About) {
+            if !about.any_size {
+                return;
+            }
+            let mut allocator = A::start();
+            for align in [1, 8, 16, 64] {
+                let task = allocator.begin();
+                // Two in turns, so that neither is always the last one.
+                let layout = Layout::from_size_align(1, align).unwrap();
+                let mut objects = [1, 2].map(|mark| Object::new(&task, layout, mark));
+                while objects[0].layout.size() < 1 << 20 {
+                    for object in &mut objects {
+                        let size = object.layout.size();
+                        object.grow(&task, size + size / 3 + 1);
+                    }
+                    assert_apart(&objects);
+                }
+                for object in objects {
+                    object.free(&task);
+                }
+            }
+        }
+    }
+
+    for_each_allocator(Claim);
+}
+
+#[test]
+fn growing_by_nothing_keeps_the_bytes() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl Visitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, _: &'static About) {
+            let mut allocator = A::start();
+            let task = allocator.begin();
+            let mut object = Object::new(&task, Layout::new::<[u64; 5]>(), 7);
+            object.grow(&task, 40);
+            object.free(&task);
+        }
+    }
+
+    for_each_allocator(Claim);
+}
+
+#[test]
+fn an_object_of_no_bytes_can_be_grown_and_freed() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl Visitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, about: &'static About) {
+            if !about.any_size {
+                return;
+            }
+            let mut allocator = A::start();
+            let task = allocator.begin();
+            for align in [1, 8, 64] {
+                let empty = Layout::from_size_align(0, align).unwrap();
+                Object::new(&task, empty, 0).free(&task);
+                let mut grown = Object::new(&task, empty, 3);
+                grown.grow(&task, 0);
+                grown.grow(&task, 100);
+                grown.free(&task);
+            }
+        }
+    }
+
+    for_each_allocator(Claim);
+}
+
+#[test]
+fn a_thread_may_come_back_to_an_allocator() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl Visitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, about: &'static About) {
+            for seed in 1..4 {
+                work(&A::start().begin(), about, &mut Sequence(seed));
+            }
+        }
+    }
+
+    for_each_allocator(Claim);
+}
+
+#[test]
+fn a_forgotten_task_leaves_the_next_one_whole() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl Visitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, about: &'static About) {
+            let mut allocator = A::start();
+            let task = allocator.begin();
+            let kept: Vec<_> =
+                (0..100).map(|i| Object::new(&task, Layout::new::<[u64; 8]>(), i)).collect();
+            kept.iter().for_each(Object::check);
+            mem::forget(task);
+            work(&allocator.begin(), about, &mut Sequence(5));
+        }
+    }
+
+    for_each_allocator(Claim);
+}
+
+#[test]
+#[should_panic(expected = "typed-arena serves objects of [192, 24, 40, 64] bytes")]
+fn typed_arena_says_which_sizes_it_serves() {
+    struct Claim;
+
+    impl Visitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, _: &'static About) {
+            A::start().begin().alloc(Layout::new::<[u64; 6]>());
+        }
+    }
+
+    with("typed-arena", Claim).unwrap();
+}
+
+#[test]
+fn an_arena_says_that_it_frees_together() {
+    struct FreedTogether;
+
+    impl Visitor for FreedTogether {
+        type Output = bool;
+
+        fn visit<A: Allocator>(self, _: &'static About) -> bool {
+            <A::Task<'_> as Task>::FREED_TOGETHER
+        }
+    }
+
+    for about in known().iter().filter(|about| about.tasks) {
+        let together = with(about.name, FreedTogether).unwrap();
+        assert_eq!(together, about.kind == bench::peers::Kind::Arena, "{}", about.name);
+    }
+}

@@ -1,0 +1,251 @@
+//! The table of allocators.
+
+use std::error::Error;
+
+use bench::peers::{
+    About, Allocator, AnySize, AnySizeVisitor, FixedSize, FixedSizeVisitor, FreedBy, Global,
+    GlobalVisitor, Kind, Placement, PlacementVisitor, Visitor, about, global_calls, known, missing,
+    with, with_any_size, with_fixed_size, with_global, with_placement,
+};
+
+/// The name that a visitor was shown.
+struct Name;
+
+impl Visitor for Name {
+    type Output = &'static str;
+
+    fn visit<A: Allocator>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+impl FixedSizeVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<A: FixedSize>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+impl AnySizeVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<A: AnySize>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+impl GlobalVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<G: Global>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+impl PlacementVisitor for Name {
+    type Output = &'static str;
+
+    fn visit<P: Placement>(self, about: &'static About) -> &'static str {
+        about.name
+    }
+}
+
+const OURS: &[&str] = &[
+    "allotment-arena",
+    "allotment-reap",
+    "allotment-pool",
+    "allotment-slab",
+    "allotment-slab-handle",
+    "allotment-free-list",
+];
+const ARENAS_IN_RUST: &[&str] =
+    &["mmap-per-query", "bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
+const STORES_IN_RUST: &[&str] =
+    &["allotment-slab-at-once", "allotment-free-list-a-tree", "slab", "sharded-slab"];
+const PLACEMENTS: &[&str] =
+    &["malloc-built", "malloc-copy", "free-list-built", "compact-copy", "scrambled-copy"];
+const FAST_PEERS: &[&str] =
+    &["mimalloc", "snmalloc", "rpmalloc", "mimalloc-heap", "pmr-monotonic", "pmr-pool"];
+const SLOW_PEERS: &[&str] =
+    if cfg!(target_env = "gnu") { &["jemalloc", "tcmalloc"] } else { &["jemalloc"] };
+
+#[test]
+fn the_names_are_those_of_the_measuring_contract() {
+    let mut expected = vec![if cfg!(target_env = "gnu") { "glibc" } else { "libc" }];
+    expected.extend(OURS);
+    expected.extend(ARENAS_IN_RUST);
+    expected.extend(STORES_IN_RUST);
+    expected.extend(PLACEMENTS);
+    if cfg!(feature = "fast-peers") {
+        expected.extend(FAST_PEERS);
+    }
+    if cfg!(feature = "all-peers") {
+        expected.extend(SLOW_PEERS);
+    }
+    // Where the headers of Boost are installed.
+    expected.extend(about("boost-pool").is_ok().then_some("boost-pool"));
+    expected.sort_unstable();
+    let mut names: Vec<_> = known().iter().map(|about| about.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, expected);
+    for about in known() {
+        assert_eq!(about.ours, OURS.contains(&about.name), "{}", about.name);
+    }
+}
+
+#[test]
+fn each_name_leads_to_its_own_allocator() {
+    for entry in known() {
+        assert_eq!(about(entry.name).unwrap().name, entry.name);
+        assert_eq!(with(entry.name, Name).ok(), entry.tasks.then_some(entry.name));
+        assert_eq!(with_fixed_size(entry.name, Name).ok(), entry.fixed_size.map(|_| entry.name));
+        assert_eq!(with_any_size(entry.name, Name).ok(), entry.lasting.map(|_| entry.name));
+        assert_eq!(with_global(entry.name, Name).ok(), entry.global.then_some(entry.name));
+        let calls = global_calls(entry.name.as_bytes()).map(|(name, _)| name);
+        assert_eq!(calls, entry.global.then_some(entry.name));
+        let placement = (entry.kind == Kind::Placement).then_some(entry.name);
+        assert_eq!(with_placement(entry.name, Name).ok(), placement);
+    }
+}
+
+#[test]
+fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size() {
+    for about in known() {
+        let serves = (about.tasks, about.fixed_size.is_some());
+        let expected = match about.kind {
+            Kind::Malloc => (true, true),
+            Kind::Arena | Kind::Pool => (true, false),
+            Kind::FixedSize => (false, true),
+            Kind::Placement => (false, false),
+        };
+        assert_eq!(serves, expected, "{}", about.name);
+    }
+}
+
+#[test]
+fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_of_the_peers_can() {
+    for about in known().iter().filter(|about| !about.ours) {
+        let malloc = about.kind == Kind::Malloc;
+        assert_eq!(about.global, malloc, "{}", about.name);
+        assert_eq!(about.lasting == Some(FreedBy::AnyThread), malloc, "{}", about.name);
+        let within = malloc || ["mimalloc-heap", "pmr-pool"].contains(&about.name);
+        assert_eq!(about.frees_within_tasks, within, "{}", about.name);
+    }
+}
+
+#[test]
+fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
+    let text = with("slab", Name).unwrap_err().to_string();
+    assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
+    assert!(text.contains(" bumpalo,") && !text.contains("sharded"), "{text}");
+    let text = with_fixed_size("bumpalo", Name).unwrap_err().to_string();
+    assert!(text.contains("'bumpalo' outlives its task; available: "), "{text}");
+    assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
+    let text = with_fixed_size("allotment-pool", Name).unwrap_err().to_string();
+    assert!(text.contains("'allotment-pool' is private to each thread; available: "), "{text}");
+    let text = with_any_size("bumpalo", Name).unwrap_err().to_string();
+    assert!(text.contains("no object of the allocator 'bumpalo' outlives its task"), "{text}");
+    let text = with_any_size("slab", Name).unwrap_err().to_string();
+    assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
+    let text = with_global("bumpalo", Name).unwrap_err().to_string();
+    assert!(
+        text.contains("'bumpalo' can't be a program's global allocator; available: "),
+        "{text}"
+    );
+    assert!(!text.contains(" slab"), "{text}");
+    let text = with_placement("slab", Name).unwrap_err().to_string();
+    assert!(
+        text.contains("'slab' is an allocator, not a placement; available: malloc-built,"),
+        "{text}"
+    );
+    let text = with_fixed_size("compact-copy", Name).unwrap_err().to_string();
+    assert!(
+        text.contains("'compact-copy' is a placement, not an allocator; available: "),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_row_says_what_it_is() {
+    for about in known() {
+        assert!(!about.policy.is_empty() && !about.origin.is_empty(), "{about:?}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_known_ones() {
+    let unknown = about("dlmalloc").unwrap_err();
+    assert_eq!(unknown.name(), "dlmalloc");
+    assert!(!unknown.left_out());
+    assert!(unknown.source().is_none());
+    let text = unknown.to_string();
+    assert!(text.starts_with("unknown allocator 'dlmalloc'; available: "), "{text}");
+    for about in known() {
+        assert!(text.contains(about.name), "{text} lacks {}", about.name);
+    }
+    assert!(!text.contains('\n'), "{text}");
+}
+
+#[test]
+fn names_are_exact() {
+    for name in ["", "Glibc", "glibc ", "bump"] {
+        assert!(with(name, Name).is_err(), "{name:?}");
+        assert!(global_calls(name.as_bytes()).is_none(), "{name:?}");
+    }
+}
+
+#[test]
+fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
+    let fast = if cfg!(feature = "fast-peers") { &[] } else { FAST_PEERS };
+    let slow = if cfg!(feature = "all-peers") { &[] } else { SLOW_PEERS };
+    let expected = fast.iter().map(|name| (*name, "fast-peers"));
+    for (name, feature) in expected.chain(slow.iter().map(|name| (*name, "all-peers"))) {
+        let unknown = with(name, Name).unwrap_err();
+        assert!(unknown.left_out());
+        let text = unknown.to_string();
+        assert!(text.contains(name) && text.contains(&format!("--features {feature}")), "{text}");
+        assert!(text.contains("available: ") && text.contains("bumpalo-reset"), "{text}");
+        let (_, remedy) = missing().find(|(missing, _)| *missing == name).unwrap();
+        assert!(remedy.contains(feature), "{remedy}");
+    }
+    let boost = usize::from(about("boost-pool").is_err());
+    let tcmalloc = usize::from(cfg!(not(target_env = "gnu")));
+    assert_eq!(missing().count(), fast.len() + slow.len() + boost + tcmalloc);
+}
+
+#[cfg(feature = "fast-peers")]
+#[test]
+fn boost_pool_is_there_or_says_how_it_comes() {
+    if let Err(unknown) = about("boost-pool") {
+        assert!(unknown.left_out());
+        let text = unknown.to_string();
+        assert!(text.contains("headers of Boost.Pool") && text.contains("libboost-dev"), "{text}");
+    }
+}
+
+/// An origin such as `snmalloc 0.7, from snmalloc-sys 0.7.6` or `bumpalo 3.20.3` ends in the crate and
+/// its version.
+#[test]
+fn the_origins_name_the_versions_that_are_built() {
+    let lock = include_str!("../../../Cargo.lock");
+    let mut crates = 0;
+    for about in known() {
+        let Some((rest, version)) = about.origin.rsplit_once(' ') else { continue };
+        if !version.starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        let name = rest.rsplit(' ').next().unwrap();
+        // A build's metadata, after a plus sign, is not part of what we print.
+        let entry = format!("name = \"{name}\"\nversion = \"{version}");
+        let locked = lock
+            .match_indices(&entry)
+            .any(|(at, _)| lock[at + entry.len()..].starts_with(['"', '+']));
+        assert!(locked, "{}: Cargo.lock has no {name} {version}", about.name);
+        crates += 1;
+    }
+    // All but glibc, ours and their variants, the placements, the two of the C++ library and Boost's.
+    let boost = usize::from(about("boost-pool").is_ok());
+    let without = 10 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
+    assert_eq!(crates, known().len() - without);
+}

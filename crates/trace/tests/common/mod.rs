@@ -1,0 +1,93 @@
+//! A recording made up in memory.
+
+use std::fs::File;
+use std::io::Write;
+use trace_format::container::{Chunk, ProcessEnd, ProcessHeader, RecordingEnd, Writer};
+use trace_format::raw::{CHUNK_ROOM, Encoder, MODULE_ROOM};
+
+/// Nanoseconds of a tick times 2^32: 5 ns.
+pub const FIVE_NS: u64 = 5 << 32;
+
+/// A stream on its way into chunks, as a recorder makes them.
+pub struct Stream {
+    buffer: Vec<u8>,
+    encoder: Encoder,
+    begun: u64,
+    pub chunks: Vec<(u64, Vec<u8>)>,
+}
+
+impl Stream {
+    pub fn new(tick: u64) -> Self {
+        let mut stream = Self {
+            buffer: Vec::new(),
+            encoder: Encoder::closed(),
+            begun: tick,
+            chunks: Vec::new(),
+        };
+        stream.open(tick);
+        stream
+    }
+
+    fn open(&mut self, tick: u64) {
+        self.buffer = vec![0; CHUNK_ROOM];
+        self.begun = tick;
+        // SAFETY: the buffer is zero, ours, and lives until the chunk is closed.
+        unsafe { self.encoder.open(self.buffer.as_mut_ptr(), CHUNK_ROOM, tick) };
+    }
+
+    fn close(&mut self) {
+        let used = CHUNK_ROOM - self.encoder.room();
+        self.buffer.truncate(used);
+        self.chunks.push((self.begun, std::mem::take(&mut self.buffer)));
+    }
+
+    /// The encoder, with room for any event.
+    pub fn at(&mut self, tick: u64) -> &mut Encoder {
+        if self.encoder.room() < MODULE_ROOM {
+            self.close();
+            self.open(tick);
+        }
+        &mut self.encoder
+    }
+
+    pub fn finish(mut self) -> Vec<(u64, Vec<u8>)> {
+        self.close();
+        std::mem::take(&mut self.chunks)
+    }
+}
+
+pub fn header(pid: u32) -> ProcessHeader {
+    ProcessHeader {
+        pid,
+        parent: 1,
+        image: 0,
+        forked: false,
+        executable: "/usr/bin/program".to_owned(),
+        command: vec!["program".to_owned(), "argument".to_owned()],
+        start_ns: 17,
+        start_tick: 1_000,
+        ns_of_tick: FIVE_NS,
+    }
+}
+
+/// A container of one process with these streams' chunks.
+pub fn container(streams: &[Vec<(u64, Vec<u8>)>]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    let process = writer.process(&header(42)).unwrap();
+    for (stream, chunks) in streams.iter().enumerate() {
+        for (sequence, (tick, events)) in chunks.iter().enumerate() {
+            let (stream, sequence) = (stream as u32, sequence as u32);
+            writer.chunk(Chunk { process, stream, sequence, tick: *tick, events }).unwrap();
+        }
+    }
+    let end = ProcessEnd { ns_of_tick: FIVE_NS, exited: true, ..Default::default() };
+    writer.end_process(process, &end).unwrap();
+    writer.finish(&RecordingEnd::default()).unwrap()
+}
+
+/// The bytes as a file.
+pub fn file(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
