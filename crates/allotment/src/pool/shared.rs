@@ -384,7 +384,7 @@ impl PoolShared {
             return unsafe { global_resize(block, old, new_size) };
         }
         // SAFETY: passed on to the caller. In checked mode, where this thread may not have the
-        // lock, this reads nothing but `watch` and returns `false`.
+        // lock, this reads nothing but `checked` and returns `false`.
         if unsafe { self.blocks().resize_in_place(block, old, new_size) } {
             return Ok(block);
         }

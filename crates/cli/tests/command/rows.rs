@@ -104,7 +104,7 @@ fn the_hour_boundary_tells_its_seconds() {
 
 #[test]
 fn trees_tell_their_memory_and_their_walk() {
-    if too_long("the rows of trees") {
+    if crate::too_long("the rows of trees") {
         return;
     }
     let bench = |workload, allocators| {

@@ -125,7 +125,7 @@ fn a_closed_pipe_ends_quietly() {
 
 #[test]
 fn what_an_allocator_can_not_run_is_said_under_the_table_and_on_standard_error() {
-    if too_long("what an allocator can't run") {
+    if crate::too_long("what an allocator can't run") {
         return;
     }
     let output = run(&[
