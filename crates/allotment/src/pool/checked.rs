@@ -8,7 +8,7 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::class_lists::CarveRange;
-use super::classes::{CLASSES, Class, STEP, align_of, size_of};
+use super::size_classes::{CLASSES, STEP, SizeClass};
 use crate::checked::{CheckMode, CheckedAllocator, GUARD, Ledger};
 use crate::statistics::AllocatorKind;
 
@@ -44,10 +44,10 @@ impl CheckedBlocks {
         self.range.open(start, end);
     }
 
-    pub(super) fn carve(&self, class: Class) -> Option<NonNull<u8>> {
-        let gap = self.range.gap(align_of(class));
-        let start = self.range.advance(gap + size_of(class))?;
-        // SAFETY: the range had at least `gap + size_of(class)` bytes.
+    pub(super) fn carve(&self, class: SizeClass) -> Option<NonNull<u8>> {
+        let gap = self.range.gap(class.align());
+        let start = self.range.advance(gap + class.size())?;
+        // SAFETY: the range had at least `gap + class.size()` bytes.
         Some(unsafe { start.add(gap) })
     }
 

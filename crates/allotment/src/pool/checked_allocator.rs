@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::blocks::Blocks;
 use super::checked::block_layout;
 use super::chunk_supply::ChunkSupply;
-use super::classes::{Class, align_of, class_of, size_of};
+use super::size_classes::SizeClass;
 use crate::checked::{CheckedAllocator, GUARD, Ledger};
 use crate::error::{AllocError, ErrorKind};
 use crate::statistics::Record;
@@ -26,22 +26,24 @@ impl<S: ChunkSupply> CheckedAllocator for Blocks<S> {
 
     fn block_size(&self, layout: Layout) -> usize {
         let block = block_layout(layout).expect("it was allocated");
-        class_of(block).map_or(block.size(), size_of)
+        SizeClass::of(block).map_or(block.size(), SizeClass::size)
     }
 
     fn vacant_class(&self, layout: Layout) -> Option<usize> {
-        block_layout(layout).and_then(class_of).map(Class::index)
+        block_layout(layout).and_then(SizeClass::of).map(SizeClass::index)
     }
 
     fn class_layout(&self, class: usize) -> Layout {
-        let class = Class::of_index(class).expect("a class of the ledger");
-        Layout::from_size_align(size_of(class) - GUARD, align_of(class)).expect("a class is small")
+        let class = SizeClass::of_index(class).expect("a class of the ledger");
+        Layout::from_size_align(class.size() - GUARD, class.align()).expect("a class is small")
     }
 
     fn new_block(&self, _: &Ledger, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let block = block_layout(layout).ok_or(overflow)?;
-        let Some(class) = class_of(block) else { return self.alloc_large(block, block.size()) };
+        let Some(class) = SizeClass::of(block) else {
+            return self.alloc_large(block, block.size());
+        };
         let checked = self.checked.as_deref().expect("only checked blocks have a ledger");
         if let Some(block) = checked.carve(class) {
             return Ok(block);

@@ -10,7 +10,7 @@
 //
 // | file | contents |
 // |---|---|
-// | `classes` | the arithmetic of the size classes |
+// | `size_classes` | the arithmetic of the size classes |
 // | `class_lists` | free lists by size class, and the range that new blocks are carved from |
 // | `chunk_supply` | chunk headers, and the interface that supplies the memory of chunks |
 // | `checked` | the ledger of checked blocks: hardened mode, sanitizers, pass-through mode |
@@ -49,8 +49,6 @@ mod chunks;
 #[cfg(not(loom))]
 mod class_lists;
 #[cfg(not(loom))]
-mod classes;
-#[cfg(not(loom))]
 mod current;
 #[cfg(not(loom))]
 mod drain;
@@ -86,6 +84,8 @@ mod region_supply;
 mod remote;
 #[cfg(not(loom))]
 mod shared;
+#[cfg(not(loom))]
+mod size_classes;
 #[cfg(not(loom))]
 mod string;
 #[cfg(not(loom))]
