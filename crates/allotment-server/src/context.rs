@@ -11,8 +11,9 @@ use crate::worker_memory::WorkerMemoryFactory;
 /// request.
 ///
 /// While the handler runs, the worker's pool is entered. The pool is
-/// [`current`](allotment::pool::current()), and with [`PoolGlobalAlloc`](allotment::PoolGlobalAlloc) every `Box`, `Vec` and
-/// `String` comes from it. Objects made there may go anywhere, also with the reply.
+/// [`current`](allotment::pool::current()), and with
+/// [`PoolGlobalAlloc`](allotment::PoolGlobalAlloc) every `Box`, `Vec` and `String` comes from it.
+/// Objects made there may go anywhere, also with the reply.
 ///
 /// Objects made in the arena must not leave the request: the arena is reset before the next one.
 ///

@@ -112,6 +112,20 @@ pub fn golden_reap_alloc_40(reap: &Reap) -> NonNull<u8> {
     reap.alloc_layout(small(40))
 }
 
+/// Allocates a value in a reap.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_reap_alloc_u32(reap: &Reap, value: u32) -> &mut u32 {
+    reap.alloc(value)
+}
+
+/// Allocates a value of 512 bytes in a reap, which is to be constructed in its block.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_reap_alloc_512_bytes(reap: &Reap, factor: u64) -> &mut [u64; 64] {
+    reap.alloc(core::array::from_fn(|index| factor * index as u64))
+}
+
 /// Frees a block of a reap.
 ///
 /// # Safety
@@ -240,6 +254,10 @@ fn main() {
     let text = Sealed::<&'static str>::new(|sealer| sealer.str("sealed"));
     println!("{} {}", golden_sealed_number(&limits), golden_sealed_text(&text));
     let (reap, pool) = (Reap::new(), LocalPool::new());
+    assert_eq!(
+        (*golden_reap_alloc_u32(&reap, 7), golden_reap_alloc_512_bytes(&reap, 7)[63]),
+        (7, 441)
+    );
     // SAFETY: each block is freed once, where it came from.
     unsafe {
         golden_reap_free(&reap, golden_reap_alloc(&reap, 24), 24);

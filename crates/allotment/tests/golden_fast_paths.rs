@@ -11,7 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// (function, most instructions)
-const GOLDEN: [(&str, usize); 24] = [
+const GOLDEN: [(&str, usize); 25] = [
     ("golden_arena_alloc_u32", 11),
     ("golden_arena1_alloc_u32", 17),
     ("golden_arena_try_alloc_u32", 13),
@@ -24,6 +24,7 @@ const GOLDEN: [(&str, usize); 24] = [
     ("golden_list_free", 5),
     ("golden_reap_alloc", 15),
     ("golden_reap_alloc_40", 6),
+    ("golden_reap_alloc_u32", 9),
     ("golden_reap_free", 13),
     ("golden_pool_alloc", 17),
     ("golden_pool_free", 15),
@@ -75,9 +76,8 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}");
 }
 
-/// The instructions from the function's start to its `ret`, conditional jumps not taken: how many, and
-/// how many with a lock prefix. And how many up to the first conditional jump, with it.
-fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize, usize) {
+/// The code from the function's start on.
+fn disassemble<'f>(file: &object::File<'f>, function: &str) -> Decoder<'f> {
     let symbol = file
         .symbols()
         .find(|symbol| symbol.name() == Ok(function))
@@ -85,7 +85,25 @@ fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize, usize) {
     let section = file.section_by_index(symbol.section_index().unwrap()).unwrap();
     let code = section.data().unwrap();
     let start = (symbol.address() - section.address()) as usize;
-    let mut decoder = Decoder::with_ip(64, &code[start..], symbol.address(), DecoderOptions::NONE);
+    Decoder::with_ip(64, &code[start..], symbol.address(), DecoderOptions::NONE)
+}
+
+/// The bytes that the function reserves on the stack, besides saved registers.
+fn stack_bytes(file: &object::File<'_>, function: &str) -> u64 {
+    disassemble(file, function)
+        .into_iter()
+        .take_while(|instruction| instruction.flow_control() != FlowControl::Return)
+        .find(|instruction| {
+            instruction.mnemonic() == iced_x86::Mnemonic::Sub
+                && instruction.op0_register() == iced_x86::Register::RSP
+        })
+        .map_or(0, |instruction| instruction.immediate(1))
+}
+
+/// The instructions from the function's start to its `ret`, conditional jumps not taken: how many, and
+/// how many with a lock prefix. And how many up to the first conditional jump, with it.
+fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize, usize) {
+    let mut decoder = disassemble(file, function);
     let (mut count, mut locked, mut first_jump) = (0, 0, 0);
     loop {
         let instruction = decoder.decode();
@@ -115,6 +133,9 @@ fn fast_paths_have_no_more_instructions_than_agreed_and_no_locked_one() {
         assert!(count <= most, "{function}: {count} instructions instead of {most}");
         assert_eq!(locked, 0, "{function} has a locked instruction");
     }
+    let stack = stack_bytes(&file, "golden_reap_alloc_512_bytes");
+    println!("golden_reap_alloc_512_bytes: {stack} bytes of stack");
+    assert!(stack < 512, "the value is constructed in its block, not on the stack: {stack} bytes");
     for (function, most) in GLOBAL_ALLOC {
         let (_, _, outside) = fast_path(&file, function);
         println!("{function}: {outside} instructions outside of a pool");

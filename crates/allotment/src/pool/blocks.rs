@@ -25,7 +25,7 @@ use core::ptr::{self, NonNull};
 use super::checked::CheckedBlocks;
 use super::chunk_supply::{ChunkGrowth, ChunkSupply, PoolChunkHeader};
 use super::class_lists::ClassLists;
-use super::classes::{Class, STEP, class_of, common_class_of};
+use super::size_classes::{STEP, SizeClass};
 use crate::error::{AllocError, OnFailure, Report};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
@@ -77,29 +77,37 @@ impl<S: ChunkSupply> Blocks<S> {
     /// Allocates a block for this layout.
     #[inline(always)]
     pub(super) fn alloc<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        match common_class_of(layout) {
+        match SizeClass::of_common(layout) {
             Some(class) => match self.lists.alloc(class) {
                 Some(block) => Ok(block),
                 // Inlined too: in a reap for one task about half of the blocks are new.
                 None => match self.lists.carve_common(class) {
                     Some(block) => Ok(block),
-                    None => self.alloc_slow_or::<F>(layout),
+                    None => self.alloc_slow_or::<F>(layout.size(), layout.align()),
                 },
             },
-            None => self.alloc_slow_or::<F>(layout),
+            None => self.alloc_slow_or::<F>(layout.size(), layout.align()),
         }
     }
 
     /// Takes a block from a free list, or carves one.
     #[inline(always)]
     pub(super) fn alloc_fast(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let class = common_class_of(layout)?;
+        let class = SizeClass::of_common(layout)?;
         self.lists.alloc(class).or_else(|| self.lists.carve_common(class))
     }
 
+    /// The size comes first: a caller of `alloc_layout` that knows the alignment passes the size on
+    /// without moving it to another register.
     #[cold]
     #[inline(never)]
-    fn alloc_slow_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+    fn alloc_slow_or<F: OnFailure>(
+        &self,
+        size: usize,
+        align: usize,
+    ) -> Result<NonNull<u8>, F::Error> {
+        // SAFETY: the size and the alignment of a layout.
+        let layout = unsafe { Layout::from_size_align_unchecked(size, align) };
         self.alloc_slow(layout).map_err(F::fail)
     }
 
@@ -107,7 +115,7 @@ impl<S: ChunkSupply> Blocks<S> {
         if let Some(checked) = self.checked.as_deref() {
             return checked.ledger.alloc(self, layout);
         }
-        match class_of(layout) {
+        match SizeClass::of(layout) {
             Some(class) => {
                 if let Some(block) = self.lists.alloc(class).or_else(|| self.lists.carve(class)) {
                     return Ok(block);
@@ -126,7 +134,7 @@ impl<S: ChunkSupply> Blocks<S> {
     /// not used again.
     #[inline(always)]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
-        match common_class_of(layout) {
+        match SizeClass::of_common(layout) {
             // SAFETY: passed on to the caller.
             Some(class) if unsafe { self.lists.free(class, block) } => {}
             // SAFETY: passed on to the caller.
@@ -144,7 +152,7 @@ impl<S: ChunkSupply> Blocks<S> {
         }
         // SAFETY: passed on to the caller. Outside checked mode the lists take every block.
         unsafe {
-            match class_of(layout) {
+            match SizeClass::of(layout) {
                 Some(class) => {
                     self.lists.free(class, block);
                 }
@@ -183,7 +191,7 @@ impl<S: ChunkSupply> Blocks<S> {
     /// capacity to grow again: it is likely to double once more, and capacity that stays unused is
     /// never touched.
     pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
-        let grows = new.size() > old.size() && class_of(new).is_none();
+        let grows = new.size() > old.size() && SizeClass::of(new).is_none();
         if grows && self.checked.is_none() && !self.supply.is_limited() {
             let factor = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
             return self.alloc_large(new, new.size().saturating_mul(factor));
@@ -204,7 +212,7 @@ impl<S: ChunkSupply> Blocks<S> {
     ) -> bool {
         // SAFETY: passed on to the caller.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        let (from, to) = (class_of(old), class_of(new));
+        let (from, to) = (SizeClass::of(old), SizeClass::of(new));
         if self.checked.is_some() {
             return false;
         }
@@ -221,8 +229,8 @@ impl<S: ChunkSupply> Blocks<S> {
         &self,
         block: NonNull<u8>,
         align: usize,
-        from: Option<Class>,
-        to: Option<Class>,
+        from: Option<SizeClass>,
+        to: Option<SizeClass>,
         new_size: usize,
     ) -> bool {
         match (from, to) {

@@ -7,15 +7,12 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::blocks::Blocks;
-use super::chunk_supply::ChunkSupply;
 use super::class_lists::CarveRange;
-use super::classes::{CLASSES, Class, STEP, align_of, class_of, size_of};
+use super::size_classes::{CLASSES, STEP, SizeClass};
 use crate::checked::{CheckMode, CheckedAllocator, GUARD, Ledger};
-use crate::error::{AllocError, ErrorKind};
-use crate::statistics::{AllocatorKind, Record};
+use crate::statistics::AllocatorKind;
 
-/// What checked blocks need besides the lists of chunks.
+/// What a reap or a pool needs in checked mode besides its lists of chunks.
 #[derive(Debug)]
 pub(super) struct CheckedBlocks {
     pub ledger: Ledger,
@@ -26,54 +23,9 @@ pub(super) struct CheckedBlocks {
 const _: () = assert!(GUARD == STEP, "a block of a class has room for its zone");
 
 /// The layout of a block with room for an object and its red zone.
-fn block_layout(layout: Layout) -> Option<Layout> {
+pub(super) fn block_layout(layout: Layout) -> Option<Layout> {
     let size = layout.size().checked_add(GUARD)?.checked_next_multiple_of(GUARD)?;
     Layout::from_size_align(size, layout.align().max(GUARD)).ok()
-}
-
-impl<S: ChunkSupply> CheckedAllocator for Blocks<S> {
-    fn record(&self) -> &'static Record {
-        self.record
-    }
-
-    fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.supply.charge(bytes)
-    }
-
-    fn credit(&self, bytes: usize) {
-        self.supply.credit(bytes);
-    }
-
-    fn block_size(&self, layout: Layout) -> usize {
-        let block = block_layout(layout).expect("it was allocated");
-        class_of(block).map_or(block.size(), size_of)
-    }
-
-    fn vacant_class(&self, layout: Layout) -> Option<usize> {
-        block_layout(layout).and_then(class_of).map(Class::index)
-    }
-
-    fn class_layout(&self, class: usize) -> Layout {
-        let class = Class::of_index(class).expect("a class of the ledger");
-        Layout::from_size_align(size_of(class) - GUARD, align_of(class)).expect("a class is small")
-    }
-
-    fn new_block(&self, _: &Ledger, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let block = block_layout(layout).ok_or(overflow)?;
-        let Some(class) = class_of(block) else { return self.alloc_large(block, block.size()) };
-        let checked = self.checked.as_deref().expect("only checked blocks have a ledger");
-        if let Some(block) = checked.carve(class) {
-            return Ok(block);
-        }
-        self.grow(class)?;
-        Ok(checked.carve(class).expect("a chunk has room for what it was taken for"))
-    }
-
-    unsafe fn release_block(&self, block: NonNull<u8>) {
-        // SAFETY: guaranteed by the caller. A block of no class is large.
-        unsafe { self.free_large(block) };
-    }
 }
 
 impl CheckedBlocks {
@@ -92,15 +44,15 @@ impl CheckedBlocks {
         self.range.open(start, end);
     }
 
-    fn carve(&self, class: Class) -> Option<NonNull<u8>> {
-        let gap = self.range.gap(align_of(class));
-        let start = self.range.advance(gap + size_of(class))?;
-        // SAFETY: the range had at least `gap + size_of(class)` bytes.
+    pub(super) fn carve(&self, class: SizeClass) -> Option<NonNull<u8>> {
+        let gap = self.range.gap(class.align());
+        let start = self.range.advance(gap + class.size())?;
+        // SAFETY: the range had at least `gap + class.size()` bytes.
         Some(unsafe { start.add(gap) })
     }
 
     /// Frees every block, and checks those that were free before.
-    pub(super) fn clear<S: ChunkSupply>(&self, blocks: &Blocks<S>) {
+    pub(super) fn clear(&self, blocks: &impl CheckedAllocator) {
         self.ledger.clear(blocks);
         self.range.open(core::ptr::null_mut(), core::ptr::null_mut());
     }

@@ -7,17 +7,16 @@ use core::ptr::{self, NonNull};
 
 use super::blocks::Blocks;
 use super::chunk_supply::{ChunkMemory, ChunkSupply, HEADER_BYTES, PoolChunkHeader};
-use super::classes::{Class, align_of, size_of};
+use super::size_classes::SizeClass;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{MAX_GROWTH, chunk_bytes_for};
 use crate::memory::{os, tools};
 
 impl<S: ChunkSupply> Blocks<S> {
     /// Opens a chunk that has enough bytes for a block of this class.
-    pub(super) fn grow(&self, class: Class) -> Result<(), AllocError> {
-        let need =
-            chunk_bytes_for(HEADER_BYTES, size_of(class), align_of(class), self.supply.align())
-                .expect("a class is small");
+    pub(super) fn grow(&self, class: SizeClass) -> Result<(), AllocError> {
+        let need = chunk_bytes_for(HEADER_BYTES, class.size(), class.align(), self.supply.align())
+            .expect("a class is small");
         let chunk = match self.take_spare(need, usize::MAX) {
             Some(chunk) => chunk,
             None => {

@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A block on the list of a class has [`size_of`](super::classes::size_of) bytes at
-//!    [`align_of`](super::classes::align_of). It lies in memory that the lists' owner holds,
+//! 1. A block on the list of a class has [`size`](super::size_classes::SizeClass::size) bytes at
+//!    [`align`](super::size_classes::SizeClass::align). It lies in memory that the lists' owner holds,
 //!    nothing else uses it, and it is on the list once.
 //! 2. The owner holds the memory `[pos, end)`, and no byte of it belongs to a block. `pos` and
 //!    `end` are multiples of [`STEP`], or both null.
@@ -23,7 +23,7 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::classes::{CLASSES, Class, STEP, align_of, class_within, common_class_of, size_of};
+use super::size_classes::{CLASSES, STEP, SizeClass};
 use crate::memory::layout::align_up;
 
 /// The contents of a free block: the address of the next one.
@@ -108,14 +108,14 @@ impl ClassLists {
     }
 
     #[inline(always)]
-    fn list(&self, class: Class) -> &ClassList {
+    fn list(&self, class: SizeClass) -> &ClassList {
         // SAFETY: a class's index is less than `CLASSES`, the number of lists.
         unsafe { self.lists.get_unchecked(class.index()) }
     }
 
     /// Takes the block of this class that was freed last.
     #[inline(always)]
-    pub(super) fn alloc(&self, class: Class) -> Option<NonNull<u8>> {
+    pub(super) fn alloc(&self, class: SizeClass) -> Option<NonNull<u8>> {
         let list = self.list(class);
         let first = NonNull::new(list.head.get())?;
         // SAFETY: a free block, which holds the next one's address (invariant 1).
@@ -131,7 +131,7 @@ impl ClassLists {
     /// The block is of this class, lies in the owner's memory, was handed out, and is not used
     /// again by its former user.
     #[inline(always)]
-    pub(super) unsafe fn free(&self, class: Class, block: NonNull<u8>) -> bool {
+    pub(super) unsafe fn free(&self, class: SizeClass, block: NonNull<u8>) -> bool {
         let list = self.list(class);
         let live = list.live.get().wrapping_sub(1);
         list.live.set(live);
@@ -146,7 +146,7 @@ impl ClassLists {
     /// Restores the number of live blocks after a refused [`free`](Self::free), if the layout's
     /// class is one that `free` was called for.
     pub(super) fn undo_refused_free(&self, layout: Layout) {
-        if let Some(class) = common_class_of(layout) {
+        if let Some(class) = SizeClass::of_common(layout) {
             self.list(class).live.set(0);
         }
     }
@@ -154,7 +154,7 @@ impl ClassLists {
     /// # Safety
     /// The block is of this class, lies in the owner's memory, is not in use, and is on no list.
     #[inline(always)]
-    unsafe fn push(&self, class: Class, block: NonNull<u8>) {
+    unsafe fn push(&self, class: SizeClass, block: NonNull<u8>) {
         let list = self.list(class);
         let free_block = block.cast::<FreeBlock>();
         // SAFETY: a block is at least a step long and aligned to a step, and nothing else uses it.
@@ -164,17 +164,17 @@ impl ClassLists {
 
     /// Carves a new block of a class whose alignment is a step, if the range has that many bytes.
     #[inline(always)]
-    pub(super) fn carve_common(&self, class: Class) -> Option<NonNull<u8>> {
-        let block = self.range.advance(size_of(class))?;
+    pub(super) fn carve_common(&self, class: SizeClass) -> Option<NonNull<u8>> {
+        let block = self.range.advance(class.size())?;
         let list = self.list(class);
         list.live.set(list.live.get() + 1);
         Some(block)
     }
 
     /// Carves a new block of this class, if the range has enough bytes.
-    pub(super) fn carve(&self, class: Class) -> Option<NonNull<u8>> {
-        let gap = self.range.gap(align_of(class));
-        if self.range.remaining() < gap + size_of(class) {
+    pub(super) fn carve(&self, class: SizeClass) -> Option<NonNull<u8>> {
+        let gap = self.range.gap(class.align());
+        if self.range.remaining() < gap + class.size() {
             return None;
         }
         if gap > 0 {
@@ -192,10 +192,10 @@ impl ClassLists {
     /// step.
     unsafe fn push_leftover(&self, start: *mut u8, bytes: usize) {
         let mut offset = 0;
-        while let Some(class) = class_within(bytes - offset) {
-            // SAFETY: at least `size_of(class)` bytes are left from there on.
+        while let Some(class) = SizeClass::largest_within(bytes - offset) {
+            // SAFETY: at least `class.size()` bytes are left from there on.
             unsafe { self.push(class, NonNull::new_unchecked(start.add(offset))) };
-            offset += size_of(class);
+            offset += class.size();
         }
     }
 
@@ -220,17 +220,22 @@ impl ClassLists {
     ///
     /// # Safety
     /// The block is live, of class `from`, and the owner's. Both classes have alignment [`STEP`].
-    pub(super) unsafe fn resize_last(&self, block: NonNull<u8>, from: Class, to: Class) -> bool {
+    pub(super) unsafe fn resize_last(
+        &self,
+        block: NonNull<u8>,
+        from: SizeClass,
+        to: SizeClass,
+    ) -> bool {
         let (start, pos) = (block.addr().get(), self.range.pos.get());
-        if start + size_of(from) != pos.addr()
-            || self.range.end.get().addr() - start < size_of(to)
+        if start + from.size() != pos.addr()
+            || self.range.end.get().addr() - start < to.size()
             || self.list(from).live.get() == 0
             || (to > from && !self.list(to).head.get().is_null())
         {
             return false;
         }
         // SAFETY: within the block and the range behind it.
-        self.range.pos.set(unsafe { block.as_ptr().add(size_of(to)) });
+        self.range.pos.set(unsafe { block.as_ptr().add(to.size()) });
         self.list(from).live.set(self.list(from).live.get() - 1);
         self.list(to).live.set(self.list(to).live.get() + 1);
         true
@@ -247,9 +252,9 @@ impl ClassLists {
 
     /// Returns the number of blocks handed out and their bytes.
     pub(super) fn live(&self) -> (usize, usize) {
-        Class::all().fold((0, 0), |(blocks, bytes), class| {
+        SizeClass::all().fold((0, 0), |(blocks, bytes), class| {
             let live = self.list(class).live.get() as usize;
-            (blocks + live, bytes + live * size_of(class))
+            (blocks + live, bytes + live * class.size())
         })
     }
 
@@ -264,7 +269,7 @@ impl ClassLists {
     }
 
     /// Returns the free blocks of a class.
-    pub(super) fn free_blocks(&self, class: Class) -> impl Iterator<Item = NonNull<u8>> {
+    pub(super) fn free_blocks(&self, class: SizeClass) -> impl Iterator<Item = NonNull<u8>> {
         let mut next = self.list(class).head.get();
         core::iter::from_fn(move || {
             let block = NonNull::new(next)?;
@@ -279,7 +284,7 @@ impl ClassLists {
     ///
     /// # Safety
     /// The removed blocks are not handed out again.
-    pub(super) unsafe fn retain(&self, class: Class, keep: impl Fn(NonNull<u8>) -> bool) {
+    pub(super) unsafe fn retain(&self, class: SizeClass, keep: impl Fn(NonNull<u8>) -> bool) {
         let mut previous = &self.list(class).head;
         while let Some(block) = NonNull::new(previous.get()) {
             // SAFETY: a free block, which holds the next one's address (invariant 1); only this
@@ -294,4 +299,4 @@ impl ClassLists {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<FreeBlock>() <= STEP);
+const _: () = assert!(size_of::<FreeBlock>() <= STEP);

@@ -10,13 +10,14 @@
 //
 // | file | contents |
 // |---|---|
-// | `classes` | the arithmetic of the size classes |
+// | `size_classes` | the arithmetic of the size classes |
 // | `class_lists` | free lists by size class, and the range that new blocks are carved from |
 // | `chunk_supply` | chunk headers, and the interface that supplies the memory of chunks |
-// | `checked` | checked blocks: hardened mode, sanitizers, pass-through mode |
+// | `checked` | the ledger of checked blocks: hardened mode, sanitizers, pass-through mode |
 // | `blocks` | small and large blocks: what a reap and a pool have in common |
 // | `chunks`, `large`, `sweep` | `blocks` continued: its chunks; large blocks; the search for empty chunks |
-// | `reap`, `reap_builder` | `Reap` and its options |
+// | `checked_allocator` | `blocks` continued: what the ledger asks of it |
+// | `reap`, `reap_builder`, `reap_values` | `Reap`, its options, and its typed calls |
 // | `ownership` | who owns a pool; the list of blocks that other threads freed |
 // | `outgoing` | blocks of another pool that this thread freed and sends in batches |
 // | `current` | the thread's current pool, as an untyped pointer |
@@ -38,13 +39,13 @@ mod blocks;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
+mod checked_allocator;
+#[cfg(not(loom))]
 mod chunk_supply;
 #[cfg(not(loom))]
 mod chunks;
 #[cfg(not(loom))]
 mod class_lists;
-#[cfg(not(loom))]
-mod classes;
 #[cfg(not(loom))]
 mod collections;
 #[cfg(not(loom))]
@@ -74,11 +75,15 @@ mod reap;
 #[cfg(not(loom))]
 mod reap_builder;
 #[cfg(not(loom))]
+mod reap_values;
+#[cfg(not(loom))]
 mod region_supply;
 #[cfg(not(loom))]
 mod remote;
 #[cfg(not(loom))]
 mod shared;
+#[cfg(not(loom))]
+mod size_classes;
 #[cfg(not(loom))]
 mod sweep;
 

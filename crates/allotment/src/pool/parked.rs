@@ -92,7 +92,8 @@ impl PoolShared {
         self.reference.store(0, Ordering::Relaxed);
         if self.is_checked() {
             let empty = self.with_checked(|blocks, ended| {
-                blocks.checked.as_deref().expect("checked").ledger.empty_quarantine(blocks);
+                let checked = blocks.checked.as_deref().expect("checked mode");
+                checked.ledger.empty_quarantine(blocks);
                 *ended = true;
                 Self::end_checked(blocks)
             });

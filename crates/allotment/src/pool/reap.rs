@@ -117,9 +117,9 @@ impl Reap {
     }
 
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
-        let checked =
-            CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, settings.name.as_deref());
-        let record = Record::acquire(AllocatorKind::Reap, settings.name.as_deref())?;
+        let name = settings.name.as_deref();
+        let checked = CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, name);
+        let record = Record::acquire(AllocatorKind::Reap, name)?;
         // Freed large blocks go to the recycler, which keeps them warm.
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = ChunkGrowth { initial, increment, spare_large_bytes: 0 };

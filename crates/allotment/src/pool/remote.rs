@@ -6,10 +6,10 @@ use core::alloc::Layout;
 use core::ptr::{self, NonNull};
 
 use super::blocks::Blocks;
-use super::classes::{Class, class_of};
 use super::ownership::RemoteBlock;
 use super::region_supply::RegionSupply;
 use super::shared::PoolShared;
+use super::size_classes::SizeClass;
 
 /// Marks a large block on a remote list.
 const LARGE: usize = usize::MAX;
@@ -34,7 +34,7 @@ impl PoolShared {
             while let Some(block) = NonNull::new(list) {
                 let RemoteBlock { next, class } = block.read();
                 list = next;
-                match Class::of_index(class) {
+                match SizeClass::of_index(class) {
                     Some(class) => {
                         blocks.lists.free(class, block.cast());
                     }
@@ -79,7 +79,7 @@ impl PoolShared {
             return self.free_checked(block, layout);
         }
         let remote = block.cast::<RemoteBlock>();
-        let class = class_of(layout).map_or(LARGE, Class::index);
+        let class = SizeClass::of(layout).map_or(LARGE, SizeClass::index);
         // SAFETY: the caller gave the block up, and it has at least one step of bytes.
         unsafe { remote.write(RemoteBlock { next: ptr::null_mut(), class }) };
         // A large block is sent at once: it may hold any number of bytes.
@@ -161,7 +161,7 @@ impl PoolShared {
         if empty {
             // SAFETY: nothing is live.
             unsafe { blocks.clear(None) };
-            blocks.checked.as_deref().expect("checked").ledger.end();
+            blocks.checked.as_deref().expect("checked mode").ledger.end();
             blocks.record.release();
         }
         empty
@@ -172,7 +172,8 @@ impl PoolShared {
         let last = self.with_checked(|blocks, ended| {
             // When a pool ends, its quarantine is emptied: a block freed after that is not handed
             // out again.
-            blocks.checked.as_deref().expect("checked").ledger.free(blocks, block, layout);
+            let checked = blocks.checked.as_deref().expect("checked mode");
+            checked.ledger.free(blocks, block, layout);
             *ended && Self::end_checked(blocks)
         });
         if last {

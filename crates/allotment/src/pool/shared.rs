@@ -26,12 +26,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::blocks::Blocks;
 use super::chunk_supply::ChunkGrowth;
-use super::classes::{Class, class_of, common_class_of};
 use super::current::{CurrentPoolGuard, current_address, thread_token};
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::outgoing::OutgoingBatch;
 use super::ownership::Ownership;
 use super::region_supply::RegionSupply;
+use super::size_classes::SizeClass;
 use crate::error::{AllocError, OnFailure, Report};
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::{os, region};
@@ -226,7 +226,7 @@ impl PoolShared {
     pub(super) unsafe fn alloc_from_list(&self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: passed on to the caller.
         let lists = &unsafe { self.blocks() }.lists;
-        common_class_of(layout).and_then(|class| lists.alloc(class))
+        SizeClass::of_common(layout).and_then(|class| lists.alloc(class))
     }
 
     /// Allocates a block.
@@ -238,7 +238,7 @@ impl PoolShared {
         &self,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
-        match common_class_of(layout) {
+        match SizeClass::of_common(layout) {
             // SAFETY: passed on to the caller.
             Some(class) => match unsafe { self.blocks() }.lists.alloc(class) {
                 Some(block) => Ok(block),
@@ -262,7 +262,7 @@ impl PoolShared {
     #[inline(never)]
     fn alloc_carved<F: OnFailure>(
         &self,
-        class: Class,
+        class: SizeClass,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
         // Blocks that other threads freed are used before new ones are carved.
@@ -303,7 +303,7 @@ impl PoolShared {
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
         let lists = &unsafe { self.blocks() }.lists;
-        match common_class_of(layout) {
+        match SizeClass::of_common(layout) {
             // SAFETY: passed on to the caller.
             Some(class) if unsafe { lists.free(class, block) } => {}
             // SAFETY: passed on to the caller.
@@ -347,7 +347,7 @@ impl PoolShared {
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: the caller ensures that the new size is valid for the alignment.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        if let (Some(from), Some(to)) = (common_class_of(old), common_class_of(new)) {
+        if let (Some(from), Some(to)) = (SizeClass::of_common(old), SizeClass::of_common(new)) {
             // Work that repeats itself finds a free block of the next class here. In the other
             // modes the lists are empty.
             // SAFETY: passed on to the caller.
@@ -392,7 +392,7 @@ impl PoolShared {
         // long as the copy.
         unsafe {
             let new = Layout::from_size_align_unchecked(new_size, old.align());
-            let fresh = match class_of(new) {
+            let fresh = match SizeClass::of(new) {
                 None if self.mode() == PoolMode::Normal => self.blocks().alloc_grown(old, new)?,
                 _ => self.alloc::<Report>(new)?,
             };

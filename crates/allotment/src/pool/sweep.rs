@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::blocks::Blocks;
 use super::chunk_supply::ChunkSupply;
-use super::classes::{Class, size_of};
+use super::size_classes::SizeClass;
 use crate::memory::metadata::Metadata;
 
 /// A chunk and the free bytes that the sweep has counted in it.
@@ -63,19 +63,19 @@ impl<S: ChunkSupply> Blocks<S> {
             chunks[chunk].free += uncarved;
         }
         let mut last = 0;
-        for class in Class::all() {
+        for class in SizeClass::all() {
             for block in self.lists.free_blocks(class) {
                 let address = block.addr().get();
                 // Neighbours on a list often lie in the same chunk.
                 if address.wrapping_sub(chunks[last].start) > chunks[last].capacity {
                     last = chunk_of(&chunks, address);
                 }
-                chunks[last].free += size_of(class);
+                chunks[last].free += class.size();
             }
         }
         if chunks.iter().any(|chunk| chunk.is_releasable()) {
             let released = |address: usize| chunks[chunk_of(&chunks, address)].is_releasable();
-            for class in Class::all() {
+            for class in SizeClass::all() {
                 let keep = |block: NonNull<u8>| !released(block.addr().get());
                 // SAFETY: the removed blocks lie in empty chunks, which are released below.
                 unsafe { self.lists.retain(class, keep) };
