@@ -20,10 +20,10 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::checked::CheckedBlocks;
 use super::classes::{Class, STEP, class_of, common_class_of};
-use super::lists::Lists;
+use super::lists::{Lists, Range};
 use super::pieces::{Growth, Header, Supply};
+use crate::checked::Ledger;
 use crate::error::{AllocError, OnFailure, Report};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
@@ -43,7 +43,9 @@ pub(super) struct Blocks<S> {
     pub pieces: Cell<usize>,
     pub growth: Growth,
     pub record: &'static Record,
-    pub checked: Option<Box<CheckedBlocks>>,
+    pub ledger: Option<Box<Ledger>>,
+    /// The range that new checked blocks are carved from.
+    pub checked_range: Range,
     pub supply: S,
 }
 
@@ -52,7 +54,7 @@ impl<S: Supply> Blocks<S> {
         supply: S,
         growth: Growth,
         record: &'static Record,
-        checked: Option<Box<CheckedBlocks>>,
+        ledger: Option<Box<Ledger>>,
     ) -> Self {
         Self {
             lists: Lists::new(),
@@ -66,7 +68,8 @@ impl<S: Supply> Blocks<S> {
             pieces: Cell::new(0),
             growth,
             record,
-            checked,
+            ledger,
+            checked_range: Range::empty(),
             supply,
         }
     }
@@ -101,8 +104,8 @@ impl<S: Supply> Blocks<S> {
     }
 
     pub(super) fn alloc_slowly(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        if let Some(checked) = self.checked.as_deref() {
-            return checked.ledger.alloc(self, layout);
+        if let Some(ledger) = self.ledger.as_deref() {
+            return ledger.alloc(self, layout);
         }
         match class_of(layout) {
             Some(class) => {
@@ -135,9 +138,9 @@ impl<S: Supply> Blocks<S> {
     /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
     unsafe fn free_others(&self, block: NonNull<u8>, layout: Layout) {
-        if let Some(checked) = self.checked.as_deref() {
+        if let Some(ledger) = self.ledger.as_deref() {
             self.lists.unput(layout);
-            return checked.ledger.free(self, block, layout);
+            return ledger.free(self, block, layout);
         }
         // SAFETY: passed on to the caller. Lists that are not checked take every block.
         unsafe {
@@ -180,7 +183,7 @@ impl<S: Supply> Blocks<S> {
     /// grow again: it is likely to double once more, and room that stays unused is never touched.
     pub(super) fn alloc_grown(&self, old: Layout, new: Layout) -> Result<NonNull<u8>, AllocError> {
         let grows = new.size() > old.size() && class_of(new).is_none();
-        if grows && self.checked.is_none() && !self.supply.is_limited() {
+        if grows && self.ledger.is_none() && !self.supply.is_limited() {
             let room = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
             return self.alloc_large(new, new.size().saturating_mul(room));
         }
@@ -201,7 +204,7 @@ impl<S: Supply> Blocks<S> {
         // SAFETY: passed on to the caller.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
         let (from, to) = (class_of(old), class_of(new));
-        if self.checked.is_some() {
+        if self.ledger.is_some() {
             return false;
         }
         if from.is_some() && from == to {
@@ -245,8 +248,8 @@ impl<S: Supply> Blocks<S> {
     /// Returns the number of live blocks and their bytes. A small block counts with the size of its
     /// class.
     pub(super) fn live(&self) -> (usize, usize) {
-        if let Some(checked) = self.checked.as_deref() {
-            return checked.ledger.live();
+        if let Some(ledger) = self.ledger.as_deref() {
+            return ledger.live();
         }
         let (blocks, bytes) = self.lists.live();
         (blocks + self.large_blocks.get(), bytes + self.large_bytes.get())

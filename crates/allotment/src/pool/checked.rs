@@ -8,20 +8,11 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::blocks::Blocks;
-use super::classes::{CLASSES, Class, STEP, align_of, class_of, size_of};
-use super::lists::Range;
+use super::classes::{Class, STEP, align_of, class_of, size_of};
 use super::pieces::Supply;
-use crate::checked::{CheckMode, CheckedAllocator, GUARD, Ledger};
+use crate::checked::{CheckedAllocator, GUARD, Ledger};
 use crate::error::{AllocError, ErrorKind};
-use crate::statistics::{AllocatorKind, Record};
-
-/// What checked blocks need besides the lists of chunks.
-#[derive(Debug)]
-pub(super) struct CheckedBlocks {
-    pub ledger: Ledger,
-    /// The range that new blocks are carved from.
-    range: Range,
-}
+use crate::statistics::Record;
 
 const _: () = assert!(GUARD == STEP, "a block of a class has room for its zone");
 
@@ -62,12 +53,11 @@ impl<S: Supply> CheckedAllocator for Blocks<S> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let block = block_layout(layout).ok_or(overflow)?;
         let Some(class) = class_of(block) else { return self.alloc_large(block, block.size()) };
-        let checked = self.checked.as_deref().expect("only checked blocks have a ledger");
-        if let Some(block) = checked.carve(class) {
+        if let Some(block) = self.checked_carve(class) {
             return Ok(block);
         }
         self.grow(class)?;
-        Ok(checked.carve(class).expect("a chunk has room for what it was taken for"))
+        Ok(self.checked_carve(class).expect("a chunk has room for what it was taken for"))
     }
 
     unsafe fn release_block(&self, block: NonNull<u8>) {
@@ -76,32 +66,19 @@ impl<S: Supply> CheckedAllocator for Blocks<S> {
     }
 }
 
-impl CheckedBlocks {
-    /// Makes the ledger that these options or this process ask for, if any.
-    pub(super) fn wanted(
-        hardened: bool,
-        kind: AllocatorKind,
-        name: Option<&str>,
-    ) -> Option<Box<Self>> {
-        let ledger = Ledger::new(CheckMode::wanted(hardened)?, kind, name, CLASSES);
-        Some(Box::new(Self { ledger, range: Range::empty() }))
-    }
-
-    /// Carves from this range from now on.
-    pub(super) fn open(&self, start: *mut u8, end: *mut u8) {
-        self.range.open(start, end);
-    }
-
-    fn carve(&self, class: Class) -> Option<NonNull<u8>> {
-        let gap = self.range.gap(align_of(class));
-        let start = self.range.advance(gap + size_of(class))?;
+impl<S: Supply> Blocks<S> {
+    /// Takes a new block of a class from the range of checked blocks.
+    fn checked_carve(&self, class: Class) -> Option<NonNull<u8>> {
+        let range = &self.checked_range;
+        let gap = range.gap(align_of(class));
+        let start = range.advance(gap + size_of(class))?;
         // SAFETY: the range had at least `gap + size_of(class)` bytes.
         Some(unsafe { start.add(gap) })
     }
 
-    /// Frees every block, and checks those that were free before.
-    pub(super) fn clear<S: Supply>(&self, blocks: &Blocks<S>) {
-        self.ledger.clear(blocks);
-        self.range.open(core::ptr::null_mut(), core::ptr::null_mut());
+    /// Frees every checked block, and checks those that were free before.
+    pub(super) fn checked_clear(&self, ledger: &Ledger) {
+        ledger.clear(self);
+        self.checked_range.open(core::ptr::null_mut(), core::ptr::null_mut());
     }
 }

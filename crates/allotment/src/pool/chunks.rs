@@ -8,6 +8,7 @@ use core::ptr::{self, NonNull};
 use super::blocks::Blocks;
 use super::classes::{Class, align_of, size_of};
 use super::pieces::{HEADER, Header, Piece, Supply};
+use crate::checked::Ledger;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{MAX_GROWTH, chunk_bytes_for};
 use crate::memory::{os, tools};
@@ -47,8 +48,8 @@ impl<S: Supply> Blocks<S> {
             chunk.as_ref().next.set(self.chunks.replace(chunk.as_ptr()));
             let start = chunk.as_ptr().cast::<u8>();
             let (first, end) = (start.add(HEADER), start.add(chunk.as_ref().size));
-            match self.checked.as_deref() {
-                Some(checked) => checked.open(first, end),
+            match self.ledger {
+                Some(_) => self.checked_range.open(first, end),
                 None => self.lists.open(first, end),
             }
         }
@@ -58,7 +59,7 @@ impl<S: Supply> Blocks<S> {
     /// Accounts for a new piece and writes its header at `at`, an address inside it.
     pub(super) fn hold(&self, piece: Piece, at: NonNull<u8>) -> NonNull<Header> {
         let Piece { start, size, recycled, .. } = piece;
-        if self.checked.is_some() {
+        if self.ledger.is_some() {
             tools::forbid(start, size);
             tools::allow(at, HEADER);
         }
@@ -103,7 +104,7 @@ impl<S: Supply> Blocks<S> {
 
     /// Takes a chunk with at least `bytes` bytes for blocks, and faults its pages in.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
-        if self.checked.as_deref().is_some_and(|checked| checked.ledger.is_passthrough()) {
+        if self.ledger.as_deref().is_some_and(Ledger::is_passthrough) {
             return Ok(());
         }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, bytes);
@@ -130,8 +131,8 @@ impl<S: Supply> Blocks<S> {
     /// # Safety
     /// No block is used again.
     pub(super) unsafe fn clear(&self, keep: Option<usize>) {
-        if let Some(checked) = self.checked.as_deref() {
-            checked.clear(self);
+        if let Some(ledger) = self.ledger.as_deref() {
+            self.checked_clear(ledger);
         }
         self.lists.clear();
         let mut kept: *mut Header = ptr::null_mut();
@@ -148,7 +149,7 @@ impl<S: Supply> Blocks<S> {
                 let reserved = header.stays.get() && keep.is_some();
                 if reserved || header.size <= left && !is_large {
                     left -= if reserved { 0 } else { header.size };
-                    if self.checked.is_some() {
+                    if self.ledger.is_some() {
                         tools::forbid(header.start, header.size);
                         tools::allow_defined(chunk.cast(), HEADER);
                     }
@@ -260,7 +261,7 @@ impl<S: Supply> Blocks<S> {
         let mut count = 0;
         let mut pieces = pieces.inspect(|piece| {
             count += 1;
-            if self.checked.is_some() {
+            if self.ledger.is_some() {
                 tools::allow_defined(piece.start, piece.size);
             }
         });

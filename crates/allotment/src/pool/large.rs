@@ -54,7 +54,7 @@ impl<S: Supply> Blocks<S> {
 
     /// Takes a spare chunk that is at most twice as large as wanted, and not reserved.
     pub(super) fn take_spare_for_large(&self, need: usize, wanted: usize) -> Option<Piece> {
-        if self.growth.large_kept == 0 || self.checked.is_some() {
+        if self.growth.large_kept == 0 || self.ledger.is_some() {
             return None;
         }
         let chunk = self.take_spare(need, wanted.saturating_mul(2))?;
@@ -96,7 +96,7 @@ impl<S: Supply> Blocks<S> {
     /// Keeps the piece of a freed large block for later ones, if the kept bytes stay within the
     /// limit.
     pub(super) fn keep_large(&self, piece: Piece) -> bool {
-        if self.growth.large_kept == 0 || self.checked.is_some() {
+        if self.growth.large_kept == 0 || self.ledger.is_some() {
             return false;
         }
         let mut kept = piece.size;

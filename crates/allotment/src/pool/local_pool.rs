@@ -7,12 +7,13 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
-use super::checked::CheckedBlocks;
+use super::classes::CLASSES;
 use super::current::Entered;
 use super::local_pool_builder::{LocalPoolBuilder, Settings};
 use super::pieces::Growth;
 use super::pool_ref::PoolRef;
 use super::shared::{Making, Shared};
+use crate::checked::Ledger;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -129,10 +130,11 @@ impl LocalPool {
         // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = Entered::new(ptr::null());
         let passthrough = tools::passthrough();
-        let checked = if passthrough {
+        let ledger = if passthrough {
             None
         } else {
-            CheckedBlocks::wanted(settings.hardened, AllocatorKind::Pool, settings.name.as_deref())
+            let name = settings.name.as_deref();
+            Ledger::wanted(settings.hardened, AllocatorKind::Pool, name, CLASSES)
         };
         let record = Record::acquire(AllocatorKind::Pool, settings.name.as_deref())?;
         let large_kept = match settings.release {
@@ -144,7 +146,7 @@ impl LocalPool {
         let growth = Growth { initial, increment, large_kept };
         let budget = settings.budget.clone();
         let reports_live = settings.report_live == Some(true);
-        let making = Making { budget, growth, record, checked, passthrough, reports_live };
+        let making = Making { budget, growth, record, ledger, passthrough, reports_live };
         let core = Shared::acquire(making).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
         let pool = Self { core, record, settings, passthrough, thread_bound: PhantomData };

@@ -21,9 +21,9 @@ use crate::statistics::Record;
 impl Shared {
     /// Acquires a core for a pool of this thread: one that an ended pool left, or a new one.
     pub(super) fn acquire(making: Making) -> Result<&'static Self, AllocError> {
-        let Making { budget, growth, record, checked, passthrough, reports_live } = making;
+        let Making { budget, growth, record, ledger, passthrough, reports_live } = making;
         // A parked core's chunks are charged to no budget, and its blocks are in no ledger.
-        let plain = budget.is_none() && checked.is_none() && !passthrough;
+        let plain = budget.is_none() && ledger.is_none() && !passthrough;
         let core = match Self::pop(plain && !reports_live) {
             Some((core, was_parked)) => {
                 // SAFETY: `pop` made this thread the owner, so no other thread accesses the blocks
@@ -44,7 +44,7 @@ impl Shared {
         };
         // SAFETY: this thread owns the core, as above or because it is new.
         let blocks = unsafe { &mut *core.blocks.get() };
-        let mode = match (&checked, passthrough) {
+        let mode = match (&ledger, passthrough) {
             (_, true) => PASSTHROUGH,
             (Some(_), _) => WATCHED,
             _ => 0,
@@ -52,7 +52,7 @@ impl Shared {
         core.mode.store(mode, Ordering::Relaxed);
         blocks.supply.budget = budget;
         blocks.growth = growth;
-        blocks.checked = checked;
+        blocks.ledger = ledger;
         core.stacked.set(false);
         core.swept.set(0);
         core.over_since.set(0);
@@ -80,7 +80,7 @@ impl Shared {
         self.reference.store(0, Ordering::Relaxed);
         if self.is_watched() {
             let empty = self.watched(|blocks, ended| {
-                blocks.checked.as_deref().expect("checked").ledger.empty_quarantine(blocks);
+                blocks.ledger.as_deref().expect("checked").empty_quarantine(blocks);
                 *ended = true;
                 Self::end_watched(blocks)
             });

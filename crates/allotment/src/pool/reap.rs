@@ -4,9 +4,10 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::blocks::Blocks;
-use super::checked::CheckedBlocks;
+use super::classes::CLASSES;
 use super::pieces::{Growth, Piece, Supply};
 use super::reap_builder::{ReapBuilder, Settings};
+use crate::checked::Ledger;
 use crate::error::{Abort, AllocError, Report, always};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
@@ -118,14 +119,14 @@ impl Reap {
 
     pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
         let name = settings.name.as_deref();
-        let checked = CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, name);
+        let ledger = Ledger::wanted(settings.hardened, AllocatorKind::Reap, name, CLASSES);
         let record = Record::acquire(AllocatorKind::Reap, settings.name.as_deref())?;
         // Freed large blocks go to the source, which keeps them warm.
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = Growth { initial, increment, large_kept: 0 };
         let reserved = settings.reserved;
-        let supply = FromSource { settings, checked: checked.is_some() };
-        let reap = Self { blocks: Blocks::new(supply, growth, record, checked) };
+        let supply = FromSource { settings, checked: ledger.is_some() };
+        let reap = Self { blocks: Blocks::new(supply, growth, record, ledger) };
         if reserved > 0 {
             reap.blocks.reserve(reserved)?;
         }

@@ -183,7 +183,7 @@ impl Shared {
         if empty {
             // SAFETY: nothing is live.
             unsafe { blocks.clear(None) };
-            blocks.checked.as_deref().expect("checked").ledger.end();
+            blocks.ledger.as_deref().expect("checked").end();
             blocks.record.release();
         }
         empty
@@ -193,7 +193,7 @@ impl Shared {
         let last = self.watched(|blocks, ended| {
             // When a pool ends, all resting blocks are released: a block freed after that is not
             // handed out again.
-            blocks.checked.as_deref().expect("checked").ledger.free(blocks, block, layout);
+            blocks.ledger.as_deref().expect("checked").free(blocks, block, layout);
             *ended && Self::end_watched(blocks)
         });
         if last {

@@ -23,7 +23,6 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::blocks::Blocks;
-use super::checked::CheckedBlocks;
 use super::classes::{Class, class_of, common_class_of};
 use super::current::{CURRENT, Entered, token};
 use super::from_region::FromRegion;
@@ -31,6 +30,7 @@ use super::heap::{global_alloc, global_free, global_resize};
 use super::ownership::Ownership;
 use super::pieces::Growth;
 use super::remote::Outgoing;
+use crate::checked::Ledger;
 use crate::error::{AllocError, OnFailure, Report};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
@@ -89,7 +89,7 @@ pub(super) struct Making {
     pub budget: Option<Budget>,
     pub growth: Growth,
     pub record: &'static Record,
-    pub checked: Option<Box<CheckedBlocks>>,
+    pub ledger: Option<Box<Ledger>>,
     pub passthrough: bool,
     /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
     pub reports_live: bool,

@@ -39,7 +39,7 @@ impl<S: Supply> Blocks<S> {
     pub(super) fn sweep(&self) -> usize {
         let held = self.held();
         self.give_spare();
-        if self.checked.is_some() {
+        if self.ledger.is_some() {
             if self.live().0 == 0 {
                 // SAFETY: nothing is live.
                 unsafe { self.clear(Some(0)) };

@@ -10,39 +10,15 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::page::WORD;
 use super::page_table::SlabPage;
 use super::shared::{MARK, Shared};
-use super::{raw, registry};
+use super::{malloc_blocks, raw, registry};
 use crate::checked::{CheckMode, CheckedAllocator, Ledger};
 use crate::error::AllocError;
 use crate::memory::{segments, tools};
 use crate::statistics::{AllocatorKind, Record, Statistics};
-
-/// In pass-through mode, the slab of each malloc block. The address of a block does not lead to its
-/// slab.
-static MALLOC_BLOCKS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
-
-fn malloc_blocks() -> MutexGuard<'static, BTreeMap<usize, u32>> {
-    MALLOC_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The number of the slab that handed out a malloc block, if one did.
-pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
-    malloc_blocks().get(&block.addr().get()).copied()
-}
-
-/// Makes the ledger of a slab.
-pub(super) fn ledger(mode: CheckMode, name: Option<&str>) -> Ledger {
-    if mode == CheckMode::Hardened {
-        // A fast path that is given a foreign pointer reads the map, and then comes here.
-        segments::allow_all_lookups();
-    }
-    Ledger::new(mode, AllocatorKind::Slab, name, 0)
-}
 
 impl CheckedAllocator for Shared {
     fn record(&self) -> &'static Record {
@@ -60,14 +36,14 @@ impl CheckedAllocator for Shared {
     fn note_malloc_block(&self, block: NonNull<u8>, _: usize) -> Result<(), AllocError> {
         // The fast paths look up every address that they are given in the map.
         segments::allow_lookup(block.addr().get())?;
-        malloc_blocks().insert(block.addr().get(), self.number);
+        malloc_blocks::insert(block, self.number);
         registry::refer_more(self.number);
         Ok(())
     }
 
     /// The caller has a reference to the core, so this is not the last one.
     fn forget_malloc_block(&self, block: NonNull<u8>, _: usize) {
-        malloc_blocks().remove(&block.addr().get());
+        malloc_blocks::remove(block);
         registry::unrefer(self.number);
     }
 
@@ -106,6 +82,16 @@ impl CheckedAllocator for Shared {
 }
 
 impl Shared {
+    /// Makes the ledger of a slab that is to be checked.
+    pub(super) fn wanted_ledger(hardened: bool, name: Option<&str>) -> Option<Box<Ledger>> {
+        let ledger = Ledger::wanted(hardened, AllocatorKind::Slab, name, 0)?;
+        if ledger.mode() == CheckMode::Hardened {
+            // A fast path that is given a foreign pointer reads the map, and then comes here.
+            segments::allow_all_lookups();
+        }
+        Some(ledger)
+    }
+
     pub(super) fn checked_statistics(&self, ledger: &Ledger) -> Statistics {
         let pages = self.page_statistics(ledger.quarantined());
         if !ledger.is_passthrough() {

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use super::raw::{RawSlab, RawSlabHandle, free_on};
 use super::shared::{MARK, number_in};
 use super::thread_cache::{FRONT_BYTES, NOBODY, ThreadCache};
-use super::{checked, registry, thread_table};
+use super::{malloc_blocks, registry, thread_table};
 use crate::memory::segments;
 
 impl RawSlab {
@@ -67,7 +67,7 @@ pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
             }
         }
         if number == 0 {
-            let Some(known) = checked::slab_of_malloc_block(slot) else { return false };
+            let Some(known) = malloc_blocks::slab_of(slot) else { return false };
             number = known;
         }
         registry::refer_more(number);

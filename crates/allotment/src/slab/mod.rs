@@ -18,6 +18,7 @@
 //! | `registry` | slab numbers, and how long a slab lives |
 //! | `raw`, `typed`, `by_size` | the public interface |
 //! | `for_c` | what the C interface calls, and what its inline code reads |
+//! | `malloc_blocks` | the slab of each malloc block in pass-through mode |
 //! | `checked` | the slow path of hardened mode, memory tools and pass-through mode |
 //! | `builder`, `lifetime` | options |
 
@@ -38,6 +39,8 @@ mod empty_pages;
 mod for_c;
 #[cfg(not(loom))]
 mod lifetime;
+#[cfg(not(loom))]
+mod malloc_blocks;
 #[cfg(not(loom))]
 mod page_table;
 #[cfg(not(loom))]

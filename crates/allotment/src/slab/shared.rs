@@ -23,8 +23,8 @@ use super::geometry::Geometry;
 use super::page::{After, BINS, Fullness, SPARSE_BELOW, WORD, publish};
 use super::page_table::{PageTable, SlabClaim, SlabPage};
 use super::thread_cache::ThreadCache;
-use super::{checked, registry, thread_table};
-use crate::checked::{CheckMode, Ledger, Misuse, guarded, stop};
+use super::{registry, thread_table};
+use crate::checked::{Ledger, Misuse, guarded, stop};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub geometry: Geometry,
     pub layout: Layout,
     pub number: u32,
-    pub(super) ledger: Option<Ledger>,
+    pub(super) ledger: Option<Box<Ledger>>,
     pub(super) name: Option<Box<str>>,
     pub(super) reports_live: bool,
     pub(super) record: &'static Record,
@@ -106,8 +106,9 @@ impl Shared {
     /// Makes a core with one reference, which belongs to the caller.
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<NonNull<Self>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let mode = CheckMode::wanted(settings.hardened);
-        let slot = mode.map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
+        let ledger = Self::wanted_ledger(settings.hardened, settings.name.as_deref());
+        let slot = if ledger.is_some() { guarded(layout) } else { Some(layout) };
+        let slot = slot.ok_or(overflow)?;
         let geometry =
             Geometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
         let geometry = match (settings.max_cached_bytes, &settings.budget) {
@@ -135,7 +136,7 @@ impl Shared {
             layout,
             number,
             keep: CachePadded(EmptyPages::new(settings.release)),
-            ledger: mode.map(|mode| checked::ledger(mode, settings.name.as_deref())),
+            ledger,
             name: settings.name,
             reports_live: settings.report_live.unwrap_or(settings.hardened),
             record,
