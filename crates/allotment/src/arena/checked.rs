@@ -153,10 +153,10 @@ impl RawArena {
 
     /// Lets malloc shrink the block, so that its tools see the new end. Returns the block and its
     /// layout. If malloc refuses, the block stays as it is.
-    fn shrink_by_malloc(&self, object: &CheckedObject, asked: Layout) -> (NonNull<u8>, Layout) {
+    fn shrink_by_malloc(&self, object: &CheckedObject, wanted: Layout) -> (NonNull<u8>, Layout) {
         let (block, old) = (object.start, object.layout);
-        let align = old.align().max(asked.align());
-        let Ok(new) = Layout::from_size_align(asked.size(), align) else { return (block, old) };
+        let align = old.align().max(wanted.align());
+        let Ok(new) = Layout::from_size_align(wanted.size(), align) else { return (block, old) };
         // SAFETY: the block is malloc's, has this layout and is live; the new size is not zero.
         // `realloc` keeps only the alignment with which the block was allocated. So a block that
         // happens to have the larger alignment asked for is moved by hand.
@@ -183,8 +183,8 @@ impl RawArena {
     /// The objects from this number on are gone. Checks the bytes that they left.
     pub(super) fn checked_rewind(&self, checked: &CheckedObjects, first: u64) {
         let mut order = checked.order.borrow_mut();
-        let staying = order.partition_point(|(_, number)| *number < first);
-        for (address, number) in order.drain(staying..) {
+        let first_gone = order.partition_point(|(_, number)| *number < first);
+        for (address, number) in order.drain(first_gone..) {
             let Some(object) = checked.ledger.remove(address, number) else { continue };
             match (checked.ledger.is_passthrough(), object.freed) {
                 // SAFETY: the object was live until here, and its block has this layout.
