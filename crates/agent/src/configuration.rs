@@ -10,17 +10,17 @@ use std::time::Duration;
 
 /// What requests read.
 #[derive(Debug, ReadOnly)]
-pub struct Configuration<'s> {
+pub struct AgentConfiguration<'s> {
     /// What the page is called.
     pub title: &'s str,
     /// The allocator's name, as `--allocator` has it.
     pub allocator: &'s str,
     /// The most points of a series.
-    pub most_points: u32,
+    pub max_points: u32,
     /// The most sessions.
-    pub most_sessions: u32,
+    pub max_sessions: u32,
     /// How long a session lives after its last request.
-    pub session_time: Duration,
+    pub session_expiry: Duration,
     /// The most bytes of one request.
     pub request_memory: u64,
     /// The most bytes of all; `None` is no limit.
@@ -35,28 +35,28 @@ pub struct Configuration<'s> {
     pub test_pages: bool,
 }
 
-impl Configuration<'_> {
+impl AgentConfiguration<'_> {
     /// The limits of sessions.
     pub fn sessions(&self) -> SessionLimits {
-        SessionLimits { most: self.most_sessions as usize, expiry: self.session_time }
+        SessionLimits { most: self.max_sessions as usize, expiry: self.session_expiry }
     }
 }
 
 /// A generation of the configuration.
-pub type Generation = Sealed<Configuration<'static>>;
+pub type SealedConfiguration = Sealed<AgentConfiguration<'static>>;
 
 /// Seals what the command line and the file say.
 ///
 /// # Errors
 /// When there is no memory for it.
-pub fn seal(arguments: &ServeArguments) -> Result<Generation, AllocError> {
+pub fn seal(arguments: &ServeArguments) -> Result<SealedConfiguration, AllocError> {
     Sealed::builder().name("configuration").try_build(|sealer| {
-        Ok::<_, AllocError>(Configuration {
+        Ok::<_, AllocError>(AgentConfiguration {
             title: sealer.try_str(&arguments.title)?,
-            allocator: sealer.try_str(arguments.allocator.word())?,
-            most_points: arguments.max_points,
-            most_sessions: arguments.max_sessions,
-            session_time: Duration::from_secs(u64::from(arguments.session_minutes) * 60),
+            allocator: sealer.try_str(arguments.allocator.as_str())?,
+            max_points: arguments.max_points,
+            max_sessions: arguments.max_sessions,
+            session_expiry: Duration::from_secs(u64::from(arguments.session_minutes) * 60),
             request_memory: arguments.request_memory.0,
             memory_limit: arguments.memory_limit.map(|limit| limit.0),
             queue: arguments.queue,

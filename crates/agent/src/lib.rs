@@ -2,6 +2,7 @@
 //!
 //! It collects this machine's counters every second into three tiers of buffers, and answers queries over HTTP.
 
+mod buffer_node;
 pub mod cli;
 pub mod clock;
 pub mod collect;
@@ -14,3 +15,4 @@ pub mod query;
 pub mod server;
 pub mod sessions;
 pub mod store;
+pub mod tier;

@@ -1,8 +1,8 @@
 //! A small metrics agent: `allotment-agent --help`.
 
 use allotment::Routed;
-use allotment_agent::cli::{self, Command, CompareArguments, LoadArguments, ReadError};
-use allotment_agent::load::{self, Comparison, Load};
+use allotment_agent::cli::{self, Command, CommandLineError, CompareArguments, LoadArguments};
+use allotment_agent::load::{self, CompareOptions, LoadOptions};
 use allotment_agent::server::agent;
 use std::alloc::System;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
     let command_line = match cli::read(&line) {
         Ok(read) => read,
-        Err(ReadError::Asked(text)) => {
+        Err(CommandLineError::HelpRequested(text)) => {
             // Who asked for help and closed the pipe has read enough.
             let _ = io::stdout().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 
 /// For the load generators.
 fn runtime() -> Result<Runtime, String> {
-    allotment_agent::server::files::raise_limit();
+    allotment_agent::server::open_files::raise_limit();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().map_err(|error| error.to_string())
 }
@@ -71,7 +71,7 @@ fn print(text: &str) -> Result<(), String> {
 }
 
 fn load(arguments: &LoadArguments) -> Result<(), String> {
-    let load = Load {
+    let load = LoadOptions {
         addresses: arguments.addresses.clone(),
         connections: arguments.connections as usize,
         time: Duration::from_secs(arguments.seconds.into()),
@@ -92,7 +92,7 @@ fn load(arguments: &LoadArguments) -> Result<(), String> {
 }
 
 fn compare(arguments: &CompareArguments) -> Result<(), String> {
-    let comparison = Comparison {
+    let comparison = CompareOptions {
         metrics: arguments.metrics,
         charts: arguments.charts,
         connections: arguments.connections as usize,

@@ -69,7 +69,7 @@ pub enum Theme {
 
 impl Theme {
     /// As it is written.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Light => "light",
@@ -78,8 +78,8 @@ impl Theme {
     }
 
     /// The theme of this word.
-    pub fn of_word(word: &str) -> Option<Self> {
-        [Self::Auto, Self::Light, Self::Dark].into_iter().find(|theme| theme.word() == word)
+    pub fn from_name(word: &str) -> Option<Self> {
+        [Self::Auto, Self::Light, Self::Dark].into_iter().find(|theme| theme.as_str() == word)
     }
 }
 

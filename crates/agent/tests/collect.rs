@@ -2,10 +2,10 @@
 
 use allotment::{Budget, Routed};
 use allotment_agent::clock::{Clock, Speed};
-use allotment_agent::collect::synthetic::{Shape, chart_name, context_name, value};
-use allotment_agent::collect::{CollectError, Sources, start};
+use allotment_agent::collect::synthetic::{SyntheticShape, chart_name, context_name, value};
+use allotment_agent::collect::{CollectError, CollectorSources, start};
 use allotment_agent::log::Log;
-use allotment_agent::memory::{Malloc, Memory, Slabs};
+use allotment_agent::memory::{MallocMemory, Memory, SlabMemory};
 use allotment_agent::store::{Retention, RunPoints, Second, Store, Tier};
 use std::alloc::System;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ static GLOBAL: Routed<System> = Routed::new(System);
 
 const START: Second = 1_700_000_000;
 
-fn store<M: Memory>() -> (Arc<Store<M>>, allotment_agent::store::Writer<M>) {
+fn store<M: Memory>() -> (Arc<Store<M>>, allotment_agent::store::StoreWriter<M>) {
     Store::new(Arc::new(M::new(None).unwrap()), Retention::DEFAULT)
 }
 
@@ -27,8 +27,10 @@ fn wait_for<M: Memory>(store: &Store<M>, second: Second) {
 
 fn synthetic_metrics_are_collected_each_second_until_the_end<M: Memory>() {
     let (store, writer) = store::<M>();
-    let sources =
-        Sources { machine: false, synthetic: Some(Shape::new(250, Some(5), Some(2)).unwrap()) };
+    let sources = CollectorSources {
+        machine: false,
+        synthetic: Some(SyntheticShape::new(250, Some(5), Some(2)).unwrap()),
+    };
     let clock = Arc::new(Clock::simulated(START, Speed::Max));
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
     let figures = collecting.figures().clone();
@@ -59,17 +61,17 @@ fn synthetic_metrics_are_collected_each_second_until_the_end<M: Memory>() {
 
 #[test]
 fn synthetic_metrics_are_collected_each_second_until_the_end_in_slabs() {
-    synthetic_metrics_are_collected_each_second_until_the_end::<Slabs>();
+    synthetic_metrics_are_collected_each_second_until_the_end::<SlabMemory>();
 }
 
 #[test]
 fn synthetic_metrics_are_collected_each_second_until_the_end_in_malloc() {
-    synthetic_metrics_are_collected_each_second_until_the_end::<Malloc>();
+    synthetic_metrics_are_collected_each_second_until_the_end::<MallocMemory>();
 }
 
 fn this_machine_has_charts_with_values<M: Memory>() {
     let (store, writer) = store::<M>();
-    let sources = Sources { machine: true, synthetic: None };
+    let sources = CollectorSources { machine: true, synthetic: None };
     let clock = Arc::new(Clock::simulated(START, Speed::Times(50.0)));
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
     wait_for(&store, START + 20);
@@ -92,21 +94,21 @@ fn this_machine_has_charts_with_values<M: Memory>() {
 
 #[test]
 fn this_machine_has_charts_with_values_in_slabs() {
-    this_machine_has_charts_with_values::<Slabs>();
+    this_machine_has_charts_with_values::<SlabMemory>();
 }
 
 #[test]
 fn this_machine_has_charts_with_values_in_malloc() {
-    this_machine_has_charts_with_values::<Malloc>();
+    this_machine_has_charts_with_values::<MallocMemory>();
 }
 
 #[test]
 fn ticks_that_come_too_late_are_counted_as_missed() {
-    let (store, writer) = store::<Slabs>();
+    let (store, writer) = store::<SlabMemory>();
     // Far more seconds in a second than it can collect.
     let clock = Arc::new(Clock::simulated(START, Speed::Times(100_000.0)));
-    let shape = Shape::new(5000, None, None).unwrap();
-    let sources = Sources { machine: false, synthetic: Some(shape) };
+    let shape = SyntheticShape::new(5000, None, None).unwrap();
+    let sources = CollectorSources { machine: false, synthetic: Some(shape) };
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
     let figures = collecting.figures().clone();
     while figures.ticks() < 10 {
@@ -122,10 +124,12 @@ fn ticks_that_come_too_late_are_counted_as_missed() {
 #[test]
 fn metrics_beyond_the_memory_limit_are_refused_at_the_start() {
     let budget = Budget::new(4 << 20);
-    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
     let (_, writer) = Store::new(memory, Retention::DEFAULT);
-    let sources =
-        Sources { machine: false, synthetic: Some(Shape::new(100_000, None, None).unwrap()) };
+    let sources = CollectorSources {
+        machine: false,
+        synthetic: Some(SyntheticShape::new(100_000, None, None).unwrap()),
+    };
     let clock = Arc::new(Clock::real());
     let error = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap_err();
     assert!(matches!(error, CollectError::Store(_)));

@@ -9,7 +9,7 @@ use support::Agent;
 
 /// As many sockets as this process may have, up to the ten thousand that are claimed.
 fn many() -> usize {
-    let files = allotment_agent::server::files::raise_limit();
+    let files = allotment_agent::server::open_files::raise_limit();
     let most = usize::try_from(files.saturating_sub(200)).unwrap_or(usize::MAX).min(10_000);
     if most < 10_000 {
         eprintln!("the limit of open files leaves {most} connections, not 10000");

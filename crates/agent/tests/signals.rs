@@ -2,7 +2,7 @@
 
 mod support;
 
-use allotment_agent::load::{self, Load, LoadReport};
+use allotment_agent::load::{self, LoadOptions, LoadReport};
 use rustix::process::Signal;
 use std::io::Read;
 use std::thread::JoinHandle;
@@ -13,8 +13,11 @@ use support::{Agent, scratch};
 fn load(agent: &Agent, paths: &[&str], connections: usize, seconds: u64) -> JoinHandle<LoadReport> {
     let address = agent.address;
     let addresses = paths.iter().map(|path| format!("http://{address}{path}").parse().unwrap());
-    let load =
-        Load { addresses: addresses.collect(), connections, time: Duration::from_secs(seconds) };
+    let load = LoadOptions {
+        addresses: addresses.collect(),
+        connections,
+        time: Duration::from_secs(seconds),
+    };
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(load::run(&load, |_, _| (), std::future::pending())).unwrap()

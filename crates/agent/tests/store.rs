@@ -1,11 +1,11 @@
 //! The store: what was appended is what is read, in every tier, for as long as it is kept, in the memory that it may take.
 
 use allotment::Budget;
-use allotment_agent::collect::synthetic::{Shape, Synthetic, value};
-use allotment_agent::memory::{Malloc, Memory, Slabs};
+use allotment_agent::collect::synthetic::{SyntheticCharts, SyntheticShape, value};
+use allotment_agent::memory::{MallocMemory, Memory, SlabMemory};
 use allotment_agent::store::{
     Chart, Dimensions, MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, Retention, RunPoints, Second,
-    Store, StoreError, Summary, Tier, Writer,
+    Store, StoreError, StoreWriter, Summary, Tier,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// An hour begins.
 const HOUR: Second = 1_700_000_000 / 3600 * 3600;
 
-fn store<M: Memory>(retention: Retention) -> (Arc<Store<M>>, Writer<M>) {
+fn store<M: Memory>(retention: Retention) -> (Arc<Store<M>>, StoreWriter<M>) {
     Store::new(Arc::new(M::new(None).unwrap()), retention)
 }
 
@@ -27,7 +27,7 @@ fn new_chart(name: &str, context: &str, dimensions: usize) -> NewChart {
     }
 }
 
-fn one_chart<M: Memory>(writer: &mut Writer<M>, dimensions: usize) -> Arc<Chart<M>> {
+fn one_chart<M: Memory>(writer: &mut StoreWriter<M>, dimensions: usize) -> Arc<Chart<M>> {
     writer.add(vec![new_chart("chart", "context", dimensions)]).unwrap().remove(0)
 }
 
@@ -115,17 +115,17 @@ fn what_was_appended_is_read_in_all_tiers<M: Memory>() {
 
 #[test]
 fn what_was_appended_is_read_in_all_tiers_from_slabs() {
-    what_was_appended_is_read_in_all_tiers::<Slabs>();
+    what_was_appended_is_read_in_all_tiers::<SlabMemory>();
 }
 
 #[test]
 fn what_was_appended_is_read_in_all_tiers_from_malloc() {
-    what_was_appended_is_read_in_all_tiers::<Malloc>();
+    what_was_appended_is_read_in_all_tiers::<MallocMemory>();
 }
 
 #[test]
 fn a_range_cuts_where_it_says() {
-    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 3);
     for at in HOUR..HOUR + 3000 {
         writer.append(&chart, at, &samples(3, at));
@@ -143,7 +143,7 @@ fn a_range_cuts_where_it_says() {
 #[test]
 fn what_is_too_old_goes_and_what_is_young_enough_stays() {
     let retention = Retention([2000, 3 * 3600, 48 * 3600]);
-    let (store, mut writer) = store::<Slabs>(retention);
+    let (store, mut writer) = store::<SlabMemory>(retention);
     let chart = one_chart(&mut writer, 4);
     let end = HOUR + 4 * 86_400;
     for at in HOUR..end {
@@ -154,14 +154,14 @@ fn what_is_too_old_goes_and_what_is_young_enough_stays() {
         let kept = end - points.span(tier).unwrap().start;
         let retained = retention.0[tier as usize];
         // A buffer goes whole, and only when another one is full.
-        let buffer = u32::from(tier.room()) * tier.step();
+        let buffer = u32::from(tier.capacity()) * tier.step();
         assert!(
             kept >= retained && kept <= retained + 2 * buffer + tier.step(),
             "{tier:?}: {kept}"
         );
     }
     drop(points);
-    let live: u64 = store.memory().buffer_figures().iter().map(|one| one.live).sum();
+    let live: u64 = store.memory().buffer_statistics().iter().map(|one| one.live).sum();
     let buffers: u64 = store.figures().tiers.iter().map(|held| held.buffers).sum();
     // Each full one has a node, and each series one that is not yet full.
     assert_eq!(live, buffers + (buffers - 3 * 4));
@@ -169,7 +169,7 @@ fn what_is_too_old_goes_and_what_is_young_enough_stays() {
 
 #[test]
 fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
-    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 2);
     let at = |second: u32| HOUR + second;
     for second in [0, 1, 2, 5, 6] {
@@ -196,7 +196,7 @@ fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
 
 #[test]
 fn charts_are_found_by_context_and_each_change_has_a_number() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     assert_eq!((store.generation(), store.structure().contexts().len()), (0, 0));
     writer.add(vec![new_chart("b", "net", 2), new_chart("a", "net", 1)]).unwrap();
     let before = store.structure();
@@ -223,7 +223,7 @@ fn charts_are_found_by_context_and_each_change_has_a_number() {
 
 #[test]
 fn charts_that_are_removed_give_all_their_memory_back() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let charts =
         writer.add((0..20).map(|n| new_chart(&n.to_string(), "context", 9)).collect()).unwrap();
     for at in HOUR..HOUR + 4000 {
@@ -234,19 +234,19 @@ fn charts_that_are_removed_give_all_their_memory_back() {
     drop(charts);
     let names: Vec<_> = (0..20).map(|n| n.to_string()).collect();
     writer.remove(&names.iter().map(|name| &**name).collect::<Vec<_>>());
-    let live = || store.memory().buffer_figures().iter().map(|one| one.live).sum::<u64>();
+    let live = || store.memory().buffer_statistics().iter().map(|one| one.live).sum::<u64>();
     assert!(live() > 0, "a reader may still look");
     drop(reading);
     assert_eq!(live(), 0);
     store.memory().trim();
-    let pages = |one: &allotment_agent::memory::BufferFigures| one.held_bytes - one.live_bytes;
+    let pages = |one: &allotment_agent::memory::BufferStatistics| one.held_bytes - one.live_bytes;
     // What is left are the slabs' own structures.
-    assert!(store.memory().buffer_figures().iter().map(pages).sum::<u64>() < 1 << 20);
+    assert!(store.memory().buffer_statistics().iter().map(pages).sum::<u64>() < 1 << 20);
 }
 
 #[test]
 fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     writer.add(vec![new_chart("a", "context", 1)]).unwrap();
     let long = "n".repeat(MAX_NAME_BYTES + 1);
     let refused = [
@@ -274,9 +274,9 @@ fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
 /// 10,000 metrics across the end of an hour, as a million would be, and long enough that old buffers go.
 #[test]
 fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_and_tier() {
-    let (store, mut writer) = store::<Slabs>(Retention([600, 86_400, 86_400]));
-    let shape = Shape::new(10_000, None, None).unwrap();
-    let mut synthetic = Synthetic::new(&mut writer, shape).unwrap();
+    let (store, mut writer) = store::<SlabMemory>(Retention([600, 86_400, 86_400]));
+    let shape = SyntheticShape::new(10_000, None, None).unwrap();
+    let mut synthetic = SyntheticCharts::new(&mut writer, shape).unwrap();
     let start = HOUR + 3600 - 400;
     for at in start..start + 1800 {
         synthetic.collect(&mut writer, at);
@@ -291,14 +291,14 @@ fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_a
             assert_eq!(held.lost, 0);
             let bytes = tier.point_bytes() as u64;
             // Only buffers that are being filled have room left: one for each metric and tier.
-            allowed += held.points * bytes * 115 / 100 + (held.room - held.points) * bytes;
+            allowed += held.points * bytes * 115 / 100 + (held.capacity - held.points) * bytes;
         }
         // What is taken ahead will be those of the next tiers.
         let ahead: u64 = 10_000 * (2048 + 384);
         let ahead = if figures.tiers[2].buffers == 0 { ahead } else { 0 };
         // The slabs' structures and their last pages are there whatever they hold.
         let few: u64 = 4 << 20;
-        let buffers = store.memory().buffer_figures();
+        let buffers = store.memory().buffer_statistics();
         let held: u64 = buffers.iter().map(|one| one.held_bytes).sum();
         assert!(held <= allowed + ahead + few, "second {}: {held} of {allowed}", at - start);
     }
@@ -310,11 +310,12 @@ fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_a
 
 #[test]
 fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let mut synthetic =
-        Synthetic::new(&mut writer, Shape::new(30_000, None, None).unwrap()).unwrap();
+        SyntheticCharts::new(&mut writer, SyntheticShape::new(30_000, None, None).unwrap())
+            .unwrap();
     let boundary = HOUR + 3600;
-    let buffers = || store.memory().buffer_figures();
+    let buffers = || store.memory().buffer_statistics();
     let held = || buffers().iter().map(|one| one.held_bytes).sum::<u64>();
     let live = || buffers().iter().map(|one| one.live_bytes).sum::<u64>();
     for at in boundary - 59..boundary {
@@ -337,7 +338,7 @@ fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
 #[test]
 fn without_memory_the_oldest_points_go_and_the_newest_stay() {
     let budget = Budget::new(6 << 20);
-    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
     let (store, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
     let chart = one_chart(&mut writer, 300);
     let end = HOUR + 8000;
@@ -368,7 +369,7 @@ fn without_memory_the_oldest_points_go_and_the_newest_stay() {
 #[test]
 fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_ones() {
     let budget = Budget::new(6 << 20);
-    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
     let (_, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
     let chart = one_chart(&mut writer, 300);
     let mut pieces = vec![Vec::new(); 300];
@@ -389,7 +390,7 @@ fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_o
 
 #[test]
 fn the_first_minute_and_the_last_second_of_all_time_are_as_any_other() {
-    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 2);
     for at in 0..130 {
         writer.append(&chart, at, &samples(2, at));
@@ -415,7 +416,7 @@ fn the_first_minute_and_the_last_second_of_all_time_are_as_any_other() {
 
 #[test]
 fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let gone = one_chart(&mut writer, 5);
     writer.append(&gone, HOUR, &samples(5, HOUR));
     writer.remove(&["chart"]);
@@ -432,9 +433,9 @@ fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() 
 
 #[test]
 fn readers_see_whole_seconds_while_the_collector_goes_on() {
-    let (store, mut writer) = store::<Slabs>(Retention([1500, 7200, 86_400]));
+    let (store, mut writer) = store::<SlabMemory>(Retention([1500, 7200, 86_400]));
     let mut synthetic =
-        Synthetic::new(&mut writer, Shape::new(2_000, None, None).unwrap()).unwrap();
+        SyntheticCharts::new(&mut writer, SyntheticShape::new(2_000, None, None).unwrap()).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..3_usize {
@@ -477,11 +478,12 @@ fn a_synthetic_shape_is_what_was_asked_for_or_refused() {
         (5, Some(5), Some(6)),
         (5, Some(5), Some(0)),
     ] {
-        let error = Shape::new(metrics, charts, contexts).unwrap_err();
+        let error = SyntheticShape::new(metrics, charts, contexts).unwrap_err();
         assert!(error.to_string().contains(&metrics.to_string()) || contexts.is_some());
     }
-    let (store, mut writer) = store::<Malloc>(Retention::DEFAULT);
-    Synthetic::new(&mut writer, Shape::new(1003, Some(10), Some(3)).unwrap()).unwrap();
+    let (store, mut writer) = store::<MallocMemory>(Retention::DEFAULT);
+    SyntheticCharts::new(&mut writer, SyntheticShape::new(1003, Some(10), Some(3)).unwrap())
+        .unwrap();
     let figures = store.figures();
     assert_eq!((figures.metrics, figures.charts, figures.contexts), (1003, 10, 3));
     let structure = store.structure();

@@ -3,41 +3,41 @@
 //! The thread makes all its passing objects by itself: samples are of one kind and come from a free list, and what reading `/proc`
 //! takes beside them lies in a pool that the thread enters. Neither takes a lock.
 
-mod kind;
-mod machine;
-mod readings;
+mod chart_kind;
+mod machine_charts;
+mod proc_files;
 pub mod synthetic;
 
-pub use machine::{FORGET_AFTER, MAX_CHARTS};
-pub use readings::MAX_INSTANCE_BYTES;
+pub use machine_charts::{FORGET_AFTER, MAX_CHARTS};
+pub use proc_files::MAX_DEVICE_NAME_BYTES;
 
-use crate::clock::{Clock, Stop};
+use crate::clock::{Clock, StopSignal};
 use crate::log::Log;
 use crate::memory::{Memory, ObjectList};
-use crate::store::{Second, StoreError, Writer};
+use crate::store::{Second, StoreError, StoreWriter};
 use allotment::AllocError;
-use machine::Machine;
-use readings::{Instance, Sample};
+use machine_charts::MachineCharts;
+use proc_files::{DeviceName, Sample};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use synthetic::{Shape, Synthetic};
+use synthetic::{SyntheticCharts, SyntheticShape};
 
 /// What is collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sources {
+pub struct CollectorSources {
     /// This machine's counters.
     pub machine: bool,
     /// Computed metrics.
-    pub synthetic: Option<Shape>,
+    pub synthetic: Option<SyntheticShape>,
 }
 
 /// How collection goes.
 #[derive(Debug, Default)]
-pub struct CollectorFigures {
+pub struct CollectorStatistics {
     ticks: AtomicU64,
     missed: AtomicU64,
     last_micros: AtomicU64,
@@ -45,7 +45,7 @@ pub struct CollectorFigures {
     all_micros: AtomicU64,
 }
 
-impl CollectorFigures {
+impl CollectorStatistics {
     /// Seconds that were collected.
     #[must_use]
     pub fn ticks(&self) -> u64 {
@@ -129,16 +129,16 @@ impl std::error::Error for CollectError {
 
 /// A collector at work. Dropped, it is stopped first.
 #[derive(Debug)]
-pub struct Collecting {
-    figures: Arc<CollectorFigures>,
-    stop: Stop,
+pub struct CollectorHandle {
+    figures: Arc<CollectorStatistics>,
+    stop: StopSignal,
     thread: Option<JoinHandle<Result<(), CollectError>>>,
 }
 
-impl Collecting {
+impl CollectorHandle {
     /// How it goes.
     #[must_use]
-    pub fn figures(&self) -> &Arc<CollectorFigures> {
+    pub fn figures(&self) -> &Arc<CollectorStatistics> {
         &self.figures
     }
 
@@ -167,7 +167,7 @@ impl Collecting {
     }
 }
 
-impl Drop for Collecting {
+impl Drop for CollectorHandle {
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -178,40 +178,40 @@ impl Drop for Collecting {
 /// # Errors
 /// When there is no memory for the charts, or no thread.
 pub fn start<M: Memory>(
-    mut writer: Writer<M>,
-    sources: Sources,
+    mut writer: StoreWriter<M>,
+    sources: CollectorSources,
     clock: Arc<Clock>,
     log: Arc<Log>,
-) -> Result<Collecting, CollectError> {
-    let synthetic = sources.synthetic.map(|shape| Synthetic::new(&mut writer, shape));
+) -> Result<CollectorHandle, CollectError> {
+    let synthetic = sources.synthetic.map(|shape| SyntheticCharts::new(&mut writer, shape));
     let synthetic = synthetic.transpose().map_err(CollectError::Store)?;
-    let figures = Arc::new(CollectorFigures::default());
-    let stop = Stop::default();
+    let figures = Arc::new(CollectorStatistics::default());
+    let stop = StopSignal::default();
     let collector = Collector {
-        machine: sources.machine.then(Machine::default),
+        machine: sources.machine.then(MachineCharts::default),
         synthetic,
         writer,
         clock,
         log,
         figures: figures.clone(),
         stop: stop.clone(),
-        failed: [false; readings::ALL.len()],
+        failed: [false; proc_files::ALL.len()],
     };
     let thread = std::thread::Builder::new().name("collector".into());
     let thread = thread.spawn(move || collector.run()).map_err(CollectError::Thread)?;
-    Ok(Collecting { figures, stop, thread: Some(thread) })
+    Ok(CollectorHandle { figures, stop, thread: Some(thread) })
 }
 
 struct Collector<M: Memory> {
-    writer: Writer<M>,
-    machine: Option<Machine<M>>,
-    synthetic: Option<Synthetic<M>>,
+    writer: StoreWriter<M>,
+    machine: Option<MachineCharts<M>>,
+    synthetic: Option<SyntheticCharts<M>>,
     clock: Arc<Clock>,
     log: Arc<Log>,
-    figures: Arc<CollectorFigures>,
-    stop: Stop,
+    figures: Arc<CollectorStatistics>,
+    stop: StopSignal,
     /// Which readings failed the last time.
-    failed: [bool; readings::ALL.len()],
+    failed: [bool; proc_files::ALL.len()],
 }
 
 impl<M: Memory> Collector<M> {
@@ -249,9 +249,9 @@ impl<M: Memory> Collector<M> {
         let (failed, log) = (&mut self.failed, &self.log);
         let read = Instant::now();
         let collect = self.figures.last().as_secs_f64() * 1000.0;
-        let ours = Sample::new(&kind::AGENT, Instance::ONLY, &[collect]);
+        let ours = Sample::new(&chart_kind::AGENT, DeviceName::NONE, &[collect]);
         let mut taken = Vec::from_iter(samples.put(ours));
-        for (reading, failed) in readings::ALL.iter().zip(failed) {
+        for (reading, failed) in proc_files::ALL.iter().zip(failed) {
             let result =
                 M::enter(pool, || (reading.read)(&mut |sample| taken.extend(samples.put(sample))));
             let fails = result.is_err();

@@ -1,7 +1,7 @@
 //! Metrics that are computed, as many as asked for: to measure, and to test against.
 
 use crate::memory::Memory;
-use crate::store::{Chart, Dimensions, NewChart, Second, StoreError, Writer};
+use crate::store::{Chart, Dimensions, NewChart, Second, StoreError, StoreWriter};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const DIMENSIONS_A_CHART: u32 = 100;
 
 /// How many metrics, in how many charts and contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct SyntheticShape {
     metrics: u32,
     charts: u32,
     contexts: u32,
@@ -24,7 +24,7 @@ pub struct Shape {
 
 /// Why there can be no such metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShapeError {
+pub enum SyntheticShapeError {
     /// None, or more than [`MAX_METRICS`].
     Metrics(u32),
     /// None, more than metrics, or so few that a chart would have too many dimensions.
@@ -33,7 +33,7 @@ pub enum ShapeError {
     Contexts(u32, u32),
 }
 
-impl fmt::Display for ShapeError {
+impl fmt::Display for SyntheticShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Metrics(metrics) => {
@@ -54,9 +54,9 @@ impl fmt::Display for ShapeError {
     }
 }
 
-impl std::error::Error for ShapeError {}
+impl std::error::Error for SyntheticShapeError {}
 
-impl Shape {
+impl SyntheticShape {
     /// So many metrics; `None` stands for a hundred metrics a chart, and a thousand charts a context.
     ///
     /// # Errors
@@ -65,18 +65,18 @@ impl Shape {
         metrics: u32,
         charts: Option<u32>,
         contexts: Option<u32>,
-    ) -> Result<Self, ShapeError> {
+    ) -> Result<Self, SyntheticShapeError> {
         if metrics == 0 || metrics > MAX_METRICS {
-            return Err(ShapeError::Metrics(metrics));
+            return Err(SyntheticShapeError::Metrics(metrics));
         }
         let charts = charts.unwrap_or(metrics.div_ceil(DIMENSIONS_A_CHART));
         let fits = charts > 0 && charts <= metrics;
         if !fits || metrics.div_ceil(charts) as usize > crate::store::MAX_DIMENSIONS {
-            return Err(ShapeError::Charts(charts, metrics));
+            return Err(SyntheticShapeError::Charts(charts, metrics));
         }
         let contexts = contexts.unwrap_or(charts.div_ceil(CHARTS_A_CONTEXT));
         if contexts == 0 || contexts > charts {
-            return Err(ShapeError::Contexts(contexts, charts));
+            return Err(SyntheticShapeError::Contexts(contexts, charts));
         }
         Ok(Self { metrics, charts, contexts })
     }
@@ -115,18 +115,18 @@ pub fn value(metric: u32, at: Second) -> f32 {
 }
 
 /// The synthetic charts of a store.
-pub struct Synthetic<M: Memory> {
-    shape: Shape,
+pub struct SyntheticCharts<M: Memory> {
+    shape: SyntheticShape,
     charts: Vec<Arc<Chart<M>>>,
     values: Vec<f32>,
 }
 
-impl<M: Memory> Synthetic<M> {
+impl<M: Memory> SyntheticCharts<M> {
     /// Adds them.
     ///
     /// # Errors
-    /// As [`Writer::add`].
-    pub fn new(writer: &mut Writer<M>, shape: Shape) -> Result<Self, StoreError> {
+    /// As [`StoreWriter::add`].
+    pub fn new(writer: &mut StoreWriter<M>, shape: SyntheticShape) -> Result<Self, StoreError> {
         let dimensions =
             |count| Arc::new(Dimensions::new((0..count).map(|n| format!("worker_{n:02}"))));
         let fewest = shape.metrics / shape.charts;
@@ -148,7 +148,7 @@ impl<M: Memory> Synthetic<M> {
     }
 
     /// Collects a second.
-    pub fn collect(&mut self, writer: &mut Writer<M>, at: Second) {
+    pub fn collect(&mut self, writer: &mut StoreWriter<M>, at: Second) {
         for (number, chart) in (0..).zip(&self.charts) {
             let metrics = self.shape.first_metric(number)..self.shape.first_metric(number + 1);
             self.values.clear();
@@ -158,8 +158,8 @@ impl<M: Memory> Synthetic<M> {
     }
 }
 
-impl<M: Memory> fmt::Debug for Synthetic<M> {
+impl<M: Memory> fmt::Debug for SyntheticCharts<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Synthetic").field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("SyntheticCharts").field("shape", &self.shape).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The same load on two agents in turn: one on the library's allocators, one on plain malloc.
 
-use super::{Load, LoadError, LoadReport, run};
+use super::{LoadError, LoadOptions, LoadReport, run};
 use std::fmt;
 use std::future::Future;
 use std::io::{self, BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What is compared, and how thoroughly.
 #[derive(Debug, Clone)]
-pub struct Comparison {
+pub struct CompareOptions {
     /// Computed metrics of one context.
     pub metrics: u32,
     /// Charts that they are spread over.
@@ -59,13 +59,13 @@ impl fmt::Display for CompareError {
 impl std::error::Error for CompareError {}
 
 /// An agent in a process of its own, which ends with this.
-struct Agent {
+struct AgentProcess {
     child: Child,
     url: String,
 }
 
-impl Agent {
-    fn start(allocator: &'static str, comparison: &Comparison) -> Result<Self, CompareError> {
+impl AgentProcess {
+    fn start(allocator: &'static str, comparison: &CompareOptions) -> Result<Self, CompareError> {
         let failed = |error: String| CompareError::Agent(allocator, error);
         let io = |error: io::Error| failed(error.to_string());
         let program = std::env::current_exe().map_err(io)?;
@@ -96,7 +96,7 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         // Ended already, or ended now.
         let _ = self.child.kill();
@@ -109,21 +109,21 @@ impl Drop for Agent {
 /// # Errors
 /// When an agent does not begin, can't be asked, or refuses.
 pub async fn compare<S: Future<Output = ()>>(
-    comparison: &Comparison,
+    comparison: &CompareOptions,
     mut progress: impl FnMut(&str),
     mut stop: impl FnMut() -> S,
     stopped: impl Fn() -> bool,
-) -> Result<Compared, CompareError> {
+) -> Result<CompareReport, CompareError> {
     let mut agents = Vec::new();
     for allocator in ALLOCATORS {
         progress(&format!("starting the agent on {allocator}"));
-        agents.push(Agent::start(allocator, comparison)?);
+        agents.push(AgentProcess::start(allocator, comparison)?);
     }
     for left in (1..=SECONDS + 2).rev() {
         progress(&format!("collecting, {left} s left"));
         tokio::time::sleep(Duration::from_secs(1)).await;
         if stopped() {
-            return Ok(Compared { rounds: Vec::new() });
+            return Ok(CompareReport { rounds: Vec::new() });
         }
     }
     let mut rounds = Vec::new();
@@ -136,7 +136,7 @@ pub async fn compare<S: Future<Output = ()>>(
                 agent.url
             );
             let wrong = |_| CompareError::Load(LoadError::Address(address.clone()));
-            let load = Load {
+            let load = LoadOptions {
                 addresses: vec![address.parse().map_err(wrong)?],
                 connections: comparison.connections,
                 time: comparison.time,
@@ -156,12 +156,12 @@ pub async fn compare<S: Future<Output = ()>>(
             rounds.push(both);
         }
     }
-    Ok(Compared { rounds })
+    Ok(CompareReport { rounds })
 }
 
 /// What was found: of each round, ours and malloc's.
 #[derive(Debug, Clone)]
-pub struct Compared {
+pub struct CompareReport {
     /// In the order in which they were run.
     pub rounds: Vec<[LoadReport; 2]>,
 }
@@ -179,7 +179,7 @@ fn spread(figures: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     Some([median, first, last])
 }
 
-impl Compared {
+impl CompareReport {
     /// Requests a second, of one of the two.
     fn rates(&self, which: usize) -> Option<[f64; 3]> {
         spread(self.rounds.iter().map(|round| round[which].requests_per_second))
@@ -215,7 +215,7 @@ impl Compared {
     }
 }
 
-impl fmt::Display for Compared {
+impl fmt::Display for CompareReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(ratio) = self.ratio() else {
             return f.write_str("no round ended with replies from both agents");
@@ -252,10 +252,10 @@ impl fmt::Display for Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::report::Tally;
+    use crate::load::report::LoadTally;
 
     fn report(replies: u64) -> LoadReport {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         (0..replies).for_each(|_| tally.reply(200, Duration::from_millis(2), 1));
         tally.report(Duration::from_secs(1), 1)
     }
@@ -264,7 +264,7 @@ mod tests {
     fn the_ratio_is_the_median_of_the_rounds() {
         let rounds =
             vec![[report(30), report(10)], [report(20), report(10)], [report(100), report(10)]];
-        let compared = Compared { rounds };
+        let compared = CompareReport { rounds };
         assert_eq!(compared.ratio(), Some([3.0, 2.0, 10.0]));
         assert!(compared.to_string().contains("3.00 times as many requests (2.00 to 10.00"));
         let last = compared.to_json().lines().last().unwrap().to_owned();
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_answers_nothing_has_no_ratio() {
-        let compared = Compared { rounds: vec![[report(1), report(0)]] };
+        let compared = CompareReport { rounds: vec![[report(1), report(0)]] };
         assert_eq!(compared.ratio(), None);
         assert!(compared.to_string().starts_with("no round"));
     }

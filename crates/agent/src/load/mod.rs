@@ -3,7 +3,7 @@
 mod compare;
 mod report;
 
-pub use compare::{CompareError, Compared, Comparison, compare};
+pub use compare::{CompareError, CompareOptions, CompareReport, compare};
 pub use report::LoadReport;
 
 use http_body_util::{BodyExt, Empty};
@@ -12,7 +12,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
-use report::Tally;
+use report::LoadTally;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 
 /// What to ask, by how many, for how long.
 #[derive(Debug, Clone)]
-pub struct Load {
+pub struct LoadOptions {
     /// Asked in turn; all of one host.
     pub addresses: Vec<Uri>,
     /// Connections.
@@ -59,16 +59,16 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// What all connections share.
-struct Shared {
+struct LoadState {
     host: String,
     field: HeaderValue,
     paths: Vec<Uri>,
     next: Cell<usize>,
     end: Instant,
-    tally: RefCell<Tally>,
+    tally: RefCell<LoadTally>,
 }
 
-impl Shared {
+impl LoadState {
     fn goes_on(&self) -> bool {
         Instant::now() < self.end
     }
@@ -85,7 +85,7 @@ impl Shared {
 /// # Errors
 /// When an address makes no sense, or not even the first connection comes about.
 pub async fn run(
-    load: &Load,
+    load: &LoadOptions,
     mut progress: impl FnMut(Duration, u64),
     stop: impl Future<Output = ()>,
 ) -> Result<LoadReport, LoadError> {
@@ -94,7 +94,7 @@ pub async fn run(
     drop(TcpStream::connect(&host).await.map_err(connect_error)?);
     let field = HeaderValue::from_str(&host).map_err(|_| LoadError::Address(host.clone()))?;
     let start = Instant::now();
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(LoadState {
         host,
         field,
         paths,
@@ -149,7 +149,7 @@ fn split(addresses: &[Uri]) -> Result<(String, Vec<Uri>), LoadError> {
 }
 
 /// One connection after the other, until the time is over or nobody listens any more.
-async fn ask_on(shared: Rc<Shared>) {
+async fn ask_on(shared: Rc<LoadState>) {
     while shared.goes_on() {
         match connect(&shared.host).await {
             Ok(sender) => {
@@ -177,7 +177,7 @@ async fn connect(host: &str) -> io::Result<SendRequest<Empty<Bytes>>> {
     Ok(sender)
 }
 
-async fn ask_until_closed(shared: &Shared, mut sender: SendRequest<Empty<Bytes>>) {
+async fn ask_until_closed(shared: &LoadState, mut sender: SendRequest<Empty<Bytes>>) {
     while shared.goes_on() {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = shared.path();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Counted while it runs.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct LoadTally {
     /// Of each reply with a status below 400, in microseconds.
     times: Vec<u32>,
     statuses: BTreeMap<u16, u64>,
@@ -16,7 +16,7 @@ pub(super) struct Tally {
     pub(super) lost: u64,
 }
 
-impl Tally {
+impl LoadTally {
     pub(super) fn reply(&mut self, status: u16, time: Duration, bytes: usize) {
         if status < 400 {
             self.times.push(u32::try_from(time.as_micros()).unwrap_or(u32::MAX));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_of_the_replies_that_answered() {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         for ms in (1..=100).rev() {
             tally.reply(200, Duration::from_millis(ms), 10);
         }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn no_reply_has_no_time() {
-        let report = Tally::default().report(Duration::from_secs(1), 1);
+        let report = LoadTally::default().report(Duration::from_secs(1), 1);
         assert_eq!((report.p50_ms, report.max_ms), (None, None));
         let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
         assert!(json["p99_ms"].is_null());

@@ -1,11 +1,11 @@
 //! Answers a question from the store.
 
 use super::buckets::Buckets;
-use super::json::{OutOfMemory, Writer};
-use super::parameters::{By, Question};
-use super::view::{Series, View};
+use super::json::{JsonWriter, OutOfMemory};
+use super::parameters::{Query, SeriesBy};
+use super::virtual_chart::{ReplySeries, VirtualChart};
 use crate::memory::Memory;
-use crate::store::{Chart, ChartPoints, Context, RunPoints, Second, Tier};
+use crate::store::{Chart, ChartPoints, MetricContext, RunPoints, Second, Tier};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
 use std::mem::ManuallyDrop;
@@ -18,7 +18,7 @@ const DIMENSIONS_A_BATCH: usize = 32;
 const FIRST_REPLY_BYTES: usize = 4096;
 
 /// The newest point of a store that began to collect, and the range of a question in the store's seconds.
-fn range_of(question: &Question<'_>, newest: Second) -> Range<Second> {
+fn range_of(question: &Query<'_>, newest: Second) -> Range<Second> {
     let clamp = |time: i64| time.clamp(0, i64::from(Second::MAX)) as Second;
     // What some charts have, and others not yet, is left to the next query.
     let end = clamp(question.before).min(newest.saturating_add(1));
@@ -27,7 +27,7 @@ fn range_of(question: &Question<'_>, newest: Second) -> Range<Second> {
 }
 
 /// From the oldest point of each tier on; `None` where no chart has any.
-fn oldest_points<M: Memory>(context: &Context<M>) -> [Option<Second>; 3] {
+fn oldest_points<M: Memory>(context: &MetricContext<M>) -> [Option<Second>; 3] {
     let mut oldest = [None; 3];
     for chart in context.charts() {
         let points = chart.read();
@@ -83,8 +83,8 @@ fn pieces<M: Memory>(
 ///
 /// `FREED_TOGETHER` says that what is left in `memory` needs no freeing one by one.
 pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER: bool>(
-    context: &Context<M>,
-    question: &Question<'_>,
+    context: &MetricContext<M>,
+    question: &Query<'_>,
     newest: Second,
     memory: A,
     reply: B,
@@ -92,12 +92,12 @@ pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER
     let range = range_of(question, newest);
     let tier = choose_tier(oldest_points(context), &range, question.points);
     let whole = question.after..question.before;
-    let mut work = ManuallyDrop::new(Work {
+    let mut work = ManuallyDrop::new(QueryState {
         buckets: Buckets::new(whole, question.points, memory)?,
-        view: View::new(memory, question.group, question.by),
+        virtual_chart: VirtualChart::new(memory, question.group, question.by),
     });
     let filled = context.charts().iter().try_for_each(|chart| work.take(chart, tier, &range));
-    let reply = filled.and_then(|()| render(context, question, tier, &work.view, reply));
+    let reply = filled.and_then(|()| render(context, question, tier, &work.virtual_chart, reply));
     if !FREED_TOGETHER {
         drop(ManuallyDrop::into_inner(work));
     }
@@ -105,12 +105,12 @@ pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER
 }
 
 /// What a query makes on the way to its reply.
-struct Work<'s, A: Allocator + Copy> {
+struct QueryState<'s, A: Allocator + Copy> {
     buckets: Buckets<A>,
-    view: View<'s, A>,
+    virtual_chart: VirtualChart<'s, A>,
 }
 
-impl<'s, A: Allocator + Copy> Work<'s, A> {
+impl<'s, A: Allocator + Copy> QueryState<'s, A> {
     fn take<M: Memory>(
         &mut self,
         chart: &'s Chart<M>,
@@ -134,7 +134,7 @@ impl<'s, A: Allocator + Copy> Work<'s, A> {
                         self.buckets.take(run);
                     }
                 }
-                self.view.add(chart.name(), name, self.buckets.cells())?;
+                self.virtual_chart.add(chart.name(), name, self.buckets.aggregates())?;
             }
         }
         Ok(())
@@ -165,13 +165,13 @@ fn touch<M: Memory>(
 }
 
 fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
-    context: &Context<M>,
-    question: &Question<'_>,
+    context: &MetricContext<M>,
+    question: &Query<'_>,
     tier: Tier,
-    view: &View<'_, A>,
+    virtual_chart: &VirtualChart<'_, A>,
     reply: B,
 ) -> Result<Vec<u8, B>, OutOfMemory> {
-    let mut json = Writer::new(reply, FIRST_REPLY_BYTES)?;
+    let mut json = JsonWriter::new(reply, FIRST_REPLY_BYTES)?;
     json.raw("{\"context\":")?;
     json.string(context.name())?;
     json.raw(",\"title\":")?;
@@ -185,37 +185,37 @@ fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
     json.raw(",\"points\":")?;
     json.whole(question.points)?;
     json.raw(",\"group\":")?;
-    json.string(question.group.word())?;
+    json.string(question.group.as_str())?;
     json.raw(",\"by\":")?;
-    json.string(question.by.word())?;
+    json.string(question.by.as_str())?;
     json.raw(",\"resolution\":")?;
     json.whole(tier.step())?;
     json.raw(",\"charts\":")?;
     json.whole(context.charts().len() as u64)?;
     json.raw(",\"dimensions\":")?;
-    json.whole(view.dimensions().len() as u64)?;
+    json.whole(virtual_chart.dimensions().len() as u64)?;
     json.raw(",\"series\":[")?;
-    for (index, series) in view.series().iter().enumerate() {
+    for (index, series) in virtual_chart.series().iter().enumerate() {
         json.raw(if index == 0 { "\n" } else { ",\n" })?;
-        one_series(&mut json, question.by, view, series)?;
+        one_series(&mut json, question.by, virtual_chart, series)?;
     }
     json.raw("\n]}\n")?;
     Ok(json.into_bytes())
 }
 
 fn one_series<A: Allocator + Copy, B: Allocator>(
-    json: &mut Writer<B>,
-    by: By,
-    view: &View<'_, A>,
-    series: &Series<A>,
+    json: &mut JsonWriter<B>,
+    by: SeriesBy,
+    virtual_chart: &VirtualChart<'_, A>,
+    series: &ReplySeries<A>,
 ) -> Result<(), OutOfMemory> {
-    let first = series.members.first().map(|place| &view.dimensions()[*place as usize]);
+    let first = series.members.first().map(|place| &virtual_chart.dimensions()[*place as usize]);
     let Some(first) = first else { return Ok(()) };
     // Copies of text.
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     json.raw("{\"name\":")?;
     json.string(text(&first.name))?;
-    if by == By::Dimension {
+    if by == SeriesBy::Dimension {
         json.raw(",\"id\":")?;
         json.string(text(&first.id))?;
     }
@@ -242,8 +242,8 @@ fn one_series<A: Allocator + Copy, B: Allocator>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Malloc, Slabs};
-    use crate::store::{Dimensions, NewChart, Retention, Store, Writer as StoreWriter};
+    use crate::memory::{MallocMemory, SlabMemory};
+    use crate::store::{Dimensions, NewChart, Retention, Store, StoreWriter};
     use std::sync::Arc;
 
     const START: Second = 1_700_000_000;
@@ -278,13 +278,14 @@ mod tests {
 
     fn ask<M: Memory>(store: &Store<M>, query: &str) -> serde_json::Value {
         let newest = store.newest();
-        let question = Question::parse(query, i64::from(newest) + 1, 10_000).unwrap();
+        let question = Query::parse(query, i64::from(newest) + 1, 10_000).unwrap();
         let structure = store.structure();
         let context = structure.context(&question.context).unwrap();
         let arena = allotment::Arena::new();
-        let together = answer::<_, _, _, true>(context, &question, newest, &arena, Malloc).unwrap();
+        let together =
+            answer::<_, _, _, true>(context, &question, newest, &arena, MallocMemory).unwrap();
         let one_by_one =
-            answer::<_, _, _, false>(context, &question, newest, Malloc, &arena).unwrap();
+            answer::<_, _, _, false>(context, &question, newest, MallocMemory, &arena).unwrap();
         assert_eq!(together.as_slice(), one_by_one.as_slice(), "{query}");
         serde_json::from_slice(&together).unwrap()
     }
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn seconds_are_answered_as_they_were_collected() {
-        let (store, _writer) = store::<Slabs>(2000, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(2000, Retention::DEFAULT);
         for (group, by_hand) in [
             (
                 "average",
@@ -328,7 +329,7 @@ mod tests {
 
     #[test]
     fn dimensions_of_one_name_are_added_up() {
-        let (store, _writer) = store::<Malloc>(100, Retention::DEFAULT);
+        let (store, _writer) = store::<MallocMemory>(100, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-10&points=10");
         assert_eq!(reply["series"].as_array().unwrap().len(), 2);
         assert_eq!(reply["series"][0]["name"], "in");
@@ -344,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_long_range_is_answered_from_coarse_points_and_ends_with_fine_ones() {
-        let (store, _writer) = store::<Slabs>(3 * 3600, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(3 * 3600, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-7200&points=60&group=sum&by=dimension");
         assert_eq!(reply["resolution"], 60);
         let asked = values(&reply);
@@ -370,7 +371,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_began_lately_answers_long_ranges_from_what_it_has() {
-        let (store, _writer) = store::<Slabs>(30, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(30, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-86400&points=24&by=dimension");
         assert_eq!(reply["resolution"], 1);
         assert!(values(&reply)[23] > 0.0 && values(&reply)[22].is_nan());
@@ -378,8 +379,10 @@ mod tests {
 
     #[test]
     fn an_interval_is_of_the_same_seconds_wherever_the_range_begins() {
-        let (store, mut writer) =
-            Store::<Malloc>::new(Arc::new(Malloc::new(None).unwrap()), Retention::DEFAULT);
+        let (store, mut writer) = Store::<MallocMemory>::new(
+            Arc::new(MallocMemory::new(None).unwrap()),
+            Retention::DEFAULT,
+        );
         let new = NewChart {
             name: "early".into(),
             context: "net".into(),
@@ -400,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_range_without_points_is_answered_with_gaps() {
-        let (store, _writer) = store::<Slabs>(90, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(90, Retention::DEFAULT);
         for query in
             ["after=-1000&before=-900", "after=4102444800&before=4102444900", "after=1&before=2"]
         {
@@ -411,18 +414,16 @@ mod tests {
 
     #[test]
     fn a_request_whose_memory_is_used_up_says_so() {
-        let (store, _writer) = store::<Slabs>(3000, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(3000, Retention::DEFAULT);
         let structure = store.structure();
-        let question = Question::parse(
-            "context=net&after=-2000&points=1000",
-            i64::from(store.newest()),
-            10_000,
-        )
-        .unwrap();
+        let question =
+            Query::parse("context=net&after=-2000&points=1000", i64::from(store.newest()), 10_000)
+                .unwrap();
         let budget = allotment::Budget::new(32 << 10);
         let arena = allotment::Arena::builder().budget(&budget).build();
         let context = structure.context("net").unwrap();
-        let refused = answer::<_, _, _, true>(context, &question, store.newest(), &arena, Malloc);
+        let refused =
+            answer::<_, _, _, true>(context, &question, store.newest(), &arena, MallocMemory);
         assert_eq!(refused.unwrap_err(), OutOfMemory);
     }
 

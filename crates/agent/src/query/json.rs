@@ -21,7 +21,7 @@ impl From<allocator_api2::alloc::AllocError> for OutOfMemory {
 }
 
 impl From<fmt::Error> for OutOfMemory {
-    /// A [`Writer`] fails for no other reason.
+    /// A [`JsonWriter`] fails for no other reason.
     fn from(_: fmt::Error) -> Self {
         Self
     }
@@ -29,11 +29,11 @@ impl From<fmt::Error> for OutOfMemory {
 
 /// Text in the memory of a request. It grows by doubling, and says when the memory is used up.
 #[derive(Debug)]
-pub struct Writer<A: Allocator> {
+pub struct JsonWriter<A: Allocator> {
     bytes: Vec<u8, A>,
 }
 
-impl<A: Allocator> Writer<A> {
+impl<A: Allocator> JsonWriter<A> {
     /// An empty text with room for `capacity` bytes.
     pub fn new(memory: A, capacity: usize) -> Result<Self, OutOfMemory> {
         let mut bytes = Vec::new_in(memory);
@@ -117,7 +117,7 @@ impl<A: Allocator> Writer<A> {
     }
 }
 
-impl<A: Allocator> Write for Writer<A> {
+impl<A: Allocator> Write for JsonWriter<A> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.raw(text).map_err(|OutOfMemory| fmt::Error)
     }
@@ -128,8 +128,8 @@ mod tests {
     use super::*;
     use allocator_api2::alloc::Global;
 
-    fn written(write: impl FnOnce(&mut Writer<Global>) -> Result<(), OutOfMemory>) -> String {
-        let mut writer = Writer::new(Global, 0).unwrap();
+    fn written(write: impl FnOnce(&mut JsonWriter<Global>) -> Result<(), OutOfMemory>) -> String {
+        let mut writer = JsonWriter::new(Global, 0).unwrap();
         write(&mut writer).unwrap();
         String::from_utf8(writer.into_bytes().to_vec()).unwrap()
     }
@@ -166,7 +166,7 @@ mod tests {
     fn memory_that_is_used_up_is_said() {
         let budget = allotment::Budget::new(64 << 10);
         let arena = allotment::Arena::builder().budget(&budget).build();
-        let mut writer = Writer::new(&arena, 16).unwrap();
+        let mut writer = JsonWriter::new(&arena, 16).unwrap();
         let error = (0..100_000).find_map(|_| writer.string("something").err());
         assert_eq!(error, Some(OutOfMemory));
     }

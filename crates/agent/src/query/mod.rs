@@ -4,4 +4,4 @@ pub mod answer;
 pub mod buckets;
 pub mod json;
 pub mod parameters;
-pub mod view;
+pub mod virtual_chart;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Connection {
     /// When a byte went in or out last.
-    moved: Cell<Instant>,
+    last_transfer: Cell<Instant>,
     /// Requests that were read and whose replies are not written yet.
     in_flight: Cell<u32>,
     /// Of those: replies that wait in the connection's own buffer alone.
@@ -22,7 +22,7 @@ pub struct Connection {
 impl Connection {
     fn new(now: Instant) -> Self {
         Self {
-            moved: Cell::new(now),
+            last_transfer: Cell::new(now),
             in_flight: Cell::new(0),
             buffered: Cell::new(0),
             evicted: Cell::new(false),
@@ -32,7 +32,7 @@ impl Connection {
 
     /// A byte went in or out.
     pub fn touch(&self, now: Instant) {
-        self.moved.set(now);
+        self.last_transfer.set(now);
     }
 
     /// A request was read.
@@ -70,7 +70,7 @@ impl Connection {
 
 /// All open connections of a server, on its one thread.
 #[derive(Debug)]
-pub struct Connections {
+pub struct ConnectionTable {
     most: usize,
     next: Cell<u64>,
     open: RefCell<HashMap<u64, Rc<Connection>>>,
@@ -80,24 +80,24 @@ pub struct Connections {
 
 /// Why a connection can't be taken in: every place is taken by one with a request in flight.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct NoIdleConnection;
 
 /// A connection's place; it is free again when this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionGuard {
     number: u64,
-    all: Rc<Connections>,
+    all: Rc<ConnectionTable>,
     /// What is known of it.
     pub connection: Rc<Connection>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.all.open.borrow_mut().remove(&self.number);
     }
 }
 
-impl Connections {
+impl ConnectionTable {
     /// Room for `most` connections.
     pub fn new(most: usize) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Connections {
 
     /// Takes a new connection in. When there is no room, the one that has been silent for longest, and has no
     /// request in flight, ends.
-    pub fn enter(self: &Rc<Self>, now: Instant) -> Result<Place, Full> {
+    pub fn enter(self: &Rc<Self>, now: Instant) -> Result<ConnectionGuard, NoIdleConnection> {
         let full = self.open.borrow().len() >= self.most;
         if full {
             self.evict_one()?;
@@ -120,15 +120,16 @@ impl Connections {
         let number = self.next.replace(self.next.get() + 1);
         let connection = Rc::new(Connection::new(now));
         self.open.borrow_mut().insert(number, Rc::clone(&connection));
-        Ok(Place { number, all: Rc::clone(self), connection })
+        Ok(ConnectionGuard { number, all: Rc::clone(self), connection })
     }
 
     /// Ends the connection that has been silent for longest and has no request in flight.
-    pub fn evict_one(&self) -> Result<(), Full> {
+    pub fn evict_one(&self) -> Result<(), NoIdleConnection> {
         let mut open = self.open.borrow_mut();
         let idle = open.iter().filter(|(_, connection)| !connection.is_busy());
-        let longest = idle.min_by_key(|(number, connection)| (connection.moved.get(), **number));
-        let number = *longest.ok_or(Full)?.0;
+        let longest =
+            idle.min_by_key(|(number, connection)| (connection.last_transfer.get(), **number));
+        let number = *longest.ok_or(NoIdleConnection)?.0;
         // Its place is free at once; its socket is when its task has run.
         if let Some(connection) = open.remove(&number) {
             connection.evict();
@@ -172,7 +173,7 @@ mod tests {
     fn the_longest_silent_one_without_a_request_makes_room() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let all = Rc::new(Connections::new(3));
+        let all = Rc::new(ConnectionTable::new(3));
         let places: Vec<_> = (0..3).map(|second| all.enter(at(second)).unwrap()).collect();
         places[0].connection.touch(at(10));
         places[1].connection.begin();
@@ -188,14 +189,18 @@ mod tests {
 
     #[test]
     fn a_connection_with_a_request_in_flight_never_makes_room() {
-        let all = Rc::new(Connections::new(2));
+        let all = Rc::new(ConnectionTable::new(2));
         let places = [all.enter(Instant::now()).unwrap(), all.enter(Instant::now()).unwrap()];
         for place in &places {
             place.connection.begin();
         }
-        assert_eq!(all.enter(Instant::now()).unwrap_err(), Full);
+        assert_eq!(all.enter(Instant::now()).unwrap_err(), NoIdleConnection);
         places[0].connection.flush();
-        assert_eq!(all.enter(Instant::now()).unwrap_err(), Full, "nothing was in the buffer");
+        assert_eq!(
+            all.enter(Instant::now()).unwrap_err(),
+            NoIdleConnection,
+            "nothing was in the buffer"
+        );
         places[0].connection.buffer();
         places[0].connection.flush();
         assert!(all.enter(Instant::now()).is_ok());
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn there_is_always_room_for_one() {
-        let all = Rc::new(Connections::new(0));
+        let all = Rc::new(ConnectionTable::new(0));
         let _place = all.enter(Instant::now()).unwrap();
         assert_eq!(all.len(), 1);
     }

@@ -1,17 +1,17 @@
 //! What a worker does with a request.
 
-use super::allocators;
-use super::front::Ask;
-use super::objects::Objects;
+use super::agent_objects::AgentObjects;
+use super::allocator_table;
+use super::http_server::HttpRequest;
 use super::problem::Problem;
 use super::prometheus;
 use super::reply::{JSON, Reply};
-use crate::configuration::{Configuration, Generation};
+use crate::configuration::{AgentConfiguration, SealedConfiguration};
 use crate::memory::{Memory, RequestMemory};
 use crate::page;
 use crate::query::answer::answer;
-use crate::query::json::{OutOfMemory, Writer};
-use crate::query::parameters::{ParameterError, Question, once, pairs};
+use crate::query::json::{JsonWriter, OutOfMemory};
+use crate::query::parameters::{ParameterError, Query, pairs, set_once};
 use crate::sessions::{Session, SessionKey, Theme};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as VecIn;
@@ -23,7 +23,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What a worker has for a request.
-pub type Worker<'w, M> = RequestContext<'w, Generation, Objects<M>>;
+pub type WorkerContext<'w, M> = RequestContext<'w, SealedConfiguration, AgentObjects<M>>;
 
 const READ: &str = "GET, HEAD";
 const READ_AND_WRITE: &str = "GET, HEAD, POST";
@@ -32,10 +32,10 @@ const FIRST_BYTES: usize = 2048;
 const REPLY_BYTES: usize = 32 << 10;
 
 /// Answers a request, whatever it is.
-pub fn handle<M: Memory>(worker: &mut Worker<'_, M>, ask: Ask) -> Reply {
-    let Objects { counts, log, .. } = worker.shared();
-    if !ask.is_wanted() {
-        counts.abandoned.add();
+pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, ask: HttpRequest) -> Reply {
+    let AgentObjects { counters, log, .. } = worker.shared();
+    if !ask.is_client_waiting() {
+        counters.abandoned.add();
         return Reply::new(JSON, Bytes::new());
     }
     if configuration(worker).log_requests {
@@ -43,20 +43,23 @@ pub fn handle<M: Memory>(worker: &mut Worker<'_, M>, ask: Ask) -> Reply {
     }
     match route(worker, &ask) {
         Ok(reply) => {
-            counts.answered.add();
+            counters.answered.add();
             reply
         }
         Err(problem) => {
             match problem {
-                Problem::Memory { .. } => counts.out_of_memory.add(),
-                _ => counts.refused.add(),
+                Problem::Memory { .. } => counters.out_of_memory.add(),
+                _ => counters.refused.add(),
             }
             Reply::problem(&problem)
         }
     }
 }
 
-fn route<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
+fn route<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    ask: &HttpRequest,
+) -> Result<Reply, Problem> {
     let path = ask.uri.path();
     let query = ask.uri.query().unwrap_or_default();
     let read = || method(ask, &[Method::GET, Method::HEAD], READ);
@@ -89,11 +92,11 @@ fn route<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Prob
     }
 }
 
-fn configuration<'w, M: Memory>(worker: &Worker<'w, M>) -> &'w Configuration<'w> {
+fn configuration<'w, M: Memory>(worker: &WorkerContext<'w, M>) -> &'w AgentConfiguration<'w> {
     worker.read_only().get()
 }
 
-fn method(ask: &Ask, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
+fn method(ask: &HttpRequest, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
     if allowed.contains(&ask.method) {
         return Ok(());
     }
@@ -112,7 +115,7 @@ fn without_parameters(query: &str) -> Result<(), Problem> {
 /// It is not the memory that the request is worked out in: that may be a thousand times as much, and is free for the next request as
 /// soon as the reply is rendered, while the client reads at its leisure.
 fn rendered<M: Memory>(
-    worker: &Worker<'_, M>,
+    worker: &WorkerContext<'_, M>,
     content_type: &'static str,
     render: impl for<'r> FnOnce(
         &'r M::Request,
@@ -138,7 +141,7 @@ fn rendered<M: Memory>(
 }
 
 /// The moment that a query calls now: that of the newest second that all charts have.
-fn now<M: Memory>(worker: &Worker<'_, M>) -> i64 {
+fn now<M: Memory>(worker: &WorkerContext<'_, M>) -> i64 {
     match worker.shared().store.newest() {
         0 => {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -148,8 +151,12 @@ fn now<M: Memory>(worker: &Worker<'_, M>) -> i64 {
     }
 }
 
-fn points<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask, query: &str) -> Result<Reply, Problem> {
-    let question = Question::parse(query, now(worker), configuration(worker).most_points)?;
+fn points<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    ask: &HttpRequest,
+    query: &str,
+) -> Result<Reply, Problem> {
+    let question = Query::parse(query, now(worker), configuration(worker).max_points)?;
     note_visit(worker, ask);
     let store = &worker.shared().store;
     let newest = store.newest();
@@ -169,7 +176,10 @@ fn points<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask, query: &str) -> Resu
 }
 
 /// The list is rendered once, and again when a chart has appeared or gone.
-fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
+fn contexts<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    ask: &HttpRequest,
+) -> Result<Reply, Problem> {
     note_visit(worker, ask);
     let shared = worker.shared();
     let generation = shared.store.generation();
@@ -181,7 +191,7 @@ fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, P
     }
     let structure = shared.store.structure();
     let reply = rendered(worker, JSON, |request| {
-        let mut json = Writer::new(request.handle(), FIRST_BYTES)?;
+        let mut json = JsonWriter::new(request.handle(), FIRST_BYTES)?;
         json.raw("{\"generation\":")?;
         json.whole(structure.generation())?;
         json.raw(",\"contexts\":[")?;
@@ -204,7 +214,7 @@ fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, P
         json.raw("\n]}\n")?;
         Ok(json.into_bytes())
     })?;
-    shared.counts.contexts_listed.add();
+    shared.counters.contexts_listed.add();
     shared.contexts.with(|list| {
         if list.generation.is_none_or(|listed| listed < structure.generation()) {
             // A copy, as the reply's memory goes with the reply.
@@ -215,7 +225,7 @@ fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, P
     Ok(reply)
 }
 
-fn info<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let (shared, configuration) = (worker.shared(), configuration(worker));
     let structure = shared.store.structure();
     let (mut charts, mut metrics) = (0u64, 0u64);
@@ -226,69 +236,69 @@ fn info<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
     let sessions = shared.sessions.with(|list| (list.len(), list.begun(), list.dropped()));
     let collecting = &shared.collecting;
     let micros =
-        |time: Duration| Member::Whole(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-    let counts = &shared.counts;
-    let mut members: Vec<(&str, Member<'_>)> = vec![
-        ("name", Member::Text("allotment-agent")),
-        ("version", Member::Text(env!("CARGO_PKG_VERSION"))),
-        ("title", Member::Text(configuration.title)),
-        ("allocator", Member::Text(configuration.allocator)),
-        ("running_seconds", Member::Whole(shared.began.elapsed().as_secs())),
-        ("newest_second", Member::Whole(u64::from(shared.store.newest()))),
-        ("contexts", Member::Whole(structure.contexts().len() as u64)),
-        ("charts", Member::Whole(charts)),
-        ("metrics", Member::Whole(metrics)),
-        ("structure_generation", Member::Whole(structure.generation())),
-        ("configuration_generation", Member::Whole(counts.configurations.get())),
-        ("broken_configurations", Member::Whole(counts.broken_configurations.get())),
-        ("workers", Member::Whole(u64::from(configuration.workers))),
-        ("queue", Member::Whole(u64::from(configuration.queue))),
-        ("max_points", Member::Whole(u64::from(configuration.most_points))),
-        ("ticks", Member::Whole(collecting.ticks())),
-        ("ticks_missed", Member::Whole(collecting.ticks_missed())),
+        |time: Duration| JsonMember::Whole(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    let counters = &shared.counters;
+    let mut members: Vec<(&str, JsonMember<'_>)> = vec![
+        ("name", JsonMember::Text("allotment-agent")),
+        ("version", JsonMember::Text(env!("CARGO_PKG_VERSION"))),
+        ("title", JsonMember::Text(configuration.title)),
+        ("allocator", JsonMember::Text(configuration.allocator)),
+        ("running_seconds", JsonMember::Whole(shared.began.elapsed().as_secs())),
+        ("newest_second", JsonMember::Whole(u64::from(shared.store.newest()))),
+        ("contexts", JsonMember::Whole(structure.contexts().len() as u64)),
+        ("charts", JsonMember::Whole(charts)),
+        ("metrics", JsonMember::Whole(metrics)),
+        ("structure_generation", JsonMember::Whole(structure.generation())),
+        ("configuration_generation", JsonMember::Whole(counters.configurations.get())),
+        ("broken_configurations", JsonMember::Whole(counters.broken_configurations.get())),
+        ("workers", JsonMember::Whole(u64::from(configuration.workers))),
+        ("queue", JsonMember::Whole(u64::from(configuration.queue))),
+        ("max_points", JsonMember::Whole(u64::from(configuration.max_points))),
+        ("ticks", JsonMember::Whole(collecting.ticks())),
+        ("ticks_missed", JsonMember::Whole(collecting.ticks_missed())),
         ("last_tick_us", micros(collecting.last())),
         ("longest_tick_us", micros(collecting.longest())),
-        ("answered", Member::Whole(counts.answered.get())),
-        ("refused", Member::Whole(counts.refused.get())),
-        ("busy", Member::Whole(counts.busy.get())),
-        ("abandoned", Member::Whole(counts.abandoned.get())),
-        ("out_of_memory", Member::Whole(counts.out_of_memory.get())),
-        ("panicked", Member::Whole(counts.panicked.get())),
-        ("contexts_listed", Member::Whole(counts.contexts_listed.get())),
-        ("connections", Member::Whole(counts.connections.get())),
-        ("connections_accepted", Member::Whole(counts.accepted.get())),
-        ("connections_evicted", Member::Whole(counts.evicted.get())),
-        ("sessions", Member::Whole(sessions.0 as u64)),
-        ("sessions_begun", Member::Whole(sessions.1)),
-        ("sessions_dropped", Member::Whole(sessions.2)),
-        ("request_memory", Member::Whole(configuration.request_memory)),
+        ("answered", JsonMember::Whole(counters.answered.get())),
+        ("refused", JsonMember::Whole(counters.refused.get())),
+        ("busy", JsonMember::Whole(counters.busy.get())),
+        ("abandoned", JsonMember::Whole(counters.abandoned.get())),
+        ("out_of_memory", JsonMember::Whole(counters.out_of_memory.get())),
+        ("panicked", JsonMember::Whole(counters.panicked.get())),
+        ("contexts_listed", JsonMember::Whole(counters.contexts_listed.get())),
+        ("connections", JsonMember::Whole(counters.connections.get())),
+        ("connections_accepted", JsonMember::Whole(counters.accepted.get())),
+        ("connections_evicted", JsonMember::Whole(counters.evicted.get())),
+        ("sessions", JsonMember::Whole(sessions.0 as u64)),
+        ("sessions_begun", JsonMember::Whole(sessions.1)),
+        ("sessions_dropped", JsonMember::Whole(sessions.2)),
+        ("request_memory", JsonMember::Whole(configuration.request_memory)),
     ];
     if let Some(limit) = &shared.limit {
-        members.push(("memory_limit", Member::Whole(limit.cap() as u64)));
-        members.push(("memory_used", Member::Whole(limit.used() as u64)));
+        members.push(("memory_limit", JsonMember::Whole(limit.cap() as u64)));
+        members.push(("memory_used", JsonMember::Whole(limit.used() as u64)));
     }
     object(worker, &members)
 }
 
 /// A member of a flat JSON object.
 #[derive(Clone, Copy)]
-enum Member<'t> {
+enum JsonMember<'t> {
     Text(&'t str),
     Whole(u64),
 }
 
 fn object<M: Memory>(
-    worker: &mut Worker<'_, M>,
-    members: &[(&str, Member<'_>)],
+    worker: &mut WorkerContext<'_, M>,
+    members: &[(&str, JsonMember<'_>)],
 ) -> Result<Reply, Problem> {
     rendered(worker, JSON, |request| {
-        let mut json = Writer::new(request.handle(), FIRST_BYTES)?;
+        let mut json = JsonWriter::new(request.handle(), FIRST_BYTES)?;
         for (index, (name, member)) in members.iter().enumerate() {
             json.raw(if index == 0 { "{" } else { "," })?;
             json.key(name)?;
             match member {
-                Member::Text(text) => json.string(text)?,
-                Member::Whole(number) => json.whole(*number)?,
+                JsonMember::Text(text) => json.string(text)?,
+                JsonMember::Whole(number) => json.whole(*number)?,
             }
         }
         json.raw("}\n")?;
@@ -296,29 +306,29 @@ fn object<M: Memory>(
     })
 }
 
-fn metrics<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+fn metrics<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let shared = worker.shared();
     rendered(worker, prometheus::CONTENT_TYPE, |request| {
         in_memory(prometheus::render, shared, request.handle())
     })
 }
 
-fn allocators_page<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+fn allocators_page<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let shared = worker.shared();
-    rendered(worker, JSON, |request| in_memory(allocators::render, shared, request.handle()))
+    rendered(worker, JSON, |request| in_memory(allocator_table::render, shared, request.handle()))
 }
 
 fn in_memory<M: Memory, A: Allocator + Copy>(
-    render: impl FnOnce(&mut Writer<A>, &Objects<M>) -> Result<(), OutOfMemory>,
-    shared: &Objects<M>,
+    render: impl FnOnce(&mut JsonWriter<A>, &AgentObjects<M>) -> Result<(), OutOfMemory>,
+    shared: &AgentObjects<M>,
     memory: A,
 ) -> Result<VecIn<u8, A>, OutOfMemory> {
-    let mut text = Writer::new(memory, FIRST_BYTES)?;
+    let mut text = JsonWriter::new(memory, FIRST_BYTES)?;
     render(&mut text, shared)?;
     Ok(text.into_bytes())
 }
 
-fn page<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
+fn page<M: Memory>(worker: &mut WorkerContext<'_, M>, ask: &HttpRequest) -> Result<Reply, Problem> {
     let visit = find_or_begin_session(worker, ask);
     let mut reply = Reply::new(page::CONTENT_TYPE, Bytes::from_static(page::PAGE.as_bytes()));
     reply.fields.extend(page::FIELDS.map(|(name, value)| (name, HeaderValue::from_static(value))));
@@ -326,12 +336,12 @@ fn page<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Probl
     Ok(reply)
 }
 
-fn key_of(ask: &Ask) -> Option<SessionKey> {
+fn key_of(ask: &HttpRequest) -> Option<SessionKey> {
     SessionKey::of_cookies(ask.cookies.as_ref()?.to_str().ok()?)
 }
 
 /// A request of a known user.
-fn note_visit<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) {
+fn note_visit<M: Memory>(worker: &WorkerContext<'_, M>, ask: &HttpRequest) {
     if let Some(key) = key_of(ask) {
         let limits = configuration(worker).sessions();
         worker.shared().sessions.with(|list| {
@@ -341,7 +351,7 @@ fn note_visit<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) {
 }
 
 /// A user's session.
-struct Visit {
+struct SessionVisit {
     key: SessionKey,
     session: Session,
     /// The field that tells his browser of it.
@@ -349,7 +359,10 @@ struct Visit {
 }
 
 /// The user's session, or a new one. Without random bytes there are no new sessions, and everything else goes on.
-fn find_or_begin_session<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) -> Option<Visit> {
+fn find_or_begin_session<M: Memory>(
+    worker: &WorkerContext<'_, M>,
+    ask: &HttpRequest,
+) -> Option<SessionVisit> {
     let limits = configuration(worker).sessions();
     let now = Instant::now();
     let sessions = &worker.shared().sessions;
@@ -362,12 +375,12 @@ fn find_or_begin_session<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) -> Option
     })?;
     // Also for one that was found: the browser's expiry moves as ours does.
     let cookie = HeaderValue::from_str(&key.set_cookie(limits.expiry)).ok();
-    Some(Visit { key, session, cookie: cookie.map(|value| (header::SET_COOKIE, value)) })
+    Some(SessionVisit { key, session, cookie: cookie.map(|value| (header::SET_COOKIE, value)) })
 }
 
 fn session<M: Memory>(
-    worker: &mut Worker<'_, M>,
-    ask: &Ask,
+    worker: &mut WorkerContext<'_, M>,
+    ask: &HttpRequest,
     query: &str,
 ) -> Result<Reply, Problem> {
     let mut theme = None;
@@ -375,16 +388,16 @@ fn session<M: Memory>(
         if ask.method != Method::POST || name != "theme" {
             return Err(ParameterError::Unknown(name.into_owned(), "theme, with POST").into());
         }
-        let chosen = Theme::of_word(&value).ok_or_else(|| {
-            ParameterError::NoSuchWord("theme", "auto, light, dark", value.into_owned())
+        let chosen = Theme::from_name(&value).ok_or_else(|| {
+            ParameterError::UnknownValue("theme", "auto, light, dark", value.into_owned())
         })?;
-        once(&mut theme, "theme", chosen)?;
+        set_once(&mut theme, "theme", chosen)?;
     }
     if ask.method == Method::POST && theme.is_none() {
         return Err(ParameterError::Missing("theme").into());
     }
-    let Some(Visit { key, mut session, cookie }) = find_or_begin_session(worker, ask) else {
-        return object(worker, &[("theme", Member::Text(Theme::default().word()))]);
+    let Some(SessionVisit { key, mut session, cookie }) = find_or_begin_session(worker, ask) else {
+        return object(worker, &[("theme", JsonMember::Text(Theme::default().as_str()))]);
     };
     if let Some(theme) = theme {
         session.theme = theme;
@@ -393,9 +406,9 @@ fn session<M: Memory>(
     let mut reply = object(
         worker,
         &[
-            ("theme", Member::Text(session.theme.word())),
-            ("visits", Member::Whole(session.visits)),
-            ("since_seconds", Member::Whole(session.since.elapsed().as_secs())),
+            ("theme", JsonMember::Text(session.theme.as_str())),
+            ("visits", JsonMember::Whole(session.visits)),
+            ("since_seconds", JsonMember::Whole(session.since.elapsed().as_secs())),
         ],
     )?;
     reply.fields.extend(cookie);

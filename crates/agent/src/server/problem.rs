@@ -1,6 +1,6 @@
 //! What can be wrong with a request, and what helps.
 
-use crate::query::parameters::ParameterError;
+use crate::query::parameters::{ParameterError, excerpt};
 use std::fmt;
 
 /// Why a request got no answer. Its `Display` is the cause; [`remedy`](Self::remedy) says what helps.
@@ -102,13 +102,13 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownPath(path) => write!(f, "there is no page '{}'", short(path)),
+            Self::UnknownPath(path) => write!(f, "there is no page '{}'", excerpt(path)),
             Self::Method { used, .. } => {
-                write!(f, "this page does not support the method {}", short(used))
+                write!(f, "this page does not support the method {}", excerpt(used))
             }
             Self::Body => f.write_str("the request has a body"),
             Self::Parameter(error) => error.fmt(f),
-            Self::UnknownContext(name) => write!(f, "no chart has the context '{}'", short(name)),
+            Self::UnknownContext(name) => write!(f, "no chart has the context '{}'", excerpt(name)),
             Self::Memory { request, all: None } => {
                 write!(f, "the request needs more than {request} bytes of memory")
             }
@@ -133,15 +133,6 @@ impl std::error::Error for Problem {}
 impl From<ParameterError> for Problem {
     fn from(error: ParameterError) -> Self {
         Self::Parameter(error)
-    }
-}
-
-/// What a client sent, cut to what is worth repeating.
-pub fn short(text: &str) -> &str {
-    const LONGEST: usize = 100;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => &text[..end],
-        None => text,
     }
 }
 

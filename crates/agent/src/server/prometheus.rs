@@ -1,16 +1,16 @@
 //! `/metrics`: the allocators' statistics by name, and the agent's own counters, as Prometheus reads them.
 
-use super::allocators::{Row, rows};
-use super::objects::Objects;
+use super::agent_objects::AgentObjects;
+use super::allocator_table::{AllocatorRow, rows};
 use crate::memory::Memory;
-use crate::query::json::{OutOfMemory, Writer};
+use crate::query::json::{JsonWriter, OutOfMemory};
 use allocator_api2::alloc::Allocator;
 use std::time::Duration;
 
 /// The text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-type Column = (&'static str, &'static str, fn(&Row) -> u64);
+type Column = (&'static str, &'static str, fn(&AllocatorRow) -> u64);
 
 const COLUMNS: [Column; 5] = [
     ("allotment_allocators", "Living allocators of this name.", |row| row.allocators),
@@ -25,8 +25,8 @@ const COLUMNS: [Column; 5] = [
 
 /// Writes everything.
 pub fn render<M: Memory, A: Allocator + Copy>(
-    text: &mut Writer<A>,
-    objects: &Objects<M>,
+    text: &mut JsonWriter<A>,
+    objects: &AgentObjects<M>,
 ) -> Result<(), OutOfMemory> {
     let (rows, report) = rows(objects);
     for (name, help, figure) in COLUMNS {
@@ -42,7 +42,7 @@ pub fn render<M: Memory, A: Allocator + Copy>(
             text.raw("\n")?;
         }
     }
-    let (counts, collecting) = (&objects.counts, &objects.collecting);
+    let (counters, collecting) = (&objects.counters, &objects.collecting);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let gauges = [
         (
@@ -55,7 +55,7 @@ pub fn render<M: Memory, A: Allocator + Copy>(
             "The limit on the recycler's bytes.",
             report.recycler_limit_bytes,
         ),
-        ("agent_connections", "Open connections.", counts.connections.get()),
+        ("agent_connections", "Open connections.", counters.connections.get()),
         ("agent_sessions", "Number of sessions.", objects.sessions.with(|list| list.len() as u64)),
         (
             "agent_contexts",
@@ -80,43 +80,43 @@ pub fn render<M: Memory, A: Allocator + Copy>(
     let counters = [
         ("agent_ticks_total", "Seconds collected.", collecting.ticks()),
         ("agent_ticks_missed_total", "Seconds that were not collected.", collecting.ticks_missed()),
-        ("agent_requests_answered_total", "Requests answered.", counts.answered.get()),
+        ("agent_requests_answered_total", "Requests answered.", counters.answered.get()),
         (
             "agent_requests_refused_total",
             "Requests refused with a status from 400 to 499.",
-            counts.refused.get(),
+            counters.refused.get(),
         ),
         (
             "agent_requests_busy_total",
             "Requests refused because the queue was full.",
-            counts.busy.get(),
+            counters.busy.get(),
         ),
         (
             "agent_requests_abandoned_total",
             "Requests dropped because the client was gone.",
-            counts.abandoned.get(),
+            counters.abandoned.get(),
         ),
         (
             "agent_requests_out_of_memory_total",
             "Requests refused because memory was used up.",
-            counts.out_of_memory.get(),
+            counters.out_of_memory.get(),
         ),
-        ("agent_requests_panicked_total", "Requests ended by a defect.", counts.panicked.get()),
+        ("agent_requests_panicked_total", "Requests ended by a defect.", counters.panicked.get()),
         (
             "agent_contexts_listed_total",
             "Times that the list of contexts was rendered.",
-            counts.contexts_listed.get(),
+            counters.contexts_listed.get(),
         ),
         (
             "agent_configurations_total",
             "Generations of the configuration.",
-            counts.configurations.get(),
+            counters.configurations.get(),
         ),
-        ("agent_connections_accepted_total", "Connections accepted.", counts.accepted.get()),
+        ("agent_connections_accepted_total", "Connections accepted.", counters.accepted.get()),
         (
             "agent_connections_evicted_total",
             "Connections closed to make room for others.",
-            counts.evicted.get(),
+            counters.evicted.get(),
         ),
     ];
     for (name, help, value) in counters {
@@ -142,7 +142,7 @@ pub fn render<M: Memory, A: Allocator + Copy>(
 }
 
 fn head<A: Allocator>(
-    text: &mut Writer<A>,
+    text: &mut JsonWriter<A>,
     name: &str,
     help: &str,
     kind: &str,
@@ -154,7 +154,7 @@ fn head<A: Allocator>(
 }
 
 fn one<A: Allocator>(
-    text: &mut Writer<A>,
+    text: &mut JsonWriter<A>,
     name: &str,
     help: &str,
     kind: &str,
@@ -168,7 +168,7 @@ fn one<A: Allocator>(
 }
 
 /// A label's value: backslash, quote and line feed are escaped.
-fn label<A: Allocator>(text: &mut Writer<A>, value: &str) -> Result<(), OutOfMemory> {
+fn label<A: Allocator>(text: &mut JsonWriter<A>, value: &str) -> Result<(), OutOfMemory> {
     let mut rest = value;
     while let Some(at) = rest.find(['\\', '"', '\n']) {
         text.raw(&rest[..at])?;
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut text = Writer::new(Global, 16).unwrap();
+        let mut text = JsonWriter::new(Global, 16).unwrap();
         label(&mut text, "a\"b\\c\nd é").unwrap();
         assert_eq!(&text.into_bytes()[..], "a\\\"b\\\\c\\nd é".as_bytes());
     }

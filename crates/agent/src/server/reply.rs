@@ -1,7 +1,7 @@
 //! A reply, before it is HTTP.
 
 use super::problem::{Problem, RETRY_AFTER_SECONDS};
-use crate::query::json::Writer;
+use crate::query::json::JsonWriter;
 use allocator_api2::alloc::Global;
 use bytes::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -22,7 +22,7 @@ pub struct Reply {
 /// JSON.
 pub const JSON: &str = "application/json; charset=utf-8";
 /// Fields of every reply: nothing guesses types, and nobody keeps what changes each second.
-pub const ALWAYS: [(HeaderName, &str); 2] =
+pub const COMMON_FIELDS: [(HeaderName, &str); 2] =
     [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
 
 impl Reply {
@@ -59,7 +59,7 @@ impl Reply {
             self.body.len()
         )
         .into_bytes();
-        for (name, value) in ALWAYS {
+        for (name, value) in COMMON_FIELDS {
             text.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         text.extend_from_slice(b"\r\n");
@@ -70,7 +70,7 @@ impl Reply {
 
 fn problem_text(problem: &Problem) -> Bytes {
     let write = || {
-        let mut writer = Writer::new(Global, 256)?;
+        let mut writer = JsonWriter::new(Global, 256)?;
         writer.raw("{\"error\":")?;
         writer.string(&problem.to_string())?;
         writer.raw(",\"remedy\":")?;

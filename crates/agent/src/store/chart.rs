@@ -1,8 +1,8 @@
 //! A chart: dimensions that are collected together, behind one lock.
 
-use super::tier::{Second, Summary, Tier};
-use super::track::{Held, Track, TrackRuns};
+use super::chart_tier::{ChartTier, ChartTierRuns, TierStatistics};
 use crate::memory::Memory;
+use crate::tier::{Second, Summary, Tier};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -60,14 +60,14 @@ pub struct Chart<M: Memory> {
     context: Box<str>,
     dimensions: Arc<Dimensions>,
     first_metric: u64,
-    points: RwLock<Points<M>>,
+    points: RwLock<TieredPoints<M>>,
 }
 
 /// What changes of a chart.
-pub(super) struct Points<M: Memory> {
-    seconds: Track<M, f32>,
-    minutes: Track<M, Summary>,
-    hours: Track<M, Summary>,
+pub(super) struct TieredPoints<M: Memory> {
+    seconds: ChartTier<M, f32>,
+    minutes: ChartTier<M, Summary>,
+    hours: ChartTier<M, Summary>,
     /// The minute that is not over, and its number.
     minute: Box<[Summary]>,
     this_minute: u32,
@@ -86,19 +86,19 @@ impl<M: Memory> Chart<M> {
         retention: Retention,
     ) -> Self {
         let count = dimensions.len();
-        fn track<M: Memory, P: super::track::Point>(
+        fn chart_tier<M: Memory, P: super::chart_tier::Point>(
             memory: &Arc<M>,
             tier: Tier,
             count: usize,
             first_metric: u64,
             retention: Retention,
-        ) -> Track<M, P> {
-            Track::new(memory.clone(), tier, count, first_metric, retention.slots(tier))
+        ) -> ChartTier<M, P> {
+            ChartTier::new(memory.clone(), tier, count, first_metric, retention.slots(tier))
         }
-        let points = Points {
-            seconds: track(memory, Tier::Second, count, first_metric, retention),
-            minutes: track(memory, Tier::Minute, count, first_metric, retention),
-            hours: track(memory, Tier::Hour, count, first_metric, retention),
+        let points = TieredPoints {
+            seconds: chart_tier(memory, Tier::Second, count, first_metric, retention),
+            minutes: chart_tier(memory, Tier::Minute, count, first_metric, retention),
+            hours: chart_tier(memory, Tier::Hour, count, first_metric, retention),
             minute: vec![Summary::EMPTY; count].into(),
             this_minute: 0,
             hour: vec![Summary::EMPTY; count].into(),
@@ -136,7 +136,7 @@ impl<M: Memory> Chart<M> {
         ChartPoints(self.points.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Points<M>> {
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, TieredPoints<M>> {
         self.points.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,10 +148,10 @@ impl<M: Memory> fmt::Debug for Chart<M> {
     }
 }
 
-impl<M: Memory> Points<M> {
+impl<M: Memory> TieredPoints<M> {
     /// Takes the first buffers of values.
-    pub fn acquire(&mut self) -> Result<(), allotment::AllocError> {
-        self.seconds.acquire()
+    pub fn alloc_first_buffers(&mut self) -> Result<(), allotment::AllocError> {
+        self.seconds.alloc_first_buffers()
     }
 
     /// Takes in what was collected in this second; NaN is a gap. A second that is not after the last one does nothing, nor does the
@@ -194,18 +194,18 @@ impl<M: Memory> Points<M> {
     }
 
     /// What each tier holds.
-    pub fn held(&self) -> [Held; 3] {
-        [self.seconds.held(), self.minutes.held(), self.hours.held()]
+    pub fn statistics(&self) -> [TierStatistics; 3] {
+        [self.seconds.statistics(), self.minutes.statistics(), self.hours.statistics()]
     }
 
     /// Whether minutes, and hours, have no points yet.
-    pub fn awaits(&self) -> [bool; 2] {
+    pub fn has_no_points(&self) -> [bool; 2] {
         [self.minutes.next() == 0, self.hours.next() == 0]
     }
 }
 
 /// A chart's points, locked for reading.
-pub struct ChartPoints<'c, M: Memory>(RwLockReadGuard<'c, Points<M>>);
+pub struct ChartPoints<'c, M: Memory>(RwLockReadGuard<'c, TieredPoints<M>>);
 
 impl<M: Memory> ChartPoints<'_, M> {
     /// From the oldest point of a tier to the end of its newest; `None` when it has none.
@@ -222,34 +222,34 @@ impl<M: Memory> ChartPoints<'_, M> {
 
     /// The points of a dimension in a tier whose first second lies in `range`: pieces in the order of time, with holes between
     /// them where nothing was kept. A dimension that there is not has none.
-    pub fn runs(&self, dimension: usize, tier: Tier, range: Range<Second>) -> Runs<'_> {
+    pub fn runs(&self, dimension: usize, tier: Tier, range: Range<Second>) -> PointRuns<'_> {
         let step = tier.step();
         let (from, to) = (range.start.div_ceil(step), range.end.div_ceil(step));
         let points = &*self.0;
         let inner = match tier {
-            Tier::Second => RunsOf::Values(points.seconds.runs(dimension, from, to)),
-            Tier::Minute => RunsOf::Summaries(points.minutes.runs(dimension, from, to)),
-            Tier::Hour => RunsOf::Summaries(points.hours.runs(dimension, from, to)),
+            Tier::Second => PointRunsInner::Values(points.seconds.runs(dimension, from, to)),
+            Tier::Minute => PointRunsInner::Summaries(points.minutes.runs(dimension, from, to)),
+            Tier::Hour => PointRunsInner::Summaries(points.hours.runs(dimension, from, to)),
         };
-        Runs { inner, step }
+        PointRuns { inner, step }
     }
 
     /// What each tier holds.
     #[must_use]
-    pub fn held(&self) -> [Held; 3] {
-        self.0.held()
+    pub fn statistics(&self) -> [TierStatistics; 3] {
+        self.0.statistics()
     }
 }
 
 impl<M: Memory> fmt::Debug for ChartPoints<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ChartPoints").field(&self.held()).finish()
+        f.debug_tuple("ChartPoints").field(&self.statistics()).finish()
     }
 }
 
 /// Points that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run<'p> {
+pub struct PointRun<'p> {
     /// The first point's first second.
     pub start: Second,
     /// Seconds from a point to the next.
@@ -258,7 +258,7 @@ pub struct Run<'p> {
     pub points: RunPoints<'p>,
 }
 
-/// The points of a [`Run`].
+/// The points of a [`PointRun`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RunPoints<'p> {
     /// Of tier [`Tier::Second`]; NaN is a gap.
@@ -268,31 +268,33 @@ pub enum RunPoints<'p> {
 }
 
 /// Iterates over the pieces that a dimension's points lie in.
-pub struct Runs<'p> {
-    inner: RunsOf<'p>,
+pub struct PointRuns<'p> {
+    inner: PointRunsInner<'p>,
     step: u32,
 }
 
-enum RunsOf<'p> {
-    Values(TrackRuns<'p, f32>),
-    Summaries(TrackRuns<'p, Summary>),
+enum PointRunsInner<'p> {
+    Values(ChartTierRuns<'p, f32>),
+    Summaries(ChartTierRuns<'p, Summary>),
 }
 
-impl<'p> Iterator for Runs<'p> {
-    type Item = Run<'p>;
+impl<'p> Iterator for PointRuns<'p> {
+    type Item = PointRun<'p>;
 
     #[inline]
-    fn next(&mut self) -> Option<Run<'p>> {
+    fn next(&mut self) -> Option<PointRun<'p>> {
         let (slot, points) = match &mut self.inner {
-            RunsOf::Values(runs) => runs.next().map(|(s, v)| (s, RunPoints::Values(v)))?,
-            RunsOf::Summaries(runs) => runs.next().map(|(s, v)| (s, RunPoints::Summaries(v)))?,
+            PointRunsInner::Values(runs) => runs.next().map(|(s, v)| (s, RunPoints::Values(v)))?,
+            PointRunsInner::Summaries(runs) => {
+                runs.next().map(|(s, v)| (s, RunPoints::Summaries(v)))?
+            }
         };
-        Some(Run { start: slot * self.step, step: self.step, points })
+        Some(PointRun { start: slot * self.step, step: self.step, points })
     }
 }
 
-impl fmt::Debug for Runs<'_> {
+impl fmt::Debug for PointRuns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runs").field("step", &self.step).finish_non_exhaustive()
+        f.debug_struct("PointRuns").field("step", &self.step).finish_non_exhaustive()
     }
 }

@@ -1,18 +1,17 @@
 //! The metrics: contexts, their charts, the charts' dimensions, and the points of each in three tiers.
 //!
-//! One [`Writer`] adds charts and appends points; any number of readers look at a [`Structure`], which never changes, and lock one
+//! One [`StoreWriter`] adds charts and appends points; any number of readers look at a [`Structure`], which never changes, and lock one
 //! chart at a time.
 
-mod ahead;
 mod chart;
-mod tier;
-mod track;
+mod chart_tier;
+mod reservations;
 mod writer;
 
-pub use chart::{Chart, ChartPoints, Dimensions, Retention, Run, RunPoints, Runs};
-pub use tier::{Second, Summary, Tier};
-pub use track::{Held, Node, first_room};
-pub use writer::{MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, StoreError, Writer};
+pub use crate::tier::{Second, Summary, Tier};
+pub use chart::{Chart, ChartPoints, Dimensions, PointRun, PointRuns, Retention, RunPoints};
+pub use chart_tier::{TierStatistics, first_capacity};
+pub use writer::{MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, StoreError, StoreWriter};
 
 use crate::memory::Memory;
 use std::collections::BTreeMap;
@@ -21,14 +20,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// All charts of one kind, of whatever machine part they are.
 #[derive(Debug)]
-pub struct Context<M: Memory> {
+pub struct MetricContext<M: Memory> {
     name: Box<str>,
     title: Box<str>,
     units: Box<str>,
     charts: Vec<Arc<Chart<M>>>,
 }
 
-impl<M: Memory> Context<M> {
+impl<M: Memory> MetricContext<M> {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -58,7 +57,7 @@ impl<M: Memory> Context<M> {
 #[derive(Debug)]
 pub struct Structure<M: Memory> {
     generation: u64,
-    contexts: BTreeMap<Box<str>, Arc<Context<M>>>,
+    contexts: BTreeMap<Box<str>, Arc<MetricContext<M>>>,
 }
 
 impl<M: Memory> Structure<M> {
@@ -70,12 +69,12 @@ impl<M: Memory> Structure<M> {
 
     /// The context of this name.
     #[must_use]
-    pub fn context(&self, name: &str) -> Option<&Context<M>> {
+    pub fn context(&self, name: &str) -> Option<&MetricContext<M>> {
         self.contexts.get(name).map(|context| &**context)
     }
 
     /// All contexts, by name.
-    pub fn contexts(&self) -> impl ExactSizeIterator<Item = &Context<M>> {
+    pub fn contexts(&self) -> impl ExactSizeIterator<Item = &MetricContext<M>> {
         self.contexts.values().map(|context| &**context)
     }
 
@@ -87,7 +86,7 @@ impl<M: Memory> Structure<M> {
 
 /// How much a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct StoreStatistics {
     /// Contexts.
     pub contexts: u64,
     /// Charts.
@@ -95,7 +94,7 @@ pub struct Figures {
     /// Dimensions of all charts.
     pub metrics: u64,
     /// Each tier's points.
-    pub tiers: [Held; 3],
+    pub tiers: [TierStatistics; 3],
 }
 
 /// The metrics.
@@ -111,7 +110,7 @@ pub struct Store<M: Memory> {
 impl<M: Memory> Store<M> {
     /// An empty store, and the only one who may write to it.
     #[must_use]
-    pub fn new(memory: Arc<M>, retention: Retention) -> (Arc<Self>, Writer<M>) {
+    pub fn new(memory: Arc<M>, retention: Retention) -> (Arc<Self>, StoreWriter<M>) {
         let structure = Arc::new(Structure { generation: 0, contexts: BTreeMap::new() });
         let store = Arc::new(Self {
             memory,
@@ -120,7 +119,7 @@ impl<M: Memory> Store<M> {
             generation: AtomicU64::new(0),
             newest: AtomicU32::new(0),
         });
-        (store.clone(), Writer::new(store))
+        (store.clone(), StoreWriter::new(store))
     }
 
     /// The number of the newest structure, which changes when a chart appears or goes.
@@ -155,21 +154,23 @@ impl<M: Memory> Store<M> {
 
     /// How much it holds. Locks one chart after the other.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> StoreStatistics {
         let structure = self.structure();
-        let mut figures =
-            Figures { contexts: structure.contexts.len() as u64, ..Figures::default() };
+        let mut figures = StoreStatistics {
+            contexts: structure.contexts.len() as u64,
+            ..StoreStatistics::default()
+        };
         for chart in structure.charts() {
             figures.charts += 1;
             figures.metrics += chart.dimensions().len() as u64;
-            for (sum, one) in figures.tiers.iter_mut().zip(chart.read().held()) {
+            for (sum, one) in figures.tiers.iter_mut().zip(chart.read().statistics()) {
                 *sum += one;
             }
         }
         figures
     }
 
-    fn publish(&self, contexts: BTreeMap<Box<str>, Arc<Context<M>>>) {
+    fn publish(&self, contexts: BTreeMap<Box<str>, Arc<MetricContext<M>>>) {
         let mut structure = self.structure.write().unwrap_or_else(PoisonError::into_inner);
         let generation = structure.generation + 1;
         let before =

@@ -1,10 +1,10 @@
 //! The one that adds charts and appends points.
 
-use super::ahead::{Ahead, LATER};
 use super::chart::{Chart, Dimensions};
-use super::tier::Second;
-use super::{Context, Store};
+use super::reservations::{BufferReservations, COARSE_TIERS};
+use super::{MetricContext, Store};
 use crate::memory::Memory;
+use crate::tier::Second;
 use allotment::AllocError;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -82,16 +82,21 @@ impl std::error::Error for StoreError {
 
 /// The one that adds charts and appends points.
 #[derive(Debug)]
-pub struct Writer<M: Memory> {
+pub struct StoreWriter<M: Memory> {
     store: Arc<Store<M>>,
     names: HashSet<Box<str>>,
     next_metric: u64,
-    ahead: Ahead,
+    reservations: BufferReservations,
 }
 
-impl<M: Memory> Writer<M> {
+impl<M: Memory> StoreWriter<M> {
     pub(super) fn new(store: Arc<Store<M>>) -> Self {
-        Self { store, names: HashSet::new(), next_metric: 0, ahead: Ahead::default() }
+        Self {
+            store,
+            names: HashSet::new(),
+            next_metric: 0,
+            reservations: BufferReservations::default(),
+        }
     }
 
     /// The store.
@@ -115,7 +120,7 @@ impl<M: Memory> Writer<M> {
             let count = new.dimensions.len() as u64;
             contexts.entry(new.context.clone()).or_insert_with(|| {
                 let (name, title, units) = (new.context.clone(), new.title, new.units);
-                Arc::new(Context { name, title, units, charts: Vec::new() })
+                Arc::new(MetricContext { name, title, units, charts: Vec::new() })
             });
             let (memory, retention) = (&self.store.memory, self.store.retention);
             let chart = Chart::new(
@@ -126,7 +131,7 @@ impl<M: Memory> Writer<M> {
                 metric,
                 retention,
             );
-            chart.write().acquire().map_err(StoreError::Memory)?;
+            chart.write().alloc_first_buffers().map_err(StoreError::Memory)?;
             let chart = Arc::new(chart);
             added.entry(new.context).or_default().push(chart.clone());
             made.push(chart);
@@ -136,7 +141,7 @@ impl<M: Memory> Writer<M> {
             let context = contexts.get_mut(&name).expect("made above");
             let mut all = context.charts.clone();
             all.extend(charts);
-            *context = Arc::new(Context {
+            *context = Arc::new(MetricContext {
                 name,
                 title: context.title.clone(),
                 units: context.units.clone(),
@@ -144,8 +149,9 @@ impl<M: Memory> Writer<M> {
             });
         }
         self.next_metric = metric;
-        made.iter()
-            .for_each(|chart| LATER.iter().for_each(|tier| self.ahead.will_begin(*tier, chart)));
+        made.iter().for_each(|chart| {
+            COARSE_TIERS.iter().for_each(|tier| self.reservations.add_chart(*tier, chart))
+        });
         self.names.extend(made.iter().map(|chart| Box::from(chart.name())));
         self.store.publish(contexts);
         Ok(made)
@@ -181,16 +187,20 @@ impl<M: Memory> Writer<M> {
             }
             let charts: Vec<_> = context.charts().iter().filter(stays).cloned().collect();
             let left = !charts.is_empty();
-            let Context { name, title, units, .. } = &**context;
+            let MetricContext { name, title, units, .. } = &**context;
             let (name, title, units) = (name.clone(), title.clone(), units.clone());
-            *context = Arc::new(Context { name, title, units, charts });
+            *context = Arc::new(MetricContext { name, title, units, charts });
             left
         });
         for chart in structure.charts().filter(|chart| names.contains(&chart.name())) {
             self.names.remove(chart.name());
-            let awaits = chart.write().awaits();
-            for (tier, _) in LATER.into_iter().zip(awaits).filter(|(_, awaits)| *awaits) {
-                self.ahead.has_begun(tier, chart);
+            let has_no_points = chart.write().has_no_points();
+            for (tier, _) in COARSE_TIERS
+                .into_iter()
+                .zip(has_no_points)
+                .filter(|(_, has_no_points)| *has_no_points)
+            {
+                self.reservations.remove_chart(tier, chart);
             }
         }
         self.store.publish(contexts);
@@ -207,8 +217,8 @@ impl<M: Memory> Writer<M> {
         if began == [false; 2] || !self.names.contains(chart.name()) {
             return;
         }
-        for (tier, _) in LATER.into_iter().zip(began).filter(|(_, began)| *began) {
-            self.ahead.has_begun(tier, chart);
+        for (tier, _) in COARSE_TIERS.into_iter().zip(began).filter(|(_, began)| *began) {
+            self.reservations.remove_chart(tier, chart);
         }
     }
 
@@ -216,6 +226,6 @@ impl<M: Memory> Writer<M> {
     /// buffers for the end of the minute and of the hour are there when all charts ask for them at once.
     pub fn end_tick(&mut self, at: Second) {
         self.store.newest.store(at, Ordering::Release);
-        self.ahead.reserve(self.store.memory(), at);
+        self.reservations.reserve(self.store.memory(), at);
     }
 }

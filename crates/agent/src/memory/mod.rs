@@ -7,9 +7,9 @@
 //!
 //! 1. The bytes of an [`ArenaReply`] lie in its arena (or nowhere, when there are none), which nobody else has and nobody
 //!    allocates from, resets or rewinds any more.
-//! 2. A block of [`Malloc`] came from `System` with the layout that it goes back with.
+//! 2. A block of [`MallocMemory`] came from `System` with the layout that it goes back with.
 
-use crate::store::{Node, Tier};
+use crate::tier::Tier;
 use allocator_api2::alloc::{AllocError as Refused, Allocator};
 use allocator_api2::vec::Vec as VecIn;
 use allotment::{AllocError, Arena, Budget, ErrorKind, FreeList, ListBox};
@@ -19,13 +19,14 @@ use std::mem::ManuallyDrop;
 use std::ops::DerefMut;
 use std::ptr::NonNull;
 
-mod slabs;
+mod slab_memory;
 
-pub use slabs::Slabs;
+pub use crate::buffer_node::FullBufferNode;
+pub use slab_memory::SlabMemory;
 
 /// What a store's buffers of one kind hold, by the statistics of their allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BufferFigures {
+pub struct BufferStatistics {
     /// The allocators' name.
     pub name: &'static str,
     /// Buffers, or list nodes, in use.
@@ -102,16 +103,16 @@ pub trait Memory: Sized + Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// When the limit or the system refuses.
-    fn alloc_node(&self) -> Result<NonNull<Node>, AllocError>;
+    fn alloc_node(&self) -> Result<NonNull<FullBufferNode>, AllocError>;
 
     /// Gives a node back.
     ///
     /// # Safety
     /// It came from `alloc_node` of this very memory, and is not used any more.
-    unsafe fn free_node(&self, node: NonNull<Node>);
+    unsafe fn free_node(&self, node: NonNull<FullBufferNode>);
 
     /// What the buffers hold; empty where the allocator can't say.
-    fn buffer_figures(&self) -> Vec<BufferFigures>;
+    fn buffer_statistics(&self) -> Vec<BufferStatistics>;
 
     /// Gives back what is free, of the calling thread and in empty pages.
     fn trim(&self);
@@ -213,11 +214,11 @@ impl RequestMemory for ArenaRequest {
 
 /// Plain malloc.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Malloc;
+pub struct MallocMemory;
 
 // SAFETY: `System` keeps the contract of `GlobalAlloc`, of which this one is a part: blocks stay until they are freed, and
 // all copies are the same. A size of zero gets no block.
-unsafe impl Allocator for Malloc {
+unsafe impl Allocator for MallocMemory {
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, Refused> {
         let block = match layout.size() {
@@ -282,7 +283,7 @@ unsafe impl Allocator for Malloc {
     }
 }
 
-impl RequestMemory for Malloc {
+impl RequestMemory for MallocMemory {
     const FREED_TOGETHER: bool = false;
 
     type Handle<'r> = Self;
@@ -302,7 +303,7 @@ impl RequestMemory for Malloc {
 
 /// A reply in a block of malloc's.
 #[derive(Debug)]
-pub struct MallocReply(VecIn<u8, Malloc>);
+pub struct MallocReply(VecIn<u8, MallocMemory>);
 
 impl AsRef<[u8]> for MallocReply {
     fn as_ref(&self) -> &[u8] {
@@ -312,18 +313,18 @@ impl AsRef<[u8]> for MallocReply {
 
 /// One block for each object.
 #[derive(Debug)]
-pub struct Boxes;
+pub struct BoxList;
 
-impl<T> ObjectList<T> for Boxes {
-    type Object<'l> = allocator_api2::boxed::Box<T, Malloc>;
+impl<T> ObjectList<T> for BoxList {
+    type Object<'l> = allocator_api2::boxed::Box<T, MallocMemory>;
 
     fn put(&self, value: T) -> Result<Self::Object<'_>, AllocError> {
-        allocator_api2::boxed::Box::try_new_in(value, Malloc)
+        allocator_api2::boxed::Box::try_new_in(value, MallocMemory)
             .map_err(|_| AllocError::new(ErrorKind::SourceRefused, size_of::<T>()))
     }
 }
 
-impl Malloc {
+impl MallocMemory {
     fn block(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let block = Self.allocate(layout).map(NonNull::cast);
         block.map_err(|_| AllocError::new(ErrorKind::SourceRefused, layout.size()))
@@ -336,11 +337,11 @@ fn buffer_layout(tier: Tier, points: u16) -> Layout {
     Layout::from_size_align(bytes, 8).expect("a buffer is small")
 }
 
-impl Memory for Malloc {
+impl Memory for MallocMemory {
     const NAME: &'static str = "malloc";
 
     type Request = Self;
-    type List<T> = Boxes;
+    type List<T> = BoxList;
     type Pool = ();
 
     fn new(_: Option<&Budget>) -> Result<Self, AllocError> {
@@ -359,8 +360,8 @@ impl Memory for Malloc {
         work()
     }
 
-    fn list<T>(&self, _: &str) -> Result<Boxes, AllocError> {
-        Ok(Boxes)
+    fn list<T>(&self, _: &str) -> Result<BoxList, AllocError> {
+        Ok(BoxList)
     }
 
     fn alloc_buffer(&self, tier: Tier, points: u16) -> Result<NonNull<u8>, AllocError> {
@@ -379,16 +380,16 @@ impl Memory for Malloc {
         Ok(())
     }
 
-    fn alloc_node(&self) -> Result<NonNull<Node>, AllocError> {
-        Self::block(Layout::new::<Node>()).map(NonNull::cast)
+    fn alloc_node(&self) -> Result<NonNull<FullBufferNode>, AllocError> {
+        Self::block(Layout::new::<FullBufferNode>()).map(NonNull::cast)
     }
 
-    unsafe fn free_node(&self, node: NonNull<Node>) {
+    unsafe fn free_node(&self, node: NonNull<FullBufferNode>) {
         // SAFETY: the caller's promise: it came from `alloc_node`, with this layout.
-        unsafe { self.deallocate(node.cast(), Layout::new::<Node>()) }
+        unsafe { self.deallocate(node.cast(), Layout::new::<FullBufferNode>()) }
     }
 
-    fn buffer_figures(&self) -> Vec<BufferFigures> {
+    fn buffer_statistics(&self) -> Vec<BufferStatistics> {
         Vec::new()
     }
 

@@ -27,7 +27,7 @@ pub const LIMIT: usize = 64 << 20;
 pub const STEP: usize = 1 << 20;
 
 /// Lines in a file.
-pub struct Mapping {
+pub struct LogMapping {
     start: NonNull<u8>,
     file: File,
     reserved: usize,
@@ -35,9 +35,9 @@ pub struct Mapping {
 }
 
 // SAFETY: the mapping is the value's own (1), and any thread may use it.
-unsafe impl Send for Mapping {}
+unsafe impl Send for LogMapping {}
 
-impl Mapping {
+impl LogMapping {
     /// Opens or makes the file, and takes away what a killed agent left after its last whole line. `None` if it has no room left.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         let options =
@@ -73,7 +73,7 @@ impl Mapping {
     }
 
     /// Whether the file can have so many more bytes.
-    pub fn has_room_for(&self, bytes: usize) -> bool {
+    pub fn has_space_for(&self, bytes: usize) -> bool {
         bytes <= LIMIT - self.end
     }
 
@@ -82,7 +82,7 @@ impl Mapping {
     /// # Errors
     /// When the disk has no room for it. Nothing was written then.
     pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        assert!(self.has_room_for(line.len()), "asked before");
+        assert!(self.has_space_for(line.len()), "asked before");
         let Some((first, rest)) = line.split_first() else { return Ok(()) };
         self.reserve(line.len())?;
         // SAFETY: `end + line.len()` is at most `reserved`, so the bytes lie in the mapping, and in blocks that the file has (1, 2).
@@ -132,7 +132,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for LogMapping {
     fn drop(&mut self) {
         // At the next start it would be done again.
         let _ = self.trim();

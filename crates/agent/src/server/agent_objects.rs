@@ -1,7 +1,7 @@
 //! What all workers share, by category: what is locked, what is counted, and what looks after itself.
 
-use super::front::Figures;
-use crate::collect::CollectorFigures;
+use super::http_server::HttpStatistics;
+use crate::collect::CollectorStatistics;
 use crate::log::Log;
 use crate::memory::Memory;
 use crate::sessions::SessionList;
@@ -15,9 +15,9 @@ use std::time::Instant;
 
 /// A counter that many threads add to.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct EventCounter(AtomicU64);
 
-impl Count {
+impl EventCounter {
     /// One more.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -36,36 +36,36 @@ impl Count {
 
 /// What became of requests.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct AgentCounters {
     /// Answered with what was asked for.
-    pub answered: Count,
+    pub answered: EventCounter,
     /// Answered with a status from 400 to 499.
-    pub refused: Count,
+    pub refused: EventCounter,
     /// Refused, as the queue was full.
-    pub busy: Count,
+    pub busy: EventCounter,
     /// Not worked out, as the client had gone before its turn came.
-    pub abandoned: Count,
+    pub abandoned: EventCounter,
     /// Refused, as memory was used up.
-    pub out_of_memory: Count,
+    pub out_of_memory: EventCounter,
     /// Ended by a panic.
-    pub panicked: Count,
+    pub panicked: EventCounter,
     /// Contexts were listed anew, as a chart had appeared or gone.
-    pub contexts_listed: Count,
+    pub contexts_listed: EventCounter,
     /// Generations of the configuration.
-    pub configurations: Count,
+    pub configurations: EventCounter,
     /// Configurations that were broken, and not taken over.
-    pub broken_configurations: Count,
+    pub broken_configurations: EventCounter,
     /// Connections that are open.
-    pub connections: Count,
+    pub connections: EventCounter,
     /// Connections that were taken in.
-    pub accepted: Count,
+    pub accepted: EventCounter,
     /// Connections that had to make room.
-    pub evicted: Count,
+    pub evicted: EventCounter,
 }
 
-impl Counts {
+impl AgentCounters {
     /// Puts in what the front has counted.
-    pub fn observe(&self, figures: Figures) {
+    pub fn observe(&self, figures: HttpStatistics) {
         self.connections.set(figures.open as u64);
         self.accepted.set(figures.accepted);
         self.evicted.set(figures.evicted);
@@ -74,7 +74,7 @@ impl Counts {
 
 /// The list of contexts, rendered.
 #[derive(Debug, Default)]
-pub struct ContextList {
+pub struct RenderedContexts {
     /// Of which structure of the store; none at first.
     pub generation: Option<u64>,
     /// The reply.
@@ -83,17 +83,17 @@ pub struct ContextList {
 
 /// What all workers share.
 #[derive(Debug)]
-pub struct Objects<M: Memory> {
+pub struct AgentObjects<M: Memory> {
     /// The metrics, with a lock for each chart.
     pub store: Arc<Store<M>>,
     /// The users' sessions.
     pub sessions: Shared<SessionList>,
     /// The list of contexts, made again when a chart appears.
-    pub contexts: Shared<ContextList>,
+    pub contexts: Shared<RenderedContexts>,
     /// Counted by all.
-    pub counts: Arc<Counts>,
+    pub counters: Arc<AgentCounters>,
     /// What the collector tells of itself.
-    pub collecting: Arc<CollectorFigures>,
+    pub collecting: Arc<CollectorStatistics>,
     /// What is logged.
     pub log: Arc<Log>,
     /// The limit of all memory, if there is one.

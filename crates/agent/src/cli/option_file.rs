@@ -7,21 +7,21 @@ use std::{fmt, io};
 use toml::{Table, Value};
 
 /// The most bytes of a file: nobody writes more options.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Why a file can't be used.
 #[derive(Debug)]
 pub struct FileError {
     path: PathBuf,
-    cause: Cause,
+    cause: FileErrorCause,
 }
 
 #[derive(Debug)]
-enum Cause {
+enum FileErrorCause {
     Read(io::Error),
     TooLong,
     Syntax(String),
-    Shape(String),
+    NotScalar(String),
     Config,
     Value(String),
 }
@@ -29,7 +29,7 @@ enum Cause {
 impl FileError {
     /// A value that an option does not take.
     pub(super) fn value(path: &Path, message: String) -> Self {
-        Self { path: path.to_owned(), cause: Cause::Value(message) }
+        Self { path: path.to_owned(), cause: FileErrorCause::Value(message) }
     }
 }
 
@@ -37,20 +37,20 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.cause {
-            Cause::Read(error) => {
+            FileErrorCause::Read(error) => {
                 write!(f, "{error}; give the path of a readable file to --config")
             }
-            Cause::TooLong => {
-                write!(f, "longer than {MOST_BYTES} bytes; give --config a file of options")
+            FileErrorCause::TooLong => {
+                write!(f, "longer than {MAX_BYTES} bytes; give --config a file of options")
             }
-            Cause::Syntax(error) => {
+            FileErrorCause::Syntax(error) => {
                 write!(f, "{error}; write one option per line, such as max-points = 1000")
             }
-            Cause::Shape(key) => {
+            FileErrorCause::NotScalar(key) => {
                 write!(f, "'{key}' is a list or a section; give a text, a number, or true")
             }
-            Cause::Config => f.write_str("'config' is allowed only on the command line"),
-            Cause::Value(message) => f.write_str(message),
+            FileErrorCause::Config => f.write_str("'config' is allowed only on the command line"),
+            FileErrorCause::Value(message) => f.write_str(message),
         }
     }
 }
@@ -63,12 +63,15 @@ pub(super) fn options(path: &Path) -> Result<Vec<OsString>, FileError> {
     let text = read(path).map_err(failed)?;
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        failed(Cause::Syntax(format!("line {line}: {}", error.message().replace('\n', ", "))))
+        failed(FileErrorCause::Syntax(format!(
+            "line {line}: {}",
+            error.message().replace('\n', ", ")
+        )))
     })?;
     let mut options = Vec::new();
     for (key, value) in table {
         if key == "config" {
-            return Err(failed(Cause::Config));
+            return Err(failed(FileErrorCause::Config));
         }
         let value = match value {
             Value::String(text) => text,
@@ -82,9 +85,11 @@ pub(super) fn options(path: &Path) -> Result<Vec<OsString>, FileError> {
             // What is not wanted must be known, too.
             Value::Boolean(false) if is_option(&key) => continue,
             Value::Boolean(false) => {
-                return Err(failed(Cause::Value(format!("there is no option '{key}'"))));
+                return Err(failed(FileErrorCause::Value(format!("there is no option '{key}'"))));
             }
-            Value::Array(_) | Value::Table(_) => return Err(failed(Cause::Shape(key))),
+            Value::Array(_) | Value::Table(_) => {
+                return Err(failed(FileErrorCause::NotScalar(key)));
+            }
         };
         options.push(format!("--{key}={value}").into());
     }
@@ -96,14 +101,14 @@ fn is_option(key: &str) -> bool {
     command.get_arguments().any(|argument| argument.get_long() == Some(key))
 }
 
-fn read(path: &Path) -> Result<String, Cause> {
-    let about = std::fs::metadata(path).map_err(Cause::Read)?;
+fn read(path: &Path) -> Result<String, FileErrorCause> {
+    let about = std::fs::metadata(path).map_err(FileErrorCause::Read)?;
     if !about.is_file() {
         // A pipe could keep us waiting for ever.
-        return Err(Cause::Read(io::Error::other("this is not a regular file")));
+        return Err(FileErrorCause::Read(io::Error::other("this is not a regular file")));
     }
-    if about.len() > MOST_BYTES {
-        return Err(Cause::TooLong);
+    if about.len() > MAX_BYTES {
+        return Err(FileErrorCause::TooLong);
     }
-    std::fs::read_to_string(path).map_err(Cause::Read)
+    std::fs::read_to_string(path).map_err(FileErrorCause::Read)
 }

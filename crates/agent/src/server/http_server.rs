@@ -3,9 +3,9 @@
 //!
 //! It runs on one thread, which waits for sockets and does no work of a request itself.
 
-use super::connections::{Connection, Connections, Place};
-use super::reply::{ALWAYS, Reply};
-use super::stream::Stream;
+use super::connections::{Connection, ConnectionGuard, ConnectionTable};
+use super::reply::{COMMON_FIELDS, Reply};
+use super::stream::ConnectionStream;
 use crate::server::problem::Problem;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 
 /// What a client may do, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct HttpLimits {
     /// Open connections.
     pub connections: usize,
     /// Bytes of a request's header.
@@ -46,9 +46,9 @@ pub struct Limits {
 }
 
 /// The least that `header_bytes` may be: what the HTTP library reads at once.
-pub const LEAST_HEADER_BYTES: usize = 8192;
+pub const MIN_HEADER_BYTES: usize = 8192;
 
-impl Default for Limits {
+impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 4096,
@@ -64,7 +64,7 @@ impl Default for Limits {
 
 /// A request without a body.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct HttpRequest {
     /// GET, HEAD, POST...
     pub method: Method,
     /// What is asked for.
@@ -72,28 +72,28 @@ pub struct Ask {
     /// The cookies that the client sent.
     pub cookies: Option<HeaderValue>,
     /// Lives as long as somebody waits for the reply.
-    pub wanted: Weak<()>,
+    pub client_waits: Weak<()>,
 }
 
-impl Ask {
+impl HttpRequest {
     /// Whether somebody waits for the reply still.
-    pub fn is_wanted(&self) -> bool {
-        self.wanted.strong_count() > 0
+    pub fn is_client_waiting(&self) -> bool {
+        self.client_waits.strong_count() > 0
     }
 }
 
 /// What answers requests.
 pub trait Application: 'static {
     /// Answers one.
-    fn answer(&self, ask: Ask) -> impl Future<Output = Reply>;
+    fn answer(&self, ask: HttpRequest) -> impl Future<Output = Reply>;
 
     /// A look at the figures, with each connection.
-    fn observe(&self, figures: Figures);
+    fn observe(&self, figures: HttpStatistics);
 }
 
 /// What the front has counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct HttpStatistics {
     /// Connections that are open.
     pub open: usize,
     /// Connections that were taken in so far.
@@ -106,18 +106,18 @@ pub struct Figures {
 
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainResult {
     /// What was counted.
-    pub figures: Figures,
+    pub figures: HttpStatistics,
     /// Connections whose requests took longer than the drain may.
     pub abandoned: usize,
 }
 
 /// What all connections share.
-struct Front<A> {
+struct HttpServer<A> {
     application: A,
-    limits: Limits,
-    connections: Rc<Connections>,
+    limits: HttpLimits,
+    connections: Rc<ConnectionTable>,
     /// Replies say that the connection ends.
     closing: Cell<bool>,
     answered: Cell<u64>,
@@ -125,9 +125,9 @@ struct Front<A> {
     waiting: RefCell<Option<TcpStream>>,
 }
 
-impl<A> Front<A> {
-    fn figures(&self) -> Figures {
-        Figures {
+impl<A> HttpServer<A> {
+    fn figures(&self) -> HttpStatistics {
+        HttpStatistics {
             open: self.connections.len(),
             accepted: self.connections.accepted(),
             evicted: self.connections.evictions(),
@@ -140,11 +140,11 @@ impl<A> Front<A> {
 pub async fn serve<A: Application>(
     listener: TcpListener,
     application: A,
-    limits: Limits,
+    limits: HttpLimits,
     stop: impl Future<Output = ()>,
-) -> Drained {
-    let connections = Rc::new(Connections::new(limits.connections));
-    let front = Rc::new(Front {
+) -> DrainResult {
+    let connections = Rc::new(ConnectionTable::new(limits.connections));
+    let http_server = Rc::new(HttpServer {
         application,
         limits,
         connections,
@@ -158,33 +158,36 @@ pub async fn serve<A: Application>(
         tokio::select! {
             biased;
             () = &mut stop => break,
-            place = accept(&listener, &front) => begin(&front, place, &ending),
+            place = accept(&listener, &http_server) => begin(&http_server, place, &ending),
         }
-        front.application.observe(front.figures());
+        http_server.application.observe(http_server.figures());
     }
-    drain(listener, front, &end, &ending).await
+    drain(listener, http_server, &end, &ending).await
 }
 
 /// The next connection that there is room for. Nothing is lost if it is dropped before it ends.
-async fn accept<A>(listener: &TcpListener, front: &Front<A>) -> (TcpStream, Place) {
+async fn accept<A>(
+    listener: &TcpListener,
+    http_server: &HttpServer<A>,
+) -> (TcpStream, ConnectionGuard) {
     const PAUSE: Duration = Duration::from_millis(5);
     loop {
-        if front.waiting.borrow().is_none() {
+        if http_server.waiting.borrow().is_none() {
             match listener.accept().await {
-                Ok((socket, _)) => *front.waiting.borrow_mut() = Some(socket),
+                Ok((socket, _)) => *http_server.waiting.borrow_mut() = Some(socket),
                 // A client that gave up before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 // Too many open files, most likely: no reason to end.
                 Err(_) => {
-                    let _ = front.connections.evict_one();
+                    let _ = http_server.connections.evict_one();
                     tokio::time::sleep(PAUSE).await;
                 }
             }
         }
-        if front.waiting.borrow().is_some() {
-            match front.connections.enter(Instant::now()) {
+        if http_server.waiting.borrow().is_some() {
+            match http_server.connections.enter(Instant::now()) {
                 Ok(place) => {
-                    if let Some(socket) = front.waiting.take() {
+                    if let Some(socket) = http_server.waiting.take() {
                         return (socket, place);
                     }
                 }
@@ -196,35 +199,35 @@ async fn accept<A>(listener: &TcpListener, front: &Front<A>) -> (TcpStream, Plac
 }
 
 fn begin<A: Application>(
-    front: &Rc<Front<A>>,
-    (socket, place): (TcpStream, Place),
+    http_server: &Rc<HttpServer<A>>,
+    (socket, place): (TcpStream, ConnectionGuard),
     ending: &watch::Receiver<bool>,
 ) {
     // Replies are written at once; there is nothing to wait for.
     let _ = socket.set_nodelay(true);
-    let (front, ending) = (Rc::clone(front), ending.clone());
-    tokio::task::spawn_local(async move { connection(front, socket, place, ending).await });
+    let (http_server, ending) = (Rc::clone(http_server), ending.clone());
+    tokio::task::spawn_local(async move { connection(http_server, socket, place, ending).await });
 }
 
 /// One connection, to its end.
 async fn connection<A: Application>(
-    front: Rc<Front<A>>,
+    http_server: Rc<HttpServer<A>>,
     socket: TcpStream,
-    place: Place,
+    place: ConnectionGuard,
     mut ending: watch::Receiver<bool>,
 ) {
     let known = Rc::clone(&place.connection);
-    let stream = Stream::new(socket, Rc::clone(&known), front.limits.write_time);
+    let stream = ConnectionStream::new(socket, Rc::clone(&known), http_server.limits.write_time);
     let service = service_fn(|request: Request<Incoming>| {
-        let (front, known) = (Rc::clone(&front), Rc::clone(&known));
+        let (http_server, known) = (Rc::clone(&http_server), Rc::clone(&known));
         known.begin();
-        async move { Ok::<_, Infallible>(answer(&front, known, request).await) }
+        async move { Ok::<_, Infallible>(answer(&http_server, known, request).await) }
     });
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(front.limits.header_time)
-        .max_buf_size(front.limits.header_bytes.max(LEAST_HEADER_BYTES))
-        .max_headers(front.limits.header_fields)
+        .header_read_timeout(http_server.limits.header_time)
+        .max_buf_size(http_server.limits.header_bytes.max(MIN_HEADER_BYTES))
+        .max_headers(http_server.limits.header_fields)
         // A client that closes its side is taken for gone, with the request that it waits for: else those who gave up on
         // a busy server would keep it busy.
         .half_close(false)
@@ -243,7 +246,7 @@ async fn connection<A: Application>(
 }
 
 async fn answer<A: Application>(
-    front: &Front<A>,
+    http_server: &HttpServer<A>,
     known: Rc<Connection>,
     request: Request<Incoming>,
 ) -> Response<ReplyBody> {
@@ -255,21 +258,21 @@ async fn answer<A: Application>(
         let cookies = head.headers.get(header::COOKIE).cloned();
         // Gone with this future, which is dropped with its connection.
         let waiting = Arc::new(());
-        let wanted = Arc::downgrade(&waiting);
-        let ask = Ask { method: head.method, uri: head.uri, cookies, wanted };
-        front.application.answer(ask).await
+        let client_waits = Arc::downgrade(&waiting);
+        let ask = HttpRequest { method: head.method, uri: head.uri, cookies, client_waits };
+        http_server.application.answer(ask).await
     };
-    front.answered.set(front.answered.get() + 1);
+    http_server.answered.set(http_server.answered.get() + 1);
     let mut response = Response::new(ReplyBody { bytes: Some(reply.body), connection: known });
     *response.status_mut() =
         StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
-    for (name, value) in ALWAYS {
+    for (name, value) in COMMON_FIELDS {
         fields.insert(name, HeaderValue::from_static(value));
     }
     fields.extend(reply.fields);
-    if front.closing.get() {
+    if http_server.closing.get() {
         fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -279,12 +282,12 @@ async fn answer<A: Application>(
 /// with their next reply, those that stay silent for the grace end then, and what is at work may take its time.
 async fn drain<A: Application>(
     listener: TcpListener,
-    front: Rc<Front<A>>,
+    http_server: Rc<HttpServer<A>>,
     end: &watch::Sender<bool>,
     ending: &watch::Receiver<bool>,
-) -> Drained {
-    front.closing.set(true);
-    let grace = tokio::time::sleep(front.limits.grace);
+) -> DrainResult {
+    http_server.closing.set(true);
+    let grace = tokio::time::sleep(http_server.limits.grace);
     let mut grace = std::pin::pin!(grace);
     // Connections that the system has accepted in our name are ours.
     loop {
@@ -292,22 +295,22 @@ async fn drain<A: Application>(
         tokio::select! {
             biased;
             () = &mut grace => break,
-            place = accept(&listener, &front) => begin(&front, place, ending),
-            () = nobody_came, if front.waiting.borrow().is_none() => break,
+            place = accept(&listener, &http_server) => begin(&http_server, place, ending),
+            () = nobody_came, if http_server.waiting.borrow().is_none() => break,
         }
     }
     drop(listener);
-    while !front.connections.is_empty() && !grace.is_elapsed() {
+    while !http_server.connections.is_empty() && !grace.is_elapsed() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let _ = end.send(true);
-    let deadline = Instant::now() + front.limits.drain;
-    while !front.connections.is_empty() && Instant::now() < deadline {
+    let deadline = Instant::now() + http_server.limits.drain;
+    while !http_server.connections.is_empty() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let figures = front.figures();
-    front.application.observe(figures);
-    Drained { figures, abandoned: front.connections.len() }
+    let figures = http_server.figures();
+    http_server.application.observe(figures);
+    DrainResult { figures, abandoned: http_server.connections.len() }
 }
 
 /// A body in one piece that tells its connection when it lies in the connection's buffer.

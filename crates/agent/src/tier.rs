@@ -30,7 +30,7 @@ impl Tier {
 
     /// Points that a buffer has room for; a metric's first one may have fewer.
     #[must_use]
-    pub const fn room(self) -> u16 {
+    pub const fn capacity(self) -> u16 {
         match self {
             Self::Second => 1024,
             Self::Minute => 128,
@@ -50,7 +50,7 @@ impl Tier {
     /// Bytes of a buffer of full size.
     #[must_use]
     pub const fn buffer_bytes(self) -> usize {
-        self.room() as usize * self.point_bytes()
+        self.capacity() as usize * self.point_bytes()
     }
 
     /// What the slab of its buffers is called.

@@ -4,48 +4,49 @@
 //! added, so it is taken from the system in the seconds before, a part in each.
 
 use super::chart::Chart;
-use super::tier::{Second, Tier};
-use super::track::first_room;
+
+use super::chart_tier::first_capacity;
 use crate::memory::Memory;
+use crate::tier::{Second, Tier};
 
 /// The tiers whose first points come at once.
-pub(super) const LATER: [Tier; 2] = [Tier::Minute, Tier::Hour];
+pub(super) const COARSE_TIERS: [Tier; 2] = [Tier::Minute, Tier::Hour];
 
 /// How many seconds before a boundary reserving begins, and ends, by tier.
-const SPREAD: [(u32, u32); 2] = [(55, 5), (600, 65)];
+const LEAD_SECONDS: [(u32, u32); 2] = [(55, 5), (600, 65)];
 
 /// How many buffers are reserved in a second at most: where charts were added just before the boundary, the boundary itself takes
 /// the rest, from cold memory.
-const MOST_A_SECOND: u64 = 50_000;
+const MAX_PER_SECOND: u64 = 50_000;
 
 /// First buffers that no metric has yet, by tier and room.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct BufferReservations {
     due: [Vec<u32>; 2],
     all: [u64; 2],
     reserved: [u64; 2],
 }
 
-impl Default for Ahead {
+impl Default for BufferReservations {
     fn default() -> Self {
-        let due = LATER.map(|tier| vec![0; usize::from(tier.room()) + 1]);
+        let due = COARSE_TIERS.map(|tier| vec![0; usize::from(tier.capacity()) + 1]);
         Self { due, all: [0; 2], reserved: [0; 2] }
     }
 }
 
-impl Ahead {
-    pub fn will_begin<M: Memory>(&mut self, tier: Tier, chart: &Chart<M>) {
+impl BufferReservations {
+    pub fn add_chart<M: Memory>(&mut self, tier: Tier, chart: &Chart<M>) {
         let index = tier as usize - 1;
         for metric in chart.metrics() {
-            self.due[index][usize::from(first_room(tier, metric))] += 1;
+            self.due[index][usize::from(first_capacity(tier, metric))] += 1;
             self.all[index] += 1;
         }
     }
 
-    pub fn has_begun<M: Memory>(&mut self, tier: Tier, chart: &Chart<M>) {
+    pub fn remove_chart<M: Memory>(&mut self, tier: Tier, chart: &Chart<M>) {
         let index = tier as usize - 1;
         for metric in chart.metrics() {
-            self.due[index][usize::from(first_room(tier, metric))] -= 1;
+            self.due[index][usize::from(first_capacity(tier, metric))] -= 1;
             self.all[index] -= 1;
         }
         self.reserved[index] = self.reserved[index].min(self.all[index]);
@@ -53,16 +54,16 @@ impl Ahead {
 
     /// Reserves what is due by this second.
     pub fn reserve<M: Memory>(&mut self, memory: &M, now: Second) {
-        let mut left = MOST_A_SECOND;
+        let mut left = MAX_PER_SECOND;
         let before = self.reserved;
-        for (index, tier) in LATER.into_iter().enumerate() {
+        for (index, tier) in COARSE_TIERS.into_iter().enumerate() {
             let to_boundary = tier.step() - now % tier.step();
-            let (from, until) = SPREAD[index];
+            let (from, until) = LEAD_SECONDS[index];
             if to_boundary > from {
                 continue;
             }
-            let part = u64::from((from - to_boundary + 1).min(from - until));
-            let due = self.all[index] * part / u64::from(from - until);
+            let share = u64::from((from - to_boundary + 1).min(from - until));
+            let due = self.all[index] * share / u64::from(from - until);
             let more = due.saturating_sub(self.reserved[index]).min(left);
             left -= more;
             self.reserved[index] += more;
@@ -70,11 +71,17 @@ impl Ahead {
         if self.reserved == before {
             return;
         }
-        let buffers = (0..LATER.len()).flat_map(|index| {
+        let buffers = (0..COARSE_TIERS.len()).flat_map(|index| {
             let (reserved, all) = (self.reserved[index], self.all[index]);
-            self.due[index].iter().zip(0..).filter(|(due, _)| **due > 0).map(move |(due, room)| {
-                (LATER[index], room, (u64::from(*due) * reserved).div_ceil(all) as usize)
-            })
+            self.due[index].iter().zip(0..).filter(|(due, _)| **due > 0).map(
+                move |(due, capacity)| {
+                    (
+                        COARSE_TIERS[index],
+                        capacity,
+                        (u64::from(*due) * reserved).div_ceil(all) as usize,
+                    )
+                },
+            )
         });
         // Refused, the boundary finds out itself what there is.
         let _ = memory.reserve_buffers(buffers);

@@ -1,9 +1,9 @@
 //! The virtual chart of a query, in the memory of its request: a structure for each dimension with two strings and an
 //! array of points, and a map of groups.
 
-use super::buckets::Cell;
+use super::buckets::Aggregate;
 use super::json::OutOfMemory;
-use super::parameters::{By, Group};
+use super::parameters::{GroupFunction, SeriesBy};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;
@@ -11,7 +11,7 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 
 /// A dimension of the virtual chart.
 #[derive(Debug)]
-pub struct DimensionView<A: Allocator> {
+pub struct VirtualDimension<A: Allocator> {
     /// The chart's name and its own.
     pub id: Vec<u8, A>,
     /// Its own name.
@@ -19,30 +19,32 @@ pub struct DimensionView<A: Allocator> {
     /// A value for each interval; NaN where there is none.
     pub points: Vec<f64, A>,
     /// What its values come to.
-    pub summary: Cell,
+    pub summary: Aggregate,
     /// The last value that there is.
     pub last: f64,
 }
 
 /// A series of the reply.
 #[derive(Debug)]
-pub struct Series<A: Allocator> {
+pub struct ReplySeries<A: Allocator> {
     /// Its members, by their place among the dimensions.
     pub members: Vec<u32, A>,
     /// A value for each interval; NaN where no member has one.
     pub points: Vec<f64, A>,
     /// What the members' values come to.
-    pub summary: Cell,
+    pub summary: Aggregate,
 }
 
-impl<A: Allocator> Series<A> {
+impl<A: Allocator> ReplySeries<A> {
     /// Adds a member's points; of least and greatest values it takes the least and the greatest.
     #[inline]
-    fn add(&mut self, group: Group, points: &[f64], summary: Cell) {
+    fn add(&mut self, group: GroupFunction, points: &[f64], summary: Aggregate) {
         match group {
-            Group::Average | Group::Sum => self.merge(points, |sum, value| sum + value),
-            Group::Min => self.merge(points, f64::min),
-            Group::Max => self.merge(points, f64::max),
+            GroupFunction::Average | GroupFunction::Sum => {
+                self.merge(points, |sum, value| sum + value)
+            }
+            GroupFunction::Min => self.merge(points, f64::min),
+            GroupFunction::Max => self.merge(points, f64::max),
         }
         self.summary.merge(summary);
     }
@@ -60,18 +62,18 @@ impl<A: Allocator> Series<A> {
 
 /// The virtual chart.
 #[derive(Debug)]
-pub struct View<'s, A: Allocator + Copy> {
+pub struct VirtualChart<'s, A: Allocator + Copy> {
     memory: A,
-    group: Group,
-    by: By,
-    dimensions: Vec<Box<DimensionView<A>, A>, A>,
-    series: Vec<Series<A>, A>,
+    group: GroupFunction,
+    by: SeriesBy,
+    dimensions: Vec<Box<VirtualDimension<A>, A>, A>,
+    series: Vec<ReplySeries<A>, A>,
     names: HashMap<&'s str, u32, DefaultHashBuilder, A>,
 }
 
-impl<'s, A: Allocator + Copy> View<'s, A> {
+impl<'s, A: Allocator + Copy> VirtualChart<'s, A> {
     /// An empty one.
-    pub fn new(memory: A, group: Group, by: By) -> Self {
+    pub fn new(memory: A, group: GroupFunction, by: SeriesBy) -> Self {
         Self {
             memory,
             group,
@@ -82,8 +84,13 @@ impl<'s, A: Allocator + Copy> View<'s, A> {
         }
     }
 
-    /// Takes in a dimension of a chart, whose values in each interval came to `cells`.
-    pub fn add(&mut self, chart: &str, name: &'s str, cells: &[Cell]) -> Result<(), OutOfMemory> {
+    /// Takes in a dimension of a chart, whose values in each interval came to `aggregates`.
+    pub fn add(
+        &mut self,
+        chart: &str,
+        name: &'s str,
+        aggregates: &[Aggregate],
+    ) -> Result<(), OutOfMemory> {
         let (memory, group) = (self.memory, self.group);
         let mut id = Vec::new_in(memory);
         id.try_reserve_exact(chart.len() + 1 + name.len())?;
@@ -94,21 +101,21 @@ impl<'s, A: Allocator + Copy> View<'s, A> {
         own_name.try_reserve_exact(name.len())?;
         own_name.extend_from_slice(name.as_bytes());
         let mut points = Vec::new_in(memory);
-        points.try_reserve_exact(cells.len())?;
-        let (mut summary, mut last) = (Cell::EMPTY, f64::NAN);
-        for cell in cells {
-            let value = cell.value(group);
+        points.try_reserve_exact(aggregates.len())?;
+        let (mut summary, mut last) = (Aggregate::EMPTY, f64::NAN);
+        for aggregate in aggregates {
+            let value = aggregate.value(group);
             points.push(value);
-            summary.merge(*cell);
+            summary.merge(*aggregate);
             last = if value.is_nan() { last } else { value };
         }
         let place = u32::try_from(self.dimensions.len()).map_err(|_| OutOfMemory)?;
-        let series = self.series_of(name, cells.len())?;
+        let series = self.series_of(name, aggregates.len())?;
         series.members.try_reserve(1)?;
         series.members.push(place);
         // At once, while the points are in the cache.
         series.add(group, &points, summary);
-        let dimension = DimensionView { id, name: own_name, points, summary, last };
+        let dimension = VirtualDimension { id, name: own_name, points, summary, last };
         let dimension = Box::try_new_in(dimension, memory)?;
         self.dimensions.try_reserve(1)?;
         self.dimensions.push(dimension);
@@ -116,10 +123,14 @@ impl<'s, A: Allocator + Copy> View<'s, A> {
     }
 
     /// The series that a dimension of this name belongs to; a new one has nothing but gaps.
-    fn series_of(&mut self, name: &'s str, points: usize) -> Result<&mut Series<A>, OutOfMemory> {
+    fn series_of(
+        &mut self,
+        name: &'s str,
+        points: usize,
+    ) -> Result<&mut ReplySeries<A>, OutOfMemory> {
         let found = match self.by {
-            By::Name => self.names.get(name).copied(),
-            By::Dimension => None,
+            SeriesBy::Name => self.names.get(name).copied(),
+            SeriesBy::Dimension => None,
         };
         let place = match found {
             Some(place) => place,
@@ -129,12 +140,12 @@ impl<'s, A: Allocator + Copy> View<'s, A> {
                 gaps.try_reserve_exact(points)?;
                 gaps.resize(points, f64::NAN);
                 self.series.try_reserve(1)?;
-                if self.by == By::Name {
+                if self.by == SeriesBy::Name {
                     self.names.try_reserve(1).map_err(|_| OutOfMemory)?;
                     self.names.insert(name, place);
                 }
                 let members = Vec::new_in(self.memory);
-                self.series.push(Series { members, points: gaps, summary: Cell::EMPTY });
+                self.series.push(ReplySeries { members, points: gaps, summary: Aggregate::EMPTY });
                 place
             }
         };
@@ -142,12 +153,12 @@ impl<'s, A: Allocator + Copy> View<'s, A> {
     }
 
     /// The dimensions, in the order in which they came.
-    pub fn dimensions(&self) -> &[Box<DimensionView<A>, A>] {
+    pub fn dimensions(&self) -> &[Box<VirtualDimension<A>, A>] {
         &self.dimensions
     }
 
     /// The series, in the order in which they appeared.
-    pub fn series(&self) -> &[Series<A>] {
+    pub fn series(&self) -> &[ReplySeries<A>] {
         &self.series
     }
 }
@@ -157,40 +168,40 @@ mod tests {
     use super::*;
     use allocator_api2::alloc::Global;
 
-    fn cells(values: &[f64]) -> std::vec::Vec<Cell> {
-        let cell = |value: f64| {
+    fn aggregates(values: &[f64]) -> std::vec::Vec<Aggregate> {
+        let aggregate = |value: f64| {
             if value.is_nan() {
-                Cell::EMPTY
+                Aggregate::EMPTY
             } else {
-                Cell { min: value, max: value, sum: value, count: 1 }
+                Aggregate { min: value, max: value, sum: value, count: 1 }
             }
         };
-        values.iter().copied().map(cell).collect()
+        values.iter().copied().map(aggregate).collect()
     }
 
-    fn points(group: Group, by: By) -> std::vec::Vec<std::vec::Vec<f64>> {
-        let mut view = View::new(Global, group, by);
-        view.add("a", "x", &cells(&[1.0, f64::NAN, f64::NAN])).unwrap();
-        view.add("a", "y", &cells(&[5.0, 5.0, 5.0])).unwrap();
-        view.add("b", "x", &cells(&[2.0, 3.0, f64::NAN])).unwrap();
-        assert_eq!(view.dimensions()[2].id, b"b.x");
-        assert_eq!(view.dimensions()[2].last, 3.0);
-        view.series().iter().map(|series| series.points.to_vec()).collect()
+    fn points(group: GroupFunction, by: SeriesBy) -> std::vec::Vec<std::vec::Vec<f64>> {
+        let mut virtual_chart = VirtualChart::new(Global, group, by);
+        virtual_chart.add("a", "x", &aggregates(&[1.0, f64::NAN, f64::NAN])).unwrap();
+        virtual_chart.add("a", "y", &aggregates(&[5.0, 5.0, 5.0])).unwrap();
+        virtual_chart.add("b", "x", &aggregates(&[2.0, 3.0, f64::NAN])).unwrap();
+        assert_eq!(virtual_chart.dimensions()[2].id, b"b.x");
+        assert_eq!(virtual_chart.dimensions()[2].last, 3.0);
+        virtual_chart.series().iter().map(|series| series.points.to_vec()).collect()
     }
 
     #[test]
     fn dimensions_of_one_name_are_one_series() {
-        let sums = points(Group::Average, By::Name);
+        let sums = points(GroupFunction::Average, SeriesBy::Name);
         assert_eq!(sums[0][..2], [3.0, 3.0]);
         assert!(sums[0][2].is_nan());
         assert_eq!(sums[1], [5.0, 5.0, 5.0]);
-        assert_eq!(points(Group::Min, By::Name)[0][..2], [1.0, 3.0]);
-        assert_eq!(points(Group::Max, By::Name)[0][..2], [2.0, 3.0]);
+        assert_eq!(points(GroupFunction::Min, SeriesBy::Name)[0][..2], [1.0, 3.0]);
+        assert_eq!(points(GroupFunction::Max, SeriesBy::Name)[0][..2], [2.0, 3.0]);
     }
 
     #[test]
     fn or_each_dimension_is_one() {
-        let all = points(Group::Average, By::Dimension);
+        let all = points(GroupFunction::Average, SeriesBy::Dimension);
         assert_eq!(all.len(), 3);
         assert_eq!(all[2][..2], [2.0, 3.0]);
     }
@@ -202,9 +213,11 @@ mod tests {
             let budget = allotment::Budget::new(limit);
             let arena = allotment::Arena::builder().budget(&budget).build();
             let names: std::vec::Vec<_> = (0..100).map(|n| format!("name {n}")).collect();
-            let mut view = View::new(&arena, Group::Average, By::Name);
-            let cells = cells(&[1.0; 100]);
-            let fill = names.iter().try_for_each(|name| view.add("chart", name, &cells));
+            let mut virtual_chart =
+                VirtualChart::new(&arena, GroupFunction::Average, SeriesBy::Name);
+            let aggregates = aggregates(&[1.0; 100]);
+            let fill =
+                names.iter().try_for_each(|name| virtual_chart.add("chart", name, &aggregates));
             refused += u32::from(fill == Err(OutOfMemory));
         }
         assert!((10..64).contains(&refused), "{refused}");

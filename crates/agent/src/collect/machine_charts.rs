@@ -1,10 +1,10 @@
 //! The machine's charts: they appear with their devices, and go when those have been away for long.
 
-use super::kind::{Kind, MOST};
-use super::readings::{Instance, Sample};
+use super::chart_kind::{ChartKind, MAX_KIND_DIMENSIONS};
+use super::proc_files::{DeviceName, Sample};
 use crate::log::Log;
 use crate::memory::Memory;
-use crate::store::{Chart, Dimensions, NewChart, Second, Writer};
+use crate::store::{Chart, Dimensions, NewChart, Second, StoreWriter};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,39 +16,39 @@ pub const MAX_CHARTS: usize = 10_000;
 pub const FORGET_AFTER: Second = 3600;
 
 /// A kind's context, and a device.
-type Key = (&'static str, Instance);
+type ChartKey = (&'static str, DeviceName);
 
 /// The charts of a machine.
-pub struct Machine<M: Memory> {
-    known: HashMap<Key, Known<M>>,
+pub struct MachineCharts<M: Memory> {
+    known: HashMap<ChartKey, CollectedChart<M>>,
     dimensions: HashMap<&'static str, Arc<Dimensions>>,
     values: Vec<f32>,
     too_many_said: bool,
 }
 
-struct Known<M: Memory> {
+struct CollectedChart<M: Memory> {
     chart: Arc<Chart<M>>,
-    before: [f64; MOST],
+    before: [f64; MAX_KIND_DIMENSIONS],
     read: Instant,
     seen: Second,
 }
 
-impl<M: Memory> Default for Machine<M> {
+impl<M: Memory> Default for MachineCharts<M> {
     fn default() -> Self {
         Self {
             known: HashMap::new(),
             dimensions: HashMap::new(),
-            values: Vec::with_capacity(MOST),
+            values: Vec::with_capacity(MAX_KIND_DIMENSIONS),
             too_many_said: false,
         }
     }
 }
 
-impl<M: Memory> Machine<M> {
+impl<M: Memory> MachineCharts<M> {
     /// Takes in what was read.
     pub fn take(
         &mut self,
-        writer: &mut Writer<M>,
+        writer: &mut StoreWriter<M>,
         log: &Log,
         at: Second,
         read: Instant,
@@ -70,12 +70,17 @@ impl<M: Memory> Machine<M> {
         let Some(chart) = self.add(writer, log, sample) else { return };
         sample.kind.values(numbers, None, f64::NAN, &mut self.values);
         writer.append(&chart, at, &self.values);
-        let mut before = [0.0; MOST];
+        let mut before = [0.0; MAX_KIND_DIMENSIONS];
         before[..numbers.len()].copy_from_slice(numbers);
-        self.known.insert(key, Known { chart, before, read, seen: at });
+        self.known.insert(key, CollectedChart { chart, before, read, seen: at });
     }
 
-    fn add(&mut self, writer: &mut Writer<M>, log: &Log, sample: &Sample) -> Option<Arc<Chart<M>>> {
+    fn add(
+        &mut self,
+        writer: &mut StoreWriter<M>,
+        log: &Log,
+        sample: &Sample,
+    ) -> Option<Arc<Chart<M>>> {
         if self.known.len() >= MAX_CHARTS {
             if !std::mem::replace(&mut self.too_many_said, true) {
                 log.warning(format_args!(
@@ -107,8 +112,8 @@ impl<M: Memory> Machine<M> {
     }
 
     /// Forgets devices that were not seen for long.
-    pub fn forget(&mut self, writer: &mut Writer<M>, log: &Log, at: Second) {
-        let gone = |known: &Known<M>| at.saturating_sub(known.seen) > FORGET_AFTER;
+    pub fn forget(&mut self, writer: &mut StoreWriter<M>, log: &Log, at: Second) {
+        let gone = |known: &CollectedChart<M>| at.saturating_sub(known.seen) > FORGET_AFTER;
         if !self.known.values().any(gone) {
             return;
         }
@@ -123,7 +128,7 @@ impl<M: Memory> Machine<M> {
 }
 
 /// The name of a device's chart.
-fn name_of(kind: &Kind, instance: &Instance) -> String {
+fn name_of(kind: &ChartKind, instance: &DeviceName) -> String {
     match instance.name() {
         "" => kind.context.to_owned(),
         name => format!("{}.{name}", kind.context),
@@ -132,23 +137,23 @@ fn name_of(kind: &Kind, instance: &Instance) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kind;
+    use super::super::chart_kind;
     use super::*;
-    use crate::memory::Slabs;
+    use crate::memory::SlabMemory;
     use crate::store::{Retention, RunPoints, Store, Tier};
     use std::time::Duration;
 
     fn traffic(device: &str, received: f64) -> Sample {
-        Sample::new(&kind::NETWORK, Instance::new(device).unwrap(), &[received, 0.0])
+        Sample::new(&chart_kind::NETWORK, DeviceName::new(device).unwrap(), &[received, 0.0])
     }
 
     #[test]
     fn a_device_appears_with_its_first_sample_and_is_forgotten_long_after_its_last() {
-        let memory = Arc::new(Slabs::new(None).unwrap());
+        let memory = Arc::new(SlabMemory::new(None).unwrap());
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
-        let (mut machine, log) = (Machine::default(), Log::stderr());
+        let (mut machine, log) = (MachineCharts::default(), Log::stderr());
         let began = Instant::now();
-        let take = |machine: &mut Machine<_>, writer: &mut _, at: u32, sample: &Sample| {
+        let take = |machine: &mut MachineCharts<_>, writer: &mut _, at: u32, sample: &Sample| {
             let read = began + Duration::from_secs(at.into());
             machine.take(writer, &log, 1_000_000 + at, read, sample);
             machine.forget(writer, &log, 1_000_000 + at);
@@ -178,18 +183,23 @@ mod tests {
 
     #[test]
     fn devices_without_end_do_not_fill_the_memory() {
-        let memory = Arc::new(Slabs::new(None).unwrap());
+        let memory = Arc::new(SlabMemory::new(None).unwrap());
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
-        let (mut machine, log) = (Machine::default(), Log::stderr());
+        let (mut machine, log) = (MachineCharts::default(), Log::stderr());
         machine.too_many_said = true;
         // Adding one by one is slow, so only the last ones are added here.
         let read = Instant::now();
         machine.take(&mut writer, &log, 9, read, &traffic("first", 0.0));
         let chart = machine.known.values().next().unwrap().chart.clone();
         for number in 1..MAX_CHARTS {
-            let instance = Instance::new(&format!("device {number}")).unwrap();
-            let known = Known { chart: chart.clone(), before: [0.0; MOST], read, seen: 9 };
-            machine.known.insert((kind::NETWORK.context, instance), known);
+            let instance = DeviceName::new(&format!("device {number}")).unwrap();
+            let known = CollectedChart {
+                chart: chart.clone(),
+                before: [0.0; MAX_KIND_DIMENSIONS],
+                read,
+                seen: 9,
+            };
+            machine.known.insert((chart_kind::NETWORK.context, instance), known);
         }
         machine.take(&mut writer, &log, 9, read, &traffic("one more", 0.0));
         assert_eq!((machine.known.len(), store.figures().charts), (MAX_CHARTS, 1));

@@ -1,8 +1,9 @@
 //! The library's allocators at the agent's work: a slab for the full buffers of each tier, slabs of many sizes for
 //! first buffers, one for list nodes, a free list for each kind of parsed object, an arena for each request.
 
-use super::{ArenaRequest, BufferFigures, Memory};
-use crate::store::{Node, Tier};
+use super::{ArenaRequest, BufferStatistics, Memory};
+use crate::buffer_node::FullBufferNode;
+use crate::tier::Tier;
 use allotment::{AllocError, Arena, Budget, FreeList, LocalPool, RawSlab, Statistics};
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -15,7 +16,7 @@ const FINE: usize = 256;
 
 /// The library's allocators.
 #[derive(Debug)]
-pub struct Slabs {
+pub struct SlabMemory {
     /// Buffers of full size, by tier.
     full: [RawSlab; 3],
     /// First buffers, by their size's class.
@@ -48,9 +49,9 @@ fn class_bytes(class: usize) -> usize {
     }
 }
 
-impl Slabs {
+impl SlabMemory {
     fn of(&self, tier: Tier, points: u16) -> &RawSlab {
-        if points == tier.room() {
+        if points == tier.capacity() {
             &self.full[tier as usize]
         } else {
             &self.first[class(usize::from(points) * tier.point_bytes())]
@@ -69,7 +70,7 @@ fn slab(layout: Layout, limit: Option<&Budget>, name: Option<&str>) -> Result<Ra
     builder.try_build()
 }
 
-impl Memory for Slabs {
+impl Memory for SlabMemory {
     const NAME: &'static str = "allotment";
 
     type Request = ArenaRequest;
@@ -85,11 +86,11 @@ impl Memory for Slabs {
         let largest = class(Tier::Second.buffer_bytes());
         Ok(Self {
             full: [full(Tier::Second)?, full(Tier::Minute)?, full(Tier::Hour)?],
-            // Without names: a report has no room for a line for each size. Their sum is in `buffer_figures`.
+            // Without names: a report has no room for a line for each size. Their sum is in `buffer_statistics`.
             first: (0..=largest)
                 .map(|class| sized(class_bytes(class), None))
                 .collect::<Result<_, _>>()?,
-            nodes: slab(Layout::new::<Node>(), limit, Some("nodes of full buffers"))?,
+            nodes: slab(Layout::new::<FullBufferNode>(), limit, Some("nodes of full buffers"))?,
             limit: limit.cloned(),
         })
     }
@@ -135,7 +136,7 @@ impl Memory for Slabs {
         let mut full = [0; 3];
         let mut first = vec![0; self.first.len()];
         for (tier, points, count) in buffers {
-            *if points == tier.room() {
+            *if points == tier.capacity() {
                 &mut full[tier as usize]
             } else {
                 &mut first[class(usize::from(points) * tier.point_bytes())]
@@ -145,17 +146,17 @@ impl Memory for Slabs {
         slabs.filter(|(_, count)| *count > 0).try_for_each(|(slab, count)| slab.try_reserve(count))
     }
 
-    fn alloc_node(&self) -> Result<NonNull<Node>, AllocError> {
+    fn alloc_node(&self) -> Result<NonNull<FullBufferNode>, AllocError> {
         self.nodes.try_alloc().map(NonNull::cast)
     }
 
-    unsafe fn free_node(&self, node: NonNull<Node>) {
+    unsafe fn free_node(&self, node: NonNull<FullBufferNode>) {
         // SAFETY: the caller's promise: it came from this slab, and is not used any more.
         unsafe { self.nodes.free(node.cast()) }
     }
 
-    fn buffer_figures(&self) -> Vec<BufferFigures> {
-        let figures = |name, statistics: Statistics| BufferFigures {
+    fn buffer_statistics(&self) -> Vec<BufferStatistics> {
+        let figures = |name, statistics: Statistics| BufferStatistics {
             name,
             live: statistics.live_objects,
             live_bytes: statistics.live_bytes,
@@ -166,7 +167,7 @@ impl Memory for Slabs {
             .into_iter()
             .map(|tier| figures(tier.buffers_name(), self.full[tier as usize].statistics()))
             .collect();
-        let mut first = BufferFigures {
+        let mut first = BufferStatistics {
             name: "first buffers of all tiers",
             live: 0,
             live_bytes: 0,

@@ -2,16 +2,17 @@
 //!
 //! # Invariants
 //!
-//! 1. A series whose `room` is not zero has a live buffer of `tier` and `room` from `memory` at `open`, of which the first
-//!    `used` points are written; `used` is at most `room`. It is its own, as are its nodes.
-//! 2. A node in a series' list is live and came from `memory`; so is the buffer that it names, of `tier` and its `room`, of
+//! 1. A series whose `capacity` is not zero has a live buffer of `tier` and `capacity` from `memory` at `current`, of which the first
+//!    `used` points are written; `used` is at most `capacity`. It is its own, as are its nodes.
+//! 2. A node in a series' list is live and came from `memory`; so is the buffer that it names, of `tier` and its `capacity`, of
 //!    which the first `used` points are written. The list is acyclic: `oldest` to `newest`, whose `next` is `None`; both are `None`
 //!    when it is empty.
 //! 3. Buffers are aligned to 8 bytes, and a point needs no more and no destructor.
 //! 4. A buffer that is not full ends with the newest point of the chart: `start + used` is `next`, unless `used` is zero.
 
-use super::tier::{Summary, Tier};
+use crate::buffer_node::FullBufferNode;
 use crate::memory::Memory;
+use crate::tier::{Summary, Tier};
 use allotment::AllocError;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -31,76 +32,66 @@ impl Point for Summary {
     const GAP: Self = Self::EMPTY;
 }
 
-/// A full buffer in the list of its series. 24 bytes.
-#[derive(Debug)]
-pub struct Node {
-    next: Option<NonNull<Node>>,
-    buffer: NonNull<u8>,
-    start: u32,
-    room: u16,
-    used: u16,
-}
-
 /// One dimension's points. 32 bytes.
-struct Series {
-    open: NonNull<u8>,
+struct DimensionBuffers {
+    current: NonNull<u8>,
     /// The slot of the buffer's first point.
     start: u32,
-    room: u16,
+    capacity: u16,
     used: u16,
-    oldest: Option<NonNull<Node>>,
-    newest: Option<NonNull<Node>>,
+    oldest: Option<NonNull<FullBufferNode>>,
+    newest: Option<NonNull<FullBufferNode>>,
 }
 
-const _: () = assert!(size_of::<Node>() == 24 && size_of::<Series>() == 32);
+const _: () = assert!(size_of::<DimensionBuffers>() == 32);
 
 /// What a tier holds, in points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct TierStatistics {
     /// Points that are filled.
     pub points: u64,
     /// Points that the buffers have room for.
-    pub room: u64,
+    pub capacity: u64,
     /// Buffers.
     pub buffers: u64,
     /// Points that were collected and dropped before their time, because no memory was to be had.
     pub lost: u64,
 }
 
-impl std::ops::AddAssign for Held {
+impl std::ops::AddAssign for TierStatistics {
     fn add_assign(&mut self, other: Self) {
         self.points += other.points;
-        self.room += other.room;
+        self.capacity += other.capacity;
         self.buffers += other.buffers;
         self.lost += other.lost;
     }
 }
 
 /// One tier of a chart. Time is counted in slots, steps of the tier since 1970.
-pub struct Track<M: Memory, P: Point> {
+pub struct ChartTier<M: Memory, P: Point> {
     memory: Arc<M>,
     tier: Tier,
-    series: Box<[Series]>,
+    series: Box<[DimensionBuffers]>,
     /// The number of the first dimension among all metrics, for the sizes of first buffers.
     first_metric: u64,
     /// The slot after the newest point; 0 before the first.
     next: u32,
     /// How many slots are kept.
     retained: u32,
-    held: Held,
+    statistics: TierStatistics,
     points: PhantomData<P>,
 }
 
 // SAFETY: the buffers and nodes are the track's own (1, 2) and may be freed on any thread, as all `Memory` is `Sync`; points are
 // `Send`.
-unsafe impl<M: Memory, P: Point> Send for Track<M, P> {}
+unsafe impl<M: Memory, P: Point> Send for ChartTier<M, P> {}
 // SAFETY: as above; behind a shared reference nothing changes.
-unsafe impl<M: Memory, P: Point> Sync for Track<M, P> {}
+unsafe impl<M: Memory, P: Point> Sync for ChartTier<M, P> {}
 
 /// The room of a metric's first buffer, drawn by lot but always the same, so that metrics that began together don't need their
 /// next buffers together.
 #[must_use]
-pub fn first_room(tier: Tier, metric: u64) -> u16 {
+pub fn first_capacity(tier: Tier, metric: u64) -> u16 {
     const FEWEST: u16 = 3;
     // SplitMix64 of both.
     let mut bits = metric.wrapping_mul(4).wrapping_add(tier as u64 + 1);
@@ -108,11 +99,11 @@ pub fn first_room(tier: Tier, metric: u64) -> u16 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     bits ^= bits >> 31;
-    let rooms = u64::from(tier.room() - FEWEST) + 1;
-    FEWEST + (((bits >> 32) * rooms) >> 32) as u16
+    let capacities = u64::from(tier.capacity() - FEWEST) + 1;
+    FEWEST + (((bits >> 32) * capacities) >> 32) as u16
 }
 
-impl<M: Memory, P: Point> Track<M, P> {
+impl<M: Memory, P: Point> ChartTier<M, P> {
     /// A track without a buffer yet.
     pub fn new(
         memory: Arc<M>,
@@ -123,10 +114,10 @@ impl<M: Memory, P: Point> Track<M, P> {
     ) -> Self {
         assert_eq!(size_of::<P>(), tier.point_bytes(), "a tier has points of one type");
         const { assert!(align_of::<P>() <= 8 && !std::mem::needs_drop::<P>()) };
-        let none = || Series {
-            open: NonNull::dangling(),
+        let none = || DimensionBuffers {
+            current: NonNull::dangling(),
             start: 0,
-            room: 0,
+            capacity: 0,
             used: 0,
             oldest: None,
             newest: None,
@@ -138,7 +129,7 @@ impl<M: Memory, P: Point> Track<M, P> {
             first_metric,
             next: 0,
             retained,
-            held: Held::default(),
+            statistics: TierStatistics::default(),
             points: PhantomData,
         }
     }
@@ -149,30 +140,30 @@ impl<M: Memory, P: Point> Track<M, P> {
     }
 
     /// What is held.
-    pub fn held(&self) -> Held {
-        self.held
+    pub fn statistics(&self) -> TierStatistics {
+        self.statistics
     }
 
     /// The slot of the oldest point that any dimension has.
     pub fn oldest(&self) -> Option<u32> {
-        let begins = |series: &Series| match series.oldest {
+        let first_slot = |series: &DimensionBuffers| match series.oldest {
             // SAFETY: a node in the list is live (2), and nothing changes while the track is borrowed.
             Some(node) => Some(unsafe { node.as_ref() }.start),
             None => (series.used > 0).then_some(series.start),
         };
-        self.series.iter().filter_map(begins).min()
+        self.series.iter().filter_map(first_slot).min()
     }
 
     /// Takes the first buffers before they are needed, and writes to them.
     ///
     /// # Errors
     /// When memory is refused; those taken stay.
-    pub fn acquire(&mut self) -> Result<(), AllocError> {
+    pub fn alloc_first_buffers(&mut self) -> Result<(), AllocError> {
         for index in 0..self.series.len() {
-            if self.series[index].room == 0 {
-                self.renew(index, 0)?;
+            if self.series[index].capacity == 0 {
+                self.next_buffer(index, 0)?;
                 // SAFETY: the buffer is live, aligned and has room for a point (1, 3).
-                unsafe { self.series[index].open.cast::<P>().write(P::GAP) };
+                unsafe { self.series[index].current.cast::<P>().write(P::GAP) };
             }
         }
         Ok(())
@@ -194,21 +185,21 @@ impl<M: Memory, P: Point> Track<M, P> {
         for (index, point) in points.iter().enumerate() {
             let series = &self.series[index];
             // Where one without a buffer got none, another one need not try.
-            let hopeless = series.room == 0 && refused > 0;
-            if series.used == series.room
-                && (hopeless || self.renew(index, slot).is_err())
-                && !self.begin_again(index, slot)
+            let will_fail = series.capacity == 0 && refused > 0;
+            if series.used == series.capacity
+                && (will_fail || self.next_buffer(index, slot).is_err())
+                && !self.restart_buffer(index, slot)
             {
                 refused += 1;
                 continue;
             }
             let series = &mut self.series[index];
-            // SAFETY: `used` is below `room`, so the place lies in the live buffer (1), aligned (3).
-            unsafe { series.open.cast::<P>().add(usize::from(series.used)).write(*point) };
+            // SAFETY: `used` is below `capacity`, so the place lies in the live buffer (1), aligned (3).
+            unsafe { series.current.cast::<P>().add(usize::from(series.used)).write(*point) };
             series.used += 1;
         }
-        self.held.lost += refused;
-        self.held.points += self.series.len() as u64 - refused;
+        self.statistics.lost += refused;
+        self.statistics.points += self.series.len() as u64 - refused;
         self.next = slot + 1;
     }
 
@@ -216,48 +207,49 @@ impl<M: Memory, P: Point> Track<M, P> {
     #[cold]
     fn fill_gap(&mut self, slots: u32) {
         for series in &mut self.series {
-            let gaps = slots.min(u32::from(series.room - series.used)) as u16;
+            let gaps = slots.min(u32::from(series.capacity - series.used)) as u16;
             if series.used == 0 {
                 continue;
             }
             for place in series.used..series.used + gaps {
-                // SAFETY: below `room`, so the place lies in the live buffer (1), aligned (3).
-                unsafe { series.open.cast::<P>().add(usize::from(place)).write(P::GAP) };
+                // SAFETY: below `capacity`, so the place lies in the live buffer (1), aligned (3).
+                unsafe { series.current.cast::<P>().add(usize::from(place)).write(P::GAP) };
             }
             series.used += gaps;
-            self.held.points += u64::from(gaps);
+            self.statistics.points += u64::from(gaps);
         }
     }
 
     /// A new buffer for a series whose buffer is full, or that has none; the full one goes to the list, and what is too old goes.
     #[cold]
-    fn renew(&mut self, index: usize, slot: u32) -> Result<(), AllocError> {
+    fn next_buffer(&mut self, index: usize, slot: u32) -> Result<(), AllocError> {
         while self.oldest_ends(index).is_some_and(|end| end.saturating_add(self.retained) <= slot) {
             self.drop_oldest(index);
         }
-        let first = self.series[index].room == 0;
+        let first = self.series[index].capacity == 0;
         let metric = self.first_metric + index as u64;
-        let room = if first { first_room(self.tier, metric) } else { self.tier.room() };
+        let capacity = if first { first_capacity(self.tier, metric) } else { self.tier.capacity() };
         let tier = self.tier;
-        let buffer = self.insist(index, |memory| memory.alloc_buffer(tier, room))?;
-        if !first && let Err(error) = self.push_full(index) {
+        let buffer =
+            self.retry_dropping_oldest(index, |memory| memory.alloc_buffer(tier, capacity))?;
+        if !first && let Err(error) = self.list_full_buffer(index) {
             // SAFETY: allocated above, with these, and nobody has seen it.
-            unsafe { self.memory.free_buffer(self.tier, room, buffer) };
+            unsafe { self.memory.free_buffer(self.tier, capacity, buffer) };
             return Err(error);
         }
         let series = &mut self.series[index];
-        series.open = buffer;
-        series.room = room;
+        series.current = buffer;
+        series.capacity = capacity;
         series.used = 0;
         series.start = slot;
-        self.held.room += u64::from(room);
-        self.held.buffers += 1;
+        self.statistics.capacity += u64::from(capacity);
+        self.statistics.buffers += 1;
         Ok(())
     }
 
     /// Where memory is refused, a series' oldest buffers go before their time, until there is room: the first, which may be small,
     /// makes none for a full one.
-    fn insist<T>(
+    fn retry_dropping_oldest<T>(
         &mut self,
         index: usize,
         take: impl Fn(&M) -> Result<T, AllocError>,
@@ -271,32 +263,32 @@ impl<M: Memory, P: Point> Track<M, P> {
     }
 
     /// Moves the full buffer of a series to its list; its place is free then.
-    fn push_full(&mut self, index: usize) -> Result<(), AllocError> {
-        let node = self.insist(index, M::alloc_node)?;
+    fn list_full_buffer(&mut self, index: usize) -> Result<(), AllocError> {
+        let node = self.retry_dropping_oldest(index, M::alloc_node)?;
         let series = &mut self.series[index];
-        let Series { open, start, room, used, .. } = *series;
+        let DimensionBuffers { current, start, capacity, used, .. } = *series;
         // SAFETY: the node is ours, not initialised, and of this layout; the newest node is live, if there is one (2).
         unsafe {
-            node.write(Node { next: None, buffer: open, start, room, used });
+            node.write(FullBufferNode { next: None, buffer: current, start, capacity, used });
             match series.newest.replace(node) {
                 Some(mut newest) => newest.as_mut().next = Some(node),
                 None => series.oldest = Some(node),
             }
         }
-        series.room = 0;
+        series.capacity = 0;
         series.used = 0;
         Ok(())
     }
 
     /// No memory: a series that has a buffer gives its points up and fills it again. The newest points are worth most.
     #[cold]
-    fn begin_again(&mut self, index: usize, slot: u32) -> bool {
+    fn restart_buffer(&mut self, index: usize, slot: u32) -> bool {
         let series = &mut self.series[index];
-        self.held.points -= u64::from(series.used);
-        self.held.lost += u64::from(series.used);
+        self.statistics.points -= u64::from(series.used);
+        self.statistics.lost += u64::from(series.used);
         series.used = 0;
         series.start = slot;
-        series.room > 0
+        series.capacity > 0
     }
 
     /// The slot after the last point of a series' oldest full buffer.
@@ -307,9 +299,9 @@ impl<M: Memory, P: Point> Track<M, P> {
     }
 
     fn drop_oldest_early(&mut self, index: usize) -> bool {
-        let before = self.held.points;
+        let before = self.statistics.points;
         let dropped = self.drop_oldest(index);
-        self.held.lost += before - self.held.points;
+        self.statistics.lost += before - self.statistics.points;
         dropped
     }
 
@@ -319,57 +311,57 @@ impl<M: Memory, P: Point> Track<M, P> {
         let Some(oldest) = series.oldest else { return false };
         // SAFETY: the node is live (2); it is taken from the list, so that nothing names it or its buffer any more.
         unsafe {
-            let Node { next, buffer, room, used, .. } = oldest.read();
+            let FullBufferNode { next, buffer, capacity, used, .. } = oldest.read();
             series.oldest = next;
             if next.is_none() {
                 series.newest = None;
             }
-            self.memory.free_buffer(self.tier, room, buffer);
+            self.memory.free_buffer(self.tier, capacity, buffer);
             self.memory.free_node(oldest);
-            self.held.points -= u64::from(used);
-            self.held.room -= u64::from(room);
-            self.held.buffers -= 1;
+            self.statistics.points -= u64::from(used);
+            self.statistics.capacity -= u64::from(capacity);
+            self.statistics.buffers -= 1;
         }
         true
     }
 
     /// The points of one dimension in slots from `from` up to, not including, `to`: pieces in the order of time, each with its
     /// first slot. A dimension that there is not has none.
-    pub fn runs(&self, dimension: usize, from: u32, to: u32) -> TrackRuns<'_, P> {
+    pub fn runs(&self, dimension: usize, from: u32, to: u32) -> ChartTierRuns<'_, P> {
         let series = self.series.get(dimension);
-        TrackRuns {
+        ChartTierRuns {
             full: series.and_then(|series| series.oldest),
-            open: series,
+            current: series,
             from,
             to,
-            track: PhantomData,
+            chart_tier: PhantomData,
         }
     }
 }
 
-impl<M: Memory, P: Point> Drop for Track<M, P> {
+impl<M: Memory, P: Point> Drop for ChartTier<M, P> {
     fn drop(&mut self) {
         for index in 0..self.series.len() {
             while self.drop_oldest(index) {}
-            let Series { open, room, .. } = self.series[index];
-            if room > 0 {
+            let DimensionBuffers { current, capacity, .. } = self.series[index];
+            if capacity > 0 {
                 // SAFETY: the live buffer of a series (1), which goes with the track.
-                unsafe { self.memory.free_buffer(self.tier, room, open) };
+                unsafe { self.memory.free_buffer(self.tier, capacity, current) };
             }
         }
     }
 }
 
-/// Pieces of a dimension's points; see [`Track::runs`].
-pub struct TrackRuns<'t, P> {
-    full: Option<NonNull<Node>>,
-    open: Option<&'t Series>,
+/// Pieces of a dimension's points; see [`ChartTier::runs`].
+pub struct ChartTierRuns<'t, P> {
+    full: Option<NonNull<FullBufferNode>>,
+    current: Option<&'t DimensionBuffers>,
     from: u32,
     to: u32,
-    track: PhantomData<&'t [P]>,
+    chart_tier: PhantomData<&'t [P]>,
 }
 
-impl<'t, P: Point> Iterator for TrackRuns<'t, P> {
+impl<'t, P: Point> Iterator for ChartTierRuns<'t, P> {
     type Item = (u32, &'t [P]);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -380,8 +372,8 @@ impl<'t, P: Point> Iterator for TrackRuns<'t, P> {
                 self.full = node.next;
                 (node.buffer, node.start, node.used)
             } else {
-                let series = self.open.take()?;
-                (series.open, series.start, series.used)
+                let series = self.current.take()?;
+                (series.current, series.start, series.used)
             };
             let from = self.from.max(start);
             let to = self.to.min(start + u32::from(used));

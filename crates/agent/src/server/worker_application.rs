@@ -1,39 +1,39 @@
 //! Between the front, which waits for sockets, and the workers, which answer.
 
-use super::front::{Application, Ask, Figures};
-use super::objects::Objects;
+use super::agent_objects::AgentObjects;
+use super::http_server::{Application, HttpRequest, HttpStatistics};
 use super::problem::Problem;
 use super::reply::Reply;
-use crate::configuration::Generation;
+use crate::configuration::SealedConfiguration;
 use crate::memory::Memory;
-use allotment_server::{ServerHandle, Outcome, RefusalReason};
+use allotment_server::{Outcome, RefusalReason, ServerHandle};
 use std::fmt;
 use tokio::sync::oneshot;
 
 /// Submits requests to the workers.
-pub type Workers<M> = ServerHandle<Generation, Objects<M>, Ask, Reply>;
+pub type WorkersHandle<M> = ServerHandle<SealedConfiguration, AgentObjects<M>, HttpRequest, Reply>;
 
 /// Hands requests to the workers, and waits for their replies.
-pub struct ToWorkers<M: Memory> {
-    workers: Workers<M>,
+pub struct WorkerApplication<M: Memory> {
+    workers: WorkersHandle<M>,
     queue: usize,
 }
 
-impl<M: Memory> ToWorkers<M> {
+impl<M: Memory> WorkerApplication<M> {
     /// To these workers, with so many places in their queue.
-    pub fn new(workers: Workers<M>, queue: usize) -> Self {
+    pub fn new(workers: WorkersHandle<M>, queue: usize) -> Self {
         Self { workers, queue }
     }
 }
 
-impl<M: Memory> fmt::Debug for ToWorkers<M> {
+impl<M: Memory> fmt::Debug for WorkerApplication<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToWorkers").field("workers", &self.workers).finish()
+        f.debug_struct("WorkerApplication").field("workers", &self.workers).finish()
     }
 }
 
-impl<M: Memory> Application for ToWorkers<M> {
-    async fn answer(&self, ask: Ask) -> Reply {
+impl<M: Memory> Application for WorkerApplication<M> {
+    async fn answer(&self, ask: HttpRequest) -> Reply {
         let objects = self.workers.shared();
         let (tell, told) = oneshot::channel();
         let submitted = self.workers.submit_with(ask, move |outcome| {
@@ -44,7 +44,7 @@ impl<M: Memory> Application for ToWorkers<M> {
             Ok(_number) => match told.await {
                 Ok(Outcome::Done(reply)) => return reply,
                 Ok(Outcome::Panicked(request)) => {
-                    objects.counts.panicked.add();
+                    objects.counters.panicked.add();
                     objects.log.error(format_args!("{request}"));
                     Problem::Panicked
                 }
@@ -53,7 +53,7 @@ impl<M: Memory> Application for ToWorkers<M> {
             Err(refused) => match refused.reason {
                 RefusalReason::Stopping => Problem::Stopping,
                 _ => {
-                    objects.counts.busy.add();
+                    objects.counters.busy.add();
                     Problem::Busy { queue: self.queue }
                 }
             },
@@ -61,7 +61,7 @@ impl<M: Memory> Application for ToWorkers<M> {
         Reply::problem(&problem)
     }
 
-    fn observe(&self, figures: Figures) {
-        self.workers.shared().counts.observe(figures);
+    fn observe(&self, figures: HttpStatistics) {
+        self.workers.shared().counters.observe(figures);
     }
 }
