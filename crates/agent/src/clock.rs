@@ -1,4 +1,4 @@
-//! The time that the agent lives in: the machine's, or one that is simulated.
+//! The agent's clock: the machine's, or a simulated one.
 
 use crate::store::Second;
 use std::fmt;
@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How fast simulated time goes.
+/// The speed of simulated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
-    /// So many seconds in a second.
+    /// This many simulated seconds pass in one second.
     Times(f64),
-    /// The next second comes when the one before was collected.
+    /// The next second begins when the one before has been collected.
     Max,
 }
 
-/// Who waits longer than this for the machine's clock does so because it was set back. Then seconds go on from the last one, so that
-/// nothing is missed, until the clock is there again.
+/// A longer wait for the machine's clock means that the clock was set back. Seconds then continue
+/// from the last one, so that none is missed, until the clock has caught up.
 const MAX_NORMAL_WAIT: Duration = Duration::from_secs(5);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The last second that there is: the store needs one after it.
+/// The last second that the clock reaches. The store needs one after it.
 const LAST_SECOND: Second = Second::MAX - 1;
 
 /// The greatest factor of [`Speed::Times`].
 const MAX_SPEED: f64 = 1_000_000.0;
 
-/// Not a speed.
+/// The text is not a speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidSpeed(String);
 
@@ -67,7 +67,7 @@ impl fmt::Display for Speed {
     }
 }
 
-/// A moment that the clock can't start at.
+/// The text is not a time that the clock can start at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidStartTime(String, String);
 
@@ -80,22 +80,22 @@ impl fmt::Display for InvalidStartTime {
 
 impl std::error::Error for InvalidStartTime {}
 
-/// Reads a moment of RFC 3339, in UTC, from 1970 to 2105.
+/// Reads a time as RFC 3339 writes it, in UTC, from 1970 to 2105.
 ///
 /// # Errors
-/// When it is none.
+/// When the text is not such a time.
 pub fn parse_start_time(text: &str) -> Result<Second, InvalidStartTime> {
     let refuse = |cause: &str| InvalidStartTime(text.to_owned(), cause.to_owned());
     let time = humantime::parse_rfc3339(text).map_err(|error| refuse(&error.to_string()))?;
     let since = time.duration_since(UNIX_EPOCH).map_err(|_| refuse("it is before 1970"))?;
-    // A year is left to run.
+    // At least a year remains before the last second.
     match Second::try_from(since.as_secs()) {
         Ok(second) if second < Second::MAX - 366 * 86_400 => Ok(second),
         _ => Err(refuse("it is after 2105")),
     }
 }
 
-/// The time that the agent lives in.
+/// The agent's clock.
 #[derive(Debug)]
 pub struct Clock {
     kind: ClockKind,
@@ -114,13 +114,13 @@ enum ClockKind {
 }
 
 impl Clock {
-    /// The machine's.
+    /// Returns the machine's clock.
     #[must_use]
     pub fn real() -> Self {
         Self { kind: ClockKind::Real }
     }
 
-    /// One that starts at this second, now.
+    /// Returns a clock that starts at this second, now.
     #[must_use]
     pub fn simulated(start: Second, speed: Speed) -> Self {
         let kind = match speed {
@@ -130,13 +130,13 @@ impl Clock {
         Self { kind }
     }
 
-    /// Whether it is simulated.
+    /// Whether the clock is simulated.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         !matches!(self.kind, ClockKind::Real)
     }
 
-    /// The second that it is.
+    /// Returns the current second.
     #[must_use]
     pub fn now(&self) -> Second {
         self.since_epoch().as_secs().try_into().unwrap_or(Second::MAX)
@@ -152,8 +152,9 @@ impl Clock {
         }
     }
 
-    /// Waits for the next second after `last`, or for the end: that it was stopped, or that no second is left that the store can
-    /// count. Returns the second that it is then: later than the next if that was missed.
+    /// Waits for the second after `last`. Returns the current second, which is later than the next
+    /// one if that was missed, or `None` when the signal is set or the store can count no further
+    /// second.
     #[must_use]
     pub fn next_tick(&self, last: Second, stop: &StopSignal) -> Option<Second> {
         let next = last.saturating_add(1);
@@ -180,7 +181,7 @@ impl Clock {
                 );
             }
             let rest = match self.kind {
-                // However slow: it is looked at once a second.
+                // A slow clock is read at least once a second.
                 ClockKind::Simulated { times, .. } => {
                     Duration::from_secs_f64(((due - now).as_secs_f64() / times).min(1.0))
                 }
@@ -190,30 +191,30 @@ impl Clock {
                 }
                 _ => due - now,
             };
-            // A clock that is set while we sleep is seen soon.
+            // A change of the machine's clock is noticed within a second.
             stop.wait(rest.min(SECOND));
         }
     }
 }
 
-/// Ends what waits.
+/// A signal that ends waits. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignal(Arc<(Mutex<bool>, Condvar)>);
 
 impl StopSignal {
-    /// From now on, and for all who have a copy.
+    /// Sets the signal, for all clones.
     pub fn set(&self) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.1.notify_all();
     }
 
-    /// Whether it is set.
+    /// Whether the signal is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it is set, at most so long.
+    /// Waits until the signal is set, at most this long.
     pub fn wait(&self, at_most: Duration) {
         let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.0.1.wait_timeout_while(set, at_most, |set| !*set));
@@ -276,7 +277,7 @@ mod tests {
         let (clock, stop) = (Clock::real(), StopSignal::default());
         let last = clock.now() + 3600;
         assert_eq!(clock.next_tick(last, &stop), Some(last + 1));
-        // And who is late is told the second that it is.
+        // A caller that is late gets the current second.
         assert!(clock.next_tick(last - 7200, &stop).unwrap() > last - 3601);
     }
 
@@ -286,7 +287,7 @@ mod tests {
         for speed in [Speed::Max, Speed::Times(MAX_SPEED)] {
             let clock = Clock::simulated(LAST_SECOND - 2, speed);
             let mut last = LAST_SECOND - 2;
-            // Each is later than the one before, and there is an end.
+            // Each second is later than the one before, and the seconds end.
             while let Some(next) = clock.next_tick(last, &stop) {
                 assert!(next > last && next <= LAST_SECOND);
                 last = next;
@@ -302,7 +303,7 @@ mod tests {
                 (Clock::simulated(1000, Speed::Times(times)), StopSignal::default());
             std::thread::scope(|scope| {
                 let waits = scope.spawn(|| clock.next_tick(1000, &stop));
-                // It waits, however slow it is, rather than panics.
+                // It waits, however slow it is, and does not panic.
                 std::thread::sleep(Duration::from_millis(20));
                 stop.set();
                 assert_eq!(waits.join().unwrap(), None);

@@ -1,7 +1,8 @@
-//! What requests read of the agent's configuration: sealed, so that nothing can change it while they do.
+//! The part of the configuration that requests read. It is sealed, so that nothing can change it
+//! while they do.
 //!
-//! A new generation is published when the file is read again. What stands for the whole life of the process (the address,
-//! the workers, the memory) is no part of it.
+//! A new generation is published when the file is read again. Options that are fixed for the life
+//! of the process (the address, the workers, the memory) have no effect there.
 
 use crate::cli::ServeArguments;
 use crate::sessions::SessionLimits;
@@ -11,44 +12,44 @@ use std::time::Duration;
 /// What requests read.
 #[derive(Debug, ReadOnly)]
 pub struct AgentConfiguration<'s> {
-    /// What the page is called.
+    /// The title of the page.
     pub title: &'s str,
-    /// The allocator's name, as `--allocator` has it.
+    /// The value of `--allocator`.
     pub allocator: &'s str,
-    /// The most points of a series.
+    /// Limit on the points of a series.
     pub max_points: u32,
-    /// The most sessions.
+    /// Limit on sessions.
     pub max_sessions: u32,
-    /// How long a session lives after its last request.
+    /// How long a session is kept after its last request.
     pub session_expiry: Duration,
-    /// The most bytes of one request.
+    /// Limit on the memory of one request, in bytes.
     pub request_memory: u64,
-    /// The most bytes of all; `None` is no limit.
+    /// Limit on all memory, in bytes, if there is one.
     pub memory_limit: Option<u64>,
-    /// Requests that wait at most.
+    /// Limit on waiting requests.
     pub queue: u32,
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
     /// Whether each request is logged before it is answered.
     pub log_requests: bool,
-    /// Whether pages for tests are there, which panic and sleep.
+    /// Whether there are pages for tests, which panic and sleep.
     pub test_pages: bool,
 }
 
 impl AgentConfiguration<'_> {
-    /// The limits of sessions.
+    /// Returns the limits of the session list.
     pub fn sessions(&self) -> SessionLimits {
         SessionLimits { most: self.max_sessions as usize, expiry: self.session_expiry }
     }
 }
 
-/// A generation of the configuration.
+/// One generation of the configuration.
 pub type SealedConfiguration = Sealed<AgentConfiguration<'static>>;
 
-/// Seals what the command line and the file say.
+/// Seals the options that requests read.
 ///
 /// # Errors
-/// When there is no memory for it.
+/// When memory is not available.
 pub fn seal(arguments: &ServeArguments) -> Result<SealedConfiguration, AllocError> {
     Sealed::builder().name("configuration").try_build(|sealer| {
         Ok::<_, AllocError>(AgentConfiguration {

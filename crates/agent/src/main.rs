@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let command_line = match cli::read(&line) {
         Ok(read) => read,
         Err(CommandLineError::HelpRequested(text)) => {
-            // Who asked for help and closed the pipe has read enough.
+            // An error means that the reader closed the pipe, which is no failure.
             let _ = io::stdout().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
         }
@@ -48,21 +48,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// For the load generators.
+/// Returns the event loop of the load generators.
 fn runtime() -> Result<Runtime, String> {
     allotment_agent::server::open_files::raise_limit();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().map_err(|error| error.to_string())
 }
 
-/// At Ctrl-C the report is of what there was until then.
+/// Ends at Ctrl-C. The report then covers the load until that moment.
 async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Prints a result. Who closed the pipe wants no more.
+/// Prints a result. A closed pipe is no failure.
 fn print(text: &str) -> Result<(), String> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
@@ -106,14 +106,15 @@ fn compare(arguments: &CompareArguments) -> Result<(), String> {
         }
     };
     let compared = runtime()?.block_on(async {
-        // Heard from the first agent's start to the last one's end, also between two loads.
+        // Received from the first agent's start to the last one's end, also between two loads.
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
         let (tell, told) = watch::channel(false);
         tokio::spawn(async move {
             if interrupt.recv().await.is_some() {
                 tell.send_replace(true);
             }
-            // As long as nobody interrupts, nobody is told.
+            // The sender must live as long as the receivers, or they would see its end as an
+            // interrupt.
             tell.closed().await;
         });
         let stop = || {

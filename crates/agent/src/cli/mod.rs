@@ -1,7 +1,7 @@
-//! The command line, and the file that may say the same.
+//! The command line, and the file of options.
 //!
-//! Each option of the agent is also a key of the file. What the file says is put in front of what
-//! the command line says, so that both are checked by one set of rules, and the command line wins.
+//! Each option of the agent is also a key of the file. The file's options are put in front of those
+//! of the command line, so that both are checked by the same rules, and the command line wins.
 
 mod option_file;
 mod values;
@@ -192,14 +192,14 @@ pub struct ServeArguments {
 }
 
 impl ServeArguments {
-    /// How many threads answer requests.
+    /// Returns the number of threads that answer requests.
     pub fn workers(&self) -> u32 {
         let processors =
             || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
         self.workers.unwrap_or_else(processors)
     }
 
-    /// The options of `self` that a running agent can't take over from `new`.
+    /// Returns the options that differ between `self` and `new` and need a restart.
     pub fn options_that_need_a_restart(&self, new: &Self) -> Vec<&'static str> {
         let mut kept = Vec::new();
         macro_rules! stays {
@@ -213,7 +213,7 @@ impl ServeArguments {
         kept
     }
 
-    /// `self`, with what a running agent can take over from `new`.
+    /// Returns `self` with those options of `new` that a running agent can adopt.
     #[must_use]
     pub fn with_reloadable_options_of(&self, new: &Self) -> Self {
         Self {
@@ -226,14 +226,14 @@ impl ServeArguments {
     }
 }
 
-/// Why there is nothing to do, or not what was asked for.
+/// Why the command line does not name work to do.
 #[derive(Debug)]
 pub enum CommandLineError {
-    /// Help or the version was asked for: this is it.
+    /// Help or the version was requested: the text to print.
     HelpRequested(String),
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage(String),
-    /// The file can't be read, or makes no sense.
+    /// The file can't be read, or is invalid.
     File(FileError),
 }
 
@@ -258,7 +258,7 @@ impl From<FileError> for CommandLineError {
 /// Reads the command line, and the file that it names.
 ///
 /// # Errors
-/// What is wrong, in one line with its remedy.
+/// With one line that names the cause and the remedy.
 pub fn read(line: &[OsString]) -> Result<CommandLine, CommandLineError> {
     let alone = parse(line).map_err(usage)?;
     let Some(path) = alone.serve.config.as_ref().filter(|_| alone.command.is_none()) else {
@@ -274,12 +274,12 @@ pub fn read(line: &[OsString]) -> Result<CommandLine, CommandLineError> {
             .collect();
         parse(&both)
     };
-    // First alone, so that what the file has wrong is said to be the file's.
+    // The file's options are parsed alone first, so that an error in them names the file.
     with(&[]).map_err(|error| FileError::value(path, in_one_line(&error.render().to_string())))?;
     check(with(line.get(1..).unwrap_or_default()).map_err(usage)?)
 }
 
-/// What no single option can say.
+/// Checks what depends on more than one option.
 fn check(line: CommandLine) -> Result<CommandLine, CommandLineError> {
     let serve = &line.serve;
     if serve.allocator == AllocatorChoice::Malloc && serve.memory_limit.is_some() {
@@ -298,7 +298,7 @@ fn check(line: CommandLine) -> Result<CommandLine, CommandLineError> {
     Ok(line)
 }
 
-/// The least that `--memory-limit` may be.
+/// The smallest value of `--memory-limit`, in bytes.
 const MIN_MEMORY: u64 = 4 << 20;
 
 fn parse(line: &[OsString]) -> Result<CommandLine, clap::Error> {
@@ -319,7 +319,7 @@ fn usage(error: clap::Error) -> CommandLineError {
     }
 }
 
-/// The first paragraph of clap's error, and a tip if there is one.
+/// Returns the first paragraph of clap's error, and its tip if there is one.
 fn in_one_line(error: &str) -> String {
     let mut paragraphs = error.split("\n\n");
     let first = paragraphs.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The file of `--config`: its keys as options.
+//! The file of `--config`: its keys become options.
 
 use clap::CommandFactory;
 use std::ffi::OsString;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 use toml::{Table, Value};
 
-/// The most bytes of a file: nobody writes more options.
+/// The largest file, in bytes: more than all options need.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Why a file can't be used.
+/// Why a file of options can't be used.
 #[derive(Debug)]
 pub struct FileError {
     path: PathBuf,
@@ -27,7 +27,7 @@ enum FileErrorCause {
 }
 
 impl FileError {
-    /// A value that an option does not take.
+    /// An option does not accept its value.
     pub(super) fn value(path: &Path, message: String) -> Self {
         Self { path: path.to_owned(), cause: FileErrorCause::Value(message) }
     }
@@ -57,7 +57,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The file's keys, as options of a command line.
+/// Returns the file's keys as options of a command line.
 pub(super) fn options(path: &Path) -> Result<Vec<OsString>, FileError> {
     let failed = |cause| FileError { path: path.to_owned(), cause };
     let text = read(path).map_err(failed)?;
@@ -82,7 +82,7 @@ pub(super) fn options(path: &Path) -> Result<Vec<OsString>, FileError> {
                 options.push(format!("--{key}").into());
                 continue;
             }
-            // What is not wanted must be known, too.
+            // A key must be known even if its value is false.
             Value::Boolean(false) if is_option(&key) => continue,
             Value::Boolean(false) => {
                 return Err(failed(FileErrorCause::Value(format!("there is no option '{key}'"))));
@@ -104,7 +104,7 @@ fn is_option(key: &str) -> bool {
 fn read(path: &Path) -> Result<String, FileErrorCause> {
     let about = std::fs::metadata(path).map_err(FileErrorCause::Read)?;
     if !about.is_file() {
-        // A pipe could keep us waiting for ever.
+        // Reading a pipe could block for ever.
         return Err(FileErrorCause::Read(io::Error::other("this is not a regular file")));
     }
     if about.len() > MAX_BYTES {

@@ -1,4 +1,4 @@
-//! Values of options that are no plain numbers.
+//! Values of options that are more than plain numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub enum AllocatorChoice {
 }
 
 impl AllocatorChoice {
-    /// As it is written.
+    /// Returns the name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allotment => "allotment",
@@ -22,11 +22,11 @@ impl AllocatorChoice {
     }
 }
 
-/// A number of bytes, written as `4096`, `64KiB`, `1.5GiB`, `500MB`.
+/// A number of bytes, such as `4096`, `64KiB`, `1.5GiB` or `500MB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A text that is no number of bytes.
+/// The text is not a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidByteSize;
 
@@ -63,7 +63,7 @@ impl FromStr for ByteSize {
             return whole.checked_mul(*factor).map(Self).ok_or(InvalidByteSize);
         }
         let bytes = number.parse::<f64>().map_err(|_| InvalidByteSize)? * *factor as f64;
-        // Below 2^53 every whole number is exact.
+        // Every whole number below 2^53 is exact.
         (bytes < (1u64 << 53) as f64).then_some(Self(bytes as u64)).ok_or(InvalidByteSize)
     }
 }
@@ -74,11 +74,11 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// How many seconds the points of each tier are kept.
+/// How long the points of each tier are kept, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepTimes(pub [u32; 3]);
 
-/// A text that says no such times.
+/// The text is not a list of three times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidKeepTimes;
 

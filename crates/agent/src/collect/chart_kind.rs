@@ -1,36 +1,37 @@
-//! What is collected of a machine: for each kind of chart its context, its dimensions, and how raw numbers become values.
+//! The kinds of charts of a machine: their contexts, their dimensions, and how raw numbers become
+//! values.
 
 /// How a raw number becomes a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Conversion {
-    /// The number, times this.
+    /// The number times this factor.
     Scale(f64),
-    /// What a counter grew by in a second, times this.
+    /// The growth of a counter per second, times this factor.
     Rate(f64),
-    /// What a counter grew by, as percentage of what all of the kind grew by.
+    /// The growth of a counter, as a percentage of the growth of all counters of the chart.
     Share,
 }
 
 /// A kind of chart.
 #[derive(Debug)]
 pub struct ChartKind {
-    /// The context, and the beginning of the charts' names.
+    /// The context, which is also the first part of the charts' names.
     pub context: &'static str,
-    /// What it shows, in words.
+    /// A description of the charts.
     pub title: &'static str,
-    /// What the values are in.
+    /// The unit of the values.
     pub units: &'static str,
-    /// Names and rules.
+    /// The dimensions' names and conversions.
     pub dimensions: &'static [(&'static str, Conversion)],
 }
 
-/// The most dimensions of a kind.
+/// The largest number of dimensions of a kind.
 pub const MAX_KIND_DIMENSIONS: usize = 8;
 
 const MIB_OF_BYTES: f64 = 1.0 / (1 << 20) as f64;
 const KIB_OF_BYTES: f64 = 1.0 / 1024.0;
 
-/// A sector of `/proc/diskstats`, whatever the disk's are.
+/// A sector of `/proc/diskstats` has 512 bytes, whatever the disk's sectors have.
 const KIB_OF_SECTORS: f64 = 0.5;
 
 const CPU: &[(&str, Conversion)] = &[
@@ -44,7 +45,7 @@ const CPU: &[(&str, Conversion)] = &[
     ("steal", Conversion::Share),
 ];
 
-/// Time that work waited, in percent: of microseconds a second.
+/// Time that tasks waited, in percent, from microseconds per second.
 const PRESSURE: &[(&str, Conversion)] =
     &[("some", Conversion::Rate(1e-4)), ("full", Conversion::Rate(1e-4))];
 
@@ -56,7 +57,7 @@ macro_rules! kinds {
                 ChartKind { context: $context, title: $title, units: $units, dimensions: $dimensions };
             const _: () = assert!($name.dimensions.len() <= MAX_KIND_DIMENSIONS);
         )*
-        /// All of them.
+        /// All kinds.
         #[cfg(test)]
         pub static ALL: &[&ChartKind] = &[$(&$name),*];
     };
@@ -106,14 +107,16 @@ kinds! {
 }
 
 impl ChartKind {
-    /// The values of a sample, from raw numbers, those before and the seconds between. What can't be known is NaN: rates of a
-    /// first sample, and of a counter that began anew.
+    /// Appends the values of a sample to `values`. `before` has the raw numbers of the sample
+    /// before, which was read `seconds` earlier. Values that can't be known are NaN: rates of a
+    /// first sample, and of a counter that was reset.
     pub fn values(&self, now: &[f64], before: Option<&[f64]>, seconds: f64, values: &mut Vec<f32>) {
         let grown = |index: usize| {
             let grown = before.map_or(f64::NAN, |before| now[index] - before[index]);
             if grown < 0.0 { f64::NAN } else { grown }
         };
-        // A processor's idle time may go back a little: that is nothing, and the others still have their shares.
+        // A processor's idle time may decrease a little. Its own share is then unknown, and the
+        // other shares are not affected.
         let known = |index: usize| Some(grown(index)).filter(|grown| !grown.is_nan());
         let whole: f64 = (0..self.dimensions.len()).filter_map(known).sum();
         values.extend((0..self.dimensions.len()).map(|index| {

@@ -1,4 +1,5 @@
-//! The machine's charts: they appear with their devices, and go when those have been away for long.
+//! The machine's charts: added with their devices, and removed when a device has been absent for
+//! long.
 
 use super::chart_kind::{ChartKind, MAX_KIND_DIMENSIONS};
 use super::proc_files::{DeviceName, Sample};
@@ -9,13 +10,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The most charts of devices: a machine that makes and drops devices without end does not fill the memory.
+/// The largest number of charts of devices, so that a machine that creates and removes devices
+/// without end does not fill the memory.
 pub const MAX_CHARTS: usize = 10_000;
 
-/// The chart of a device that was not seen for so long is forgotten, in seconds.
+/// After this time without its device a chart is removed, in seconds.
 pub const FORGET_AFTER: Second = 3600;
 
-/// A kind's context, and a device.
+/// A kind's context, and the name of the device.
 type ChartKey = (&'static str, DeviceName);
 
 /// The charts of a machine.
@@ -45,7 +47,7 @@ impl<M: Memory> Default for MachineCharts<M> {
 }
 
 impl<M: Memory> MachineCharts<M> {
-    /// Takes in what was read.
+    /// Appends a sample to its chart, which is added if it does not exist.
     pub fn take(
         &mut self,
         writer: &mut StoreWriter<M>,
@@ -58,7 +60,7 @@ impl<M: Memory> MachineCharts<M> {
         let key = (sample.kind.context, sample.instance);
         let numbers = sample.numbers();
         if let Some(known) = self.known.get_mut(&key) {
-            // The machine's own time: simulated seconds say nothing of its counters.
+            // The machine's own time, because its counters do not follow simulated time.
             let seconds = read.duration_since(known.read).as_secs_f64();
             let before = Some(&known.before[..numbers.len()]);
             sample.kind.values(numbers, before, seconds, &mut self.values);
@@ -106,12 +108,12 @@ impl<M: Memory> MachineCharts<M> {
                 log.info(format_args!("collecting {}", chart.name()));
                 Some(chart)
             }
-            // It is tried again in the next second; what it says would fill the log.
+            // The next sample tries again. A message each second would fill the log.
             Err(_) => None,
         }
     }
 
-    /// Forgets devices that were not seen for long.
+    /// Removes the charts of devices that have been absent for long.
     pub fn forget(&mut self, writer: &mut StoreWriter<M>, log: &Log, at: Second) {
         let gone = |known: &CollectedChart<M>| at.saturating_sub(known.seen) > FORGET_AFTER;
         if !self.known.values().any(gone) {
@@ -127,7 +129,7 @@ impl<M: Memory> MachineCharts<M> {
     }
 }
 
-/// The name of a device's chart.
+/// Returns the name of a device's chart.
 fn name_of(kind: &ChartKind, instance: &DeviceName) -> String {
     match instance.name() {
         "" => kind.context.to_owned(),
@@ -176,7 +178,7 @@ mod tests {
         assert_eq!(store.figures().charts, 2);
         take(&mut machine, &mut writer, 3 + FORGET_AFTER, &traffic("eth0", 2e9));
         assert_eq!(store.figures().charts, 1);
-        // It may come back.
+        // A device may come back.
         take(&mut machine, &mut writer, 4 + FORGET_AFTER, &traffic("veth", 1.0));
         assert_eq!((store.figures().charts, store.generation()), (2, 4));
     }
@@ -187,7 +189,7 @@ mod tests {
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
         let (mut machine, log) = (MachineCharts::default(), Log::stderr());
         machine.too_many_said = true;
-        // Adding one by one is slow, so only the last ones are added here.
+        // Adding charts one by one is slow, so most entries are inserted directly.
         let read = Instant::now();
         machine.take(&mut writer, &log, 9, read, &traffic("first", 0.0));
         let chart = machine.known.values().next().unwrap().chart.clone();

@@ -1,7 +1,14 @@
-//! What is collected each second, and the thread that does it.
+//! What is collected each second, and the thread that collects it.
 //!
-//! The thread makes all its passing objects by itself: samples are of one kind and come from a free list, and what reading `/proc`
-//! takes beside them lies in a pool that the thread enters. Neither takes a lock.
+//! The thread allocates all short-lived objects without a lock: samples have one size and come from
+//! a free list. What reading `/proc` needs besides comes from a pool that the thread enters.
+//!
+//! | file, lowest first | contents |
+//! |---|---|
+//! | `chart_kind` | the kinds of charts of a machine |
+//! | `proc_files` | the files of `/proc`, and the samples read from them |
+//! | `machine_charts` | the charts of this machine's devices |
+//! | `synthetic` | computed metrics |
 
 mod chart_kind;
 mod machine_charts;
@@ -26,16 +33,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use synthetic::{SyntheticCharts, SyntheticShape};
 
-/// What is collected.
+/// What to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectorSources {
-    /// This machine's counters.
+    /// Whether to collect this machine's counters.
     pub machine: bool,
-    /// Computed metrics.
+    /// The computed metrics, if any.
     pub synthetic: Option<SyntheticShape>,
 }
 
-/// How collection goes.
+/// The statistics of a collector.
 #[derive(Debug, Default)]
 pub struct CollectorStatistics {
     ticks: AtomicU64,
@@ -46,37 +53,38 @@ pub struct CollectorStatistics {
 }
 
 impl CollectorStatistics {
-    /// Seconds that were collected.
+    /// Returns the number of seconds that were collected.
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.ticks.load(Ordering::Relaxed)
     }
 
-    /// Seconds that were not, because the one before took too long or the clock was set forward.
+    /// Returns the number of seconds that were not collected, because the second before took too
+    /// long or the clock was set forward.
     #[must_use]
     pub fn ticks_missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// How long the last tick took.
+    /// Returns the duration of the last tick.
     #[must_use]
     pub fn last(&self) -> Duration {
         Duration::from_micros(self.last_micros.load(Ordering::Relaxed))
     }
 
-    /// How long the longest tick took.
+    /// Returns the duration of the longest tick.
     #[must_use]
     pub fn longest(&self) -> Duration {
         Duration::from_micros(self.longest_micros.load(Ordering::Relaxed))
     }
 
-    /// How long all ticks took together.
+    /// Returns the duration of all ticks together.
     #[must_use]
     pub fn all(&self) -> Duration {
         Duration::from_micros(self.all_micros.load(Ordering::Relaxed))
     }
 
-    /// Only the collector's thread writes.
+    /// Records a tick. Only the collector's thread writes these counters.
     fn tick(&self, missed: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let add = |to: &AtomicU64, more| {
@@ -91,14 +99,14 @@ impl CollectorStatistics {
     }
 }
 
-/// Why collection can't begin.
+/// Why the collector can't start, or why it ended.
 #[derive(Debug)]
 pub enum CollectError {
-    /// The synthetic charts can't be added.
+    /// The computed charts can't be added.
     Store(StoreError),
-    /// No memory for what the collector needs itself.
+    /// Memory for the collector's own objects is not available.
     Memory(AllocError),
-    /// No thread.
+    /// The thread is not available.
     Thread(io::Error),
 }
 
@@ -127,7 +135,7 @@ impl std::error::Error for CollectError {
     }
 }
 
-/// A collector at work. Dropped, it is stopped first.
+/// A running collector. Dropping it stops the collector.
 #[derive(Debug)]
 pub struct CollectorHandle {
     figures: Arc<CollectorStatistics>,
@@ -136,22 +144,23 @@ pub struct CollectorHandle {
 }
 
 impl CollectorHandle {
-    /// How it goes.
+    /// Returns the collector's statistics.
     #[must_use]
     pub fn figures(&self) -> &Arc<CollectorStatistics> {
         &self.figures
     }
 
-    /// Whether it goes on: false after a panic, which is a defect, or where it found no memory at its start.
+    /// Whether the collector runs: false after a panic, which is a defect, or if it found no memory
+    /// at its start.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Ends it after the tick that it is at.
+    /// Stops the collector after its current tick.
     ///
     /// # Errors
-    /// What ended it before.
+    /// With the cause, if the collector had ended before.
     pub fn stop(mut self) -> Result<(), CollectError> {
         self.end()
     }
@@ -160,7 +169,7 @@ impl CollectorHandle {
         self.stop.set();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,
-            // Its message is on standard error.
+            // The panic's message is on standard error.
             Some(Err(_)) => Err(CollectError::Thread(io::Error::other("the collector panicked"))),
             None => Ok(()),
         }
@@ -173,10 +182,10 @@ impl Drop for CollectorHandle {
     }
 }
 
-/// Adds the synthetic charts, and begins to collect on a thread of its own.
+/// Adds the computed charts, and starts to collect on a new thread.
 ///
 /// # Errors
-/// When there is no memory for the charts, or no thread.
+/// When memory for the charts or the thread is not available.
 pub fn start<M: Memory>(
     mut writer: StoreWriter<M>,
     sources: CollectorSources,
@@ -210,7 +219,7 @@ struct Collector<M: Memory> {
     log: Arc<Log>,
     figures: Arc<CollectorStatistics>,
     stop: StopSignal,
-    /// Which readings failed the last time.
+    /// Which files could not be read the last time.
     failed: [bool; proc_files::ALL.len()],
 }
 
@@ -218,7 +227,7 @@ impl<M: Memory> Collector<M> {
     fn run(mut self) -> Result<(), CollectError> {
         let store = self.writer.store().clone();
         let pool = store.memory().pool("collector").map_err(CollectError::Memory)?;
-        // Dropped before the pool, in which it may have put something of its own.
+        // Declared after the pool, and so dropped before it: its objects may lie in the pool.
         let samples = store.memory().list("samples of a second").map_err(CollectError::Memory)?;
         let mut last = self.clock.now();
         while let Some(now) = self.clock.next_tick(last, &self.stop) {
@@ -230,7 +239,7 @@ impl<M: Memory> Collector<M> {
                 self.log.warning(format_args!("missed {missed} ticks before second {now}"));
             }
             last = now;
-            // The time until the next second is quiet.
+            // No request waits for the writer until the next second.
             self.writer.end_tick(now);
         }
         if !self.stop.is_set() {

@@ -1,4 +1,5 @@
-//! Readings of `/proc`: each becomes samples, objects of one kind that the collector's thread makes and frees each second.
+//! The files of `/proc`. Reading one produces samples: objects of one size, which the collector's
+//! thread allocates and frees each second.
 
 use super::chart_kind::{self, ChartKind, MAX_KIND_DIMENSIONS};
 use procfs::{
@@ -6,20 +7,20 @@ use procfs::{
     MemoryPressure, PressureRecord, ProcResult,
 };
 
-/// The longest name of a device; what has a longer one is left out.
+/// The longest name of a device, in bytes. Devices with longer names are ignored.
 pub const MAX_DEVICE_NAME_BYTES: usize = 63;
 
-/// Raw numbers of one chart at one moment.
+/// The raw numbers of one chart at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// What they are.
+    /// The kind of the chart.
     pub kind: &'static ChartKind,
-    /// Of which device.
+    /// The device.
     pub instance: DeviceName,
     numbers: [f64; MAX_KIND_DIMENSIONS],
 }
 
-/// A device's name, which needs no memory of its own.
+/// A device's name, without memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceName {
     length: u8,
@@ -27,10 +28,10 @@ pub struct DeviceName {
 }
 
 impl DeviceName {
-    /// Of a kind that has one chart.
+    /// The name for a kind that has only one chart.
     pub const NONE: Self = Self { length: 0, bytes: [0; MAX_DEVICE_NAME_BYTES] };
 
-    /// `None` if the name is too long or empty.
+    /// Creates a name, or returns `None` if it is too long or empty.
     pub fn new(name: &str) -> Option<Self> {
         let mut instance = Self::NONE;
         instance.bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
@@ -38,14 +39,14 @@ impl DeviceName {
         (!name.is_empty()).then_some(instance)
     }
 
-    /// The name; empty where there is one chart.
+    /// Returns the name, which is empty for a kind that has only one chart.
     pub fn name(&self) -> &str {
         std::str::from_utf8(&self.bytes[..self.length.into()]).expect("it was made of text")
     }
 }
 
 impl Sample {
-    /// Of these numbers, one for each dimension.
+    /// Creates a sample from one number for each dimension.
     pub fn new(kind: &'static ChartKind, instance: DeviceName, numbers: &[f64]) -> Self {
         assert_eq!(numbers.len(), kind.dimensions.len(), "a number for each dimension");
         let mut all = [0.0; MAX_KIND_DIMENSIONS];
@@ -53,24 +54,24 @@ impl Sample {
         Self { kind, instance, numbers: all }
     }
 
-    /// A number for each dimension.
+    /// Returns the numbers, one for each dimension.
     pub fn numbers(&self) -> &[f64] {
         &self.numbers[..self.kind.dimensions.len()]
     }
 }
 
-/// Where samples go.
+/// Receives samples.
 pub type SampleSink<'s> = dyn FnMut(Sample) + 's;
 
-/// A file, or a few, that are read together.
+/// A file, or several that are read together.
 pub struct ProcFile {
     /// Its name in messages.
     pub name: &'static str,
-    /// Reads it.
+    /// Reads it and passes its samples on.
     pub read: fn(&mut SampleSink<'_>) -> ProcResult<()>,
 }
 
-/// All readings. A kernel without one of the files has its other charts.
+/// All files. A kernel without one of them has the other charts.
 pub const ALL: &[ProcFile] = &[
     ProcFile { name: "/proc/stat", read: stat },
     ProcFile { name: "/proc/loadavg", read: load },
@@ -185,7 +186,7 @@ fn network(sink: &mut SampleSink<'_>) -> ProcResult<()> {
 
 fn disks(sink: &mut SampleSink<'_>) -> ProcResult<()> {
     for disk in procfs::diskstats()? {
-        // Loop and RAM devices that nobody uses are many.
+        // Most machines have many loop and RAM devices that nothing uses.
         let Some(instance) = DeviceName::new(&disk.name).filter(|_| disk.reads + disk.writes > 0)
         else {
             continue;
@@ -206,7 +207,7 @@ mod tests {
     fn this_machine_has_processors_memory_and_load() {
         let mut contexts = Vec::new();
         for reading in ALL {
-            // Some kernels, and containers, are without some of them.
+            // Some kernels and containers lack some of the files.
             let _ = (reading.read)(&mut |sample| contexts.push(sample.kind.context));
         }
         for kind in [

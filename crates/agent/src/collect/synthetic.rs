@@ -1,20 +1,20 @@
-//! Metrics that are computed, as many as asked for: to measure, and to test against.
+//! Computed metrics, for measurements and tests.
 
 use crate::memory::Memory;
 use crate::store::{Chart, Dimensions, NewChart, Second, StoreError, StoreWriter};
 use std::fmt;
 use std::sync::Arc;
 
-/// The most metrics that can be asked for.
+/// The largest number of computed metrics.
 pub const MAX_METRICS: u32 = 20_000_000;
 
-/// Charts of a context, as long as the number of contexts is not said.
+/// Charts in each context, if the number of contexts is not given.
 const CHARTS_A_CONTEXT: u32 = 1000;
 
-/// Dimensions of a chart, as long as the number of charts is not said.
+/// Dimensions of each chart, if the number of charts is not given.
 const DIMENSIONS_A_CHART: u32 = 100;
 
-/// How many metrics, in how many charts and contexts.
+/// The number of metrics, charts and contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyntheticShape {
     metrics: u32,
@@ -22,14 +22,14 @@ pub struct SyntheticShape {
     contexts: u32,
 }
 
-/// Why there can be no such metrics.
+/// Why these numbers are not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyntheticShapeError {
-    /// None, or more than [`MAX_METRICS`].
+    /// No metrics, or more than [`MAX_METRICS`].
     Metrics(u32),
-    /// None, more than metrics, or so few that a chart would have too many dimensions.
+    /// No charts, more than metrics, or so few that a chart would have too many dimensions.
     Charts(u32, u32),
-    /// None, or more than charts.
+    /// No contexts, or more than charts.
     Contexts(u32, u32),
 }
 
@@ -57,10 +57,11 @@ impl fmt::Display for SyntheticShapeError {
 impl std::error::Error for SyntheticShapeError {}
 
 impl SyntheticShape {
-    /// So many metrics; `None` stands for a hundred metrics a chart, and a thousand charts a context.
+    /// Checks the numbers. `None` stands for 100 metrics in each chart, and 1000 charts in each
+    /// context.
     ///
     /// # Errors
-    /// Numbers that don't fit each other.
+    /// When the numbers are not possible.
     pub fn new(
         metrics: u32,
         charts: Option<u32>,
@@ -81,31 +82,32 @@ impl SyntheticShape {
         Ok(Self { metrics, charts, contexts })
     }
 
-    /// How many metrics.
+    /// Returns the number of metrics.
     #[must_use]
     pub fn metrics(self) -> u32 {
         self.metrics
     }
 
-    /// The first metric of a chart: all have the same number, or one more.
+    /// Returns the first metric of a chart. All charts have the same number of metrics, or one
+    /// more.
     fn first_metric(self, chart: u32) -> u32 {
         (u64::from(self.metrics) * u64::from(chart) / u64::from(self.charts)) as u32
     }
 }
 
-/// The name of a synthetic context.
+/// Returns the name of a computed context.
 #[must_use]
 pub fn context_name(context: u32) -> String {
     format!("synthetic.context_{context}")
 }
 
-/// The name of a synthetic chart.
+/// Returns the name of a computed chart.
 #[must_use]
 pub fn chart_name(chart: u32) -> String {
     format!("synthetic.chart_{chart}")
 }
 
-/// The value of a metric, by its number among the synthetic ones: a saw of its own period between 0 and 1023.
+/// Returns the value of a computed metric by its number: a sawtooth between 0 and 1023.
 #[inline]
 #[must_use]
 pub fn value(metric: u32, at: Second) -> f32 {
@@ -114,7 +116,7 @@ pub fn value(metric: u32, at: Second) -> f32 {
     (phase.wrapping_add(at.wrapping_mul(slope)) & 1023) as f32
 }
 
-/// The synthetic charts of a store.
+/// The computed charts of a store.
 pub struct SyntheticCharts<M: Memory> {
     shape: SyntheticShape,
     charts: Vec<Arc<Chart<M>>>,
@@ -122,15 +124,15 @@ pub struct SyntheticCharts<M: Memory> {
 }
 
 impl<M: Memory> SyntheticCharts<M> {
-    /// Adds them.
+    /// Adds the charts.
     ///
     /// # Errors
-    /// As [`StoreWriter::add`].
+    /// As for [`StoreWriter::add`].
     pub fn new(writer: &mut StoreWriter<M>, shape: SyntheticShape) -> Result<Self, StoreError> {
         let dimensions =
             |count| Arc::new(Dimensions::new((0..count).map(|n| format!("worker_{n:02}"))));
         let fewest = shape.metrics / shape.charts;
-        // All have one of two shapes, and share their dimensions' names.
+        // There are two numbers of dimensions, and all charts share their names.
         let sizes = [dimensions(fewest), dimensions(fewest + 1)];
         let new = |chart: u32| {
             let count = shape.first_metric(chart + 1) - shape.first_metric(chart);
@@ -147,7 +149,7 @@ impl<M: Memory> SyntheticCharts<M> {
         Ok(Self { shape, charts, values: Vec::with_capacity(fewest as usize + 1) })
     }
 
-    /// Collects a second.
+    /// Appends the values of one second.
     pub fn collect(&mut self, writer: &mut StoreWriter<M>, at: Second) {
         for (number, chart) in (0..).zip(&self.charts) {
             let metrics = self.shape.first_metric(number)..self.shape.first_metric(number + 1);

@@ -8,36 +8,36 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What is compared, and how thoroughly.
+/// The options of a comparison.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
-    /// Computed metrics of one context.
+    /// Number of computed metrics, all of one context.
     pub metrics: u32,
-    /// Charts that they are spread over.
+    /// Number of charts that the metrics are spread over.
     pub charts: u32,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Rounds; in each, both are asked, one after the other.
+    /// Number of rounds. In each, both agents are loaded, one after the other.
     pub rounds: u32,
-    /// The time of one load.
+    /// The duration of one load.
     pub time: Duration,
 }
 
-/// The values of `--allocator`, ours first.
+/// The values of `--allocator`, the library's first.
 const ALLOCATORS: [&str; 2] = ["allotment", "malloc"];
-/// A query asks for so many seconds, which have to be collected first.
+/// The range of each query, in seconds, which have to be collected first.
 const SECONDS: u32 = 10;
-/// From the end of one load to the next: requests at work have ended by then.
+/// The pause between two loads, in which running requests end.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Why nothing could be compared.
+/// Why there is no comparison.
 #[derive(Debug)]
 pub enum CompareError {
-    /// An agent did not begin to serve.
+    /// An agent did not start.
     Agent(&'static str, String),
-    /// It could not be asked.
+    /// An agent could not be loaded.
     Load(LoadError),
-    /// It refused or lost requests, so that the rates say nothing.
+    /// An agent refused or lost requests, so that the rates mean nothing.
     Refused(&'static str, Box<LoadReport>),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for CompareError {
 
 impl std::error::Error for CompareError {}
 
-/// An agent in a process of its own, which ends with this.
+/// An agent in a child process, which ends with this value.
 struct AgentProcess {
     child: Child,
     url: String,
@@ -73,13 +73,14 @@ impl AgentProcess {
         command.args(["--listen", "127.0.0.1:0", "--contexts", "1", "--allocator", allocator]);
         command.args(["--end-with-parent", "--synthetic", &comparison.metrics.to_string()]);
         command.args(["--charts", &comparison.charts.to_string()]);
-        // The terminal's Ctrl-C is for us: we end them.
+        // Ctrl-C in the terminal goes to this process alone, which ends the agents.
         command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(io)?;
         let (said, logged) = (child.stdout.take(), child.stderr.take());
         let mut agent = Self { child, url: String::new() };
-        // Its log is read to its end, so that it never waits for us, and shown if it does not begin.
+        // The log is read to its end so that the agent never blocks on it. It is shown if the agent
+        // does not start.
         let log = std::thread::spawn(move || logged.map(io::read_to_string));
         let mut line = String::new();
         if let Some(said) = said {
@@ -98,16 +99,17 @@ impl AgentProcess {
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        // Ended already, or ended now.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Compares. `progress` hears which round is on, of which agent; `stop` is asked between loads, and ends the one that runs.
+/// Compares the two agents. `progress` is called with the current round and agent. `stop` is polled
+/// during each load, and ends it; `stopped` is checked between loads.
 ///
 /// # Errors
-/// When an agent does not begin, can't be asked, or refuses.
+/// When an agent does not start, can't be loaded, or refuses requests.
 pub async fn compare<S: Future<Output = ()>>(
     comparison: &CompareOptions,
     mut progress: impl FnMut(&str),
@@ -159,14 +161,14 @@ pub async fn compare<S: Future<Output = ()>>(
     Ok(CompareReport { rounds })
 }
 
-/// What was found: of each round, ours and malloc's.
+/// The result: for each round the library's report and malloc's.
 #[derive(Debug, Clone)]
 pub struct CompareReport {
-    /// In the order in which they were run.
+    /// In the order in which they ran.
     pub rounds: Vec<[LoadReport; 2]>,
 }
 
-/// Median, least and greatest.
+/// Returns the median, minimum and maximum.
 fn spread(figures: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
@@ -180,7 +182,7 @@ fn spread(figures: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
 }
 
 impl CompareReport {
-    /// Requests a second, of one of the two.
+    /// Returns the requests per second of one of the two.
     fn rates(&self, which: usize) -> Option<[f64; 3]> {
         spread(self.rounds.iter().map(|round| round[which].requests_per_second))
     }
@@ -189,7 +191,7 @@ impl CompareReport {
         spread(self.rounds.iter().filter_map(|round| time(&round[which])))
     }
 
-    /// How many times malloc's rate ours is, round by round.
+    /// Returns the library's rate divided by malloc's, of each round.
     fn ratio(&self) -> Option<[f64; 3]> {
         let ratio = |[ours, malloc]: &[LoadReport; 2]| {
             (malloc.answered > 0).then(|| ours.requests_per_second / malloc.requests_per_second)
@@ -197,7 +199,7 @@ impl CompareReport {
         spread(self.rounds.iter().filter_map(ratio))
     }
 
-    /// One JSON object a line: each agent's figures, then the ratio.
+    /// Returns one JSON object per line: each agent's figures, then the ratio.
     pub fn to_json(&self) -> String {
         let mut text = String::new();
         for (which, allocator) in ALLOCATORS.iter().enumerate() {

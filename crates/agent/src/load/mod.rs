@@ -1,4 +1,9 @@
-//! A load generator: so many connections, each of which asks again as soon as its reply has come.
+//! A load generator: each of its connections sends its next request when it has received the reply.
+//!
+//! | file, lowest first | contents |
+//! |---|---|
+//! | `report` | the figures of a load |
+//! | `compare` | the same load on two agents; imports the load generator from this file |
 
 mod compare;
 mod report;
@@ -21,23 +26,23 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// What to ask, by how many, for how long.
+/// The options of a load.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// Asked in turn; all of one host.
+    /// The addresses to request in turn, all of one host.
     pub addresses: Vec<Uri>,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// For so long.
+    /// The duration.
     pub time: Duration,
 }
 
-/// Why no load could be made.
+/// Why there was no load.
 #[derive(Debug)]
 pub enum LoadError {
-    /// An address that is no `http://HOST[:PORT]/...`, or of another host than the first.
+    /// An address is not of the form `http://HOST[:PORT]/...`, or has another host than the first.
     Address(String),
-    /// Nobody listens there, or the system has no sockets left.
+    /// The host does not listen, or the system has no sockets left.
     Connect(String, io::Error),
 }
 
@@ -80,10 +85,11 @@ impl LoadState {
     }
 }
 
-/// Makes the load, and leaves requests that are at work at its end unanswered. `progress` hears of the replies so far once a second; `stop` ends it early.
+/// Generates the load. Requests that are running at its end stay unanswered. `progress` is called
+/// with the number of replies once a second. `stop` ends the load early.
 ///
 /// # Errors
-/// When an address makes no sense, or not even the first connection comes about.
+/// When an address is invalid, or the first connection fails.
 pub async fn run(
     load: &LoadOptions,
     mut progress: impl FnMut(Duration, u64),
@@ -113,7 +119,7 @@ pub async fn run(
     loop {
         tokio::select! {
             () = tasks.as_mut() => break,
-            // Requests that are at work then are left out of the report.
+            // Running requests are left out of the report.
             () = &mut time => break,
             () = &mut stop => break,
             _ = every_second.tick() => {
@@ -124,7 +130,7 @@ pub async fn run(
     Ok(shared.tally.take().report(start.elapsed(), load.connections))
 }
 
-/// The host with its port, and what is asked of it.
+/// Returns the host with its port, and the paths.
 fn split(addresses: &[Uri]) -> Result<(String, Vec<Uri>), LoadError> {
     let mut host = None;
     let mut paths = Vec::new();
@@ -148,7 +154,8 @@ fn split(addresses: &[Uri]) -> Result<(String, Vec<Uri>), LoadError> {
     Ok((host, paths))
 }
 
-/// One connection after the other, until the time is over or nobody listens any more.
+/// Opens one connection after the other, until the time is over or the host does not listen any
+/// more.
 async fn ask_on(shared: Rc<LoadState>) {
     while shared.goes_on() {
         match connect(&shared.host).await {
@@ -172,7 +179,7 @@ async fn connect(host: &str) -> io::Result<SendRequest<Empty<Bytes>>> {
     socket.set_nodelay(true)?;
     let (sender, connection) =
         http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
-    // Its errors are those of the requests.
+    // Its errors are also those of the requests.
     tokio::task::spawn_local(async move { drop(connection.await) });
     Ok(sender)
 }
@@ -200,7 +207,8 @@ async fn ask_until_closed(shared: &LoadState, mut sender: SendRequest<Empty<Byte
                 }
             }
             Err(error) => {
-                // A request that never went out may be asked again elsewhere; any other one is lost.
+                // A request that was never sent can be sent on another connection. Any other is
+                // lost.
                 if !error.is_canceled() {
                     shared.tally.borrow_mut().lost += 1;
                 }

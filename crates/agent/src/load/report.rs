@@ -1,13 +1,13 @@
-//! What a load came to.
+//! The figures of a load.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Counted while it runs.
+/// Counters of a running load.
 #[derive(Debug, Default)]
 pub(super) struct LoadTally {
-    /// Of each reply with a status below 400, in microseconds.
+    /// The time of each reply with a status below 400, in microseconds.
     times: Vec<u32>,
     statuses: BTreeMap<u16, u64>,
     bytes: u64,
@@ -53,37 +53,37 @@ impl LoadTally {
     }
 }
 
-/// What a load came to. Times are of replies with a status below 400.
+/// The figures of a load. Times are those of replies with a status below 400.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadReport {
-    /// Connections at a time.
+    /// Number of connections at a time.
     pub connections: usize,
-    /// From the first request to the last reply.
+    /// Time from the first request to the last reply.
     pub seconds: f64,
-    /// Replies with a status below 400.
+    /// Number of replies with a status below 400.
     pub answered: u64,
-    /// Of those.
+    /// Such replies per second.
     pub requests_per_second: f64,
-    /// The median time; `None` when there was no reply.
+    /// The median time, or `None` without replies.
     pub p50_ms: Option<f64>,
-    /// 99 of 100 replies were faster.
+    /// The 99th percentile of the times.
     pub p99_ms: Option<f64>,
-    /// The slowest reply.
+    /// The longest time.
     pub max_ms: Option<f64>,
     /// Bytes of all bodies.
     pub bytes: u64,
-    /// Replies of each status.
+    /// Number of replies by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Connections that were made in all.
+    /// Number of connections that were opened.
     pub connected: u64,
-    /// Connections that could not be made.
+    /// Number of connections that failed.
     pub refused: u64,
-    /// Requests that were sent and never answered.
+    /// Number of requests that were sent and not answered.
     pub lost: u64,
 }
 
 impl LoadReport {
-    /// One JSON object on one line.
+    /// Returns one JSON object on one line.
     pub fn to_json(&self) -> String {
         let statuses: serde_json::Map<_, _> = self
             .statuses

@@ -1,13 +1,15 @@
-//! The agent's log: buffered, and yet whole after a crash.
+//! The agent's log: buffered, and yet complete after a crash.
 //!
-//! A program that collects its log in a buffer of its own and writes it now and then loses the end of it when it crashes, just the
-//! part that would have told why. One that writes each line makes a system call for each. Here lines are copied into a file mapping
-//! that is shared with the kernel: a system call is made once for each [`STEP`], and what was copied is in the file whatever
-//! becomes of the process. (A crash of the whole machine may take what the kernel has not yet written.)
+//! A program that buffers its log in its own memory loses the end of it in a crash, which is the
+//! part that would show the cause. A program that writes each line makes a system call for each.
+//! Here lines are copied into a file mapping that is shared with the kernel: there is one system
+//! call for each [`STEP`], and every copied line is in the file even if the process is killed. (A
+//! crash of the whole machine may lose what the kernel has not written yet.)
 //!
-//! A file that has [`LIMIT`] bytes is renamed to end with `.1`, in place of the one before, and a new one is begun. Other programs may
-//! rename the file (and have it begun anew with [`Log::reopen`]), but must not make it shorter while the agent runs: touching a page
-//! that is no more in the file would kill it.
+//! A file of [`LIMIT`] bytes is renamed to end with `.1`, which replaces the file of that name, and
+//! a new one is begun. Other programs may rename the file, and then request a new one
+//! ([`Log::reopen`]), but they must not shorten it while the agent runs: access to a page that is
+//! no longer in the file would kill the agent.
 
 mod log_mapping;
 
@@ -20,24 +22,24 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The longest line; what is longer is cut.
+/// The longest line, in bytes. Longer lines are cut.
 pub const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// After a refusal the disk is left alone for so long.
+/// After a failure the disk is not used for this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What happened.
+    /// An event.
     Info,
-    /// What should be looked at.
+    /// Something that should be looked at.
     Warning,
-    /// What went wrong.
+    /// A failure.
     Error,
 }
 
-/// A log that can't be opened.
+/// The log can't be opened.
 #[derive(Debug)]
 pub struct LogError {
     path: PathBuf,
@@ -75,26 +77,26 @@ enum LogOutput {
 
 struct LogFile {
     path: PathBuf,
-    /// `None` while no file is to be had.
+    /// `None` while no file can be opened.
     file: Option<LogMapping>,
     lost: u64,
-    /// Those that no line has told of yet.
+    /// Lost lines that no line has reported yet.
     unreported: u64,
     pause_until: Option<Instant>,
 }
 
 impl Log {
-    /// Lines go to standard error.
+    /// Creates a log on standard error.
     #[must_use]
     pub fn stderr() -> Self {
         Self { output: Mutex::new(LogOutput::Stderr) }
     }
 
-    /// Lines go to the end of this file, which is made if there is none. What a killed agent left after its last whole line is
-    /// taken away.
+    /// Creates a log that appends to this file, which is created if it does not exist. Removes what
+    /// a killed agent left after its last whole line.
     ///
     /// # Errors
-    /// When it can't be opened, is no regular file, or is another agent's.
+    /// When the file can't be opened, is not a regular file, or is another agent's.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, LogError> {
         let path = path.into();
         match open_with_space(&path) {
@@ -107,11 +109,12 @@ impl Log {
         }
     }
 
-    /// Appends a line. Returns whether it is in the file: if so, it stays there even if the process is killed at once.
+    /// Appends a line. Returns whether the line is in the file; if so, it stays there even if the
+    /// process is killed at once.
     pub fn line(&self, level: LogLevel, message: fmt::Arguments<'_>) -> bool {
         let line = line(SystemTime::now(), level, message);
         match &mut *self.lock() {
-            // Nothing can be said of a standard error that is closed.
+            // There is nowhere to report a standard error that is closed.
             LogOutput::Stderr => io::stderr().write_all(line.as_bytes()).is_ok(),
             LogOutput::File(lines) => lines.append(line.as_bytes()),
         }
@@ -132,7 +135,7 @@ impl Log {
         self.line(LogLevel::Error, message)
     }
 
-    /// How many lines were lost because the disk had no room for them.
+    /// Returns how many lines were lost because the disk was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         match &*self.lock() {
@@ -141,10 +144,10 @@ impl Log {
         }
     }
 
-    /// Ends the file, and begins or goes on with the one that has its name now: after it was renamed.
+    /// Closes the file, and opens the one that has its name: after the file was renamed.
     ///
     /// # Errors
-    /// As [`open`](Self::open). The log goes on with the file that it has.
+    /// As for [`open`](Self::open). The log then continues with the file that it has.
     pub fn reopen(&self) -> Result<(), LogError> {
         let mut output = self.lock();
         let LogOutput::File(lines) = &mut *output else { return Ok(()) };
@@ -225,7 +228,7 @@ impl LogFile {
     }
 }
 
-/// Opens the file; one that is full is renamed first.
+/// Opens the file. A full file is renamed first.
 fn open_with_space(path: &Path) -> io::Result<LogMapping> {
     match LogMapping::open(path)? {
         Some(file) if file.has_space_for(2 * MAX_LINE_BYTES) => return Ok(file),
@@ -235,7 +238,8 @@ fn open_with_space(path: &Path) -> io::Result<LogMapping> {
     LogMapping::open(path)?.ok_or_else(|| io::Error::other("the disk has no room for the new file"))
 }
 
-/// Renames a file that is full, if it has its name still, before its lock goes: a second agent that comes just then must not have it.
+/// Renames a full file, if it still has its name, before its lock is released: a second agent that
+/// starts at this moment must not get it.
 fn set_aside(full: LogMapping, path: &Path) -> io::Result<()> {
     let renamed = if full.is_at(path) { rename(path) } else { Ok(()) };
     drop(full);
@@ -248,7 +252,7 @@ fn rename(path: &Path) -> io::Result<()> {
     std::fs::rename(path, old)
 }
 
-/// One line: the time, the level, the message without control characters.
+/// Formats one line: the time, the level, the message without control characters.
 fn line(now: SystemTime, level: LogLevel, message: fmt::Arguments<'_>) -> String {
     use fmt::Write;
     let level = match level {
@@ -257,7 +261,7 @@ fn line(now: SystemTime, level: LogLevel, message: fmt::Arguments<'_>) -> String
         LogLevel::Error => "error",
     };
     let mut line = LineBuilder(format!("{} {level} ", humantime::format_rfc3339_millis(now)));
-    // An error is the message's own, and what it wrote before is worth having.
+    // An error comes from the message itself. What was written before is kept.
     let _ = write!(line, "{message}");
     let mut line = line.0;
     if line.len() >= MAX_LINE_BYTES {
@@ -273,7 +277,7 @@ fn line(now: SystemTime, level: LogLevel, message: fmt::Arguments<'_>) -> String
     line
 }
 
-/// Escapes control characters, and takes no more than a line may have.
+/// Escapes control characters, and stops at the longest line.
 struct LineBuilder(String);
 
 impl fmt::Write for LineBuilder {

@@ -1,5 +1,6 @@
-//! The library's allocators at the agent's work: a slab for the full buffers of each tier, slabs of many sizes for
-//! first buffers, one for list nodes, a free list for each kind of parsed object, an arena for each request.
+//! The library's allocators: a slab for the full-size buffers of each tier, slabs of many sizes for
+//! first buffers, a slab for list nodes, a free list for each kind of parsed object, an arena for
+//! each request.
 
 use super::{ArenaRequest, BufferStatistics, Memory};
 use crate::buffer_node::FullBufferNode;
@@ -8,26 +9,27 @@ use allotment::{AllocError, Arena, Budget, FreeList, LocalPool, RawSlab, Statist
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// Steps in each doubling of the sizes of first buffers above [`FINE`].
+/// Size classes of first buffers in each doubling above [`FINE`].
 const STEPS: usize = 16;
 
-/// Up to here a first buffer's size is a multiple of 16 bytes.
+/// Up to this size, in bytes, a first buffer's size is a multiple of 16.
 const FINE: usize = 256;
 
 /// The library's allocators.
 #[derive(Debug)]
 pub struct SlabMemory {
-    /// Buffers of full size, by tier.
+    /// Slabs of full-size buffers, by tier.
     full: [RawSlab; 3],
-    /// First buffers, by their size's class.
+    /// Slabs of first buffers, by size class.
     first: Box<[RawSlab]>,
     nodes: RawSlab,
     limit: Option<Budget>,
 }
 
-/// The class of a first buffer, the smallest whose size holds so many bytes.
+/// Returns the size class of a first buffer: the smallest that holds this many bytes.
 ///
-/// A size and the next differ by a sixteenth at most (or by 16 bytes), so that a first buffer that is full wastes no more.
+/// Neighbouring sizes differ by at most a sixteenth (or 16 bytes), so a full first buffer wastes no
+/// more.
 fn class(bytes: usize) -> usize {
     if bytes <= FINE {
         return bytes.div_ceil(16).max(1) - 1;
@@ -38,7 +40,7 @@ fn class(bytes: usize) -> usize {
     FINE / 16 + doublings_before * STEPS + (bytes - (1 << doubling)).div_ceil(step) - 1
 }
 
-/// The size of a class.
+/// Returns the size of a class in bytes.
 fn class_bytes(class: usize) -> usize {
     match class.checked_sub(FINE / 16) {
         None => (class + 1) * 16,
@@ -86,7 +88,8 @@ impl Memory for SlabMemory {
         let largest = class(Tier::Second.buffer_bytes());
         Ok(Self {
             full: [full(Tier::Second)?, full(Tier::Minute)?, full(Tier::Hour)?],
-            // Without names: a report has no room for a line for each size. Their sum is in `buffer_statistics`.
+            // These slabs have no names: one line for each size would fill the report.
+            // `buffer_statistics` has their sum.
             first: (0..=largest)
                 .map(|class| sized(class_bytes(class), None))
                 .collect::<Result<_, _>>()?,
@@ -124,7 +127,8 @@ impl Memory for SlabMemory {
     }
 
     unsafe fn free_buffer(&self, tier: Tier, points: u16, buffer: NonNull<u8>) {
-        // SAFETY: the caller's promise: it came from this slab, and is not used any more.
+        // SAFETY: the caller promises that the buffer came from this slab, and is not used any
+        // more.
         unsafe { self.of(tier, points).free(buffer) }
     }
 
@@ -132,7 +136,7 @@ impl Memory for SlabMemory {
         &self,
         buffers: impl Iterator<Item = (Tier, u16, usize)>,
     ) -> Result<(), AllocError> {
-        // Tiers share the slabs of first buffers, so what each slab needs is summed.
+        // Tiers share the slabs of first buffers, so the counts for each slab are added up.
         let mut full = [0; 3];
         let mut first = vec![0; self.first.len()];
         for (tier, points, count) in buffers {
@@ -151,7 +155,7 @@ impl Memory for SlabMemory {
     }
 
     unsafe fn free_node(&self, node: NonNull<FullBufferNode>) {
-        // SAFETY: the caller's promise: it came from this slab, and is not used any more.
+        // SAFETY: the caller promises that the node came from this slab, and is not used any more.
         unsafe { self.nodes.free(node.cast()) }
     }
 

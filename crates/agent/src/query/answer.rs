@@ -1,4 +1,4 @@
-//! Answers a question from the store.
+//! Answers a query from the store.
 
 use super::buckets::Buckets;
 use super::json::{JsonWriter, OutOfMemory};
@@ -11,22 +11,23 @@ use allocator_api2::vec::Vec;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 
-/// Dimensions that are read before a chart's lock is let go, so that the collector need not wait for long.
+/// Dimensions to read under one lock of a chart. The lock is then released once, so that the
+/// collector does not wait for long.
 const DIMENSIONS_A_LOCK: usize = 8 * DIMENSIONS_A_BATCH;
-/// Dimensions whose buffers are fetched together.
+/// Dimensions whose buffers are prefetched together.
 const DIMENSIONS_A_BATCH: usize = 32;
 const FIRST_REPLY_BYTES: usize = 4096;
 
-/// The newest point of a store that began to collect, and the range of a question in the store's seconds.
+/// Returns the range of a query in the seconds that the store has.
 fn range_of(question: &Query<'_>, newest: Second) -> Range<Second> {
     let clamp = |time: i64| time.clamp(0, i64::from(Second::MAX)) as Second;
-    // What some charts have, and others not yet, is left to the next query.
+    // A second that only some charts have is left to the next query.
     let end = clamp(question.before).min(newest.saturating_add(1));
     let start = clamp(question.after);
     start..end.max(start)
 }
 
-/// From the oldest point of each tier on; `None` where no chart has any.
+/// Returns the oldest point of each tier, or `None` where no chart has one.
 fn oldest_points<M: Memory>(context: &MetricContext<M>) -> [Option<Second>; 3] {
     let mut oldest = [None; 3];
     for chart in context.charts() {
@@ -42,8 +43,9 @@ fn oldest_points<M: Memory>(context: &MetricContext<M>) -> [Option<Second>; 3] {
     oldest
 }
 
-/// The tier whose points are as far apart as those of the reply at most, if it reaches back as far as any; else a
-/// finer one, as of an agent that began lately; else a coarser one, as of what was long ago.
+/// Chooses the tier of a query. The coarsest tier whose points are not farther apart than those of
+/// the reply is preferred. If it does not reach back to the wanted time, a finer tier is taken (in
+/// an agent that started lately), or else a coarser one (for old data).
 fn choose_tier(oldest: [Option<Second>; 3], range: &Range<Second>, points: u32) -> Tier {
     let apart = f64::from(range.end - range.start) / f64::from(points);
     let preferred = Tier::ALL.iter().rposition(|tier| f64::from(tier.step()) <= apart).unwrap_or(0);
@@ -57,7 +59,7 @@ fn choose_tier(oldest: [Option<Second>; 3], range: &Range<Second>, points: u32) 
     order.clone().find(reaches).map_or(Tier::Second, |tier| Tier::ALL[tier])
 }
 
-/// The pieces of a range: the tier, and what is too new for it from finer ones.
+/// Splits a range among tiers: the chosen tier, and finer tiers for what is too new for it.
 fn pieces<M: Memory>(
     points: &ChartPoints<'_, M>,
     tier: Tier,
@@ -79,9 +81,10 @@ fn pieces<M: Memory>(
     pieces.into_iter().flatten()
 }
 
-/// Answers a question about a context: the virtual chart in `memory`, the JSON in `reply`.
+/// Answers a query about a context. The virtual chart is allocated in `memory`, the JSON in
+/// `reply`.
 ///
-/// `FREED_TOGETHER` says that what is left in `memory` needs no freeing one by one.
+/// `FREED_TOGETHER` means that objects left in `memory` need not be freed one by one.
 pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER: bool>(
     context: &MetricContext<M>,
     question: &Query<'_>,
@@ -104,7 +107,7 @@ pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER
     reply
 }
 
-/// What a query makes on the way to its reply.
+/// The working data of a query.
 struct QueryState<'s, A: Allocator + Copy> {
     buckets: Buckets<A>,
     virtual_chart: VirtualChart<'s, A>,
@@ -141,8 +144,9 @@ impl<'s, A: Allocator + Copy> QueryState<'s, A> {
     }
 }
 
-/// Reads the first point of each run of some dimensions. Each lies in a buffer of its own, which is seldom in a cache: in one
-/// short loop the processor fetches many of them at once, where the work on one after the other would wait for each.
+/// Prefetches the first point of each run of some dimensions. Each lies in a buffer of its own,
+/// which is seldom in a cache. In one short loop the processor fetches many of them at the same
+/// time; the work on one dimension after the other would wait for each.
 #[inline]
 fn touch<M: Memory>(
     points: &ChartPoints<'_, M>,
@@ -211,7 +215,7 @@ fn one_series<A: Allocator + Copy, B: Allocator>(
 ) -> Result<(), OutOfMemory> {
     let first = series.members.first().map(|place| &virtual_chart.dimensions()[*place as usize]);
     let Some(first) = first else { return Ok(()) };
-    // Copies of text.
+    // The bytes were copied from text.
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     json.raw("{\"name\":")?;
     json.string(text(&first.name))?;
@@ -255,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Two charts of two dimensions each.
+    /// A store with two charts of two dimensions each.
     fn store<M: Memory>(seconds: u32, retention: Retention) -> (Arc<Store<M>>, StoreWriter<M>) {
         let (store, mut writer) = Store::new(Arc::new(M::new(None).unwrap()), retention);
         let dimensions = Arc::new(Dimensions::new(["in", "out"]));
@@ -290,7 +294,7 @@ mod tests {
         serde_json::from_slice(&together).unwrap()
     }
 
-    /// The first series' values.
+    /// Returns the first series' values.
     fn values(reply: &serde_json::Value) -> std::vec::Vec<f64> {
         let values = reply["series"][0]["values"].as_array().unwrap();
         values.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()
@@ -353,17 +357,17 @@ mod tests {
             .map(|second| f64::from(value(0, 0, second)))
             .filter(|value| !value.is_nan())
             .sum();
-        // The range may begin within a minute, whose points belong to an interval before.
+        // The range may begin within a minute, whose point belongs to an earlier interval.
         let sum: f64 = asked.iter().sum();
         assert!(
             (sum - whole).abs() < 60.0 * 100.0 && asked.iter().all(|value| *value > 0.0),
             "{sum} {whole}"
         );
-        // What the seconds have forgotten, the minutes still know.
+        // Minutes are kept when the seconds have been dropped.
         let old = ask(&store, "context=net&after=-1000&before=-9000&points=100&by=dimension");
         assert_eq!(old["resolution"], 60);
         assert!(old["series"][0]["max"].as_f64().unwrap() > 0.0);
-        // Hours, as far as they are over; the hour that is not, by its minutes and seconds.
+        // Whole hours come from their tier, and the current hour from its minutes and seconds.
         let hours = ask(&store, "context=net&after=-10800&points=3&by=dimension");
         assert_eq!(hours["resolution"], 3600);
         assert!(values(&hours)[2] > 0.0);
@@ -395,7 +399,7 @@ mod tests {
             writer.append(&chart, second, &[1.0]);
             writer.end_tick(second);
         }
-        // From a hundred seconds before all time on.
+        // The range begins a hundred seconds before the first second.
         let reply = ask(&store, "context=net&before=101&after=-200&points=2&group=sum");
         assert_eq!(reply["after"], -99);
         assert!(values(&reply)[0].is_nan() && values(&reply)[1] == 100.0, "{reply}");

@@ -1,4 +1,4 @@
-//! A range cut into intervals, and what the values of each come to.
+//! Divides a range into intervals, and aggregates the values of each.
 
 use super::json::OutOfMemory;
 use super::parameters::GroupFunction;
@@ -7,21 +7,21 @@ use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
 use std::ops::Range;
 
-/// What the values of an interval came to. NaN is no value.
+/// The aggregate of an interval's values. NaN is no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aggregate {
-    /// The least.
+    /// The smallest value; infinity if there was none.
     pub min: f64,
-    /// The greatest.
+    /// The largest value; minus infinity if there was none.
     pub max: f64,
-    /// Their sum.
+    /// The sum.
     pub sum: f64,
-    /// How many there were.
+    /// The number of values.
     pub count: u64,
 }
 
 impl Aggregate {
-    /// Of no values.
+    /// The aggregate of no values.
     pub const EMPTY: Self = Self { min: f64::INFINITY, max: f64::NEG_INFINITY, sum: 0.0, count: 0 };
 
     #[inline]
@@ -35,7 +35,7 @@ impl Aggregate {
         self.count += u64::from(known);
     }
 
-    /// Takes in what another one saw.
+    /// Adds the values of another aggregate.
     #[inline]
     pub fn merge(&mut self, other: Self) {
         self.min = if other.min < self.min { other.min } else { self.min };
@@ -44,7 +44,7 @@ impl Aggregate {
         self.count += other.count;
     }
 
-    /// The one value that is asked for; NaN of no values.
+    /// Returns the aggregate by one function; NaN of no values.
     #[inline]
     pub fn value(self, group: GroupFunction) -> f64 {
         if self.count == 0 {
@@ -59,17 +59,18 @@ impl Aggregate {
     }
 }
 
-/// A range cut into as many intervals as points are asked for, and a cell for each, used for one dimension after the other.
+/// A range divided into one interval for each requested point, with an aggregate for each interval.
+/// It is used for one dimension after the other.
 #[derive(Debug)]
 pub struct Buckets<A: Allocator> {
-    /// The first second of each interval, and at last the end of the range.
+    /// The first second of each interval, and then the end of the range.
     bounds: Vec<Second, A>,
     aggregates: Vec<Aggregate, A>,
 }
 
 impl<A: Allocator + Copy> Buckets<A> {
-    /// Cuts a range that has as many seconds as points at least, and may reach beyond the seconds that there are: intervals there
-    /// are empty.
+    /// Divides a range that has at least as many seconds as points. The range may reach beyond the
+    /// seconds that can be counted; intervals there are empty.
     pub fn new(range: Range<i64>, points: u32, memory: A) -> Result<Self, OutOfMemory> {
         let seconds = i128::from(range.end) - i128::from(range.start);
         let mut bounds = Vec::new_in(memory);
@@ -85,17 +86,17 @@ impl<A: Allocator + Copy> Buckets<A> {
         Ok(Self { bounds, aggregates })
     }
 
-    /// The cells.
+    /// Returns the aggregates, one for each interval.
     pub fn aggregates(&self) -> &[Aggregate] {
         &self.aggregates
     }
 
-    /// Empties the cells.
+    /// Empties the aggregates.
     pub fn clear(&mut self) {
         self.aggregates.fill(Aggregate::EMPTY);
     }
 
-    /// Takes points in. A point belongs to the interval that its first second lies in.
+    /// Adds the points of a run. A point belongs to the interval that contains its first second.
     #[inline]
     pub fn take(&mut self, run: PointRun<'_>) {
         match run.points {
@@ -122,7 +123,8 @@ impl<A: Allocator + Copy> Buckets<A> {
         let (mut rest, mut start) = (points, run.start);
         let Some(aggregates) = self.aggregates.get_mut(first..) else { return };
         for (aggregate, end) in aggregates.iter_mut().zip(&self.bounds[first + 1..]) {
-            // Points whose first second is before the interval's end; none, where one has leapt over it.
+            // The number of points whose first second is before the interval's end. It is zero if
+            // one point covers the whole interval.
             let count = end.saturating_sub(start).div_ceil(run.step) as usize;
             let (these, others) = rest.split_at(count.min(rest.len()));
             for point in these {
@@ -217,7 +219,7 @@ mod tests {
         let points = [minute(1.0), Summary::EMPTY, minute(3.0), minute(4.0)];
         let mut buckets = Buckets::new(600..900, 2, Global).unwrap();
         buckets.take(PointRun { start: 660, step: 60, points: RunPoints::Summaries(&points) });
-        // 600..750 has the minutes at 660 and 720, 750..900 those at 780 and 840.
+        // The interval 600..750 has the minutes at 660 and 720, and 750..900 those at 780 and 840.
         assert_eq!(buckets.aggregates()[0], Aggregate { min: 1.0, max: 2.0, sum: 60.0, count: 60 });
         assert_eq!(
             buckets.aggregates()[1],

@@ -1,4 +1,4 @@
-//! JSON written into the memory of a request.
+//! Writes JSON into the memory of a request.
 
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
@@ -27,26 +27,27 @@ impl From<fmt::Error> for OutOfMemory {
     }
 }
 
-/// Text in the memory of a request. It grows by doubling, and says when the memory is used up.
+/// Text in the memory of a request. It grows by doubling, and returns an error when the memory is
+/// used up.
 #[derive(Debug)]
 pub struct JsonWriter<A: Allocator> {
     bytes: Vec<u8, A>,
 }
 
 impl<A: Allocator> JsonWriter<A> {
-    /// An empty text with room for `capacity` bytes.
+    /// Creates an empty text with `capacity` bytes reserved.
     pub fn new(memory: A, capacity: usize) -> Result<Self, OutOfMemory> {
         let mut bytes = Vec::new_in(memory);
         bytes.try_reserve(capacity)?;
         Ok(Self { bytes })
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn into_bytes(self) -> Vec<u8, A> {
         self.bytes
     }
 
-    /// Writes what is already JSON, or punctuation.
+    /// Writes text that is JSON already, or punctuation.
     #[inline]
     pub fn raw(&mut self, text: &str) -> Result<(), OutOfMemory> {
         self.bytes.try_reserve(text.len())?;
@@ -54,7 +55,7 @@ impl<A: Allocator> JsonWriter<A> {
         Ok(())
     }
 
-    /// Writes a string, with its quotes.
+    /// Writes a string with its quotes.
     pub fn string(&mut self, text: &str) -> Result<(), OutOfMemory> {
         self.raw("\"")?;
         let mut rest = text;
@@ -77,17 +78,17 @@ impl<A: Allocator> JsonWriter<A> {
         Ok(write!(self, "{}", number.into())?)
     }
 
-    /// Writes a value with up to three decimals; what is no number is null.
+    /// Writes a value with up to three decimals. Values that are not finite become null.
     pub fn value(&mut self, value: f64) -> Result<(), OutOfMemory> {
         if !value.is_finite() {
             return self.raw("null");
         }
         let rounded = (value * 1000.0).round();
         if rounded.abs() >= 9e15 {
-            // Thousandths of it are beyond what the type tells apart.
+            // The type cannot represent thousandths of such a value.
             return Ok(write!(self, "{value:e}")?);
         }
-        // By whole numbers: formatting them costs a quarter of formatting a float.
+        // Formatting an integer costs a quarter of formatting a float.
         let thousandths = rounded as i64;
         if thousandths < 0 {
             self.raw("-")?;
@@ -110,7 +111,7 @@ impl<A: Allocator> JsonWriter<A> {
         Ok(())
     }
 
-    /// Writes the name of an object's member.
+    /// Writes the name of an object's member, and the colon.
     pub fn key(&mut self, name: &str) -> Result<(), OutOfMemory> {
         self.string(name)?;
         self.raw(":")

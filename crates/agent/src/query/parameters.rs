@@ -4,36 +4,36 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// The longest range that may be asked for, in seconds: ten years.
+/// The longest range of a query, in seconds: ten years.
 pub const MAX_RANGE: i64 = 10 * 366 * 86_400;
-/// Times in seconds since 1970, to the year 9999; what is below is relative.
+/// The latest time, in seconds since 1970: the year 9999.
 pub const MAX_TIME: i64 = 253_402_300_799;
-/// The range of a query that names none, in seconds.
+/// The default range of a query, in seconds.
 pub const DEFAULT_RANGE: i64 = 600;
-/// The most points of a query that names none.
+/// The default of `points`, if the range has as many seconds.
 pub const DEFAULT_POINTS: i64 = 300;
 /// The longest name of a context, in bytes.
 pub const MAX_CONTEXT_BYTES: usize = 256;
-/// Names that a list may have at most.
+/// The largest number of parameters in a query string.
 const MAX_PARAMETERS: usize = 16;
 const PARAMETER_NAMES: &str = "context, after, before, points, group, by";
 
 /// How the values of an interval become one point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupFunction {
-    /// Their average.
+    /// The average.
     #[default]
     Average,
-    /// The least of them.
+    /// The smallest value.
     Min,
-    /// The greatest of them.
+    /// The largest value.
     Max,
-    /// Their sum.
+    /// The sum.
     Sum,
 }
 
 impl GroupFunction {
-    /// As it is written.
+    /// Returns the name in queries and replies.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Average => "average",
@@ -47,15 +47,15 @@ impl GroupFunction {
 /// Which dimensions make one series of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SeriesBy {
-    /// Those of one name, of all charts of the context, added up.
+    /// The dimensions of one name in all charts of the context, added up.
     #[default]
     Name,
-    /// Each one by itself.
+    /// Each dimension by itself.
     Dimension,
 }
 
 impl SeriesBy {
-    /// As it is written.
+    /// Returns the name in queries and replies.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -64,16 +64,16 @@ impl SeriesBy {
     }
 }
 
-/// A query whose parameters make sense.
+/// A valid query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query<'r> {
-    /// The context asked about.
+    /// The name of the context.
     pub context: Cow<'r, str>,
-    /// Seconds since 1970; the first second of the range.
+    /// The first second of the range, in seconds since 1970.
     pub after: i64,
-    /// Seconds since 1970; the second after the last one of the range.
+    /// The second after the last one of the range, in seconds since 1970.
     pub before: i64,
-    /// Points of each series.
+    /// The number of points of each series.
     pub points: u32,
     /// How values become points.
     pub group: GroupFunction,
@@ -84,23 +84,23 @@ pub struct Query<'r> {
 /// What is wrong with a query string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParameterError {
-    /// A parameter that must be there is not.
+    /// A required parameter is missing.
     Missing(&'static str),
-    /// Nobody knows this parameter.
+    /// The parameter does not exist.
     Unknown(String, &'static str),
-    /// A parameter is there twice.
+    /// A parameter is given twice.
     Repeated(&'static str),
     /// A percent sign without two hexadecimal digits, or bytes that are no UTF-8.
     Encoding,
-    /// There are more parameters than anybody needs.
+    /// There are more parameters than exist.
     TooMany,
-    /// This should be a whole number.
+    /// The value is not a whole number.
     NotANumber(&'static str, String),
-    /// The number is outside of what is allowed.
+    /// The number is out of range.
     OutOfRange(&'static str, RangeInclusive<i64>),
-    /// The name is longer than any context's.
+    /// The name is longer than that of any context.
     TooLong(&'static str, usize),
-    /// One of these words is expected.
+    /// The value is not one of the allowed words.
     UnknownValue(&'static str, &'static str, String),
     /// The range ends before it begins, or is empty.
     Empty {
@@ -113,9 +113,9 @@ pub enum ParameterError {
     RangeTooLong(i64),
     /// There would be more points than seconds.
     TooManyPoints {
-        /// Points asked for.
+        /// The requested number of points.
         points: i64,
-        /// Seconds of the range.
+        /// The number of seconds of the range.
         seconds: i64,
     },
 }
@@ -188,7 +188,7 @@ pub fn excerpt(text: &str) -> &str {
     }
 }
 
-/// The decoded pairs of a query string, checked for what a decoder would forgive.
+/// Returns the decoded pairs of a query string. Rejects what the decoder would accept silently.
 pub fn pairs(
     query: &str,
 ) -> Result<impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)>, ParameterError> {
@@ -196,7 +196,7 @@ pub fn pairs(
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     let whole = (0..bytes.len()).all(|at| bytes[at] != b'%' || (is_hex(at + 1) && is_hex(at + 2)));
     let pairs = form_urlencoded::parse(bytes);
-    // The decoder puts U+FFFD where bytes are no UTF-8. No name of ours has one.
+    // The decoder replaces bytes that are not UTF-8 by U+FFFD, which no name of the agent contains.
     let odd = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
     if !whole || { pairs }.any(|(name, value)| odd(&name) || odd(&value)) {
         return Err(ParameterError::Encoding);
@@ -207,7 +207,7 @@ pub fn pairs(
     Ok(pairs)
 }
 
-/// Puts a value where it belongs, once.
+/// Sets a value that may be given once.
 pub fn set_once<T>(
     slot: &mut Option<T>,
     name: &'static str,
@@ -220,7 +220,8 @@ pub fn set_once<T>(
 }
 
 impl<'r> Query<'r> {
-    /// Reads a query string at the time `now`, in seconds since 1970. There are at most `max_points`.
+    /// Reads a query string at the time `now`, in seconds since 1970. `max_points` is the limit on
+    /// points.
     pub fn parse(query: &'r str, now: i64, max_points: u32) -> Result<Self, ParameterError> {
         let (mut context, mut after, mut before) = (None, None, None);
         let (mut points, mut group, mut by) = (None, None, None);
@@ -262,7 +263,7 @@ impl<'r> Query<'r> {
         Ok(Self { context, after, before, points, group, by })
     }
 
-    /// Seconds of the range.
+    /// Returns the number of seconds of the range.
     pub fn seconds(&self) -> i64 {
         self.before - self.after
     }
@@ -280,7 +281,7 @@ fn number(name: &'static str, text: &str) -> Result<i64, ParameterError> {
     }
 }
 
-/// What is not positive counts from `from`.
+/// Converts a relative time, which is zero or negative, to an absolute one.
 fn absolute(name: &'static str, time: i64, from: i64) -> Result<i64, ParameterError> {
     if !(-MAX_TIME..=MAX_TIME).contains(&time) {
         return Err(ParameterError::OutOfRange(name, -MAX_TIME..=MAX_TIME));

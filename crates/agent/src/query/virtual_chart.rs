@@ -1,5 +1,5 @@
-//! The virtual chart of a query, in the memory of its request: a structure for each dimension with two strings and an
-//! array of points, and a map of groups.
+//! The virtual chart of a query, in the memory of its request: for each dimension a structure with
+//! two strings and an array of points, and a map from names to series.
 
 use super::buckets::Aggregate;
 use super::json::OutOfMemory;
@@ -12,31 +12,31 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 /// A dimension of the virtual chart.
 #[derive(Debug)]
 pub struct VirtualDimension<A: Allocator> {
-    /// The chart's name and its own.
+    /// The chart's name and the dimension's name.
     pub id: Vec<u8, A>,
-    /// Its own name.
+    /// The dimension's name.
     pub name: Vec<u8, A>,
-    /// A value for each interval; NaN where there is none.
+    /// A value for each interval; NaN is a gap.
     pub points: Vec<f64, A>,
-    /// What its values come to.
+    /// The aggregate of its values.
     pub summary: Aggregate,
-    /// The last value that there is.
+    /// The last value that is not a gap.
     pub last: f64,
 }
 
 /// A series of the reply.
 #[derive(Debug)]
 pub struct ReplySeries<A: Allocator> {
-    /// Its members, by their place among the dimensions.
+    /// The positions of its dimensions.
     pub members: Vec<u32, A>,
-    /// A value for each interval; NaN where no member has one.
+    /// A value for each interval; NaN where no dimension has one.
     pub points: Vec<f64, A>,
-    /// What the members' values come to.
+    /// The aggregate of its dimensions' values.
     pub summary: Aggregate,
 }
 
 impl<A: Allocator> ReplySeries<A> {
-    /// Adds a member's points; of least and greatest values it takes the least and the greatest.
+    /// Adds a dimension's points. Minima and maxima are combined to the minimum and the maximum.
     #[inline]
     fn add(&mut self, group: GroupFunction, points: &[f64], summary: Aggregate) {
         match group {
@@ -52,7 +52,7 @@ impl<A: Allocator> ReplySeries<A> {
     #[inline]
     fn merge(&mut self, points: &[f64], add: impl Fn(f64, f64) -> f64) {
         for (sum, value) in self.points.iter_mut().zip(points) {
-            // A gap of one member is none of the others.
+            // A gap in one dimension does not make a gap in the series.
             if !value.is_nan() {
                 *sum = if sum.is_nan() { *value } else { add(*sum, *value) };
             }
@@ -60,7 +60,7 @@ impl<A: Allocator> ReplySeries<A> {
     }
 }
 
-/// The virtual chart.
+/// The dimensions of a query, and the series that they make.
 #[derive(Debug)]
 pub struct VirtualChart<'s, A: Allocator + Copy> {
     memory: A,
@@ -72,7 +72,7 @@ pub struct VirtualChart<'s, A: Allocator + Copy> {
 }
 
 impl<'s, A: Allocator + Copy> VirtualChart<'s, A> {
-    /// An empty one.
+    /// Creates an empty chart.
     pub fn new(memory: A, group: GroupFunction, by: SeriesBy) -> Self {
         Self {
             memory,
@@ -84,7 +84,7 @@ impl<'s, A: Allocator + Copy> VirtualChart<'s, A> {
         }
     }
 
-    /// Takes in a dimension of a chart, whose values in each interval came to `aggregates`.
+    /// Adds a dimension of a chart, with the aggregates of its values in each interval.
     pub fn add(
         &mut self,
         chart: &str,
@@ -113,7 +113,7 @@ impl<'s, A: Allocator + Copy> VirtualChart<'s, A> {
         let series = self.series_of(name, aggregates.len())?;
         series.members.try_reserve(1)?;
         series.members.push(place);
-        // At once, while the points are in the cache.
+        // Added now, while the points are in the cache.
         series.add(group, &points, summary);
         let dimension = VirtualDimension { id, name: own_name, points, summary, last };
         let dimension = Box::try_new_in(dimension, memory)?;
@@ -122,7 +122,7 @@ impl<'s, A: Allocator + Copy> VirtualChart<'s, A> {
         Ok(())
     }
 
-    /// The series that a dimension of this name belongs to; a new one has nothing but gaps.
+    /// Returns the series of a dimension of this name. A new series consists of gaps.
     fn series_of(
         &mut self,
         name: &'s str,
@@ -152,12 +152,12 @@ impl<'s, A: Allocator + Copy> VirtualChart<'s, A> {
         Ok(&mut self.series[place as usize])
     }
 
-    /// The dimensions, in the order in which they came.
+    /// Returns the dimensions, in the order in which they were added.
     pub fn dimensions(&self) -> &[Box<VirtualDimension<A>, A>] {
         &self.dimensions
     }
 
-    /// The series, in the order in which they appeared.
+    /// Returns the series, in the order in which they appeared.
     pub fn series(&self) -> &[ReplySeries<A>] {
         &self.series
     }

@@ -1,4 +1,4 @@
-//! The agent's life: initialise, serve, read the configuration again when told to, drain, end.
+//! The agent's life: initialise, serve, read the configuration again on SIGHUP, drain, end.
 
 use super::agent_objects::{AgentCounters, AgentObjects};
 use super::handler::handle;
@@ -28,14 +28,14 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
-/// Why the agent could not begin, or did not end well.
+/// Why the agent could not start, or did not end well.
 #[derive(Debug)]
 pub enum AgentError {
-    /// It can't listen there.
+    /// It can't listen on the address.
     Listen(SocketAddr, io::Error),
-    /// Workers were still in a call when the time to drain was over.
+    /// Requests were still running when the time to drain was over.
     Stuck(String),
-    /// Anything else that it needs, and what that is.
+    /// Another part of the start failed: what, and why.
     Setup(&'static str, Box<dyn Error + Send + Sync>),
 }
 
@@ -58,10 +58,11 @@ fn begin<E: Into<Box<dyn Error + Send + Sync>>>(what: &'static str) -> impl Fn(E
     move |error| AgentError::Setup(what, error.into())
 }
 
-/// Serves until a signal ends it. `line` is the command line, which is read again with the file.
+/// Serves until a signal ends the agent. `line` is the command line, which is read again with the
+/// file of options.
 ///
 /// # Errors
-/// When it can't begin, or when requests were left unanswered at its end.
+/// When the agent can't start, or ends with unanswered requests.
 pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), AgentError> {
     if arguments.end_with_parent {
         set_parent_process_death_signal(Some(Death::TERM))
@@ -114,7 +115,8 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
     ));
     let signals =
         runtime.block_on(async { SignalStreams::new() }).map_err(begin("can't handle signals"))?;
-    // Whoever started us may wait for this line, and send a signal at once; nobody need read it.
+    // A parent process may wait for this line and then send a signal at once. An error means that
+    // nothing reads it.
     let _ = writeln!(io::stdout(), "listening on http://{address}/")
         .and_then(|()| io::stdout().flush());
 
@@ -135,8 +137,8 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
     }
 }
 
-/// What requests give back stays warm for the next ones, and is not given to the system between two of them. It belongs to no
-/// budget, and is a quarter of the limit at most.
+/// Keeps the memory that requests free in the recycler, so that it does not go to the system
+/// between requests. It belongs to no budget, so it is limited to a quarter of the memory limit.
 fn keep_warm(arguments: &ServeArguments) {
     const ENOUGH: u64 = 512 << 20;
     let bytes = arguments.memory_limit.map_or(ENOUGH, |limit| ENOUGH.min(limit.0 / 4));
@@ -146,16 +148,18 @@ fn keep_warm(arguments: &ServeArguments) {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    // Clients that come all at once wait in the system's queue; those that find no place there try again a second later.
+    // A burst of clients waits in the system's queue. A client that finds the queue full tries
+    // again a second later.
     const QUEUE: u32 = 4096;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // So that a new agent can begin where one has just ended.
+    // Lets a new agent start right after another one has ended.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(QUEUE)
 }
 
-/// Collects this machine's counters, and what is computed; of simulated time, that alone.
+/// Starts to collect this machine's counters and the computed metrics. With simulated time it
+/// collects computed metrics only.
 fn collector<M: Memory>(
     writer: StoreWriter<M>,
     arguments: &ServeArguments,
@@ -189,7 +193,7 @@ fn limits(arguments: &ServeArguments, open_files: u64) -> HttpLimits {
     }
 }
 
-/// The workers, each with its pool and arena before the first request.
+/// Starts the workers. Each has its pool and its arena before the first request.
 fn workers<M: Memory>(
     arguments: &ServeArguments,
     objects: AgentObjects<M>,
@@ -207,7 +211,7 @@ fn workers<M: Memory>(
         .pool(move |worker| {
             let pool = LocalPool::builder().name(worker);
             match &of_pools {
-                // A pool that holds nothing leaves all to malloc.
+                // A pool with a maximum of 0 bytes passes all requests on to malloc.
                 _ if plain => pool.maximum(0),
                 None => pool.reserved(RESERVED),
                 Some(limit) => pool.reserved(RESERVED).budget(limit),
@@ -226,7 +230,7 @@ fn workers<M: Memory>(
         .map_err(begin("can't start the workers"))
 }
 
-/// What the agent is told from outside.
+/// The signals that the agent handles.
 struct SignalStreams {
     terminate: Signal,
     interrupt: Signal,
@@ -234,7 +238,8 @@ struct SignalStreams {
 }
 
 impl SignalStreams {
-    /// From now on none of them ends the process by itself. To be called inside of the event loop.
+    /// Registers the handlers. From then on none of these signals ends the process by itself. Must
+    /// be called inside the event loop.
     fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -269,7 +274,8 @@ async fn serve_signalled<M: Memory>(
     }
 }
 
-/// Publishes the file's new content at each SIGHUP. A file that is broken changes nothing.
+/// Reads the file of options at each SIGHUP, and publishes the new configuration. An invalid file
+/// changes nothing.
 async fn reconfigure<M: Memory>(
     mut hangup: Signal,
     workers: WorkersHandle<M>,
@@ -304,7 +310,7 @@ async fn reconfigure<M: Memory>(
             }
         }
     }
-    // Without more signals of this kind, nothing is left to do here.
+    // The stream of signals has ended. This future must not end, or the server would.
     std::future::pending::<()>().await;
 }
 

@@ -1,4 +1,4 @@
-//! What all workers share, by category: what is locked, what is counted, and what looks after itself.
+//! What all workers share: objects under a lock, counters, and objects that synchronise themselves.
 
 use super::http_server::HttpStatistics;
 use crate::collect::CollectorStatistics;
@@ -13,58 +13,58 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// A counter that many threads add to.
+/// A counter that many threads increment.
 #[derive(Debug, Default)]
 pub struct EventCounter(AtomicU64);
 
 impl EventCounter {
-    /// One more.
+    /// Adds one.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Puts in what was counted elsewhere.
+    /// Sets the count to one that was counted elsewhere.
     pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
 
-    /// How many.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What became of requests.
+/// Counts of requests, configurations and connections.
 #[derive(Debug, Default)]
 pub struct AgentCounters {
-    /// Answered with what was asked for.
+    /// Requests answered with status 200.
     pub answered: EventCounter,
-    /// Answered with a status from 400 to 499.
+    /// Requests answered with a status from 400 to 499.
     pub refused: EventCounter,
-    /// Refused, as the queue was full.
+    /// Requests refused because the queue was full.
     pub busy: EventCounter,
-    /// Not worked out, as the client had gone before its turn came.
+    /// Requests dropped because the client had gone before their turn came.
     pub abandoned: EventCounter,
-    /// Refused, as memory was used up.
+    /// Requests refused because memory was used up.
     pub out_of_memory: EventCounter,
-    /// Ended by a panic.
+    /// Requests ended by a panic.
     pub panicked: EventCounter,
-    /// Contexts were listed anew, as a chart had appeared or gone.
+    /// How often the list of contexts was rendered.
     pub contexts_listed: EventCounter,
     /// Generations of the configuration.
     pub configurations: EventCounter,
-    /// Configurations that were broken, and not taken over.
+    /// Invalid configurations, which were not adopted.
     pub broken_configurations: EventCounter,
-    /// Connections that are open.
+    /// Open connections.
     pub connections: EventCounter,
-    /// Connections that were taken in.
+    /// Connections that were accepted.
     pub accepted: EventCounter,
-    /// Connections that had to make room.
+    /// Connections that were closed for others.
     pub evicted: EventCounter,
 }
 
 impl AgentCounters {
-    /// Puts in what the front has counted.
+    /// Copies the HTTP server's statistics.
     pub fn observe(&self, figures: HttpStatistics) {
         self.connections.set(figures.open as u64);
         self.accepted.set(figures.accepted);
@@ -75,9 +75,9 @@ impl AgentCounters {
 /// The list of contexts, rendered.
 #[derive(Debug, Default)]
 pub struct RenderedContexts {
-    /// Of which structure of the store; none at first.
+    /// The store's structure that was rendered, or `None` at first.
     pub generation: Option<u64>,
-    /// The reply.
+    /// The rendered list.
     pub reply: Bytes,
 }
 
@@ -88,16 +88,16 @@ pub struct AgentObjects<M: Memory> {
     pub store: Arc<Store<M>>,
     /// The users' sessions.
     pub sessions: Shared<SessionList>,
-    /// The list of contexts, made again when a chart appears.
+    /// The list of contexts, which is rendered again when the structure has changed.
     pub contexts: Shared<RenderedContexts>,
-    /// Counted by all.
+    /// The counters.
     pub counters: Arc<AgentCounters>,
-    /// What the collector tells of itself.
+    /// The collector's statistics.
     pub collecting: Arc<CollectorStatistics>,
-    /// What is logged.
+    /// The log.
     pub log: Arc<Log>,
-    /// The limit of all memory, if there is one.
+    /// The limit on all memory, if there is one.
     pub limit: Option<Budget>,
-    /// When the agent began.
+    /// When the agent started.
     pub began: Instant,
 }

@@ -6,14 +6,15 @@ use crate::query::json::{JsonWriter, OutOfMemory};
 use allocator_api2::alloc::Allocator;
 use std::collections::BTreeMap;
 
-/// The allocators of one name.
+/// All allocators of one name and kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocatorRow {
-    /// How many there are of this name: arenas of replies that are under way bear their worker's.
+    /// The number of allocators. An arena that a worker's request has taken away keeps the worker's
+    /// name.
     pub allocators: u64,
     /// Objects in use.
     pub live_objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub live_bytes: u64,
     /// Bytes taken from the system, or from the recycler.
     pub held_bytes: u64,
@@ -21,7 +22,7 @@ pub struct AllocatorRow {
     pub source_calls: u64,
 }
 
-/// All named allocators of the process, and the store's buffers, by name and kind.
+/// Returns all named allocators of the process, and the store's buffers, by name and kind.
 pub fn rows<M: Memory>(
     objects: &AgentObjects<M>,
 ) -> (BTreeMap<(String, &'static str), AllocatorRow>, allotment::Report) {
@@ -35,7 +36,7 @@ pub fn rows<M: Memory>(
         row.held_bytes += allocator.statistics.held_bytes;
         row.source_calls += allocator.statistics.source_calls;
     }
-    // Slabs of many sizes that have no name each.
+    // The slabs of first buffers have no names.
     for figures in objects.store.memory().buffer_statistics() {
         rows.entry((figures.name.to_owned(), "slab")).or_insert(AllocatorRow {
             allocators: 1,

@@ -1,4 +1,5 @@
-//! The open connections: how many, how long each has been silent, and which one makes room for a new one.
+//! The open connections: their number, how long each has been silent, and which is closed for a new
+//! one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -6,14 +7,14 @@ use std::rc::Rc;
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// What the server knows of one connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// When a byte went in or out last.
+    /// When a byte was last read or written.
     last_transfer: Cell<Instant>,
-    /// Requests that were read and whose replies are not written yet.
+    /// Requests that were read, and whose replies are not written yet.
     in_flight: Cell<u32>,
-    /// Of those: replies that wait in the connection's own buffer alone.
+    /// Those of them whose replies are in the connection's own buffer.
     buffered: Cell<u32>,
     evicted: Cell<bool>,
     end: Notify,
@@ -30,22 +31,22 @@ impl Connection {
         }
     }
 
-    /// A byte went in or out.
+    /// Records that a byte was read or written.
     pub fn touch(&self, now: Instant) {
         self.last_transfer.set(now);
     }
 
-    /// A request was read.
+    /// Records that a request was read.
     pub fn begin(&self) {
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
-    /// Its reply lies in the connection's buffer.
+    /// Records that a reply is in the connection's buffer.
     pub fn buffer(&self) {
         self.buffered.set(self.buffered.get() + 1);
     }
 
-    /// What lay in the buffer is the system's.
+    /// Records that the buffer was written to the socket.
     pub fn flush(&self) {
         self.in_flight.set(self.in_flight.get().saturating_sub(self.buffered.take()));
     }
@@ -55,7 +56,7 @@ impl Connection {
         self.in_flight.get() > 0
     }
 
-    /// Ends when the connection has to make room.
+    /// Ends when the connection must close for another one.
     pub async fn evicted(&self) {
         while !self.evicted.get() {
             self.end.notified().await;
@@ -78,16 +79,16 @@ pub struct ConnectionTable {
     accepted: Cell<u64>,
 }
 
-/// Why a connection can't be taken in: every place is taken by one with a request in flight.
+/// No connection can be closed for a new one: each has a request in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoIdleConnection;
 
-/// A connection's place; it is free again when this is dropped.
+/// An open connection. Dropping this removes it from the table.
 #[derive(Debug)]
 pub struct ConnectionGuard {
     number: u64,
     all: Rc<ConnectionTable>,
-    /// What is known of it.
+    /// The connection's state.
     pub connection: Rc<Connection>,
 }
 
@@ -98,7 +99,7 @@ impl Drop for ConnectionGuard {
 }
 
 impl ConnectionTable {
-    /// Room for `most` connections.
+    /// Creates a table for at most `max` connections.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
@@ -109,8 +110,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a new connection in. When there is no room, the one that has been silent for longest, and has no
-    /// request in flight, ends.
+    /// Adds a new connection. If the table is full, closes the connection that has been silent
+    /// longest and has no request in flight.
     pub fn enter(self: &Rc<Self>, now: Instant) -> Result<ConnectionGuard, NoIdleConnection> {
         let full = self.open.borrow().len() >= self.most;
         if full {
@@ -123,14 +124,14 @@ impl ConnectionTable {
         Ok(ConnectionGuard { number, all: Rc::clone(self), connection })
     }
 
-    /// Ends the connection that has been silent for longest and has no request in flight.
+    /// Closes the connection that has been silent longest and has no request in flight.
     pub fn evict_one(&self) -> Result<(), NoIdleConnection> {
         let mut open = self.open.borrow_mut();
         let idle = open.iter().filter(|(_, connection)| !connection.is_busy());
         let longest =
             idle.min_by_key(|(number, connection)| (connection.last_transfer.get(), **number));
         let number = *longest.ok_or(NoIdleConnection)?.0;
-        // Its place is free at once; its socket is when its task has run.
+        // The entry is free at once. The socket closes when the connection's task has run.
         if let Some(connection) = open.remove(&number) {
             connection.evict();
             self.evictions.set(self.evictions.get() + 1);
@@ -138,27 +139,27 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// How many are open.
+    /// Returns the number of open connections.
     pub fn len(&self) -> usize {
         self.open.borrow().len()
     }
 
-    /// Whether none is open.
+    /// Whether no connection is open.
     pub fn is_empty(&self) -> bool {
         self.open.borrow().is_empty()
     }
 
-    /// How many have a request in flight.
+    /// Returns the number of connections with a request in flight.
     pub fn busy(&self) -> usize {
         self.open.borrow().values().filter(|connection| connection.is_busy()).count()
     }
 
-    /// How many had to make room so far.
+    /// Returns how many connections were closed for others.
     pub fn evictions(&self) -> u64 {
         self.evictions.get()
     }
 
-    /// How many were taken in so far.
+    /// Returns how many connections were added.
     pub fn accepted(&self) -> u64 {
         self.accepted.get()
     }

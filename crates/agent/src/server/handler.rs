@@ -1,4 +1,4 @@
-//! What a worker does with a request.
+//! Answers a request on a worker.
 
 use super::agent_objects::AgentObjects;
 use super::allocator_table;
@@ -22,16 +22,17 @@ use hyper::Method;
 use hyper::header::{self, HeaderName, HeaderValue};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What a worker has for a request.
+/// The context of a request of the agent.
 pub type WorkerContext<'w, M> = RequestContext<'w, SealedConfiguration, AgentObjects<M>>;
 
 const READ: &str = "GET, HEAD";
 const READ_AND_WRITE: &str = "GET, HEAD, POST";
 const FIRST_BYTES: usize = 2048;
-/// What most replies have room in, so that their chunks are of one size and serve each other.
+/// Most replies fit in this size, in bytes, so that their chunks have one size and can replace each
+/// other.
 const REPLY_BYTES: usize = 32 << 10;
 
-/// Answers a request, whatever it is.
+/// Answers any request.
 pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, ask: HttpRequest) -> Reply {
     let AgentObjects { counters, log, .. } = worker.shared();
     if !ask.is_client_waiting() {
@@ -110,10 +111,10 @@ fn without_parameters(query: &str) -> Result<(), Problem> {
     }
 }
 
-/// Renders a reply, which takes its memory away with it.
+/// Renders a reply, which owns its memory.
 ///
-/// It is not the memory that the request is worked out in: that may be a thousand times as much, and is free for the next request as
-/// soon as the reply is rendered, while the client reads at its leisure.
+/// The work of the request has other memory, which may be a thousand times as large: it is free for
+/// the next request as soon as the reply is rendered, while a slow client still reads the reply.
 fn rendered<M: Memory>(
     worker: &WorkerContext<'_, M>,
     content_type: &'static str,
@@ -130,7 +131,7 @@ fn rendered<M: Memory>(
     let memory = M::request(|| {
         let budget = limit.as_ref().map_or_else(|| Budget::new(most), |all| all.child(most));
         let arena = Arena::builder().name("replies").budget(&budget);
-        // Where there is no room for it, whoever puts something in gets the error.
+        // Without memory for the hint the arena is empty, and the first allocation gets the error.
         arena.clone().hint(REPLY_BYTES).try_build().unwrap_or_else(|_| arena.build())
     });
     let reply = memory.render(render).map_err(|OutOfMemory| Problem::Memory {
@@ -140,7 +141,7 @@ fn rendered<M: Memory>(
     Ok(Reply::new(content_type, Bytes::from_owner(reply)))
 }
 
-/// The moment that a query calls now: that of the newest second that all charts have.
+/// Returns the time that a query calls now: the second after the newest one that all charts have.
 fn now<M: Memory>(worker: &WorkerContext<'_, M>) -> i64 {
     match worker.shared().store.newest() {
         0 => {
@@ -175,7 +176,7 @@ fn points<M: Memory>(
     })
 }
 
-/// The list is rendered once, and again when a chart has appeared or gone.
+/// Returns the list of contexts, which is rendered again only when a chart was added or removed.
 fn contexts<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     ask: &HttpRequest,
@@ -217,7 +218,7 @@ fn contexts<M: Memory>(
     shared.counters.contexts_listed.add();
     shared.contexts.with(|list| {
         if list.generation.is_none_or(|listed| listed < structure.generation()) {
-            // A copy, as the reply's memory goes with the reply.
+            // A copy, because the reply's memory is freed with the reply.
             let reply = Bytes::copy_from_slice(&reply.body);
             (list.generation, list.reply) = (Some(structure.generation()), reply);
         }
@@ -280,7 +281,7 @@ fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> 
     object(worker, &members)
 }
 
-/// A member of a flat JSON object.
+/// A value in a flat JSON object.
 #[derive(Clone, Copy)]
 enum JsonMember<'t> {
     Text(&'t str),
@@ -340,7 +341,7 @@ fn key_of(ask: &HttpRequest) -> Option<SessionKey> {
     SessionKey::of_cookies(ask.cookies.as_ref()?.to_str().ok()?)
 }
 
-/// A request of a known user.
+/// Records a request of a known user.
 fn note_visit<M: Memory>(worker: &WorkerContext<'_, M>, ask: &HttpRequest) {
     if let Some(key) = key_of(ask) {
         let limits = configuration(worker).sessions();
@@ -354,11 +355,12 @@ fn note_visit<M: Memory>(worker: &WorkerContext<'_, M>, ask: &HttpRequest) {
 struct SessionVisit {
     key: SessionKey,
     session: Session,
-    /// The field that tells his browser of it.
+    /// The field that stores the key in the browser.
     cookie: Option<(HeaderName, HeaderValue)>,
 }
 
-/// The user's session, or a new one. Without random bytes there are no new sessions, and everything else goes on.
+/// Returns the user's session, or a new one. Without random bytes there are no new sessions;
+/// everything else works.
 fn find_or_begin_session<M: Memory>(
     worker: &WorkerContext<'_, M>,
     ask: &HttpRequest,
@@ -373,7 +375,7 @@ fn find_or_begin_session<M: Memory>(
         let key = SessionKey::random()?;
         Some((key, sessions.with(|list| *list.begin(key, now, limits))))
     })?;
-    // Also for one that was found: the browser's expiry moves as ours does.
+    // Sent for an existing session too, so that the browser's expiry follows the agent's.
     let cookie = HeaderValue::from_str(&key.set_cookie(limits.expiry)).ok();
     Some(SessionVisit { key, session, cookie: cookie.map(|value| (header::SET_COOKIE, value)) })
 }

@@ -1,5 +1,5 @@
-//! The front: takes connections in, reads requests within limits, hands them to the application, writes replies, and
-//! ends without losing a request that was accepted.
+//! The HTTP server: accepts connections, reads requests within limits, passes them to the
+//! application, writes replies, and ends without losing an accepted request.
 //!
 //! It runs on one thread, which waits for sockets and does no work of a request itself.
 
@@ -26,26 +26,27 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What a client may do, and for how long.
+/// Limits on what a client may do, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Open connections.
+    /// Number of open connections.
     pub connections: usize,
     /// Bytes of a request's header.
     pub header_bytes: usize,
-    /// Fields of a request's header.
+    /// Number of fields in a request's header.
     pub header_fields: usize,
-    /// From the moment a connection may send a request to the end of its header; so long may one be silent, too.
+    /// Time within which a request's header must arrive, which is also how long a connection may be
+    /// silent.
     pub header_time: Duration,
     /// How long a client may leave its reply unread.
     pub write_time: Duration,
-    /// When the server ends: how long idle connections may still send a request that was under way.
+    /// At the end: how long connections without a request may still send one that was on its way.
     pub grace: Duration,
-    /// When the server ends: how long requests may still take.
+    /// At the end: how long running requests may still take.
     pub drain: Duration,
 }
 
-/// The least that `header_bytes` may be: what the HTTP library reads at once.
+/// The smallest value of `header_bytes`: what the HTTP library reads at once.
 pub const MIN_HEADER_BYTES: usize = 8192;
 
 impl Default for HttpLimits {
@@ -62,66 +63,66 @@ impl Default for HttpLimits {
     }
 }
 
-/// A request without a body.
+/// A request. It has no body.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
-    /// GET, HEAD, POST...
+    /// GET, HEAD, POST and so on.
     pub method: Method,
-    /// What is asked for.
+    /// The path and the query string.
     pub uri: Uri,
-    /// The cookies that the client sent.
+    /// The `Cookie` field, if there is one.
     pub cookies: Option<HeaderValue>,
-    /// Lives as long as somebody waits for the reply.
+    /// Alive as long as a connection waits for the reply.
     pub client_waits: Weak<()>,
 }
 
 impl HttpRequest {
-    /// Whether somebody waits for the reply still.
+    /// Whether a connection still waits for the reply.
     pub fn is_client_waiting(&self) -> bool {
         self.client_waits.strong_count() > 0
     }
 }
 
-/// What answers requests.
+/// Answers requests.
 pub trait Application: 'static {
-    /// Answers one.
+    /// Answers one request.
     fn answer(&self, ask: HttpRequest) -> impl Future<Output = Reply>;
 
-    /// A look at the figures, with each connection.
+    /// Called with the current statistics after each accepted connection.
     fn observe(&self, figures: HttpStatistics);
 }
 
-/// What the front has counted.
+/// The statistics of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HttpStatistics {
-    /// Connections that are open.
+    /// Open connections.
     pub open: usize,
-    /// Connections that were taken in so far.
+    /// Connections that were accepted.
     pub accepted: u64,
-    /// Connections that had to make room for others.
+    /// Connections that were closed for others.
     pub evicted: u64,
-    /// Requests that were answered, refusals included.
+    /// Requests that were answered, including refused ones.
     pub answered: u64,
 }
 
-/// How a server ended.
+/// The result of a server's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainResult {
-    /// What was counted.
+    /// The last statistics.
     pub figures: HttpStatistics,
-    /// Connections whose requests took longer than the drain may.
+    /// Connections whose requests took longer than the limit.
     pub abandoned: usize,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct HttpServer<A> {
     application: A,
     limits: HttpLimits,
     connections: Rc<ConnectionTable>,
-    /// Replies say that the connection ends.
+    /// Whether replies close their connection.
     closing: Cell<bool>,
     answered: Cell<u64>,
-    /// Accepted, while every place is taken.
+    /// A connection that was accepted while no other could be closed for it.
     waiting: RefCell<Option<TcpStream>>,
 }
 
@@ -136,7 +137,7 @@ impl<A> HttpServer<A> {
     }
 }
 
-/// Serves until `stop` ends, then drains. To be called inside of a `LocalSet`.
+/// Serves until `stop` ends, and then drains. Must be called inside a `LocalSet`.
 pub async fn serve<A: Application>(
     listener: TcpListener,
     application: A,
@@ -165,7 +166,7 @@ pub async fn serve<A: Application>(
     drain(listener, http_server, &end, &ending).await
 }
 
-/// The next connection that there is room for. Nothing is lost if it is dropped before it ends.
+/// Returns the next connection that the table can hold. Dropping the future loses no connection.
 async fn accept<A>(
     listener: &TcpListener,
     http_server: &HttpServer<A>,
@@ -175,9 +176,9 @@ async fn accept<A>(
         if http_server.waiting.borrow().is_none() {
             match listener.accept().await {
                 Ok((socket, _)) => *http_server.waiting.borrow_mut() = Some(socket),
-                // A client that gave up before it was accepted.
+                // A client that closed before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // Too many open files, most likely: no reason to end.
+                // Most likely too many open files, which is no reason to end.
                 Err(_) => {
                     let _ = http_server.connections.evict_one();
                     tokio::time::sleep(PAUSE).await;
@@ -191,7 +192,8 @@ async fn accept<A>(
                         return (socket, place);
                     }
                 }
-                // All are at work: this one waits, and those behind it in the system's queue.
+                // Every connection has a request in flight. This one waits, and later ones wait in
+                // the system's queue.
                 Err(_full) => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -203,13 +205,13 @@ fn begin<A: Application>(
     (socket, place): (TcpStream, ConnectionGuard),
     ending: &watch::Receiver<bool>,
 ) {
-    // Replies are written at once; there is nothing to wait for.
+    // Replies are written in one piece, so nothing is gained by a delay.
     let _ = socket.set_nodelay(true);
     let (http_server, ending) = (Rc::clone(http_server), ending.clone());
     tokio::task::spawn_local(async move { connection(http_server, socket, place, ending).await });
 }
 
-/// One connection, to its end.
+/// Serves one connection to its end.
 async fn connection<A: Application>(
     http_server: Rc<HttpServer<A>>,
     socket: TcpStream,
@@ -228,15 +230,16 @@ async fn connection<A: Application>(
         .header_read_timeout(http_server.limits.header_time)
         .max_buf_size(http_server.limits.header_bytes.max(MIN_HEADER_BYTES))
         .max_headers(http_server.limits.header_fields)
-        // A client that closes its side is taken for gone, with the request that it waits for: else those who gave up on
-        // a busy server would keep it busy.
+        // A client that closes its side is treated as gone, and its request is dropped. Otherwise
+        // clients that gave up on a busy server would keep it busy.
         .half_close(false)
         .serve_connection(stream, service);
     let mut http = std::pin::pin!(http);
-    // Errors are the client's: it broke off, was too slow, or sent no HTTP, and was told so where that was possible.
+    // Errors are the client's: it closed the connection, was too slow, or did not send HTTP. It was
+    // told so where that was possible.
     tokio::select! {
         biased;
-        // First, so that no request is read once the place is another's.
+        // Checked first, so that no request is read after the connection was evicted.
         () = known.evicted() => return,
         _ = http.as_mut() => return,
         _ = ending.wait_for(|ending| *ending) => {}
@@ -256,7 +259,7 @@ async fn answer<A: Application>(
         Reply::problem(&Problem::Body)
     } else {
         let cookies = head.headers.get(header::COOKIE).cloned();
-        // Gone with this future, which is dropped with its connection.
+        // Dropped with this future, which is dropped with its connection.
         let waiting = Arc::new(());
         let client_waits = Arc::downgrade(&waiting);
         let ask = HttpRequest { method: head.method, uri: head.uri, cookies, client_waits };
@@ -278,8 +281,9 @@ async fn answer<A: Application>(
     response
 }
 
-/// Ends without losing a request that was accepted: what lies in the system's queue is taken in, connections end
-/// with their next reply, those that stay silent for the grace end then, and what is at work may take its time.
+/// Ends without losing an accepted request. Connections in the system's queue are accepted. Each
+/// connection ends with its next reply, or after the grace time if it stays silent. Running
+/// requests have until the limit.
 async fn drain<A: Application>(
     listener: TcpListener,
     http_server: Rc<HttpServer<A>>,
@@ -289,7 +293,7 @@ async fn drain<A: Application>(
     http_server.closing.set(true);
     let grace = tokio::time::sleep(http_server.limits.grace);
     let mut grace = std::pin::pin!(grace);
-    // Connections that the system has accepted in our name are ours.
+    // The system has accepted these connections already.
     loop {
         let nobody_came = tokio::time::sleep(Duration::from_millis(1));
         tokio::select! {
@@ -313,7 +317,7 @@ async fn drain<A: Application>(
     DrainResult { figures, abandoned: http_server.connections.len() }
 }
 
-/// A body in one piece that tells its connection when it lies in the connection's buffer.
+/// A body in one piece, which records when it is in the connection's buffer.
 #[derive(Debug)]
 struct ReplyBody {
     bytes: Option<Bytes>,

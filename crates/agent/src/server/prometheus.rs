@@ -1,4 +1,5 @@
-//! `/metrics`: the allocators' statistics by name, and the agent's own counters, as Prometheus reads them.
+//! `/metrics` in the text format of Prometheus: the allocators' statistics by name, and the agent's
+//! own counters.
 
 use super::agent_objects::AgentObjects;
 use super::allocator_table::{AllocatorRow, rows};
@@ -7,7 +8,7 @@ use crate::query::json::{JsonWriter, OutOfMemory};
 use allocator_api2::alloc::Allocator;
 use std::time::Duration;
 
-/// The text format.
+/// The media type of the text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 type Column = (&'static str, &'static str, fn(&AllocatorRow) -> u64);
@@ -17,13 +18,13 @@ const COLUMNS: [Column; 5] = [
     ("allotment_live_objects", "Live objects.", |row| row.live_objects),
     ("allotment_live_bytes", "Bytes of live objects.", |row| row.live_bytes),
     ("allotment_held_bytes", "Bytes that the allocators hold.", |row| row.held_bytes),
-    // Of living allocators, so it may fall when one ends.
+    // A sum over living allocators, which decreases when one is dropped.
     ("allotment_source_calls", "System calls for memory by living allocators.", |row| {
         row.source_calls
     }),
 ];
 
-/// Writes everything.
+/// Writes all metrics.
 pub fn render<M: Memory, A: Allocator + Copy>(
     text: &mut JsonWriter<A>,
     objects: &AgentObjects<M>,
@@ -167,7 +168,7 @@ fn one<A: Allocator>(
     text.raw("\n")
 }
 
-/// A label's value: backslash, quote and line feed are escaped.
+/// Writes a label's value: backslash, quote and line feed are escaped.
 fn label<A: Allocator>(text: &mut JsonWriter<A>, value: &str) -> Result<(), OutOfMemory> {
     let mut rest = value;
     while let Some(at) = rest.find(['\\', '"', '\n']) {

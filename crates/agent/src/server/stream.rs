@@ -1,5 +1,5 @@
-//! A connection's socket: notes that bytes moved, ends a client that stopped reading, and words what the HTTP
-//! parser answers by itself.
+//! A connection's socket: records transfers, ends a client that stopped reading, and replaces the
+//! replies that the HTTP parser writes by itself.
 
 use super::connections::Connection;
 use super::problem::Problem;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// A socket under hyper.
+/// A socket below hyper.
 #[derive(Debug)]
 pub struct ConnectionStream {
     socket: TokioIo<TcpStream>,
@@ -23,7 +23,7 @@ pub struct ConnectionStream {
     /// How long a client may leave its reply unread.
     write_timeout: Duration,
     stall_timer: Option<Pin<Box<Sleep>>>,
-    /// What goes out in place of the parser's own words, and how much of it did.
+    /// The text that replaces the parser's reply, and how many of its bytes are written.
     replacement: Option<(Vec<u8>, usize)>,
 }
 
@@ -39,7 +39,7 @@ impl ConnectionStream {
         }
     }
 
-    /// Notes what a write came to; one that waits for too long fails.
+    /// Records the result of a write. A write that is pending for too long fails.
     fn record_write(
         &mut self,
         context: &mut Context<'_>,
@@ -61,7 +61,8 @@ impl ConnectionStream {
         }
     }
 
-    /// Writes the rest of what goes out in place of `whole`, then says that `whole` was written.
+    /// Writes the rest of the replacement for `whole` bytes, and then returns that these were
+    /// written.
     fn write_replacement(
         &mut self,
         context: &mut Context<'_>,
@@ -145,8 +146,8 @@ impl Write for ConnectionStream {
     }
 }
 
-/// The status of what hyper answers to a request that it can't parse: a head alone, without a body and without the
-/// fields that each reply of ours has. No handler hears of such a request.
+/// Returns the status of hyper's own reply to a request that it can't parse: a head without a body
+/// and without the fields of every reply of the agent. The handler never sees such a request.
 fn parser_error_status(bytes: &[u8]) -> Option<u16> {
     const LONGEST: usize = 256;
     let head = std::str::from_utf8(bytes.get(..bytes.len().min(LONGEST))?).ok()?;

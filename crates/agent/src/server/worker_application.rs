@@ -1,4 +1,4 @@
-//! Between the front, which waits for sockets, and the workers, which answer.
+//! Passes requests from the HTTP server, which waits for sockets, to the workers, which answer.
 
 use super::agent_objects::AgentObjects;
 use super::http_server::{Application, HttpRequest, HttpStatistics};
@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 /// Submits requests to the workers.
 pub type WorkersHandle<M> = ServerHandle<SealedConfiguration, AgentObjects<M>, HttpRequest, Reply>;
 
-/// Hands requests to the workers, and waits for their replies.
+/// Submits requests to the workers, and waits for their replies.
 pub struct WorkerApplication<M: Memory> {
     workers: WorkersHandle<M>,
     queue: usize,
 }
 
 impl<M: Memory> WorkerApplication<M> {
-    /// To these workers, with so many places in their queue.
+    /// Creates the application for these workers. `queue` is the number of requests that may wait.
     pub fn new(workers: WorkersHandle<M>, queue: usize) -> Self {
         Self { workers, queue }
     }
@@ -37,7 +37,7 @@ impl<M: Memory> Application for WorkerApplication<M> {
         let objects = self.workers.shared();
         let (tell, told) = oneshot::channel();
         let submitted = self.workers.submit_with(ask, move |outcome| {
-            // The connection may have ended meanwhile.
+            // An error means that the connection has ended.
             let _ = tell.send(outcome);
         });
         let problem = match submitted {

@@ -1,14 +1,18 @@
-//! One tier of a chart: for each of its dimensions the buffer that is being filled, and a list of full ones.
+//! One tier of a chart: for each dimension the buffer that is being filled, and a list of full
+//! buffers.
 //!
 //! # Invariants
 //!
-//! 1. A series whose `capacity` is not zero has a live buffer of `tier` and `capacity` from `memory` at `current`, of which the first
-//!    `used` points are written; `used` is at most `capacity`. It is its own, as are its nodes.
-//! 2. A node in a series' list is live and came from `memory`; so is the buffer that it names, of `tier` and its `capacity`, of
-//!    which the first `used` points are written. The list is acyclic: `oldest` to `newest`, whose `next` is `None`; both are `None`
-//!    when it is empty.
-//! 3. Buffers are aligned to 8 bytes, and a point needs no more and no destructor.
-//! 4. A buffer that is not full ends with the newest point of the chart: `start + used` is `next`, unless `used` is zero.
+//! 1. A dimension whose `capacity` is not zero owns a live buffer of `tier` and `capacity` from
+//!    `memory` at `current`. The first `used` points of the buffer are written; `used` is at most
+//!    `capacity`.
+//! 2. A node in a dimension's list is live, came from `memory` and belongs to that dimension. So
+//!    does the buffer that the node names, of `tier` and the node's `capacity`, whose first `used`
+//!    points are written. The list is acyclic and leads from `oldest` to `newest`, whose `next` is
+//!    `None`. Both are `None` when the list is empty.
+//! 3. Buffers are aligned to 8 bytes. A point needs no larger alignment and no destructor.
+//! 4. A buffer that is not full ends with the newest point of the chart: `start + used` is `next`,
+//!    unless `used` is zero.
 
 use crate::buffer_node::FullBufferNode;
 use crate::memory::Memory;
@@ -18,9 +22,9 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a tier keeps: a value, or a summary.
+/// A point of a tier: a value, or a summary.
 pub trait Point: Copy + Send + Sync + 'static {
-    /// Nothing was collected.
+    /// The point of a time in which nothing was collected.
     const GAP: Self;
 }
 
@@ -32,10 +36,10 @@ impl Point for Summary {
     const GAP: Self = Self::EMPTY;
 }
 
-/// One dimension's points. 32 bytes.
+/// One dimension's buffers. 32 bytes.
 struct DimensionBuffers {
     current: NonNull<u8>,
-    /// The slot of the buffer's first point.
+    /// The slot of the current buffer's first point.
     start: u32,
     capacity: u16,
     used: u16,
@@ -45,16 +49,16 @@ struct DimensionBuffers {
 
 const _: () = assert!(size_of::<DimensionBuffers>() == 32);
 
-/// What a tier holds, in points.
+/// The statistics of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStatistics {
-    /// Points that are filled.
+    /// Points that are written.
     pub points: u64,
-    /// Points that the buffers have room for.
+    /// Points that all buffers together can hold.
     pub capacity: u64,
-    /// Buffers.
+    /// The number of buffers.
     pub buffers: u64,
-    /// Points that were collected and dropped before their time, because no memory was to be had.
+    /// Points that were collected and dropped early because memory was not available.
     pub lost: u64,
 }
 
@@ -67,12 +71,13 @@ impl std::ops::AddAssign for TierStatistics {
     }
 }
 
-/// One tier of a chart. Time is counted in slots, steps of the tier since 1970.
+/// One tier of a chart. Time is counted in slots: steps of the tier since 1970.
 pub struct ChartTier<M: Memory, P: Point> {
     memory: Arc<M>,
     tier: Tier,
     series: Box<[DimensionBuffers]>,
-    /// The number of the first dimension among all metrics, for the sizes of first buffers.
+    /// The number of the first dimension among all metrics. It determines the sizes of first
+    /// buffers.
     first_metric: u64,
     /// The slot after the newest point; 0 before the first.
     next: u32,
@@ -82,18 +87,18 @@ pub struct ChartTier<M: Memory, P: Point> {
     points: PhantomData<P>,
 }
 
-// SAFETY: the buffers and nodes are the track's own (1, 2) and may be freed on any thread, as all `Memory` is `Sync`; points are
-// `Send`.
+// SAFETY: the tier owns the buffers and nodes (1, 2). They may be freed on any thread, because
+// every `Memory` is `Sync`. Points are `Send`.
 unsafe impl<M: Memory, P: Point> Send for ChartTier<M, P> {}
-// SAFETY: as above; behind a shared reference nothing changes.
+// SAFETY: as above. Nothing changes behind a shared reference.
 unsafe impl<M: Memory, P: Point> Sync for ChartTier<M, P> {}
 
-/// The room of a metric's first buffer, drawn by lot but always the same, so that metrics that began together don't need their
-/// next buffers together.
+/// Returns the capacity of a metric's first buffer. It is pseudo-random but always the same, so
+/// that metrics that began together do not need their next buffers together.
 #[must_use]
 pub fn first_capacity(tier: Tier, metric: u64) -> u16 {
     const FEWEST: u16 = 3;
-    // SplitMix64 of both.
+    // SplitMix64 of the metric and the tier.
     let mut bits = metric.wrapping_mul(4).wrapping_add(tier as u64 + 1);
     bits = bits.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -104,7 +109,7 @@ pub fn first_capacity(tier: Tier, metric: u64) -> u16 {
 }
 
 impl<M: Memory, P: Point> ChartTier<M, P> {
-    /// A track without a buffer yet.
+    /// Creates a tier without buffers.
     pub fn new(
         memory: Arc<M>,
         tier: Tier,
@@ -134,43 +139,44 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         }
     }
 
-    /// The slot after the newest point; 0 before the first.
+    /// Returns the slot after the newest point, or 0 before the first.
     pub fn next(&self) -> u32 {
         self.next
     }
 
-    /// What is held.
+    /// Returns the statistics.
     pub fn statistics(&self) -> TierStatistics {
         self.statistics
     }
 
-    /// The slot of the oldest point that any dimension has.
+    /// Returns the slot of the oldest point of any dimension.
     pub fn oldest(&self) -> Option<u32> {
         let first_slot = |series: &DimensionBuffers| match series.oldest {
-            // SAFETY: a node in the list is live (2), and nothing changes while the track is borrowed.
+            // SAFETY: a node in the list is live (2), and nothing changes while the tier is
+            // borrowed.
             Some(node) => Some(unsafe { node.as_ref() }.start),
             None => (series.used > 0).then_some(series.start),
         };
         self.series.iter().filter_map(first_slot).min()
     }
 
-    /// Takes the first buffers before they are needed, and writes to them.
+    /// Allocates the first buffers before they are needed, and writes to them.
     ///
     /// # Errors
-    /// When memory is refused; those taken stay.
+    /// When memory is refused. The buffers that were allocated stay.
     pub fn alloc_first_buffers(&mut self) -> Result<(), AllocError> {
         for index in 0..self.series.len() {
             if self.series[index].capacity == 0 {
                 self.next_buffer(index, 0)?;
-                // SAFETY: the buffer is live, aligned and has room for a point (1, 3).
+                // SAFETY: the buffer is live, aligned and can hold a point (1, 3).
                 unsafe { self.series[index].current.cast::<P>().write(P::GAP) };
             }
         }
         Ok(())
     }
 
-    /// Appends a point for each dimension. A slot that is not after the newest does nothing, nor does the last that there can be;
-    /// slots in between become gaps.
+    /// Appends a point for each dimension. Does nothing for a slot that is not after the newest, or
+    /// that is the largest possible. Slots in between become gaps.
     pub fn append(&mut self, slot: u32, points: &[P]) {
         assert_eq!(points.len(), self.series.len(), "a point for each dimension");
         if slot < self.next || slot == u32::MAX {
@@ -184,7 +190,7 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         let mut refused = 0;
         for (index, point) in points.iter().enumerate() {
             let series = &self.series[index];
-            // Where one without a buffer got none, another one need not try.
+            // After one refusal, other dimensions without a buffer do not try.
             let will_fail = series.capacity == 0 && refused > 0;
             if series.used == series.capacity
                 && (will_fail || self.next_buffer(index, slot).is_err())
@@ -194,7 +200,8 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
                 continue;
             }
             let series = &mut self.series[index];
-            // SAFETY: `used` is below `capacity`, so the place lies in the live buffer (1), aligned (3).
+            // SAFETY: `used` is below `capacity`, so the address lies in the live buffer (1),
+            // aligned (3).
             unsafe { series.current.cast::<P>().add(usize::from(series.used)).write(*point) };
             series.used += 1;
         }
@@ -203,7 +210,7 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         self.next = slot + 1;
     }
 
-    /// Nothing was collected for so many slots: fills the buffers up that far, or until they are full.
+    /// Fills this many slots, in which nothing was collected, with gaps until the buffers are full.
     #[cold]
     fn fill_gap(&mut self, slots: u32) {
         for series in &mut self.series {
@@ -212,7 +219,8 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
                 continue;
             }
             for place in series.used..series.used + gaps {
-                // SAFETY: below `capacity`, so the place lies in the live buffer (1), aligned (3).
+                // SAFETY: `position` is below `capacity`, so the address lies in the live buffer
+                // (1), aligned (3).
                 unsafe { series.current.cast::<P>().add(usize::from(place)).write(P::GAP) };
             }
             series.used += gaps;
@@ -220,7 +228,8 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         }
     }
 
-    /// A new buffer for a series whose buffer is full, or that has none; the full one goes to the list, and what is too old goes.
+    /// Allocates a buffer for a dimension whose buffer is full, or that has none. The full buffer
+    /// goes to the list, and buffers that are too old are freed.
     #[cold]
     fn next_buffer(&mut self, index: usize, slot: u32) -> Result<(), AllocError> {
         while self.oldest_ends(index).is_some_and(|end| end.saturating_add(self.retained) <= slot) {
@@ -233,7 +242,7 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         let buffer =
             self.retry_dropping_oldest(index, |memory| memory.alloc_buffer(tier, capacity))?;
         if !first && let Err(error) = self.list_full_buffer(index) {
-            // SAFETY: allocated above, with these, and nobody has seen it.
+            // SAFETY: allocated above with these arguments, and not used yet.
             unsafe { self.memory.free_buffer(self.tier, capacity, buffer) };
             return Err(error);
         }
@@ -247,8 +256,9 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         Ok(())
     }
 
-    /// Where memory is refused, a series' oldest buffers go before their time, until there is room: the first, which may be small,
-    /// makes none for a full one.
+    /// Calls `alloc` and, while memory is refused, frees the dimension's oldest full buffers early
+    /// and tries again. One buffer may not be enough: a first buffer may be smaller than the new
+    /// one.
     fn retry_dropping_oldest<T>(
         &mut self,
         index: usize,
@@ -262,12 +272,13 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         }
     }
 
-    /// Moves the full buffer of a series to its list; its place is free then.
+    /// Moves the full buffer of a dimension to its list. The dimension then has no current buffer.
     fn list_full_buffer(&mut self, index: usize) -> Result<(), AllocError> {
         let node = self.retry_dropping_oldest(index, M::alloc_node)?;
         let series = &mut self.series[index];
         let DimensionBuffers { current, start, capacity, used, .. } = *series;
-        // SAFETY: the node is ours, not initialised, and of this layout; the newest node is live, if there is one (2).
+        // SAFETY: the node is ours, uninitialised, and has this layout. The newest node is live, if
+        // there is one (2).
         unsafe {
             node.write(FullBufferNode { next: None, buffer: current, start, capacity, used });
             match series.newest.replace(node) {
@@ -280,7 +291,8 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         Ok(())
     }
 
-    /// No memory: a series that has a buffer gives its points up and fills it again. The newest points are worth most.
+    /// Without memory for another buffer, drops the points of the current buffer and fills it
+    /// again, because the newest points matter most. Returns whether there is a buffer.
     #[cold]
     fn restart_buffer(&mut self, index: usize, slot: u32) -> bool {
         let series = &mut self.series[index];
@@ -291,7 +303,7 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         series.capacity > 0
     }
 
-    /// The slot after the last point of a series' oldest full buffer.
+    /// Returns the slot after the last point of a dimension's oldest full buffer.
     fn oldest_ends(&self, index: usize) -> Option<u32> {
         // SAFETY: a node in the list is live (2).
         let node = unsafe { self.series[index].oldest?.as_ref() };
@@ -305,11 +317,12 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         dropped
     }
 
-    /// Frees the oldest full buffer of a series, if there is one.
+    /// Frees the oldest full buffer of a dimension, if there is one.
     fn drop_oldest(&mut self, index: usize) -> bool {
         let series = &mut self.series[index];
         let Some(oldest) = series.oldest else { return false };
-        // SAFETY: the node is live (2); it is taken from the list, so that nothing names it or its buffer any more.
+        // SAFETY: the node is live (2). It is removed from the list, so nothing refers to it or its
+        // buffer any more.
         unsafe {
             let FullBufferNode { next, buffer, capacity, used, .. } = oldest.read();
             series.oldest = next;
@@ -325,8 +338,9 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         true
     }
 
-    /// The points of one dimension in slots from `from` up to, not including, `to`: pieces in the order of time, each with its
-    /// first slot. A dimension that there is not has none.
+    /// Returns the points of one dimension in the slots from `from` up to, not including, `to`:
+    /// runs in the order of time, each with its first slot. A dimension that does not exist has
+    /// none.
     pub fn runs(&self, dimension: usize, from: u32, to: u32) -> ChartTierRuns<'_, P> {
         let series = self.series.get(dimension);
         ChartTierRuns {
@@ -345,14 +359,14 @@ impl<M: Memory, P: Point> Drop for ChartTier<M, P> {
             while self.drop_oldest(index) {}
             let DimensionBuffers { current, capacity, .. } = self.series[index];
             if capacity > 0 {
-                // SAFETY: the live buffer of a series (1), which goes with the track.
+                // SAFETY: the live buffer of a dimension (1), which nothing uses after the tier.
                 unsafe { self.memory.free_buffer(self.tier, capacity, current) };
             }
         }
     }
 }
 
-/// Pieces of a dimension's points; see [`ChartTier::runs`].
+/// Runs of a dimension's points; see [`ChartTier::runs`].
 pub struct ChartTierRuns<'t, P> {
     full: Option<NonNull<FullBufferNode>>,
     current: Option<&'t DimensionBuffers>,
@@ -367,7 +381,8 @@ impl<'t, P: Point> Iterator for ChartTierRuns<'t, P> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let (buffer, start, used) = if let Some(node) = self.full {
-                // SAFETY: a node in the list is live (2), and nothing changes while the track is borrowed.
+                // SAFETY: a node in the list is live (2), and nothing changes while the tier is
+                // borrowed.
                 let node = unsafe { node.as_ref() };
                 self.full = node.next;
                 (node.buffer, node.start, node.used)
@@ -378,8 +393,9 @@ impl<'t, P: Point> Iterator for ChartTierRuns<'t, P> {
             let from = self.from.max(start);
             let to = self.to.min(start + u32::from(used));
             if from < to {
-                // SAFETY: the buffer is live, and its first `used` points are written (1, 2) and aligned (3); `from` and `to` lie
-                // between `start` and `start + used`. Nothing changes while the track is borrowed.
+                // SAFETY: the buffer is live, and its first `used` points are written (1, 2) and
+                // aligned (3). `from` and `to` lie between `start` and `start + used`. Nothing
+                // changes while the tier is borrowed.
                 let points = unsafe {
                     let first = buffer.cast::<P>().add((from - start) as usize);
                     std::slice::from_raw_parts(first.as_ptr(), (to - from) as usize)

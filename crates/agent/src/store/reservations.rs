@@ -1,7 +1,9 @@
-//! Buffers that will be needed all at once: those of the first minute and the first hour of every metric.
+//! Reserves the buffers that all metrics need at the same time: their first buffers of minutes and
+//! hours.
 //!
-//! Later ones are spread, because first buffers differ in size. What the first need is known from the moment when a chart is
-//! added, so it is taken from the system in the seconds before, a part in each.
+//! Later buffers are needed at different times, because first buffers differ in size. The need for
+//! first buffers is known when a chart is added, so they are reserved in the seconds before the
+//! boundary, a share in each second.
 
 use super::chart::Chart;
 
@@ -9,17 +11,17 @@ use super::chart_tier::first_capacity;
 use crate::memory::Memory;
 use crate::tier::{Second, Tier};
 
-/// The tiers whose first points come at once.
+/// The tiers whose first points all come at once.
 pub(super) const COARSE_TIERS: [Tier; 2] = [Tier::Minute, Tier::Hour];
 
-/// How many seconds before a boundary reserving begins, and ends, by tier.
+/// When reserving begins and ends, in seconds before the boundary, by tier.
 const LEAD_SECONDS: [(u32, u32); 2] = [(55, 5), (600, 65)];
 
-/// How many buffers are reserved in a second at most: where charts were added just before the boundary, the boundary itself takes
-/// the rest, from cold memory.
+/// The largest number of buffers to reserve in one second. If charts were added just before a
+/// boundary, the rest is allocated at the boundary itself, from cold memory.
 const MAX_PER_SECOND: u64 = 50_000;
 
-/// First buffers that no metric has yet, by tier and room.
+/// First buffers that no metric has yet, by tier and capacity.
 #[derive(Debug)]
 pub(super) struct BufferReservations {
     due: [Vec<u32>; 2],
@@ -52,7 +54,7 @@ impl BufferReservations {
         self.reserved[index] = self.reserved[index].min(self.all[index]);
     }
 
-    /// Reserves what is due by this second.
+    /// Reserves the share that is due in this second.
     pub fn reserve<M: Memory>(&mut self, memory: &M, now: Second) {
         let mut left = MAX_PER_SECOND;
         let before = self.reserved;
@@ -83,7 +85,8 @@ impl BufferReservations {
                 },
             )
         });
-        // Refused, the boundary finds out itself what there is.
+        // After a refusal the buffers are allocated at the boundary, as far as memory is available
+        // then.
         let _ = memory.reserve_buffers(buffers);
     }
 }

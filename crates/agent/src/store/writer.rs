@@ -1,4 +1,4 @@
-//! The one that adds charts and appends points.
+//! The only writer of a store: adds charts and appends points.
 
 use super::chart::{Chart, Dimensions};
 use super::reservations::{BufferReservations, COARSE_TIERS};
@@ -11,37 +11,37 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The longest name of a context, a chart or a dimension.
+/// The longest name of a context, a chart or a dimension, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
-/// The most dimensions of a chart: they are read under one lock.
+/// The largest number of dimensions of a chart. They are read under one lock.
 pub const MAX_DIMENSIONS: usize = 10_000;
 
-/// A chart to be added.
+/// A chart to add.
 #[derive(Clone, Debug)]
 pub struct NewChart {
-    /// Its name, the only one of the store.
+    /// Its name, which must be unique in the store.
     pub name: Box<str>,
-    /// The name of its context, which is made if there is none.
+    /// The name of its context, which is created if it does not exist.
     pub context: Box<str>,
-    /// What the context shows, in words.
+    /// A description of the context.
     pub title: Box<str>,
-    /// What the values are in.
+    /// The unit of the values.
     pub units: Box<str>,
-    /// Its dimensions. Charts that share them share their names' memory.
+    /// Its dimensions. Charts with the same dimensions share the memory of the names.
     pub dimensions: Arc<Dimensions>,
 }
 
 /// Why a chart can't be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// There is a chart of this name.
+    /// A chart of this name exists.
     Duplicate(Box<str>),
-    /// A chart has no dimension, or more than [`MAX_DIMENSIONS`].
+    /// A chart has no dimensions, or more than [`MAX_DIMENSIONS`].
     Dimensions(Box<str>, usize),
     /// A name is empty, or longer than [`MAX_NAME_BYTES`].
     Name(Box<str>),
-    /// No memory for the first buffers.
+    /// Memory for the first buffers is not available.
     Memory(AllocError),
 }
 
@@ -80,7 +80,7 @@ impl std::error::Error for StoreError {
     }
 }
 
-/// The one that adds charts and appends points.
+/// The only writer of a store: adds charts and appends points.
 #[derive(Debug)]
 pub struct StoreWriter<M: Memory> {
     store: Arc<Store<M>>,
@@ -99,16 +99,18 @@ impl<M: Memory> StoreWriter<M> {
         }
     }
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Arc<Store<M>> {
         &self.store
     }
 
-    /// Adds charts, all or none, with their first buffers of values. They are in the order in which they were given.
+    /// Adds all of these charts or none, with their first buffers of values. Returns the charts in
+    /// the same order.
     ///
     /// # Errors
-    /// A name that is taken, empty or too long; a chart without dimensions or with too many; no memory.
+    /// When a name exists, is empty or too long, a chart has no dimensions or too many, or memory
+    /// is not available.
     pub fn add(&mut self, charts: Vec<NewChart>) -> Result<Vec<Arc<Chart<M>>>, StoreError> {
         self.check(&charts)?;
         let mut made = Vec::with_capacity(charts.len());
@@ -176,7 +178,7 @@ impl<M: Memory> StoreWriter<M> {
         Ok(())
     }
 
-    /// Removes charts, whose points go with their last reader. Names that no chart has are left out.
+    /// Removes charts. Their points are freed with their last reader. Unknown names are ignored.
     pub fn remove(&mut self, names: &[&str]) {
         let structure = self.store.structure();
         let mut contexts = structure.contexts.clone();
@@ -206,14 +208,14 @@ impl<M: Memory> StoreWriter<M> {
         self.store.publish(contexts);
     }
 
-    /// Appends what was collected in this second, a value for each dimension; NaN is a gap. A second that is not after the
-    /// chart's last one does nothing.
+    /// Appends the values of this second, one for each dimension; NaN is a gap. Does nothing for a
+    /// second that is not after the chart's last one.
     ///
     /// # Panics
-    /// If there are fewer values than dimensions, or more.
+    /// If the number of values differs from the number of dimensions.
     pub fn append(&mut self, chart: &Chart<M>, at: Second, values: &[f32]) {
         let began = chart.write().append(at, values);
-        // What a chart that was removed would have needed is no longer due.
+        // Nothing is reserved for a chart that was removed.
         if began == [false; 2] || !self.names.contains(chart.name()) {
             return;
         }
@@ -222,8 +224,9 @@ impl<M: Memory> StoreWriter<M> {
         }
     }
 
-    /// Says that all charts have what was collected in this second, and uses the quiet time after it to see to it that the
-    /// buffers for the end of the minute and of the hour are there when all charts ask for them at once.
+    /// Publishes that all charts have the values of this second. Uses the idle time that follows to
+    /// reserve buffers for the end of the minute and of the hour, when all charts need them at
+    /// once.
     pub fn end_tick(&mut self, at: Second) {
         self.store.newest.store(at, Ordering::Release);
         self.reservations.reserve(self.store.memory(), at);
