@@ -42,10 +42,10 @@ fn run<M: Memory>(metrics: u32) -> Result<(), Box<dyn std::error::Error>> {
     }
     ticks.sort();
     println!("median {:.1?}, worst {:.1?}", ticks[ticks.len() / 2], ticks[ticks.len() - 1]);
-    let figures = store.figures();
+    let statistics = store.statistics();
     let mut allowed = 0;
     for tier in Tier::ALL {
-        let held = figures.tiers[tier as usize];
+        let held = statistics.tiers[tier as usize];
         let bytes = tier.point_bytes() as u64;
         allowed += held.points * bytes * 115 / 100 + (held.capacity - held.points) * bytes;
         println!(

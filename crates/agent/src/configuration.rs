@@ -39,7 +39,7 @@ pub struct AgentConfiguration<'s> {
 impl AgentConfiguration<'_> {
     /// Returns the limits of the session list.
     pub fn sessions(&self) -> SessionLimits {
-        SessionLimits { most: self.max_sessions as usize, expiry: self.session_expiry }
+        SessionLimits { max: self.max_sessions as usize, expiry: self.session_expiry }
     }
 }
 

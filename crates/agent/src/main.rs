@@ -76,15 +76,15 @@ fn load(arguments: &LoadArguments) -> Result<(), String> {
         connections: arguments.connections as usize,
         time: Duration::from_secs(arguments.seconds.into()),
     };
-    let shows = io::stderr().is_terminal() && arguments.seconds > 2;
+    let show_progress = io::stderr().is_terminal() && arguments.seconds > 2;
     let progress = |since: Duration, replies: u64| {
-        if shows {
+        if show_progress {
             let left = load.time.saturating_sub(since).as_secs();
             eprint!("\r{replies} replies, {left} s left ");
         }
     };
     let report = runtime()?.block_on(load::run(&load, progress, interrupted()));
-    if shows {
+    if show_progress {
         eprint!("\r\x1b[K");
     }
     let report = report.map_err(|error| error.to_string())?;
@@ -99,32 +99,32 @@ fn compare(arguments: &CompareArguments) -> Result<(), String> {
         rounds: arguments.rounds,
         time: Duration::from_secs(arguments.seconds.into()),
     };
-    let shows = io::stderr().is_terminal();
+    let show_progress = io::stderr().is_terminal();
     let progress = |text: &str| {
-        if shows {
+        if show_progress {
             eprint!("\r\x1b[K{text} ");
         }
     };
     let compared = runtime()?.block_on(async {
         // Received from the first agent's start to the last one's end, also between two loads.
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-        let (tell, told) = watch::channel(false);
+        let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
             if interrupt.recv().await.is_some() {
-                tell.send_replace(true);
+                sender.send_replace(true);
             }
             // The sender must live as long as the receivers, or they would see its end as an
             // interrupt.
-            tell.closed().await;
+            sender.closed().await;
         });
         let stop = || {
-            let mut told = told.clone();
-            async move { drop(told.wait_for(|stopped| *stopped).await) }
+            let mut receiver = receiver.clone();
+            async move { drop(receiver.wait_for(|stopped| *stopped).await) }
         };
-        let compared = load::compare(&comparison, progress, stop, || *told.borrow()).await;
+        let compared = load::compare(&comparison, progress, stop, || *receiver.borrow()).await;
         compared.map_err(|error| error.to_string())
     });
-    if shows {
+    if show_progress {
         eprint!("\r\x1b[K");
     }
     let compared = compared?;

@@ -92,7 +92,7 @@ pub struct Session {
     /// When the session began.
     pub since: Instant,
     /// When the last request came.
-    pub seen: Instant,
+    pub last_request: Instant,
     /// The colours that the user chose.
     pub theme: Theme,
 }
@@ -101,7 +101,7 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
     /// Limit on sessions. A further one replaces the session that was idle longest.
-    pub most: usize,
+    pub max: usize,
     /// How long a session is kept after its last request.
     pub expiry: Duration,
 }
@@ -124,31 +124,31 @@ impl SessionList {
         limits: SessionLimits,
     ) -> Option<&mut Session> {
         let session = self.sessions.get(&key)?;
-        if now.saturating_duration_since(session.seen) >= limits.expiry {
+        if now.saturating_duration_since(session.last_request) >= limits.expiry {
             self.sessions.remove(&key);
             return None;
         }
         let session = self.sessions.get_mut(&key)?;
         session.visits += 1;
-        session.seen = now;
+        session.last_request = now;
         Some(session)
     }
 
     /// Begins a session. If the list is full, removes expired sessions first, and then the session
     /// that was idle longest.
     pub fn begin(&mut self, key: SessionKey, now: Instant, limits: SessionLimits) -> &mut Session {
-        let most = limits.most.max(1);
-        if self.sessions.len() >= most {
+        let max = limits.max.max(1);
+        if self.sessions.len() >= max {
             self.expire(now, limits.expiry);
         }
-        while self.sessions.len() >= most {
-            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.seen);
+        while self.sessions.len() >= max {
+            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.last_request);
             let Some((&oldest, _)) = oldest else { break };
             self.sessions.remove(&oldest);
             self.dropped += 1;
         }
         self.begun += 1;
-        let session = Session { visits: 1, since: now, seen: now, theme: Theme::default() };
+        let session = Session { visits: 1, since: now, last_request: now, theme: Theme::default() };
         self.sessions.entry(key).or_insert(session)
     }
 
@@ -161,7 +161,8 @@ impl SessionList {
 
     /// Removes expired sessions.
     pub fn expire(&mut self, now: Instant, expiry: Duration) {
-        self.sessions.retain(|_, session| now.saturating_duration_since(session.seen) < expiry);
+        self.sessions
+            .retain(|_, session| now.saturating_duration_since(session.last_request) < expiry);
     }
 
     /// Returns the number of sessions, including expired ones that have not been removed yet.
@@ -189,7 +190,7 @@ impl SessionList {
 mod tests {
     use super::*;
 
-    const LIMITS: SessionLimits = SessionLimits { most: 3, expiry: Duration::from_secs(60) };
+    const LIMITS: SessionLimits = SessionLimits { max: 3, expiry: Duration::from_secs(60) };
 
     #[test]
     fn a_returning_user_finds_his_session() {

@@ -33,14 +33,14 @@ fn synthetic_metrics_are_collected_each_second_until_the_end<M: Memory>() {
     };
     let clock = Arc::new(Clock::simulated(START, Speed::Max));
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
-    let figures = collecting.figures().clone();
+    let statistics = collecting.statistics().clone();
     wait_for(&store, START + 500);
     assert!(collecting.is_alive());
     collecting.stop().unwrap();
     let newest = store.newest();
-    assert_eq!(figures.ticks(), u64::from(newest - START));
-    assert_eq!(figures.ticks_missed(), 0);
-    assert!(figures.longest() >= figures.last() && figures.all() >= figures.longest());
+    assert_eq!(statistics.ticks(), u64::from(newest - START));
+    assert_eq!(statistics.ticks_missed(), 0);
+    assert!(statistics.longest() >= statistics.last() && statistics.all() >= statistics.longest());
     let structure = store.structure();
     let charts = structure.context(&context_name(0)).unwrap().charts();
     assert_eq!(charts[1].name(), chart_name(1));
@@ -110,15 +110,15 @@ fn ticks_that_come_too_late_are_counted_as_missed() {
     let shape = SyntheticShape::new(5000, None, None).unwrap();
     let sources = CollectorSources { machine: false, synthetic: Some(shape) };
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
-    let figures = collecting.figures().clone();
-    while figures.ticks() < 10 {
+    let statistics = collecting.statistics().clone();
+    while statistics.ticks() < 10 {
         std::thread::yield_now();
     }
     collecting.stop().unwrap();
-    assert!(figures.ticks_missed() > 0);
+    assert!(statistics.ticks_missed() > 0);
     let passed = u64::from(store.newest() - START);
     // The seconds before the thread's first tick are no misses.
-    assert!(figures.ticks() + figures.ticks_missed() <= passed);
+    assert!(statistics.ticks() + statistics.ticks_missed() <= passed);
 }
 
 #[test]

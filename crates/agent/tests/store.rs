@@ -162,7 +162,7 @@ fn what_is_too_old_goes_and_what_is_young_enough_stays() {
     }
     drop(points);
     let live: u64 = store.memory().buffer_statistics().iter().map(|one| one.live).sum();
-    let buffers: u64 = store.figures().tiers.iter().map(|held| held.buffers).sum();
+    let buffers: u64 = store.statistics().tiers.iter().map(|held| held.buffers).sum();
     // Each full one has a node, and each series one that is not yet full.
     assert_eq!(live, buffers + (buffers - 3 * 4));
 }
@@ -266,7 +266,7 @@ fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
         assert_eq!(writer.add(all).unwrap_err(), error);
         assert!(!error.to_string().is_empty());
     }
-    assert_eq!(store.figures().charts, 1);
+    assert_eq!(store.statistics().charts, 1);
     let most = [new_chart(&"n".repeat(MAX_NAME_BYTES), "context", MAX_DIMENSIONS)];
     writer.add(most.into()).unwrap();
 }
@@ -284,10 +284,10 @@ fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_a
         if at % 100 != 0 {
             continue;
         }
-        let figures = store.figures();
+        let statistics = store.statistics();
         let mut allowed = 0;
         for tier in Tier::ALL {
-            let held = figures.tiers[tier as usize];
+            let held = statistics.tiers[tier as usize];
             assert_eq!(held.lost, 0);
             let bytes = tier.point_bytes() as u64;
             // Only buffers that are being filled have room left: one for each metric and tier.
@@ -295,17 +295,17 @@ fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_a
         }
         // What is taken ahead will be those of the next tiers.
         let ahead: u64 = 10_000 * (2048 + 384);
-        let ahead = if figures.tiers[2].buffers == 0 { ahead } else { 0 };
+        let ahead = if statistics.tiers[2].buffers == 0 { ahead } else { 0 };
         // The slabs' structures and their last pages are there whatever they hold.
         let few: u64 = 4 << 20;
         let buffers = store.memory().buffer_statistics();
         let held: u64 = buffers.iter().map(|one| one.held_bytes).sum();
         assert!(held <= allowed + ahead + few, "second {}: {held} of {allowed}", at - start);
     }
-    let figures = store.figures();
-    assert_eq!(figures.metrics, 10_000);
-    assert!(figures.tiers[0].points < 10_000 * 1800, "old ones went");
-    assert_eq!(figures.tiers[2].points, 10_000);
+    let statistics = store.statistics();
+    assert_eq!(statistics.metrics, 10_000);
+    assert!(statistics.tiers[0].points < 10_000 * 1800, "old ones went");
+    assert_eq!(statistics.tiers[2].points, 10_000);
 }
 
 #[test]
@@ -331,8 +331,8 @@ fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
         held_more < live_more / 20,
         "{held_more} of {live_more} bytes were taken at the boundary"
     );
-    assert_eq!(store.figures().tiers[1].buffers, 30_000);
-    assert_eq!(store.figures().tiers[2].buffers, 30_000);
+    assert_eq!(store.statistics().tiers[1].buffers, 30_000);
+    assert_eq!(store.statistics().tiers[2].buffers, 30_000);
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn without_memory_the_oldest_points_go_and_the_newest_stay() {
         writer.end_tick(at);
     }
     assert!(budget.used() <= budget.cap());
-    let held = store.figures().tiers[0];
+    let held = store.statistics().tiers[0];
     assert!(held.lost > 0);
     for dimension in 0..300 {
         let last = values(&chart, dimension, end - 1..end);
@@ -428,7 +428,7 @@ fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() 
     }
     assert_eq!(summaries(&stays, 0, Tier::Minute).len(), 61);
     assert_eq!(summaries(&gone, 0, Tier::Minute).len(), 61);
-    assert_eq!(store.figures().charts, 1);
+    assert_eq!(store.statistics().charts, 1);
 }
 
 #[test]
@@ -484,8 +484,8 @@ fn a_synthetic_shape_is_what_was_asked_for_or_refused() {
     let (store, mut writer) = store::<MallocMemory>(Retention::DEFAULT);
     SyntheticCharts::new(&mut writer, SyntheticShape::new(1003, Some(10), Some(3)).unwrap())
         .unwrap();
-    let figures = store.figures();
-    assert_eq!((figures.metrics, figures.charts, figures.contexts), (1003, 10, 3));
+    let statistics = store.statistics();
+    assert_eq!((statistics.metrics, statistics.charts, statistics.contexts), (1003, 10, 3));
     let structure = store.structure();
     let sizes: Vec<_> = structure.charts().map(|chart| chart.dimensions().len()).collect();
     assert!(

@@ -22,10 +22,10 @@ type ChartKey = (&'static str, DeviceName);
 
 /// The charts of a machine.
 pub struct MachineCharts<M: Memory> {
-    known: HashMap<ChartKey, CollectedChart<M>>,
+    charts: HashMap<ChartKey, CollectedChart<M>>,
     dimensions: HashMap<&'static str, Arc<Dimensions>>,
     values: Vec<f32>,
-    too_many_said: bool,
+    limit_reported: bool,
 }
 
 struct CollectedChart<M: Memory> {
@@ -38,17 +38,17 @@ struct CollectedChart<M: Memory> {
 impl<M: Memory> Default for MachineCharts<M> {
     fn default() -> Self {
         Self {
-            known: HashMap::new(),
+            charts: HashMap::new(),
             dimensions: HashMap::new(),
             values: Vec::with_capacity(MAX_KIND_DIMENSIONS),
-            too_many_said: false,
+            limit_reported: false,
         }
     }
 }
 
 impl<M: Memory> MachineCharts<M> {
     /// Appends a sample to its chart, which is added if it does not exist.
-    pub fn take(
+    pub fn add_sample(
         &mut self,
         writer: &mut StoreWriter<M>,
         log: &Log,
@@ -57,9 +57,9 @@ impl<M: Memory> MachineCharts<M> {
         sample: &Sample,
     ) {
         self.values.clear();
-        let key = (sample.kind.context, sample.instance);
+        let key = (sample.kind.context, sample.device);
         let numbers = sample.numbers();
-        if let Some(known) = self.known.get_mut(&key) {
+        if let Some(known) = self.charts.get_mut(&key) {
             // The machine's own time, because its counters do not follow simulated time.
             let seconds = read.duration_since(known.read).as_secs_f64();
             let before = Some(&known.before[..numbers.len()]);
@@ -74,7 +74,7 @@ impl<M: Memory> MachineCharts<M> {
         writer.append(&chart, at, &self.values);
         let mut before = [0.0; MAX_KIND_DIMENSIONS];
         before[..numbers.len()].copy_from_slice(numbers);
-        self.known.insert(key, CollectedChart { chart, before, read, seen: at });
+        self.charts.insert(key, CollectedChart { chart, before, read, seen: at });
     }
 
     fn add(
@@ -83,8 +83,8 @@ impl<M: Memory> MachineCharts<M> {
         log: &Log,
         sample: &Sample,
     ) -> Option<Arc<Chart<M>>> {
-        if self.known.len() >= MAX_CHARTS {
-            if !std::mem::replace(&mut self.too_many_said, true) {
+        if self.charts.len() >= MAX_CHARTS {
+            if !std::mem::replace(&mut self.limit_reported, true) {
                 log.warning(format_args!(
                     "more than {MAX_CHARTS} charts; new devices are not collected"
                 ));
@@ -96,7 +96,7 @@ impl<M: Memory> MachineCharts<M> {
             Arc::new(Dimensions::new(kind.dimensions.iter().map(|(name, _)| *name)))
         });
         let new = NewChart {
-            name: name_of(kind, &sample.instance).into(),
+            name: name_of(kind, &sample.device).into(),
             context: kind.context.into(),
             title: kind.title.into(),
             units: kind.units.into(),
@@ -116,10 +116,10 @@ impl<M: Memory> MachineCharts<M> {
     /// Removes the charts of devices that have been absent for long.
     pub fn forget(&mut self, writer: &mut StoreWriter<M>, log: &Log, at: Second) {
         let gone = |known: &CollectedChart<M>| at.saturating_sub(known.seen) > FORGET_AFTER;
-        if !self.known.values().any(gone) {
+        if !self.charts.values().any(gone) {
             return;
         }
-        let charts = self.known.extract_if(|_, known| gone(known));
+        let charts = self.charts.extract_if(|_, known| gone(known));
         let charts: Vec<_> = charts.map(|(_, known)| known.chart).collect();
         let names: Vec<_> = charts.iter().map(|chart| chart.name()).collect();
         for name in &names {
@@ -130,8 +130,8 @@ impl<M: Memory> MachineCharts<M> {
 }
 
 /// Returns the name of a device's chart.
-fn name_of(kind: &ChartKind, instance: &DeviceName) -> String {
-    match instance.name() {
+fn name_of(kind: &ChartKind, device: &DeviceName) -> String {
+    match device.name() {
         "" => kind.context.to_owned(),
         name => format!("{}.{name}", kind.context),
     }
@@ -157,7 +157,7 @@ mod tests {
         let began = Instant::now();
         let take = |machine: &mut MachineCharts<_>, writer: &mut _, at: u32, sample: &Sample| {
             let read = began + Duration::from_secs(at.into());
-            machine.take(writer, &log, 1_000_000 + at, read, sample);
+            machine.add_sample(writer, &log, 1_000_000 + at, read, sample);
             machine.forget(writer, &log, 1_000_000 + at);
         };
         for at in 0..3 {
@@ -175,12 +175,12 @@ mod tests {
         drop(points);
 
         take(&mut machine, &mut writer, 2 + FORGET_AFTER, &traffic("eth0", 1e9));
-        assert_eq!(store.figures().charts, 2);
+        assert_eq!(store.statistics().charts, 2);
         take(&mut machine, &mut writer, 3 + FORGET_AFTER, &traffic("eth0", 2e9));
-        assert_eq!(store.figures().charts, 1);
+        assert_eq!(store.statistics().charts, 1);
         // A device may come back.
         take(&mut machine, &mut writer, 4 + FORGET_AFTER, &traffic("veth", 1.0));
-        assert_eq!((store.figures().charts, store.generation()), (2, 4));
+        assert_eq!((store.statistics().charts, store.generation()), (2, 4));
     }
 
     #[test]
@@ -188,22 +188,22 @@ mod tests {
         let memory = Arc::new(SlabMemory::new(None).unwrap());
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
         let (mut machine, log) = (MachineCharts::default(), Log::stderr());
-        machine.too_many_said = true;
+        machine.limit_reported = true;
         // Adding charts one by one is slow, so most entries are inserted directly.
         let read = Instant::now();
-        machine.take(&mut writer, &log, 9, read, &traffic("first", 0.0));
-        let chart = machine.known.values().next().unwrap().chart.clone();
+        machine.add_sample(&mut writer, &log, 9, read, &traffic("first", 0.0));
+        let chart = machine.charts.values().next().unwrap().chart.clone();
         for number in 1..MAX_CHARTS {
-            let instance = DeviceName::new(&format!("device {number}")).unwrap();
+            let device = DeviceName::new(&format!("device {number}")).unwrap();
             let known = CollectedChart {
                 chart: chart.clone(),
                 before: [0.0; MAX_KIND_DIMENSIONS],
                 read,
                 seen: 9,
             };
-            machine.known.insert((chart_kind::NETWORK.context, instance), known);
+            machine.charts.insert((chart_kind::NETWORK.context, device), known);
         }
-        machine.take(&mut writer, &log, 9, read, &traffic("one more", 0.0));
-        assert_eq!((machine.known.len(), store.figures().charts), (MAX_CHARTS, 1));
+        machine.add_sample(&mut writer, &log, 9, read, &traffic("one more", 0.0));
+        assert_eq!((machine.charts.len(), store.statistics().charts), (MAX_CHARTS, 1));
     }
 }

@@ -138,7 +138,7 @@ impl std::error::Error for CollectError {
 /// A running collector. Dropping it stops the collector.
 #[derive(Debug)]
 pub struct CollectorHandle {
-    figures: Arc<CollectorStatistics>,
+    statistics: Arc<CollectorStatistics>,
     stop: StopSignal,
     thread: Option<JoinHandle<Result<(), CollectError>>>,
 }
@@ -146,8 +146,8 @@ pub struct CollectorHandle {
 impl CollectorHandle {
     /// Returns the collector's statistics.
     #[must_use]
-    pub fn figures(&self) -> &Arc<CollectorStatistics> {
-        &self.figures
+    pub fn statistics(&self) -> &Arc<CollectorStatistics> {
+        &self.statistics
     }
 
     /// Whether the collector runs: false after a panic, which is a defect, or if it found no memory
@@ -194,7 +194,7 @@ pub fn start<M: Memory>(
 ) -> Result<CollectorHandle, CollectError> {
     let synthetic = sources.synthetic.map(|shape| SyntheticCharts::new(&mut writer, shape));
     let synthetic = synthetic.transpose().map_err(CollectError::Store)?;
-    let figures = Arc::new(CollectorStatistics::default());
+    let statistics = Arc::new(CollectorStatistics::default());
     let stop = StopSignal::default();
     let collector = Collector {
         machine: sources.machine.then(MachineCharts::default),
@@ -202,13 +202,13 @@ pub fn start<M: Memory>(
         writer,
         clock,
         log,
-        figures: figures.clone(),
+        statistics: statistics.clone(),
         stop: stop.clone(),
         failed: [false; proc_files::ALL.len()],
     };
     let thread = std::thread::Builder::new().name("collector".into());
     let thread = thread.spawn(move || collector.run()).map_err(CollectError::Thread)?;
-    Ok(CollectorHandle { figures, stop, thread: Some(thread) })
+    Ok(CollectorHandle { statistics, stop, thread: Some(thread) })
 }
 
 struct Collector<M: Memory> {
@@ -217,7 +217,7 @@ struct Collector<M: Memory> {
     synthetic: Option<SyntheticCharts<M>>,
     clock: Arc<Clock>,
     log: Arc<Log>,
-    figures: Arc<CollectorStatistics>,
+    statistics: Arc<CollectorStatistics>,
     stop: StopSignal,
     /// Which files could not be read the last time.
     failed: [bool; proc_files::ALL.len()],
@@ -234,7 +234,7 @@ impl<M: Memory> Collector<M> {
             let began = Instant::now();
             self.collect(now, &samples, &pool);
             let missed = u64::from(now - last - 1);
-            self.figures.tick(missed, began.elapsed());
+            self.statistics.tick(missed, began.elapsed());
             if missed > 0 {
                 self.log.warning(format_args!("missed {missed} ticks before second {now}"));
             }
@@ -257,12 +257,13 @@ impl<M: Memory> Collector<M> {
         let Some(machine) = &mut self.machine else { return };
         let (failed, log) = (&mut self.failed, &self.log);
         let read = Instant::now();
-        let collect = self.figures.last().as_secs_f64() * 1000.0;
-        let ours = Sample::new(&chart_kind::AGENT, DeviceName::NONE, &[collect]);
-        let mut taken = Vec::from_iter(samples.put(ours));
+        let collect = self.statistics.last().as_secs_f64() * 1000.0;
+        let agent_sample = Sample::new(&chart_kind::AGENT, DeviceName::NONE, &[collect]);
+        let mut collected = Vec::from_iter(samples.put(agent_sample));
         for (reading, failed) in proc_files::ALL.iter().zip(failed) {
-            let result =
-                M::enter(pool, || (reading.read)(&mut |sample| taken.extend(samples.put(sample))));
+            let result = M::enter(pool, || {
+                (reading.read)(&mut |sample| collected.extend(samples.put(sample)))
+            });
             let fails = result.is_err();
             if let Err(error) = result
                 && !*failed
@@ -271,8 +272,8 @@ impl<M: Memory> Collector<M> {
             }
             *failed = fails;
         }
-        for sample in &taken {
-            machine.take(&mut self.writer, &self.log, now, read, sample);
+        for sample in &collected {
+            machine.add_sample(&mut self.writer, &self.log, now, read, sample);
         }
         machine.forget(&mut self.writer, &self.log, now);
     }

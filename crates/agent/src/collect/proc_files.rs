@@ -16,7 +16,7 @@ pub struct Sample {
     /// The kind of the chart.
     pub kind: &'static ChartKind,
     /// The device.
-    pub instance: DeviceName,
+    pub device: DeviceName,
     numbers: [f64; MAX_KIND_DIMENSIONS],
 }
 
@@ -33,10 +33,10 @@ impl DeviceName {
 
     /// Creates a name, or returns `None` if it is too long or empty.
     pub fn new(name: &str) -> Option<Self> {
-        let mut instance = Self::NONE;
-        instance.bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
-        instance.length = name.len() as u8;
-        (!name.is_empty()).then_some(instance)
+        let mut device = Self::NONE;
+        device.bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        device.length = name.len() as u8;
+        (!name.is_empty()).then_some(device)
     }
 
     /// Returns the name, which is empty for a kind that has only one chart.
@@ -47,11 +47,11 @@ impl DeviceName {
 
 impl Sample {
     /// Creates a sample from one number for each dimension.
-    pub fn new(kind: &'static ChartKind, instance: DeviceName, numbers: &[f64]) -> Self {
+    pub fn new(kind: &'static ChartKind, device: DeviceName, numbers: &[f64]) -> Self {
         assert_eq!(numbers.len(), kind.dimensions.len(), "a number for each dimension");
         let mut all = [0.0; MAX_KIND_DIMENSIONS];
         all[..numbers.len()].copy_from_slice(numbers);
-        Self { kind, instance, numbers: all }
+        Self { kind, device, numbers: all }
     }
 
     /// Returns the numbers, one for each dimension.
@@ -85,7 +85,7 @@ pub const ALL: &[ProcFile] = &[
 
 fn stat(sink: &mut SampleSink<'_>) -> ProcResult<()> {
     let stat = KernelStats::current()?;
-    let cpu = |kind, instance, time: &CpuTime| {
+    let cpu = |kind, device, time: &CpuTime| {
         let numbers = [
             time.user,
             time.nice,
@@ -96,7 +96,7 @@ fn stat(sink: &mut SampleSink<'_>) -> ProcResult<()> {
             time.softirq.unwrap_or(0),
             time.steal.unwrap_or(0),
         ];
-        Sample::new(kind, instance, &numbers.map(|ticks| ticks as f64))
+        Sample::new(kind, device, &numbers.map(|ticks| ticks as f64))
     };
     sink(cpu(&chart_kind::ALL_CPUS, DeviceName::NONE, &stat.total));
     let mut name = String::new();
@@ -104,8 +104,8 @@ fn stat(sink: &mut SampleSink<'_>) -> ProcResult<()> {
         use std::fmt::Write;
         name.clear();
         let _ = write!(name, "{number}");
-        if let Some(instance) = DeviceName::new(&name) {
-            sink(cpu(&chart_kind::ONE_CPU, instance, time));
+        if let Some(device) = DeviceName::new(&name) {
+            sink(cpu(&chart_kind::ONE_CPU, device, time));
         }
     }
     let counters = [stat.ctxt as f64, stat.processes as f64];
@@ -169,17 +169,17 @@ fn io_pressure(sink: &mut SampleSink<'_>) -> ProcResult<()> {
 }
 
 fn network(sink: &mut SampleSink<'_>) -> ProcResult<()> {
-    for device in procfs::net::dev_status()?.values() {
-        let Some(instance) = DeviceName::new(&device.name) else { continue };
-        let bytes = [device.recv_bytes as f64, device.sent_bytes as f64];
-        sink(Sample::new(&chart_kind::NETWORK, instance, &bytes));
+    for interface in procfs::net::dev_status()?.values() {
+        let Some(device) = DeviceName::new(&interface.name) else { continue };
+        let bytes = [interface.recv_bytes as f64, interface.sent_bytes as f64];
+        sink(Sample::new(&chart_kind::NETWORK, device, &bytes));
         let packets = [
-            device.recv_packets,
-            device.sent_packets,
-            device.recv_drop + device.sent_drop,
-            device.recv_errs + device.sent_errs,
+            interface.recv_packets,
+            interface.sent_packets,
+            interface.recv_drop + interface.sent_drop,
+            interface.recv_errs + interface.sent_errs,
         ];
-        sink(Sample::new(&chart_kind::PACKETS, instance, &packets.map(|count| count as f64)));
+        sink(Sample::new(&chart_kind::PACKETS, device, &packets.map(|count| count as f64)));
     }
     Ok(())
 }
@@ -187,14 +187,14 @@ fn network(sink: &mut SampleSink<'_>) -> ProcResult<()> {
 fn disks(sink: &mut SampleSink<'_>) -> ProcResult<()> {
     for disk in procfs::diskstats()? {
         // Most machines have many loop and RAM devices that nothing uses.
-        let Some(instance) = DeviceName::new(&disk.name).filter(|_| disk.reads + disk.writes > 0)
+        let Some(device) = DeviceName::new(&disk.name).filter(|_| disk.reads + disk.writes > 0)
         else {
             continue;
         };
         let sectors = [disk.sectors_read as f64, disk.sectors_written as f64];
-        sink(Sample::new(&chart_kind::DISK, instance, &sectors));
+        sink(Sample::new(&chart_kind::DISK, device, &sectors));
         let calls = [disk.reads as f64, disk.writes as f64];
-        sink(Sample::new(&chart_kind::DISK_CALLS, instance, &calls));
+        sink(Sample::new(&chart_kind::DISK_CALLS, device, &calls));
     }
     Ok(())
 }

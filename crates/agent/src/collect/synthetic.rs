@@ -9,10 +9,10 @@ use std::sync::Arc;
 pub const MAX_METRICS: u32 = 20_000_000;
 
 /// Charts in each context, if the number of contexts is not given.
-const CHARTS_A_CONTEXT: u32 = 1000;
+const CHARTS_PER_CONTEXT: u32 = 1000;
 
 /// Dimensions of each chart, if the number of charts is not given.
-const DIMENSIONS_A_CHART: u32 = 100;
+const DIMENSIONS_PER_CHART: u32 = 100;
 
 /// The number of metrics, charts and contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +70,12 @@ impl SyntheticShape {
         if metrics == 0 || metrics > MAX_METRICS {
             return Err(SyntheticShapeError::Metrics(metrics));
         }
-        let charts = charts.unwrap_or(metrics.div_ceil(DIMENSIONS_A_CHART));
+        let charts = charts.unwrap_or(metrics.div_ceil(DIMENSIONS_PER_CHART));
         let fits = charts > 0 && charts <= metrics;
         if !fits || metrics.div_ceil(charts) as usize > crate::store::MAX_DIMENSIONS {
             return Err(SyntheticShapeError::Charts(charts, metrics));
         }
-        let contexts = contexts.unwrap_or(charts.div_ceil(CHARTS_A_CONTEXT));
+        let contexts = contexts.unwrap_or(charts.div_ceil(CHARTS_PER_CONTEXT));
         if contexts == 0 || contexts > charts {
             return Err(SyntheticShapeError::Contexts(contexts, charts));
         }

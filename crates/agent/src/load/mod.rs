@@ -74,7 +74,7 @@ struct LoadState {
 }
 
 impl LoadState {
-    fn goes_on(&self) -> bool {
+    fn has_time_left(&self) -> bool {
         Instant::now() < self.end
     }
 
@@ -110,7 +110,7 @@ pub async fn run(
     });
     let tasks = tokio::task::LocalSet::new();
     for _ in 0..load.connections.max(1) {
-        tasks.spawn_local(ask_on(Rc::clone(&shared)));
+        tasks.spawn_local(send_requests(Rc::clone(&shared)));
     }
     let mut every_second = tokio::time::interval(Duration::from_secs(1));
     let mut stop = std::pin::pin!(stop);
@@ -156,12 +156,12 @@ fn split(addresses: &[Uri]) -> Result<(String, Vec<Uri>), LoadError> {
 
 /// Opens one connection after the other, until the time is over or the host does not listen any
 /// more.
-async fn ask_on(shared: Rc<LoadState>) {
-    while shared.goes_on() {
+async fn send_requests(shared: Rc<LoadState>) {
+    while shared.has_time_left() {
         match connect(&shared.host).await {
             Ok(sender) => {
                 shared.tally.borrow_mut().connections += 1;
-                ask_until_closed(&shared, sender).await;
+                send_until_closed(&shared, sender).await;
             }
             Err(error) => {
                 shared.tally.borrow_mut().refused += 1;
@@ -184,8 +184,8 @@ async fn connect(host: &str) -> io::Result<SendRequest<Empty<Bytes>>> {
     Ok(sender)
 }
 
-async fn ask_until_closed(shared: &LoadState, mut sender: SendRequest<Empty<Bytes>>) {
-    while shared.goes_on() {
+async fn send_until_closed(shared: &LoadState, mut sender: SendRequest<Empty<Bytes>>) {
+    while shared.has_time_left() {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = shared.path();
         request.headers_mut().insert(header::HOST, shared.field.clone());

@@ -13,17 +13,17 @@ use std::ops::Range;
 
 /// Dimensions to read under one lock of a chart. The lock is then released once, so that the
 /// collector does not wait for long.
-const DIMENSIONS_A_LOCK: usize = 8 * DIMENSIONS_A_BATCH;
+const DIMENSIONS_PER_LOCK: usize = 8 * DIMENSIONS_PER_BATCH;
 /// Dimensions whose buffers are prefetched together.
-const DIMENSIONS_A_BATCH: usize = 32;
-const FIRST_REPLY_BYTES: usize = 4096;
+const DIMENSIONS_PER_BATCH: usize = 32;
+const INITIAL_REPLY_BYTES: usize = 4096;
 
 /// Returns the range of a query in the seconds that the store has.
-fn range_of(question: &Query<'_>, newest: Second) -> Range<Second> {
+fn range_of(query: &Query<'_>, newest: Second) -> Range<Second> {
     let clamp = |time: i64| time.clamp(0, i64::from(Second::MAX)) as Second;
     // A second that only some charts have is left to the next query.
-    let end = clamp(question.before).min(newest.saturating_add(1));
-    let start = clamp(question.after);
+    let end = clamp(query.before).min(newest.saturating_add(1));
+    let start = clamp(query.after);
     start..end.max(start)
 }
 
@@ -47,16 +47,17 @@ fn oldest_points<M: Memory>(context: &MetricContext<M>) -> [Option<Second>; 3] {
 /// the reply is preferred. If it does not reach back to the wanted time, a finer tier is taken (in
 /// an agent that started lately), or else a coarser one (for old data).
 fn choose_tier(oldest: [Option<Second>; 3], range: &Range<Second>, points: u32) -> Tier {
-    let apart = f64::from(range.end - range.start) / f64::from(points);
-    let preferred = Tier::ALL.iter().rposition(|tier| f64::from(tier.step()) <= apart).unwrap_or(0);
+    let seconds_per_point = f64::from(range.end - range.start) / f64::from(points);
+    let preferred =
+        Tier::ALL.iter().rposition(|tier| f64::from(tier.step()) <= seconds_per_point).unwrap_or(0);
     let Some(first) = oldest.iter().flatten().min() else { return Tier::Second };
     let wanted = range.start.max(*first);
-    let reaches = |tier: &usize| {
+    let reaches_back = |tier: &usize| {
         let slack = Tier::ALL[*tier].step();
         oldest[*tier].is_some_and(|start| start <= wanted.saturating_add(slack))
     };
     let order = (0..=preferred).rev().chain(preferred + 1..Tier::ALL.len());
-    order.clone().find(reaches).map_or(Tier::Second, |tier| Tier::ALL[tier])
+    order.clone().find(reaches_back).map_or(Tier::Second, |tier| Tier::ALL[tier])
 }
 
 /// Splits a range among tiers: the chosen tier, and finer tiers for what is too new for it.
@@ -87,20 +88,20 @@ fn pieces<M: Memory>(
 /// `FREED_TOGETHER` means that objects left in `memory` need not be freed one by one.
 pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER: bool>(
     context: &MetricContext<M>,
-    question: &Query<'_>,
+    query: &Query<'_>,
     newest: Second,
     memory: A,
     reply: B,
 ) -> Result<Vec<u8, B>, OutOfMemory> {
-    let range = range_of(question, newest);
-    let tier = choose_tier(oldest_points(context), &range, question.points);
-    let whole = question.after..question.before;
+    let range = range_of(query, newest);
+    let tier = choose_tier(oldest_points(context), &range, query.points);
+    let whole = query.after..query.before;
     let mut work = ManuallyDrop::new(QueryState {
-        buckets: Buckets::new(whole, question.points, memory)?,
-        virtual_chart: VirtualChart::new(memory, question.group, question.by),
+        buckets: Buckets::new(whole, query.points, memory)?,
+        virtual_chart: VirtualChart::new(memory, query.group, query.by),
     });
     let filled = context.charts().iter().try_for_each(|chart| work.take(chart, tier, &range));
-    let reply = filled.and_then(|()| render(context, question, tier, &work.virtual_chart, reply));
+    let reply = filled.and_then(|()| render(context, query, tier, &work.virtual_chart, reply));
     if !FREED_TOGETHER {
         drop(ManuallyDrop::into_inner(work));
     }
@@ -123,13 +124,13 @@ impl<'s, A: Allocator + Copy> QueryState<'s, A> {
         let mut points = chart.read();
         let mut names = chart.dimensions().names();
         let count = names.len();
-        for first in (0..count).step_by(DIMENSIONS_A_BATCH) {
-            if first > 0 && first % DIMENSIONS_A_LOCK == 0 {
+        for first in (0..count).step_by(DIMENSIONS_PER_BATCH) {
+            if first > 0 && first % DIMENSIONS_PER_LOCK == 0 {
                 drop(points);
                 points = chart.read();
             }
-            let batch = first..count.min(first + DIMENSIONS_A_BATCH);
-            touch(&points, tier, range, batch.clone());
+            let batch = first..count.min(first + DIMENSIONS_PER_BATCH);
+            prefetch(&points, tier, range, batch.clone());
             for (index, name) in batch.zip(&mut names) {
                 self.buckets.clear();
                 for (tier, piece) in pieces(&points, tier, range) {
@@ -148,7 +149,7 @@ impl<'s, A: Allocator + Copy> QueryState<'s, A> {
 /// which is seldom in a cache. In one short loop the processor fetches many of them at the same
 /// time; the work on one dimension after the other would wait for each.
 #[inline]
-fn touch<M: Memory>(
+fn prefetch<M: Memory>(
     points: &ChartPoints<'_, M>,
     tier: Tier,
     range: &Range<Second>,
@@ -170,12 +171,12 @@ fn touch<M: Memory>(
 
 fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
     context: &MetricContext<M>,
-    question: &Query<'_>,
+    query: &Query<'_>,
     tier: Tier,
     virtual_chart: &VirtualChart<'_, A>,
     reply: B,
 ) -> Result<Vec<u8, B>, OutOfMemory> {
-    let mut json = JsonWriter::new(reply, FIRST_REPLY_BYTES)?;
+    let mut json = JsonWriter::new(reply, INITIAL_REPLY_BYTES)?;
     json.raw("{\"context\":")?;
     json.string(context.name())?;
     json.raw(",\"title\":")?;
@@ -183,15 +184,15 @@ fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
     json.raw(",\"units\":")?;
     json.string(context.units())?;
     json.raw(",\"after\":")?;
-    json.whole(question.after)?;
+    json.whole(query.after)?;
     json.raw(",\"before\":")?;
-    json.whole(question.before)?;
+    json.whole(query.before)?;
     json.raw(",\"points\":")?;
-    json.whole(question.points)?;
+    json.whole(query.points)?;
     json.raw(",\"group\":")?;
-    json.string(question.group.as_str())?;
+    json.string(query.group.as_str())?;
     json.raw(",\"by\":")?;
-    json.string(question.by.as_str())?;
+    json.string(query.by.as_str())?;
     json.raw(",\"resolution\":")?;
     json.whole(tier.step())?;
     json.raw(",\"charts\":")?;
@@ -201,7 +202,7 @@ fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
     json.raw(",\"series\":[")?;
     for (index, series) in virtual_chart.series().iter().enumerate() {
         json.raw(if index == 0 { "\n" } else { ",\n" })?;
-        one_series(&mut json, question.by, virtual_chart, series)?;
+        one_series(&mut json, query.by, virtual_chart, series)?;
     }
     json.raw("\n]}\n")?;
     Ok(json.into_bytes())
@@ -280,17 +281,17 @@ mod tests {
         (store, writer)
     }
 
-    fn ask<M: Memory>(store: &Store<M>, query: &str) -> serde_json::Value {
+    fn ask<M: Memory>(store: &Store<M>, query_string: &str) -> serde_json::Value {
         let newest = store.newest();
-        let question = Query::parse(query, i64::from(newest) + 1, 10_000).unwrap();
+        let query = Query::parse(query_string, i64::from(newest) + 1, 10_000).unwrap();
         let structure = store.structure();
-        let context = structure.context(&question.context).unwrap();
+        let context = structure.context(&query.context).unwrap();
         let arena = allotment::Arena::new();
         let together =
-            answer::<_, _, _, true>(context, &question, newest, &arena, MallocMemory).unwrap();
+            answer::<_, _, _, true>(context, &query, newest, &arena, MallocMemory).unwrap();
         let one_by_one =
-            answer::<_, _, _, false>(context, &question, newest, MallocMemory, &arena).unwrap();
-        assert_eq!(together.as_slice(), one_by_one.as_slice(), "{query}");
+            answer::<_, _, _, false>(context, &query, newest, MallocMemory, &arena).unwrap();
+        assert_eq!(together.as_slice(), one_by_one.as_slice(), "{query_string}");
         serde_json::from_slice(&together).unwrap()
     }
 
@@ -420,14 +421,14 @@ mod tests {
     fn a_request_whose_memory_is_used_up_says_so() {
         let (store, _writer) = store::<SlabMemory>(3000, Retention::DEFAULT);
         let structure = store.structure();
-        let question =
+        let query =
             Query::parse("context=net&after=-2000&points=1000", i64::from(store.newest()), 10_000)
                 .unwrap();
         let budget = allotment::Budget::new(32 << 10);
         let arena = allotment::Arena::builder().budget(&budget).build();
         let context = structure.context("net").unwrap();
         let refused =
-            answer::<_, _, _, true>(context, &question, store.newest(), &arena, MallocMemory);
+            answer::<_, _, _, true>(context, &query, store.newest(), &arena, MallocMemory);
         assert_eq!(refused.unwrap_err(), OutOfMemory);
     }
 

@@ -317,9 +317,9 @@ mod tests {
 
     #[test]
     fn a_query_of_a_name_alone_is_about_the_last_ten_minutes() {
-        let question = parse("context=system.cpu").unwrap();
+        let query = parse("context=system.cpu").unwrap();
         assert_eq!(
-            question,
+            query,
             Query {
                 context: "system.cpu".into(),
                 after: NOW - 600,
@@ -333,9 +333,9 @@ mod tests {
 
     #[test]
     fn times_that_are_not_positive_are_relative() {
-        let question = parse("context=a&before=-60&after=-120&points=3&group=max").unwrap();
-        assert_eq!((question.after, question.before), (NOW - 180, NOW - 60));
-        assert_eq!((question.points, question.group), (3, GroupFunction::Max));
+        let query = parse("context=a&before=-60&after=-120&points=3&group=max").unwrap();
+        assert_eq!((query.after, query.before), (NOW - 180, NOW - 60));
+        assert_eq!((query.points, query.group), (3, GroupFunction::Max));
         let absolute = parse("context=a&after=1600000000&before=1600000060&points=60").unwrap();
         assert_eq!((absolute.after, absolute.before), (1_600_000_000, 1_600_000_060));
     }

@@ -54,7 +54,9 @@ impl fmt::Display for AgentError {
 
 impl Error for AgentError {}
 
-fn begin<E: Into<Box<dyn Error + Send + Sync>>>(what: &'static str) -> impl Fn(E) -> AgentError {
+fn setup_error<E: Into<Box<dyn Error + Send + Sync>>>(
+    what: &'static str,
+) -> impl Fn(E) -> AgentError {
     move |error| AgentError::Setup(what, error.into())
 }
 
@@ -66,7 +68,7 @@ fn begin<E: Into<Box<dyn Error + Send + Sync>>>(what: &'static str) -> impl Fn(E
 pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), AgentError> {
     if arguments.end_with_parent {
         set_parent_process_death_signal(Some(Death::TERM))
-            .map_err(begin("can't register for the parent's end"))?;
+            .map_err(setup_error("can't register for the parent's end"))?;
     }
     match arguments.allocator {
         AllocatorChoice::Allotment => serve_with::<SlabMemory>(arguments, line),
@@ -77,22 +79,22 @@ pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), AgentE
 fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Result<(), AgentError> {
     let log = Arc::new(match &arguments.log {
         None => Log::stderr(),
-        Some(path) => Log::open(path).map_err(begin("can't open the log"))?,
+        Some(path) => Log::open(path).map_err(setup_error("can't open the log"))?,
     });
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let limit = arguments.memory_limit.map(|limit| Budget::new(bytes(limit.0)));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(begin("can't start the event loop"))?;
+        .map_err(setup_error("can't start the event loop"))?;
     let listener = runtime
         .block_on(async { listen(arguments.listen) })
         .map_err(|error| AgentError::Listen(arguments.listen, error))?;
     let address =
-        listener.local_addr().map_err(begin("can't read the address that it listens on"))?;
+        listener.local_addr().map_err(setup_error("can't read the address that it listens on"))?;
 
     keep_warm(arguments);
-    let memory = Arc::new(M::new(limit.as_ref()).map_err(begin("no memory for the store"))?);
+    let memory = Arc::new(M::new(limit.as_ref()).map_err(setup_error("no memory for the store"))?);
     let (store, writer) = Store::new(memory, Retention(arguments.keep.0));
     let collector = collector(writer, arguments, &log)?;
     let objects = AgentObjects {
@@ -100,10 +102,10 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         sessions: Shared::default(),
         contexts: Shared::default(),
         counters: Arc::new(AgentCounters::default()),
-        collecting: Arc::clone(collector.figures()),
+        collector: Arc::clone(collector.statistics()),
         log: Arc::clone(&log),
         limit: limit.clone(),
-        began: Instant::now(),
+        started: Instant::now(),
     };
     let running = workers::<M>(arguments, objects, limit)?;
     running.shared().counters.configurations.set(running.generation());
@@ -113,8 +115,9 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         arguments.workers(),
         M::NAME
     ));
-    let signals =
-        runtime.block_on(async { SignalStreams::new() }).map_err(begin("can't handle signals"))?;
+    let signals = runtime
+        .block_on(async { SignalStreams::new() })
+        .map_err(setup_error("can't handle signals"))?;
     // A parent process may wait for this line and then send a signal at once. An error means that
     // nothing reads it.
     let _ = writeln!(io::stdout(), "listening on http://{address}/")
@@ -130,7 +133,7 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
         log.error(format_args!("{error}"));
     }
     end(running, arguments, &log)?;
-    log.info(format_args!("ended after {} requests", drained.figures.answered));
+    log.info(format_args!("ended after {} requests", drained.statistics.answered));
     match unanswered {
         0 => Ok(()),
         connections => Err(AgentError::Stuck(format!("{connections} connections were still open"))),
@@ -175,10 +178,10 @@ fn collector<M: Memory>(
     };
     let synthetic =
         synthetic.map(|metrics| SyntheticShape::new(metrics, *charts, *contexts)).transpose();
-    let synthetic = synthetic.map_err(begin("can't create the computed metrics"))?;
+    let synthetic = synthetic.map_err(setup_error("can't create the computed metrics"))?;
     let sources = CollectorSources { machine: !clock.is_simulated(), synthetic };
     collect::start(writer, sources, Arc::new(clock), Arc::clone(log))
-        .map_err(begin("can't collect metrics"))
+        .map_err(setup_error("can't collect metrics"))
 }
 
 fn limits(arguments: &ServeArguments, open_files: u64) -> HttpLimits {
@@ -200,7 +203,7 @@ fn workers<M: Memory>(
     limit: Option<Budget>,
 ) -> Result<Running<SealedConfiguration, AgentObjects<M>, HttpRequest, Reply>, AgentError> {
     const RESERVED: usize = 256 << 10;
-    let generation = seal(arguments).map_err(begin("no memory for the configuration"))?;
+    let generation = seal(arguments).map_err(setup_error("no memory for the configuration"))?;
     let plain = arguments.allocator == AllocatorChoice::Malloc;
     let most = usize::try_from(arguments.request_memory.0).unwrap_or(usize::MAX);
     let of_pools = limit.clone();
@@ -227,7 +230,7 @@ fn workers<M: Memory>(
         })
         .objects(generation, objects)
         .start(handle::<M>)
-        .map_err(begin("can't start the workers"))
+        .map_err(setup_error("can't start the workers"))
 }
 
 /// The signals that the agent handles.

@@ -65,10 +65,10 @@ pub struct AgentCounters {
 
 impl AgentCounters {
     /// Copies the HTTP server's statistics.
-    pub fn observe(&self, figures: HttpStatistics) {
-        self.connections.set(figures.open as u64);
-        self.accepted.set(figures.accepted);
-        self.evicted.set(figures.evicted);
+    pub fn observe(&self, statistics: HttpStatistics) {
+        self.connections.set(statistics.open as u64);
+        self.accepted.set(statistics.accepted);
+        self.evicted.set(statistics.evicted);
     }
 }
 
@@ -93,11 +93,11 @@ pub struct AgentObjects<M: Memory> {
     /// The counters.
     pub counters: Arc<AgentCounters>,
     /// The collector's statistics.
-    pub collecting: Arc<CollectorStatistics>,
+    pub collector: Arc<CollectorStatistics>,
     /// The log.
     pub log: Arc<Log>,
     /// The limit on all memory, if there is one.
     pub limit: Option<Budget>,
     /// When the agent started.
-    pub began: Instant,
+    pub started: Instant,
 }

@@ -37,13 +37,13 @@ pub fn rows<M: Memory>(
         row.source_calls += allocator.statistics.source_calls;
     }
     // The slabs of first buffers have no names.
-    for figures in objects.store.memory().buffer_statistics() {
-        rows.entry((figures.name.to_owned(), "slab")).or_insert(AllocatorRow {
+    for statistics in objects.store.memory().buffer_statistics() {
+        rows.entry((statistics.name.to_owned(), "slab")).or_insert(AllocatorRow {
             allocators: 1,
-            live_objects: figures.live,
-            live_bytes: figures.live_bytes,
-            held_bytes: figures.held_bytes,
-            source_calls: figures.system_calls,
+            live_objects: statistics.live,
+            live_bytes: statistics.live_bytes,
+            held_bytes: statistics.held_bytes,
+            source_calls: statistics.system_calls,
         });
     }
     (rows, report)

@@ -32,22 +32,22 @@ impl Connection {
     }
 
     /// Records that a byte was read or written.
-    pub fn touch(&self, now: Instant) {
+    pub fn record_transfer(&self, now: Instant) {
         self.last_transfer.set(now);
     }
 
     /// Records that a request was read.
-    pub fn begin(&self) {
+    pub fn record_request(&self) {
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
     /// Records that a reply is in the connection's buffer.
-    pub fn buffer(&self) {
+    pub fn record_reply(&self) {
         self.buffered.set(self.buffered.get() + 1);
     }
 
     /// Records that the buffer was written to the socket.
-    pub fn flush(&self) {
+    pub fn record_flush(&self) {
         self.in_flight.set(self.in_flight.get().saturating_sub(self.buffered.take()));
     }
 
@@ -72,7 +72,7 @@ impl Connection {
 /// All open connections of a server, on its one thread.
 #[derive(Debug)]
 pub struct ConnectionTable {
-    most: usize,
+    max: usize,
     next: Cell<u64>,
     open: RefCell<HashMap<u64, Rc<Connection>>>,
     evictions: Cell<u64>,
@@ -100,9 +100,9 @@ impl Drop for ConnectionGuard {
 
 impl ConnectionTable {
     /// Creates a table for at most `max` connections.
-    pub fn new(most: usize) -> Self {
+    pub fn new(max: usize) -> Self {
         Self {
-            most: most.max(1),
+            max: max.max(1),
             next: Cell::new(0),
             open: RefCell::new(HashMap::new()),
             evictions: Cell::new(0),
@@ -112,8 +112,8 @@ impl ConnectionTable {
 
     /// Adds a new connection. If the table is full, closes the connection that has been silent
     /// longest and has no request in flight.
-    pub fn enter(self: &Rc<Self>, now: Instant) -> Result<ConnectionGuard, NoIdleConnection> {
-        let full = self.open.borrow().len() >= self.most;
+    pub fn add(self: &Rc<Self>, now: Instant) -> Result<ConnectionGuard, NoIdleConnection> {
+        let full = self.open.borrow().len() >= self.max;
         if full {
             self.evict_one()?;
         }
@@ -175,14 +175,14 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let all = Rc::new(ConnectionTable::new(3));
-        let places: Vec<_> = (0..3).map(|second| all.enter(at(second)).unwrap()).collect();
-        places[0].connection.touch(at(10));
-        places[1].connection.begin();
-        let fourth = all.enter(at(11)).unwrap();
-        assert!(places[2].connection.evicted.get());
-        assert!(!places[0].connection.evicted.get() && !places[1].connection.evicted.get());
+        let guards: Vec<_> = (0..3).map(|second| all.add(at(second)).unwrap()).collect();
+        guards[0].connection.record_transfer(at(10));
+        guards[1].connection.record_request();
+        let fourth = all.add(at(11)).unwrap();
+        assert!(guards[2].connection.evicted.get());
+        assert!(!guards[0].connection.evicted.get() && !guards[1].connection.evicted.get());
         assert_eq!((all.len(), all.evictions(), all.busy(), all.accepted()), (3, 1, 1, 4));
-        drop(places);
+        drop(guards);
         assert_eq!(all.len(), 1);
         drop(fourth);
         assert!(all.is_empty());
@@ -191,27 +191,27 @@ mod tests {
     #[test]
     fn a_connection_with_a_request_in_flight_never_makes_room() {
         let all = Rc::new(ConnectionTable::new(2));
-        let places = [all.enter(Instant::now()).unwrap(), all.enter(Instant::now()).unwrap()];
-        for place in &places {
-            place.connection.begin();
+        let guards = [all.add(Instant::now()).unwrap(), all.add(Instant::now()).unwrap()];
+        for guard in &guards {
+            guard.connection.record_request();
         }
-        assert_eq!(all.enter(Instant::now()).unwrap_err(), NoIdleConnection);
-        places[0].connection.flush();
+        assert_eq!(all.add(Instant::now()).unwrap_err(), NoIdleConnection);
+        guards[0].connection.record_flush();
         assert_eq!(
-            all.enter(Instant::now()).unwrap_err(),
+            all.add(Instant::now()).unwrap_err(),
             NoIdleConnection,
             "nothing was in the buffer"
         );
-        places[0].connection.buffer();
-        places[0].connection.flush();
-        assert!(all.enter(Instant::now()).is_ok());
-        assert!(places[0].connection.evicted.get() && !places[1].connection.evicted.get());
+        guards[0].connection.record_reply();
+        guards[0].connection.record_flush();
+        assert!(all.add(Instant::now()).is_ok());
+        assert!(guards[0].connection.evicted.get() && !guards[1].connection.evicted.get());
     }
 
     #[test]
     fn there_is_always_room_for_one() {
         let all = Rc::new(ConnectionTable::new(0));
-        let _place = all.enter(Instant::now()).unwrap();
+        let _guard = all.add(Instant::now()).unwrap();
         assert_eq!(all.len(), 1);
     }
 }

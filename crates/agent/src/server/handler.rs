@@ -27,22 +27,22 @@ pub type WorkerContext<'w, M> = RequestContext<'w, SealedConfiguration, AgentObj
 
 const READ: &str = "GET, HEAD";
 const READ_AND_WRITE: &str = "GET, HEAD, POST";
-const FIRST_BYTES: usize = 2048;
+const INITIAL_BYTES: usize = 2048;
 /// Most replies fit in this size, in bytes, so that their chunks have one size and can replace each
 /// other.
 const REPLY_BYTES: usize = 32 << 10;
 
 /// Answers any request.
-pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, ask: HttpRequest) -> Reply {
+pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, request: HttpRequest) -> Reply {
     let AgentObjects { counters, log, .. } = worker.shared();
-    if !ask.is_client_waiting() {
+    if !request.is_client_waiting() {
         counters.abandoned.add();
         return Reply::new(JSON, Bytes::new());
     }
     if configuration(worker).log_requests {
-        log.info(format_args!("{} {}", ask.method, ask.uri));
+        log.info(format_args!("{} {}", request.method, request.uri));
     }
-    match route(worker, &ask) {
+    match route(worker, &request) {
         Ok(reply) => {
             counters.answered.add();
             reply
@@ -59,13 +59,13 @@ pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, ask: HttpRequest) ->
 
 fn route<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
-    ask: &HttpRequest,
+    request: &HttpRequest,
 ) -> Result<Reply, Problem> {
-    let path = ask.uri.path();
-    let query = ask.uri.query().unwrap_or_default();
-    let read = || method(ask, &[Method::GET, Method::HEAD], READ);
+    let path = request.uri.path();
+    let query = request.uri.query().unwrap_or_default();
+    let read = || method(request, &[Method::GET, Method::HEAD], READ);
     match path {
-        "/" => read().and_then(|()| page(worker, ask)),
+        "/" => read().and_then(|()| page(worker, request)),
         "/metrics" => {
             read().and_then(|()| without_parameters(query)).and_then(|()| metrics(worker))
         }
@@ -73,15 +73,15 @@ fn route<M: Memory>(
             read().and_then(|()| without_parameters(query)).and_then(|()| info(worker))
         }
         "/api/v1/contexts" => {
-            read().and_then(|()| without_parameters(query)).and_then(|()| contexts(worker, ask))
+            read().and_then(|()| without_parameters(query)).and_then(|()| contexts(worker, request))
         }
-        "/api/v1/query" => read().and_then(|()| points(worker, ask, query)),
+        "/api/v1/query" => read().and_then(|()| points(worker, request, query)),
         "/api/v1/allocators" => {
             read().and_then(|()| without_parameters(query)).and_then(|()| allocators_page(worker))
         }
         "/api/v1/session" => {
-            method(ask, &[Method::GET, Method::HEAD, Method::POST], READ_AND_WRITE)
-                .and_then(|()| session(worker, ask, query))
+            method(request, &[Method::GET, Method::HEAD, Method::POST], READ_AND_WRITE)
+                .and_then(|()| session(worker, request, query))
         }
         "/test/panic" if configuration(worker).test_pages => panic!("asked for by a test"),
         "/test/sleep" if configuration(worker).test_pages => {
@@ -97,11 +97,11 @@ fn configuration<'w, M: Memory>(worker: &WorkerContext<'w, M>) -> &'w AgentConfi
     worker.read_only().get()
 }
 
-fn method(ask: &HttpRequest, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
-    if allowed.contains(&ask.method) {
+fn method(request: &HttpRequest, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
+    if allowed.contains(&request.method) {
         return Ok(());
     }
-    Err(Problem::Method { used: ask.method.to_string(), allowed: named })
+    Err(Problem::Method { used: request.method.to_string(), allowed: named })
 }
 
 fn without_parameters(query: &str) -> Result<(), Problem> {
@@ -154,24 +154,24 @@ fn now<M: Memory>(worker: &WorkerContext<'_, M>) -> i64 {
 
 fn points<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
-    ask: &HttpRequest,
+    request: &HttpRequest,
     query: &str,
 ) -> Result<Reply, Problem> {
-    let question = Query::parse(query, now(worker), configuration(worker).max_points)?;
-    note_visit(worker, ask);
+    let query = Query::parse(query, now(worker), configuration(worker).max_points)?;
+    record_visit(worker, request);
     let store = &worker.shared().store;
     let newest = store.newest();
     let structure = store.structure();
     let context = structure
-        .context(&question.context)
-        .ok_or_else(|| Problem::UnknownContext(question.context.clone().into_owned()))?;
+        .context(&query.context)
+        .ok_or_else(|| Problem::UnknownContext(query.context.clone().into_owned()))?;
     let work = M::request(|| worker.take_arena());
     rendered(worker, JSON, |reply| {
         let (work, reply) = (work.handle(), reply.handle());
         if <M::Request as RequestMemory>::FREED_TOGETHER {
-            answer::<M, _, _, true>(context, &question, newest, work, reply)
+            answer::<M, _, _, true>(context, &query, newest, work, reply)
         } else {
-            answer::<M, _, _, false>(context, &question, newest, work, reply)
+            answer::<M, _, _, false>(context, &query, newest, work, reply)
         }
     })
 }
@@ -179,9 +179,9 @@ fn points<M: Memory>(
 /// Returns the list of contexts, which is rendered again only when a chart was added or removed.
 fn contexts<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
-    ask: &HttpRequest,
+    request: &HttpRequest,
 ) -> Result<Reply, Problem> {
-    note_visit(worker, ask);
+    record_visit(worker, request);
     let shared = worker.shared();
     let generation = shared.store.generation();
     let known = shared.contexts.with(|list| {
@@ -191,8 +191,8 @@ fn contexts<M: Memory>(
         return Ok(Reply::new(JSON, reply));
     }
     let structure = shared.store.structure();
-    let reply = rendered(worker, JSON, |request| {
-        let mut json = JsonWriter::new(request.handle(), FIRST_BYTES)?;
+    let reply = rendered(worker, JSON, |memory| {
+        let mut json = JsonWriter::new(memory.handle(), INITIAL_BYTES)?;
         json.raw("{\"generation\":")?;
         json.whole(structure.generation())?;
         json.raw(",\"contexts\":[")?;
@@ -235,7 +235,7 @@ fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> 
         metrics += chart.dimensions().len() as u64;
     }
     let sessions = shared.sessions.with(|list| (list.len(), list.begun(), list.dropped()));
-    let collecting = &shared.collecting;
+    let collector = &shared.collector;
     let micros =
         |time: Duration| JsonMember::Whole(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     let counters = &shared.counters;
@@ -244,7 +244,7 @@ fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> 
         ("version", JsonMember::Text(env!("CARGO_PKG_VERSION"))),
         ("title", JsonMember::Text(configuration.title)),
         ("allocator", JsonMember::Text(configuration.allocator)),
-        ("running_seconds", JsonMember::Whole(shared.began.elapsed().as_secs())),
+        ("running_seconds", JsonMember::Whole(shared.started.elapsed().as_secs())),
         ("newest_second", JsonMember::Whole(u64::from(shared.store.newest()))),
         ("contexts", JsonMember::Whole(structure.contexts().len() as u64)),
         ("charts", JsonMember::Whole(charts)),
@@ -255,10 +255,10 @@ fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> 
         ("workers", JsonMember::Whole(u64::from(configuration.workers))),
         ("queue", JsonMember::Whole(u64::from(configuration.queue))),
         ("max_points", JsonMember::Whole(u64::from(configuration.max_points))),
-        ("ticks", JsonMember::Whole(collecting.ticks())),
-        ("ticks_missed", JsonMember::Whole(collecting.ticks_missed())),
-        ("last_tick_us", micros(collecting.last())),
-        ("longest_tick_us", micros(collecting.longest())),
+        ("ticks", JsonMember::Whole(collector.ticks())),
+        ("ticks_missed", JsonMember::Whole(collector.ticks_missed())),
+        ("last_tick_us", micros(collector.last())),
+        ("longest_tick_us", micros(collector.longest())),
         ("answered", JsonMember::Whole(counters.answered.get())),
         ("refused", JsonMember::Whole(counters.refused.get())),
         ("busy", JsonMember::Whole(counters.busy.get())),
@@ -292,8 +292,8 @@ fn object<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     members: &[(&str, JsonMember<'_>)],
 ) -> Result<Reply, Problem> {
-    rendered(worker, JSON, |request| {
-        let mut json = JsonWriter::new(request.handle(), FIRST_BYTES)?;
+    rendered(worker, JSON, |memory| {
+        let mut json = JsonWriter::new(memory.handle(), INITIAL_BYTES)?;
         for (index, (name, member)) in members.iter().enumerate() {
             json.raw(if index == 0 { "{" } else { "," })?;
             json.key(name)?;
@@ -309,14 +309,14 @@ fn object<M: Memory>(
 
 fn metrics<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let shared = worker.shared();
-    rendered(worker, prometheus::CONTENT_TYPE, |request| {
-        in_memory(prometheus::render, shared, request.handle())
+    rendered(worker, prometheus::CONTENT_TYPE, |memory| {
+        in_memory(prometheus::render, shared, memory.handle())
     })
 }
 
 fn allocators_page<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let shared = worker.shared();
-    rendered(worker, JSON, |request| in_memory(allocator_table::render, shared, request.handle()))
+    rendered(worker, JSON, |memory| in_memory(allocator_table::render, shared, memory.handle()))
 }
 
 fn in_memory<M: Memory, A: Allocator + Copy>(
@@ -324,26 +324,29 @@ fn in_memory<M: Memory, A: Allocator + Copy>(
     shared: &AgentObjects<M>,
     memory: A,
 ) -> Result<VecIn<u8, A>, OutOfMemory> {
-    let mut text = JsonWriter::new(memory, FIRST_BYTES)?;
+    let mut text = JsonWriter::new(memory, INITIAL_BYTES)?;
     render(&mut text, shared)?;
     Ok(text.into_bytes())
 }
 
-fn page<M: Memory>(worker: &mut WorkerContext<'_, M>, ask: &HttpRequest) -> Result<Reply, Problem> {
-    let visit = find_or_begin_session(worker, ask);
+fn page<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    request: &HttpRequest,
+) -> Result<Reply, Problem> {
+    let visit = find_or_begin_session(worker, request);
     let mut reply = Reply::new(page::CONTENT_TYPE, Bytes::from_static(page::PAGE.as_bytes()));
     reply.fields.extend(page::FIELDS.map(|(name, value)| (name, HeaderValue::from_static(value))));
     reply.fields.extend(visit.and_then(|visit| visit.cookie));
     Ok(reply)
 }
 
-fn key_of(ask: &HttpRequest) -> Option<SessionKey> {
-    SessionKey::of_cookies(ask.cookies.as_ref()?.to_str().ok()?)
+fn session_key(request: &HttpRequest) -> Option<SessionKey> {
+    SessionKey::of_cookies(request.cookies.as_ref()?.to_str().ok()?)
 }
 
 /// Records a request of a known user.
-fn note_visit<M: Memory>(worker: &WorkerContext<'_, M>, ask: &HttpRequest) {
-    if let Some(key) = key_of(ask) {
+fn record_visit<M: Memory>(worker: &WorkerContext<'_, M>, request: &HttpRequest) {
+    if let Some(key) = session_key(request) {
         let limits = configuration(worker).sessions();
         worker.shared().sessions.with(|list| {
             let _ = list.visit(key, Instant::now(), limits);
@@ -363,12 +366,12 @@ struct SessionVisit {
 /// everything else works.
 fn find_or_begin_session<M: Memory>(
     worker: &WorkerContext<'_, M>,
-    ask: &HttpRequest,
+    request: &HttpRequest,
 ) -> Option<SessionVisit> {
     let limits = configuration(worker).sessions();
     let now = Instant::now();
     let sessions = &worker.shared().sessions;
-    let found = key_of(ask).and_then(|key| {
+    let found = session_key(request).and_then(|key| {
         sessions.with(|list| list.visit(key, now, limits).map(|session| (key, *session)))
     });
     let (key, session) = found.or_else(|| {
@@ -382,12 +385,12 @@ fn find_or_begin_session<M: Memory>(
 
 fn session<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
-    ask: &HttpRequest,
+    request: &HttpRequest,
     query: &str,
 ) -> Result<Reply, Problem> {
     let mut theme = None;
     for (name, value) in pairs(query)? {
-        if ask.method != Method::POST || name != "theme" {
+        if request.method != Method::POST || name != "theme" {
             return Err(ParameterError::Unknown(name.into_owned(), "theme, with POST").into());
         }
         let chosen = Theme::from_name(&value).ok_or_else(|| {
@@ -395,10 +398,11 @@ fn session<M: Memory>(
         })?;
         set_once(&mut theme, "theme", chosen)?;
     }
-    if ask.method == Method::POST && theme.is_none() {
+    if request.method == Method::POST && theme.is_none() {
         return Err(ParameterError::Missing("theme").into());
     }
-    let Some(SessionVisit { key, mut session, cookie }) = find_or_begin_session(worker, ask) else {
+    let Some(SessionVisit { key, mut session, cookie }) = find_or_begin_session(worker, request)
+    else {
         return object(worker, &[("theme", JsonMember::Text(Theme::default().as_str()))]);
     };
     if let Some(theme) = theme {

@@ -86,10 +86,10 @@ impl HttpRequest {
 /// Answers requests.
 pub trait Application: 'static {
     /// Answers one request.
-    fn answer(&self, ask: HttpRequest) -> impl Future<Output = Reply>;
+    fn answer(&self, request: HttpRequest) -> impl Future<Output = Reply>;
 
     /// Called with the current statistics after each accepted connection.
-    fn observe(&self, figures: HttpStatistics);
+    fn observe(&self, statistics: HttpStatistics);
 }
 
 /// The statistics of a server.
@@ -109,7 +109,7 @@ pub struct HttpStatistics {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainResult {
     /// The last statistics.
-    pub figures: HttpStatistics,
+    pub statistics: HttpStatistics,
     /// Connections whose requests took longer than the limit.
     pub abandoned: usize,
 }
@@ -127,7 +127,7 @@ struct HttpServer<A> {
 }
 
 impl<A> HttpServer<A> {
-    fn figures(&self) -> HttpStatistics {
+    fn statistics(&self) -> HttpStatistics {
         HttpStatistics {
             open: self.connections.len(),
             accepted: self.connections.accepted(),
@@ -159,9 +159,9 @@ pub async fn serve<A: Application>(
         tokio::select! {
             biased;
             () = &mut stop => break,
-            place = accept(&listener, &http_server) => begin(&http_server, place, &ending),
+            guard = accept(&listener, &http_server) => spawn_connection(&http_server, guard, &ending),
         }
-        http_server.application.observe(http_server.figures());
+        http_server.application.observe(http_server.statistics());
     }
     drain(listener, http_server, &end, &ending).await
 }
@@ -186,10 +186,10 @@ async fn accept<A>(
             }
         }
         if http_server.waiting.borrow().is_some() {
-            match http_server.connections.enter(Instant::now()) {
-                Ok(place) => {
+            match http_server.connections.add(Instant::now()) {
+                Ok(guard) => {
                     if let Some(socket) = http_server.waiting.take() {
-                        return (socket, place);
+                        return (socket, guard);
                     }
                 }
                 // Every connection has a request in flight. This one waits, and later ones wait in
@@ -200,30 +200,33 @@ async fn accept<A>(
     }
 }
 
-fn begin<A: Application>(
+fn spawn_connection<A: Application>(
     http_server: &Rc<HttpServer<A>>,
-    (socket, place): (TcpStream, ConnectionGuard),
+    (socket, guard): (TcpStream, ConnectionGuard),
     ending: &watch::Receiver<bool>,
 ) {
     // Replies are written in one piece, so nothing is gained by a delay.
     let _ = socket.set_nodelay(true);
     let (http_server, ending) = (Rc::clone(http_server), ending.clone());
-    tokio::task::spawn_local(async move { connection(http_server, socket, place, ending).await });
+    tokio::task::spawn_local(
+        async move { serve_connection(http_server, socket, guard, ending).await },
+    );
 }
 
 /// Serves one connection to its end.
-async fn connection<A: Application>(
+async fn serve_connection<A: Application>(
     http_server: Rc<HttpServer<A>>,
     socket: TcpStream,
-    place: ConnectionGuard,
+    guard: ConnectionGuard,
     mut ending: watch::Receiver<bool>,
 ) {
-    let known = Rc::clone(&place.connection);
-    let stream = ConnectionStream::new(socket, Rc::clone(&known), http_server.limits.write_time);
+    let connection = Rc::clone(&guard.connection);
+    let stream =
+        ConnectionStream::new(socket, Rc::clone(&connection), http_server.limits.write_time);
     let service = service_fn(|request: Request<Incoming>| {
-        let (http_server, known) = (Rc::clone(&http_server), Rc::clone(&known));
-        known.begin();
-        async move { Ok::<_, Infallible>(answer(&http_server, known, request).await) }
+        let (http_server, connection) = (Rc::clone(&http_server), Rc::clone(&connection));
+        connection.record_request();
+        async move { Ok::<_, Infallible>(answer(&http_server, connection, request).await) }
     });
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -240,7 +243,7 @@ async fn connection<A: Application>(
     tokio::select! {
         biased;
         // Checked first, so that no request is read after the connection was evicted.
-        () = known.evicted() => return,
+        () = connection.evicted() => return,
         _ = http.as_mut() => return,
         _ = ending.wait_for(|ending| *ending) => {}
     }
@@ -250,7 +253,7 @@ async fn connection<A: Application>(
 
 async fn answer<A: Application>(
     http_server: &HttpServer<A>,
-    known: Rc<Connection>,
+    connection: Rc<Connection>,
     request: Request<Incoming>,
 ) -> Response<ReplyBody> {
     let has_body = !request.body().is_end_stream();
@@ -262,11 +265,11 @@ async fn answer<A: Application>(
         // Dropped with this future, which is dropped with its connection.
         let waiting = Arc::new(());
         let client_waits = Arc::downgrade(&waiting);
-        let ask = HttpRequest { method: head.method, uri: head.uri, cookies, client_waits };
-        http_server.application.answer(ask).await
+        let request = HttpRequest { method: head.method, uri: head.uri, cookies, client_waits };
+        http_server.application.answer(request).await
     };
     http_server.answered.set(http_server.answered.get() + 1);
-    let mut response = Response::new(ReplyBody { bytes: Some(reply.body), connection: known });
+    let mut response = Response::new(ReplyBody { bytes: Some(reply.body), connection });
     *response.status_mut() =
         StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let fields = response.headers_mut();
@@ -295,12 +298,12 @@ async fn drain<A: Application>(
     let mut grace = std::pin::pin!(grace);
     // The system has accepted these connections already.
     loop {
-        let nobody_came = tokio::time::sleep(Duration::from_millis(1));
+        let no_connection = tokio::time::sleep(Duration::from_millis(1));
         tokio::select! {
             biased;
             () = &mut grace => break,
-            place = accept(&listener, &http_server) => begin(&http_server, place, ending),
-            () = nobody_came, if http_server.waiting.borrow().is_none() => break,
+            guard = accept(&listener, &http_server) => spawn_connection(&http_server, guard, ending),
+            () = no_connection, if http_server.waiting.borrow().is_none() => break,
         }
     }
     drop(listener);
@@ -312,9 +315,9 @@ async fn drain<A: Application>(
     while !http_server.connections.is_empty() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let figures = http_server.figures();
-    http_server.application.observe(figures);
-    DrainResult { figures, abandoned: http_server.connections.len() }
+    let statistics = http_server.statistics();
+    http_server.application.observe(statistics);
+    DrainResult { statistics, abandoned: http_server.connections.len() }
 }
 
 /// A body in one piece, which records when it is in the connection's buffer.
@@ -347,6 +350,6 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        self.connection.buffer();
+        self.connection.record_reply();
     }
 }

@@ -15,9 +15,9 @@ pub fn raise_limit() -> u64 {
 }
 
 /// Returns how many of the wanted connections are possible with this limit on open files.
-pub fn connections_within(open_files: u64, client_waits: usize) -> usize {
-    let room = usize::try_from(open_files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
-    client_waits.min(room).max(1)
+pub fn connections_within(files: u64, wanted: usize) -> usize {
+    let possible = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+    wanted.min(possible).max(1)
 }
 
 #[cfg(test)]
@@ -26,8 +26,8 @@ mod tests {
 
     #[test]
     fn the_limit_is_the_hard_one_and_other_files_keep_their_room() {
-        let open_files = raise_limit();
-        assert_eq!(Some(open_files), getrlimit(Resource::Nofile).maximum.or(Some(u64::MAX)));
+        let files = raise_limit();
+        assert_eq!(Some(files), getrlimit(Resource::Nofile).maximum.or(Some(u64::MAX)));
         assert_eq!(connections_within(1024, 4096), 960);
         assert_eq!(connections_within(u64::MAX, 4096), 4096);
         assert_eq!(connections_within(10, 4096), 1);

@@ -43,7 +43,7 @@ pub fn render<M: Memory, A: Allocator + Copy>(
             text.raw("\n")?;
         }
     }
-    let (counters, collecting) = (&objects.counters, &objects.collecting);
+    let (counters, collector) = (&objects.counters, &objects.collector);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let gauges = [
         (
@@ -71,16 +71,16 @@ pub fn render<M: Memory, A: Allocator + Copy>(
         (
             "agent_tick_longest_microseconds",
             "Duration of the longest tick.",
-            micros(collecting.longest()),
+            micros(collector.longest()),
         ),
-        ("agent_tick_last_microseconds", "Duration of the last tick.", micros(collecting.last())),
+        ("agent_tick_last_microseconds", "Duration of the last tick.", micros(collector.last())),
     ];
     for (name, help, value) in gauges {
         one(text, name, help, "gauge", value)?;
     }
     let counters = [
-        ("agent_ticks_total", "Seconds collected.", collecting.ticks()),
-        ("agent_ticks_missed_total", "Seconds that were not collected.", collecting.ticks_missed()),
+        ("agent_ticks_total", "Seconds collected.", collector.ticks()),
+        ("agent_ticks_missed_total", "Seconds that were not collected.", collector.ticks_missed()),
         ("agent_requests_answered_total", "Requests answered.", counters.answered.get()),
         (
             "agent_requests_refused_total",

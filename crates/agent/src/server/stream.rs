@@ -48,7 +48,7 @@ impl ConnectionStream {
         match written {
             Poll::Ready(written) => {
                 self.stall_timer = None;
-                self.connection.touch(Instant::now());
+                self.connection.record_transfer(Instant::now());
                 Poll::Ready(written)
             }
             Poll::Pending => {
@@ -92,7 +92,7 @@ impl Read for ConnectionStream {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.socket).poll_read(context, buffer);
         if read.is_ready() {
-            self.connection.touch(Instant::now());
+            self.connection.record_transfer(Instant::now());
         }
         read
     }
@@ -120,7 +120,7 @@ impl Write for ConnectionStream {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.socket).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
-            self.connection.flush();
+            self.connection.record_flush();
         }
         flushed
     }

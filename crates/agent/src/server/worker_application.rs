@@ -33,15 +33,15 @@ impl<M: Memory> fmt::Debug for WorkerApplication<M> {
 }
 
 impl<M: Memory> Application for WorkerApplication<M> {
-    async fn answer(&self, ask: HttpRequest) -> Reply {
+    async fn answer(&self, request: HttpRequest) -> Reply {
         let objects = self.workers.shared();
-        let (tell, told) = oneshot::channel();
-        let submitted = self.workers.submit_with(ask, move |outcome| {
+        let (sender, receiver) = oneshot::channel();
+        let submitted = self.workers.submit_with(request, move |outcome| {
             // An error means that the connection has ended.
-            let _ = tell.send(outcome);
+            let _ = sender.send(outcome);
         });
         let problem = match submitted {
-            Ok(_number) => match told.await {
+            Ok(_number) => match receiver.await {
                 Ok(Outcome::Done(reply)) => return reply,
                 Ok(Outcome::Panicked(request)) => {
                     objects.counters.panicked.add();
@@ -61,7 +61,7 @@ impl<M: Memory> Application for WorkerApplication<M> {
         Reply::problem(&problem)
     }
 
-    fn observe(&self, figures: HttpStatistics) {
-        self.workers.shared().counters.observe(figures);
+    fn observe(&self, statistics: HttpStatistics) {
+        self.workers.shared().counters.observe(statistics);
     }
 }

@@ -159,22 +159,22 @@ impl<M: Memory> TieredPoints<M> {
     /// the last one, or that is the largest possible. Returns which tiers got their first point:
     /// minutes, hours.
     pub fn append(&mut self, at: Second, values: &[f32]) -> [bool; 2] {
-        let mut began = [false; 2];
+        let mut first_points = [false; 2];
         if at < self.seconds.next() || at == Second::MAX {
-            return began;
+            return first_points;
         }
         let minute = at / 60;
         if self.seconds.next() == 0 {
             (self.this_minute, self.this_hour) = (minute, minute / 60);
         } else if minute != self.this_minute {
-            began = self.end_minute(minute);
+            first_points = self.end_minute(minute);
             self.this_minute = minute;
         }
         self.seconds.append(at, values);
         for (summary, value) in self.minute.iter_mut().zip(values) {
             summary.take(*value);
         }
-        began
+        first_points
     }
 
     #[cold]

@@ -75,7 +75,7 @@ impl std::ops::AddAssign for TierStatistics {
 pub struct ChartTier<M: Memory, P: Point> {
     memory: Arc<M>,
     tier: Tier,
-    series: Box<[DimensionBuffers]>,
+    dimensions: Box<[DimensionBuffers]>,
     /// The number of the first dimension among all metrics. It determines the sizes of first
     /// buffers.
     first_metric: u64,
@@ -97,15 +97,15 @@ unsafe impl<M: Memory, P: Point> Sync for ChartTier<M, P> {}
 /// that metrics that began together do not need their next buffers together.
 #[must_use]
 pub fn first_capacity(tier: Tier, metric: u64) -> u16 {
-    const FEWEST: u16 = 3;
+    const MIN_CAPACITY: u16 = 3;
     // SplitMix64 of the metric and the tier.
     let mut bits = metric.wrapping_mul(4).wrapping_add(tier as u64 + 1);
     bits = bits.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     bits ^= bits >> 31;
-    let capacities = u64::from(tier.capacity() - FEWEST) + 1;
-    FEWEST + (((bits >> 32) * capacities) >> 32) as u16
+    let capacities = u64::from(tier.capacity() - MIN_CAPACITY) + 1;
+    MIN_CAPACITY + (((bits >> 32) * capacities) >> 32) as u16
 }
 
 impl<M: Memory, P: Point> ChartTier<M, P> {
@@ -130,7 +130,7 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         Self {
             memory,
             tier,
-            series: (0..dimensions).map(|_| none()).collect(),
+            dimensions: (0..dimensions).map(|_| none()).collect(),
             first_metric,
             next: 0,
             retained,
@@ -151,13 +151,13 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
 
     /// Returns the slot of the oldest point of any dimension.
     pub fn oldest(&self) -> Option<u32> {
-        let first_slot = |series: &DimensionBuffers| match series.oldest {
+        let first_slot = |buffers: &DimensionBuffers| match buffers.oldest {
             // SAFETY: a node in the list is live (2), and nothing changes while the tier is
             // borrowed.
             Some(node) => Some(unsafe { node.as_ref() }.start),
-            None => (series.used > 0).then_some(series.start),
+            None => (buffers.used > 0).then_some(buffers.start),
         };
-        self.series.iter().filter_map(first_slot).min()
+        self.dimensions.iter().filter_map(first_slot).min()
     }
 
     /// Allocates the first buffers before they are needed, and writes to them.
@@ -165,11 +165,11 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
     /// # Errors
     /// When memory is refused. The buffers that were allocated stay.
     pub fn alloc_first_buffers(&mut self) -> Result<(), AllocError> {
-        for index in 0..self.series.len() {
-            if self.series[index].capacity == 0 {
+        for index in 0..self.dimensions.len() {
+            if self.dimensions[index].capacity == 0 {
                 self.next_buffer(index, 0)?;
                 // SAFETY: the buffer is live, aligned and can hold a point (1, 3).
-                unsafe { self.series[index].current.cast::<P>().write(P::GAP) };
+                unsafe { self.dimensions[index].current.cast::<P>().write(P::GAP) };
             }
         }
         Ok(())
@@ -178,52 +178,52 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
     /// Appends a point for each dimension. Does nothing for a slot that is not after the newest, or
     /// that is the largest possible. Slots in between become gaps.
     pub fn append(&mut self, slot: u32, points: &[P]) {
-        assert_eq!(points.len(), self.series.len(), "a point for each dimension");
+        assert_eq!(points.len(), self.dimensions.len(), "a point for each dimension");
         if slot < self.next || slot == u32::MAX {
             return;
         }
         match self.next {
-            0 => self.series.iter_mut().for_each(|series| series.start = slot),
+            0 => self.dimensions.iter_mut().for_each(|buffers| buffers.start = slot),
             next if slot > next => self.fill_gap(slot - next),
             _ => {}
         }
         let mut refused = 0;
         for (index, point) in points.iter().enumerate() {
-            let series = &self.series[index];
+            let buffers = &self.dimensions[index];
             // After one refusal, other dimensions without a buffer do not try.
-            let will_fail = series.capacity == 0 && refused > 0;
-            if series.used == series.capacity
+            let will_fail = buffers.capacity == 0 && refused > 0;
+            if buffers.used == buffers.capacity
                 && (will_fail || self.next_buffer(index, slot).is_err())
                 && !self.restart_buffer(index, slot)
             {
                 refused += 1;
                 continue;
             }
-            let series = &mut self.series[index];
+            let buffers = &mut self.dimensions[index];
             // SAFETY: `used` is below `capacity`, so the address lies in the live buffer (1),
             // aligned (3).
-            unsafe { series.current.cast::<P>().add(usize::from(series.used)).write(*point) };
-            series.used += 1;
+            unsafe { buffers.current.cast::<P>().add(usize::from(buffers.used)).write(*point) };
+            buffers.used += 1;
         }
         self.statistics.lost += refused;
-        self.statistics.points += self.series.len() as u64 - refused;
+        self.statistics.points += self.dimensions.len() as u64 - refused;
         self.next = slot + 1;
     }
 
     /// Fills this many slots, in which nothing was collected, with gaps until the buffers are full.
     #[cold]
     fn fill_gap(&mut self, slots: u32) {
-        for series in &mut self.series {
-            let gaps = slots.min(u32::from(series.capacity - series.used)) as u16;
-            if series.used == 0 {
+        for buffers in &mut self.dimensions {
+            let gaps = slots.min(u32::from(buffers.capacity - buffers.used)) as u16;
+            if buffers.used == 0 {
                 continue;
             }
-            for place in series.used..series.used + gaps {
+            for position in buffers.used..buffers.used + gaps {
                 // SAFETY: `position` is below `capacity`, so the address lies in the live buffer
                 // (1), aligned (3).
-                unsafe { series.current.cast::<P>().add(usize::from(place)).write(P::GAP) };
+                unsafe { buffers.current.cast::<P>().add(usize::from(position)).write(P::GAP) };
             }
-            series.used += gaps;
+            buffers.used += gaps;
             self.statistics.points += u64::from(gaps);
         }
     }
@@ -235,7 +235,7 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
         while self.oldest_ends(index).is_some_and(|end| end.saturating_add(self.retained) <= slot) {
             self.drop_oldest(index);
         }
-        let first = self.series[index].capacity == 0;
+        let first = self.dimensions[index].capacity == 0;
         let metric = self.first_metric + index as u64;
         let capacity = if first { first_capacity(self.tier, metric) } else { self.tier.capacity() };
         let tier = self.tier;
@@ -246,11 +246,11 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
             unsafe { self.memory.free_buffer(self.tier, capacity, buffer) };
             return Err(error);
         }
-        let series = &mut self.series[index];
-        series.current = buffer;
-        series.capacity = capacity;
-        series.used = 0;
-        series.start = slot;
+        let buffers = &mut self.dimensions[index];
+        buffers.current = buffer;
+        buffers.capacity = capacity;
+        buffers.used = 0;
+        buffers.start = slot;
         self.statistics.capacity += u64::from(capacity);
         self.statistics.buffers += 1;
         Ok(())
@@ -262,12 +262,12 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
     fn retry_dropping_oldest<T>(
         &mut self,
         index: usize,
-        take: impl Fn(&M) -> Result<T, AllocError>,
+        alloc: impl Fn(&M) -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
         loop {
-            match take(&self.memory) {
+            match alloc(&self.memory) {
                 Err(_) if self.drop_oldest_early(index) => {}
-                taken_or_refused => return taken_or_refused,
+                result => return result,
             }
         }
     }
@@ -275,19 +275,19 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
     /// Moves the full buffer of a dimension to its list. The dimension then has no current buffer.
     fn list_full_buffer(&mut self, index: usize) -> Result<(), AllocError> {
         let node = self.retry_dropping_oldest(index, M::alloc_node)?;
-        let series = &mut self.series[index];
-        let DimensionBuffers { current, start, capacity, used, .. } = *series;
+        let buffers = &mut self.dimensions[index];
+        let DimensionBuffers { current, start, capacity, used, .. } = *buffers;
         // SAFETY: the node is ours, uninitialised, and has this layout. The newest node is live, if
         // there is one (2).
         unsafe {
             node.write(FullBufferNode { next: None, buffer: current, start, capacity, used });
-            match series.newest.replace(node) {
+            match buffers.newest.replace(node) {
                 Some(mut newest) => newest.as_mut().next = Some(node),
-                None => series.oldest = Some(node),
+                None => buffers.oldest = Some(node),
             }
         }
-        series.capacity = 0;
-        series.used = 0;
+        buffers.capacity = 0;
+        buffers.used = 0;
         Ok(())
     }
 
@@ -295,18 +295,18 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
     /// again, because the newest points matter most. Returns whether there is a buffer.
     #[cold]
     fn restart_buffer(&mut self, index: usize, slot: u32) -> bool {
-        let series = &mut self.series[index];
-        self.statistics.points -= u64::from(series.used);
-        self.statistics.lost += u64::from(series.used);
-        series.used = 0;
-        series.start = slot;
-        series.capacity > 0
+        let buffers = &mut self.dimensions[index];
+        self.statistics.points -= u64::from(buffers.used);
+        self.statistics.lost += u64::from(buffers.used);
+        buffers.used = 0;
+        buffers.start = slot;
+        buffers.capacity > 0
     }
 
     /// Returns the slot after the last point of a dimension's oldest full buffer.
     fn oldest_ends(&self, index: usize) -> Option<u32> {
         // SAFETY: a node in the list is live (2).
-        let node = unsafe { self.series[index].oldest?.as_ref() };
+        let node = unsafe { self.dimensions[index].oldest?.as_ref() };
         Some(node.start + u32::from(node.used))
     }
 
@@ -319,15 +319,15 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
 
     /// Frees the oldest full buffer of a dimension, if there is one.
     fn drop_oldest(&mut self, index: usize) -> bool {
-        let series = &mut self.series[index];
-        let Some(oldest) = series.oldest else { return false };
+        let buffers = &mut self.dimensions[index];
+        let Some(oldest) = buffers.oldest else { return false };
         // SAFETY: the node is live (2). It is removed from the list, so nothing refers to it or its
         // buffer any more.
         unsafe {
             let FullBufferNode { next, buffer, capacity, used, .. } = oldest.read();
-            series.oldest = next;
+            buffers.oldest = next;
             if next.is_none() {
-                series.newest = None;
+                buffers.newest = None;
             }
             self.memory.free_buffer(self.tier, capacity, buffer);
             self.memory.free_node(oldest);
@@ -342,22 +342,22 @@ impl<M: Memory, P: Point> ChartTier<M, P> {
     /// runs in the order of time, each with its first slot. A dimension that does not exist has
     /// none.
     pub fn runs(&self, dimension: usize, from: u32, to: u32) -> ChartTierRuns<'_, P> {
-        let series = self.series.get(dimension);
+        let buffers = self.dimensions.get(dimension);
         ChartTierRuns {
-            full: series.and_then(|series| series.oldest),
-            current: series,
+            full: buffers.and_then(|buffers| buffers.oldest),
+            current: buffers,
             from,
             to,
-            chart_tier: PhantomData,
+            borrow: PhantomData,
         }
     }
 }
 
 impl<M: Memory, P: Point> Drop for ChartTier<M, P> {
     fn drop(&mut self) {
-        for index in 0..self.series.len() {
+        for index in 0..self.dimensions.len() {
             while self.drop_oldest(index) {}
-            let DimensionBuffers { current, capacity, .. } = self.series[index];
+            let DimensionBuffers { current, capacity, .. } = self.dimensions[index];
             if capacity > 0 {
                 // SAFETY: the live buffer of a dimension (1), which nothing uses after the tier.
                 unsafe { self.memory.free_buffer(self.tier, capacity, current) };
@@ -372,7 +372,7 @@ pub struct ChartTierRuns<'t, P> {
     current: Option<&'t DimensionBuffers>,
     from: u32,
     to: u32,
-    chart_tier: PhantomData<&'t [P]>,
+    borrow: PhantomData<&'t [P]>,
 }
 
 impl<'t, P: Point> Iterator for ChartTierRuns<'t, P> {
@@ -387,8 +387,8 @@ impl<'t, P: Point> Iterator for ChartTierRuns<'t, P> {
                 self.full = node.next;
                 (node.buffer, node.start, node.used)
             } else {
-                let series = self.current.take()?;
-                (series.current, series.start, series.used)
+                let buffers = self.current.take()?;
+                (buffers.current, buffers.start, buffers.used)
             };
             let from = self.from.max(start);
             let to = self.to.min(start + u32::from(used));

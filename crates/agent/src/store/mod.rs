@@ -162,20 +162,20 @@ impl<M: Memory> Store<M> {
 
     /// Returns the statistics. Locks one chart after the other.
     #[must_use]
-    pub fn figures(&self) -> StoreStatistics {
+    pub fn statistics(&self) -> StoreStatistics {
         let structure = self.structure();
-        let mut figures = StoreStatistics {
+        let mut statistics = StoreStatistics {
             contexts: structure.contexts.len() as u64,
             ..StoreStatistics::default()
         };
         for chart in structure.charts() {
-            figures.charts += 1;
-            figures.metrics += chart.dimensions().len() as u64;
-            for (sum, one) in figures.tiers.iter_mut().zip(chart.read().statistics()) {
+            statistics.charts += 1;
+            statistics.metrics += chart.dimensions().len() as u64;
+            for (sum, one) in statistics.tiers.iter_mut().zip(chart.read().statistics()) {
                 *sum += one;
             }
         }
-        figures
+        statistics
     }
 
     fn publish(&self, contexts: BTreeMap<Box<str>, Arc<MetricContext<M>>>) {

@@ -113,7 +113,7 @@ impl<M: Memory> StoreWriter<M> {
     /// is not available.
     pub fn add(&mut self, charts: Vec<NewChart>) -> Result<Vec<Arc<Chart<M>>>, StoreError> {
         self.check(&charts)?;
-        let mut made = Vec::with_capacity(charts.len());
+        let mut new_charts = Vec::with_capacity(charts.len());
         let structure = self.store.structure();
         let mut contexts = structure.contexts.clone();
         let mut added: BTreeMap<Box<str>, Vec<Arc<Chart<M>>>> = BTreeMap::new();
@@ -136,7 +136,7 @@ impl<M: Memory> StoreWriter<M> {
             chart.write().alloc_first_buffers().map_err(StoreError::Memory)?;
             let chart = Arc::new(chart);
             added.entry(new.context).or_default().push(chart.clone());
-            made.push(chart);
+            new_charts.push(chart);
             metric += count;
         }
         for (name, charts) in added {
@@ -151,12 +151,12 @@ impl<M: Memory> StoreWriter<M> {
             });
         }
         self.next_metric = metric;
-        made.iter().for_each(|chart| {
+        new_charts.iter().for_each(|chart| {
             COARSE_TIERS.iter().for_each(|tier| self.reservations.add_chart(*tier, chart))
         });
-        self.names.extend(made.iter().map(|chart| Box::from(chart.name())));
+        self.names.extend(new_charts.iter().map(|chart| Box::from(chart.name())));
         self.store.publish(contexts);
-        Ok(made)
+        Ok(new_charts)
     }
 
     fn check(&self, charts: &[NewChart]) -> Result<(), StoreError> {
@@ -214,12 +214,14 @@ impl<M: Memory> StoreWriter<M> {
     /// # Panics
     /// If the number of values differs from the number of dimensions.
     pub fn append(&mut self, chart: &Chart<M>, at: Second, values: &[f32]) {
-        let began = chart.write().append(at, values);
+        let first_points = chart.write().append(at, values);
         // Nothing is reserved for a chart that was removed.
-        if began == [false; 2] || !self.names.contains(chart.name()) {
+        if first_points == [false; 2] || !self.names.contains(chart.name()) {
             return;
         }
-        for (tier, _) in COARSE_TIERS.into_iter().zip(began).filter(|(_, began)| *began) {
+        for (tier, _) in
+            COARSE_TIERS.into_iter().zip(first_points).filter(|(_, first_points)| *first_points)
+        {
             self.reservations.remove_chart(tier, chart);
         }
     }
