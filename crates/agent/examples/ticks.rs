@@ -1,4 +1,4 @@
-//! How long a tick takes, second by second across the end of an hour, without a server beside it.
+//! Measures how long a tick takes, second by second across the end of an hour, without a server.
 //!
 //! `cargo run --release -p allotment-agent --example ticks -- [METRICS] [allotment|malloc]`
 
@@ -8,7 +8,7 @@ use allotment_agent::store::{Retention, Store, Tier};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Two minutes and a half before ten o'clock, some day.
+/// 150 seconds before the end of an hour.
 const START: u32 = 1_700_000_000 / 3600 * 3600 + 3600 - 150;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! The collector's thread: what it collects is in the store, second by second, until it is stopped.
+//! The collector's thread stores what it collects, second by second, until it is stopped.
 
 use allotment::{Budget, Routed};
 use allotment_agent::clock::{Clock, Speed};
@@ -105,7 +105,7 @@ fn this_machine_has_charts_with_values_in_malloc() {
 #[test]
 fn ticks_that_come_too_late_are_counted_as_missed() {
     let (store, writer) = store::<SlabMemory>();
-    // Far more seconds in a second than it can collect.
+    // Time passes much faster than the collector can follow.
     let clock = Arc::new(Clock::simulated(START, Speed::Times(100_000.0)));
     let shape = SyntheticShape::new(5000, None, None).unwrap();
     let sources = CollectorSources { machine: false, synthetic: Some(shape) };
@@ -117,7 +117,7 @@ fn ticks_that_come_too_late_are_counted_as_missed() {
     collecting.stop().unwrap();
     assert!(statistics.ticks_missed() > 0);
     let passed = u64::from(store.newest() - START);
-    // The seconds before the thread's first tick are no misses.
+    // Seconds before the thread's first tick do not count as missed.
     assert!(statistics.ticks() + statistics.ticks_missed() <= passed);
 }
 
