@@ -2,7 +2,8 @@
 
 use std::ptr::NonNull;
 
-/// A full buffer in the list of its dimension. The store links the nodes; [`Memory`] allocates them.
+/// A full buffer in the list of its dimension. The store links the nodes; [`Memory`] allocates
+/// them.
 ///
 /// [`Memory`]: crate::memory::Memory
 #[derive(Debug)]
