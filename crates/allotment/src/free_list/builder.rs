@@ -12,7 +12,7 @@ use crate::memory::source::SharedSource;
 
 /// The options that a list is made with.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct FreeListSettings {
     pub name: Option<Box<str>>,
     pub source: SharedSource,
     pub release: Release,
@@ -37,7 +37,7 @@ pub(crate) struct Settings {
 #[must_use = "`build` makes the list"]
 pub struct FreeListBuilder<L> {
     layout: Layout,
-    settings: Settings,
+    settings: FreeListSettings,
     makes: PhantomData<fn() -> L>,
 }
 
@@ -56,7 +56,7 @@ impl<L> fmt::Debug for FreeListBuilder<L> {
 
 impl<L> FreeListBuilder<L> {
     pub(super) const fn new(layout: Layout) -> Self {
-        let settings = Settings {
+        let settings = FreeListSettings {
             name: None,
             source: SharedSource::DEFAULT,
             release: Release::Adaptive,
@@ -75,23 +75,23 @@ impl<L> FreeListBuilder<L> {
         self
     }
 
-    /// Sets where slabs come from. The default is anonymous mappings.
+    /// Sets where chunks come from. The default is anonymous mappings.
     pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
         self.settings.source = source.into();
         self
     }
 
-    /// Sets what happens to a slab without live objects when the list finds it.
+    /// Sets what happens to a chunk without live objects when the list finds it.
     ///
-    /// The list sweeps for empty slabs when the number of live objects has fallen to half of what
-    /// it was, and again further down. It also finds them when the last object is freed; one slab
+    /// The list sweeps for empty chunks when the number of live objects has fallen to half of what
+    /// it was, and again further down. It also finds them when the last object is freed; one chunk
     /// then stays.
     ///
-    /// - [`Release::AtOnce`]: empty slabs go to the system, past the recycler. The list takes no
-    ///   slabs from the recycler either.
-    /// - [`Release::Keep`]: the list keeps empty slabs of up to this number of bytes. The others go
+    /// - [`Release::AtOnce`]: empty chunks go to the system, past the recycler. The list takes no
+    ///   chunks from the recycler either.
+    /// - [`Release::Keep`]: the list keeps empty chunks of up to this number of bytes. The others go
     ///   to the recycler.
-    /// - Other policies: empty slabs go to the recycler, whose own policy decides how long it keeps
+    /// - Other policies: empty chunks go to the recycler, whose own policy decides how long it keeps
     ///   them.
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
@@ -104,10 +104,10 @@ impl<L> FreeListBuilder<L> {
         self
     }
 
-    /// Makes all slabs with room for this number of objects, rounded up to whole hardware pages and
+    /// Makes all chunks with room for this number of objects, rounded up to whole hardware pages and
     /// to a size that the recycler keeps.
     ///
-    /// By default, or with 0, the first slab is one hardware page. Slabs then double in size up to
+    /// By default, or with 0, the first chunk is one hardware page. Chunks then double in size up to
     /// 1 MiB, and consist of huge pages from there on if the source has them.
     pub fn objects_per_slab(mut self, objects: usize) -> Self {
         self.settings.objects_per_slab = (objects > 0).then_some(objects);
@@ -124,7 +124,7 @@ impl<L> FreeListBuilder<L> {
     ///   free.
     ///
     /// Every call takes a slow path. An object takes 16 to 31 bytes more. A freed object stays in
-    /// quarantine until 1024 more objects are freed. Slabs are released only by a call of
+    /// quarantine until 1024 more objects are freed. Chunks are released only by a call of
     /// [`trim`](RawFreeList::trim) when nothing is live.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;

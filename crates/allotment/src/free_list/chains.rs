@@ -11,25 +11,25 @@ use core::ptr::NonNull;
 use super::raw::Link;
 
 /// The most chains that wait. When there would be one more, the current chain grows longer instead.
-pub(super) const MOST_CHAINS: usize = 16;
+pub(super) const MAX_WAITING_CHAINS: usize = 16;
 
 /// The chains that wait.
 ///
 /// Each begins with a free object of the list and ends with null. It shares no object with another
 /// chain or with `head` (raw.rs, invariant 2).
 #[derive(Debug)]
-pub(super) struct Chains {
-    waiting: [Cell<Option<NonNull<Link>>>; MOST_CHAINS],
+pub(super) struct WaitingChains {
+    waiting: [Cell<Option<NonNull<Link>>>; MAX_WAITING_CHAINS],
     count: Cell<usize>,
 }
 
-impl Chains {
+impl WaitingChains {
     pub(super) const fn new() -> Self {
-        Self { waiting: [const { Cell::new(None) }; MOST_CHAINS], count: Cell::new(0) }
+        Self { waiting: [const { Cell::new(None) }; MAX_WAITING_CHAINS], count: Cell::new(0) }
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.count.get() == MOST_CHAINS
+        self.count.get() == MAX_WAITING_CHAINS
     }
 
     /// Sets a chain aside. The caller has checked that there is room.

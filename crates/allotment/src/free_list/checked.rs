@@ -10,14 +10,14 @@
 //! and writes after free. In the other modes, malloc or the tool finds what it can.
 //!
 //! A freed object stays in quarantine until [`RESTING`] more objects are freed. Free places are
-//! recorded outside the slabs, so that a write after free destroys no evidence.
+//! recorded outside the chunks, so that a write after free destroys no evidence.
 //!
 //! # Invariants
 //!
 //! 1. `objects` has an entry for each place that was handed out and is not vacant. The entry says
 //!    whether the object was freed, and is in quarantine. `vacant` holds the places that were
 //!    handed out before and may be handed out again.
-//! 2. Hardened: every byte of a slab behind its header that is in no live object's place is
+//! 2. Hardened: every byte of a chunk behind its header that is in no live object's place is
 //!    [`FREE`]. Every byte behind an object to the end of its place is [`ZONE`]. Any other value is
 //!    a misuse by the program.
 
@@ -28,7 +28,7 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
 
-use super::chunks::{Chunk, KIND};
+use super::chunks::{KIND, ListChunk};
 use super::raw::RawFreeList;
 use crate::checked::misuse::{Misuse, stop};
 use crate::checked::{FREE, GUARD, Mode, RESTING, ZONE, holds};
@@ -43,7 +43,7 @@ struct Books {
     vacant: Vec<NonNull<u8>>,
 }
 
-/// What a checked list records besides its slabs.
+/// What a checked list records besides its chunks.
 #[derive(Debug)]
 pub(super) struct Watch {
     mode: Mode,
@@ -58,7 +58,7 @@ impl Watch {
     }
 
     /// Whether each object is a malloc block.
-    pub(super) fn has_no_slabs(&self) -> bool {
+    pub(super) fn has_no_chunks(&self) -> bool {
         self.mode == Mode::Passthrough
     }
 
@@ -68,7 +68,7 @@ impl Watch {
         Layout::from_size_align(size, layout.align().max(GUARD)).ok()
     }
 
-    /// The unit of slabs that are registered as segments, or 1.
+    /// The unit of chunks that are registered as segments, or 1.
     pub(super) fn segment_unit(&self, source: &SharedSource) -> usize {
         self.mode.segment_unit(source)
     }
@@ -79,8 +79,8 @@ impl Watch {
         books.objects.len() - books.resting.len()
     }
 
-    /// Prepares a slab that was just taken. It holds nothing but its header, of `header` bytes.
-    pub(super) fn slab_taken(
+    /// Prepares a chunk that was just taken. It holds nothing but its header, of `header` bytes.
+    pub(super) fn chunk_taken(
         &self,
         list: &RawFreeList,
         start: NonNull<u8>,
@@ -93,7 +93,7 @@ impl Watch {
             segments::register(start, size, owner)?;
         }
         tools::allow(start, header);
-        // SAFETY: `size` bytes from `start` belong to the slab, and that is more than its header.
+        // SAFETY: `size` bytes from `start` belong to the chunk, and that is more than its header.
         let behind = unsafe { start.add(header) };
         if self.mode == Mode::Hardened {
             tools::allow(behind, size - header);
@@ -104,13 +104,13 @@ impl Watch {
         Ok(())
     }
 
-    /// Prepares a slab that is about to go back to its source.
-    pub(super) fn slab_going(&self, list: &RawFreeList, slab: Chunk) {
-        let start = slab.header.cast::<u8>();
+    /// Prepares a chunk that is about to go back to its source.
+    pub(super) fn chunk_going(&self, list: &RawFreeList, chunk: ListChunk) {
+        let start = chunk.header.cast::<u8>();
         if list.segment_unit() > 1 {
-            segments::unregister(start, slab.size);
+            segments::unregister(start, chunk.size);
         }
-        tools::allow_defined(start, slab.size);
+        tools::allow_defined(start, chunk.size);
     }
 
     /// Allocates an object.
@@ -177,7 +177,7 @@ impl Watch {
         Ok(run)
     }
 
-    /// Records places of a slab that were not handed out, before another slab becomes the fresh
+    /// Records places of a chunk that were not handed out, before another chunk becomes the fresh
     /// one. If there is no memory for the record, these places are not used any more.
     pub(super) fn leave(&self, list: &RawFreeList, first: *mut u8, objects: usize) {
         let mut books = self.books.borrow_mut();
@@ -256,16 +256,16 @@ impl Watch {
         while self.end_one_rest(list) {}
     }
 
-    /// Empties the quarantine, and releases the slabs if nothing is live. Returns the bytes
+    /// Empties the quarantine, and releases the chunks if nothing is live. Returns the bytes
     /// released.
     pub(super) fn trim(&self, list: &RawFreeList) -> usize {
         self.end_rest(list);
-        if self.live() > 0 || self.has_no_slabs() {
+        if self.live() > 0 || self.has_no_chunks() {
             return 0;
         }
         self.check_vacant(list);
         self.books.borrow_mut().vacant.clear();
-        list.give_all_back()
+        list.release_all()
     }
 
     /// The list is dropped: checks all free places.
@@ -293,7 +293,7 @@ impl Watch {
         if self.mode == Mode::Hardened {
             let whole = list.stride();
             tools::allow_defined(place, whole);
-            // SAFETY: a free place of the list. Every byte of it was written when its slab was
+            // SAFETY: a free place of the list. Every byte of it was written when its chunk was
             // taken.
             if !unsafe { holds(place, whole, FREE) } {
                 self.stop(list, Misuse::WriteAfterFree, place.addr().get());

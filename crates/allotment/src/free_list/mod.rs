@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `raw` | the fast paths: the list itself and its counter |
 //! | `chains` | the free objects, in several chains |
-//! | `slabs` | where slabs come from, and how empty slabs are released |
-//! | `sweep` | the sweep for empty slabs |
+//! | `chunks` | where chunks come from, and how empty chunks are released |
+//! | `sweep` | the sweep for empty chunks |
 //! | `watch` | the slow path of hardened mode, memory tools and pass-through mode |
 //! | `typed`, `boxed`, `copy` | the public interface: values, their boxes, ordered copies |
 //! | `builder` | options |

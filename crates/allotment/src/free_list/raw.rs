@@ -4,24 +4,24 @@
 //! head ──▶ object ──▶ object ──▶ null        the free objects: each holds the address of the next
 //! chains: object ──▶ object ──▶ null, ...    those that come after them (chains.rs)
 //!
-//! │Header│obj│obj│obj│obj│obj│  never handed out  │      a slab
+//! │ListChunkHeader│obj│obj│obj│obj│obj│  never handed out  │      a chunk
 //!                            fresh            fresh_end
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. `slabs` and `spare` are the heads of two linked lists of slabs. This free list exclusively
-//!    owns these slabs; `slabs.rs` describes their layout.
+//! 1. `chunks` and `spare` are the heads of two linked lists of chunks. This free list exclusively
+//!    owns these chunks; `chunks.rs` describes their layout.
 //! 2. `head` is null or points to a free object. Each free object holds the address of the next
 //!    one, or null, and no object occurs twice. The same holds for each chain that waits in
 //!    `chains`. No other code uses a free object.
-//! 3. `[fresh, fresh_end)` is a whole number of objects of the slab that was taken last. They have
-//!    neither been handed out nor linked since then. Every other object of every slab in `slabs` is
-//!    live or on exactly one chain. The slabs in `spare` hold no live object, and none of their
+//! 3. `[fresh, fresh_end)` is a whole number of objects of the chunk that was taken last. They have
+//!    neither been handed out nor linked since then. Every other object of every chunk in `chunks` is
+//!    live or on exactly one chain. The chunks in `spare` hold no live object, and none of their
 //!    objects is on a chain or fresh.
 //! 4. `live = count + watermark`. Outside of a call, `count >= 0` unless nothing is live. So the
 //!    first free that brings `live` below the watermark takes the slow path. If `live` is then
-//!    below `look_below`, which is at most the watermark, the slow path sweeps for empty slabs. If
+//!    below `sweep_below`, which is at most the watermark, the slow path sweeps for empty chunks. If
 //!    not, it starts another chain.
 //! 5. A checked list (watch.rs) has `head = null`, no fresh objects and `count = 0`. So every call
 //!    takes the slow path, and `watch` records what is free and what is live.
@@ -32,10 +32,10 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::builder::{FreeListBuilder, Settings};
-use super::chains::Chains;
+use super::builder::{FreeListBuilder, FreeListSettings};
+use super::chains::WaitingChains;
 use super::checked::Watch;
-use super::chunks::{Geometry, Header};
+use super::chunks::{ListChunkHeader, ObjectSizes};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::{Kind, Record, Statistics};
 
@@ -47,9 +47,9 @@ pub(super) struct Link(pub(super) Cell<*mut Link>);
 /// Objects of one layout for one thread, handed out last freed first. On x86-64, allocating takes
 /// six instructions and freeing takes five.
 ///
-/// Objects lie in *slabs*: chunks that double in size up to 1 MiB, and consist of huge pages from
-/// there on. The objects of a slab lie next to each other, in the order in which they are first
-/// allocated. Slabs without live objects are released (see [`trim`](Self::trim)): they go to the
+/// Objects lie in *chunks*: chunks that double in size up to 1 MiB, and consist of huge pages from
+/// there on. The objects of a chunk lie next to each other, in the order in which they are first
+/// allocated. Chunks without live objects are released (see [`trim`](Self::trim)): they go to the
 /// recycler, where the next arena or list finds them warm.
 ///
 /// A list may move between threads, but only one thread at a time uses it. Dropping the list frees
@@ -77,37 +77,37 @@ pub struct RawFreeList {
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,
     pub(super) watermark: Cell<usize>,
-    /// The list sweeps for empty slabs when fewer objects than this are live. With 0 it never does.
-    pub(super) look_below: Cell<usize>,
-    pub(super) chains: Chains,
+    /// The list sweeps for empty chunks when fewer objects than this are live. With 0 it never does.
+    pub(super) sweep_below: Cell<usize>,
+    pub(super) waiting_chains: WaitingChains,
     pub(super) fresh: Cell<*mut u8>,
     pub(super) fresh_end: Cell<*mut u8>,
-    pub(super) slabs: Cell<*mut Header>,
-    pub(super) slab_count: Cell<usize>,
-    /// `capacity`: the objects that the slabs in `slabs` have room for. `spare_objects`: the same
-    /// for the slabs in `spare`.
+    pub(super) chunks: Cell<*mut ListChunkHeader>,
+    pub(super) chunk_count: Cell<usize>,
+    /// `capacity`: the objects that the chunks in `chunks` have room for. `spare_capacity`: the same
+    /// for the chunks in `spare`.
     pub(super) capacity: Cell<usize>,
-    pub(super) spare: Cell<*mut Header>,
-    pub(super) spare_objects: Cell<usize>,
-    /// Slabs were released, and none was taken from the source after that.
-    pub(super) gave: Cell<bool>,
+    pub(super) spare_chunks: Cell<*mut ListChunkHeader>,
+    pub(super) spare_capacity: Cell<usize>,
+    /// Chunks were released, and none was taken from the source after that.
+    pub(super) released: Cell<bool>,
     /// The number of live objects has risen after the last sweep, as far as the slow path has seen.
-    pub(super) risen: Cell<bool>,
+    pub(super) grew: Cell<bool>,
     /// Whether sweeps are skipped until the number of live objects rises again.
-    pub(super) skips_now: Cell<bool>,
-    /// `skips`: how many more descents skip all their sweeps. `patience`: the back-off, which is
+    pub(super) skips_this_descent: Cell<bool>,
+    /// `skips`: how many more descents skip all their sweeps. `back_off`: the back-off, which is
     /// the value that `skips` was last set to.
-    pub(super) skips: Cell<u32>,
-    pub(super) patience: Cell<u32>,
-    /// The size of the slab taken last, as far as it determines the size of the next one.
-    pub(super) grown: Cell<usize>,
-    pub(super) geometry: Geometry,
+    pub(super) skips_left: Cell<u32>,
+    pub(super) back_off: Cell<u32>,
+    /// The size of the chunk taken last, as far as it determines the size of the next one.
+    pub(super) growth_size: Cell<usize>,
+    pub(super) sizes: ObjectSizes,
     pub(super) record: &'static Record,
     pub(super) watch: Option<Box<Watch>>,
-    pub(super) settings: Box<Settings>,
+    pub(super) settings: Box<FreeListSettings>,
 }
 
-// SAFETY: the list owns its slabs, and one thread at a time uses it: its cells make it not `Sync`
+// SAFETY: the list owns its chunks, and one thread at a time uses it: its cells make it not `Sync`
 // (invariant 6). Its pointers lead to its own memory. Only the thread that has the list writes the
 // record.
 unsafe impl Send for RawFreeList {}
@@ -122,7 +122,7 @@ impl RawFreeList {
         Self::builder(layout).build()
     }
 
-    /// Makes a list with default options. It takes no slab yet.
+    /// Makes a list with default options. It takes no chunk yet.
     ///
     /// # Errors
     /// If the layout exceeds the address space, or there is no memory for the statistics record.
@@ -135,30 +135,30 @@ impl RawFreeList {
         FreeListBuilder::new(layout)
     }
 
-    pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
+    pub(super) fn make(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
         let watch = Watch::wanted(settings.hardened).map(Box::new);
-        let geometry = Geometry::new(layout, watch.as_deref())?;
+        let sizes = ObjectSizes::new(layout, watch.as_deref())?;
         let record = Record::acquire(Kind::FreeList, settings.name.as_deref())?;
         Ok(Self {
             head: Cell::new(ptr::null_mut()),
             count: Cell::new(0),
             watermark: Cell::new(0),
-            look_below: Cell::new(0),
-            chains: Chains::new(),
+            sweep_below: Cell::new(0),
+            waiting_chains: WaitingChains::new(),
             fresh: Cell::new(ptr::null_mut()),
             fresh_end: Cell::new(ptr::null_mut()),
-            slabs: Cell::new(ptr::null_mut()),
-            slab_count: Cell::new(0),
+            chunks: Cell::new(ptr::null_mut()),
+            chunk_count: Cell::new(0),
             capacity: Cell::new(0),
-            spare: Cell::new(ptr::null_mut()),
-            spare_objects: Cell::new(0),
-            gave: Cell::new(false),
-            risen: Cell::new(false),
-            skips_now: Cell::new(false),
-            skips: Cell::new(0),
-            patience: Cell::new(0),
-            grown: Cell::new(0),
-            geometry,
+            spare_chunks: Cell::new(ptr::null_mut()),
+            spare_capacity: Cell::new(0),
+            released: Cell::new(false),
+            grew: Cell::new(false),
+            skips_this_descent: Cell::new(false),
+            skips_left: Cell::new(0),
+            back_off: Cell::new(0),
+            growth_size: Cell::new(0),
+            sizes,
             record,
             watch,
             settings: Box::new(settings),
@@ -168,14 +168,14 @@ impl RawFreeList {
     /// The layout of an object, as the caller requested it.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        self.geometry.layout
+        self.sizes.layout
     }
 
     /// The bytes from one object of a run to the next: the size with its padding, at least a
     /// pointer's.
     #[must_use]
     pub fn stride(&self) -> usize {
-        self.geometry.stride
+        self.sizes.stride
     }
 
     /// The list's name, if it has one.
@@ -186,7 +186,7 @@ impl RawFreeList {
 
     /// Allocates an uninitialised object, aligned to the list's layout.
     ///
-    /// It returns the object freed last or, if none is free, the next object of the newest slab. It
+    /// It returns the object freed last or, if none is free, the next object of the newest chunk. It
     /// takes six instructions on x86-64 if an object is free.
     ///
     /// # Panics
@@ -200,7 +200,7 @@ impl RawFreeList {
     /// Allocates an uninitialised object.
     ///
     /// # Errors
-    /// If no object is free and neither the budget nor the source grants a slab.
+    /// If no object is free and neither the budget nor the source grants a chunk.
     #[inline]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
         self.alloc_or::<Report>()
@@ -228,7 +228,7 @@ impl RawFreeList {
     /// It takes five instructions on x86-64. As the number of live objects falls, two kinds of
     /// calls do more:
     ///
-    /// - When it falls below the level for the next sweep, the call sweeps for empty slabs. The
+    /// - When it falls below the level for the next sweep, the call sweeps for empty chunks. The
     ///   level is at most half of what was live when the level was set. It is low enough that a
     ///   sweep takes at most two steps for each object freed after the last sweep.
     /// - When it has fallen by a sixteenth, the call starts another chain of free objects, for a
@@ -255,7 +255,7 @@ impl RawFreeList {
     #[inline(always)]
     pub(super) unsafe fn push(&self, object: NonNull<u8>) {
         let link = object.cast::<Link>();
-        // SAFETY: an object is at least as large and as aligned as a link (`Geometry::new`), and no
+        // SAFETY: an object is at least as large and as aligned as a link (`ObjectSizes::new`), and no
         // other code uses it.
         unsafe { link.write(Link(Cell::new(self.head.get()))) };
         self.head.set(link.as_ptr());
@@ -270,19 +270,19 @@ impl RawFreeList {
             self.count.set(0);
             return watch.free(self, object);
         }
-        let looks = self.live() < self.look_below.get();
-        if !looks {
-            self.begin_chain();
+        let sweep_due = self.live() < self.sweep_below.get();
+        if !sweep_due {
+            self.start_chain();
         }
         // SAFETY: the caller upholds the contract.
         unsafe { self.push(object) };
-        if looks { self.look() } else { self.place_watermark(self.live()) }
+        if sweep_due { self.sweep_or_skip() } else { self.set_watermark(self.live()) }
     }
 
     /// Allocates `objects` uninitialised objects next to each other, [`stride`](Self::stride) bytes
     /// apart.
     ///
-    /// Their memory has held no object after its slab was taken, or after the list was last without
+    /// Their memory has held no object after its chunk was taken, or after the list was last without
     /// live objects. Each object is freed separately. For 0 objects the address is dangling.
     ///
     /// # Panics
@@ -295,13 +295,13 @@ impl RawFreeList {
     /// Fallible version of [`alloc_run`](Self::alloc_run).
     ///
     /// # Errors
-    /// If neither the budget nor the source grants a slab with that much room. An error changes
-    /// nothing, except that spare slabs, which hold no live objects, may have been released. In
+    /// If neither the budget nor the source grants a chunk with that much room. An error changes
+    /// nothing, except that spare chunks, which hold no live objects, may have been released. In
     /// pass-through mode, where malloc provides each object separately, any run of more than one
     /// object is an error.
     pub fn try_alloc_run(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
         match (objects, self.watch.as_deref()) {
-            (0, _) => Ok(self.geometry.dangling()),
+            (0, _) => Ok(self.sizes.dangling()),
             (_, Some(watch)) => watch.alloc_run(self, objects),
             (_, None) => {
                 let run = self.take_fresh(objects)?;
@@ -330,11 +330,11 @@ impl RawFreeList {
         self.try_alloc_run(1)
     }
 
-    /// Sweeps for empty slabs and releases them all, including those that the release policy would
+    /// Sweeps for empty chunks and releases them all, including those that the release policy would
     /// keep. Returns the number of bytes released.
     ///
     /// The sweep takes one step for each free object. The objects that stay free are then handed
-    /// out from the fullest slabs first, in the order of their addresses.
+    /// out from the fullest chunks first, in the order of their addresses.
     pub fn trim(&self) -> usize {
         if let Some(watch) = self.watch.as_deref() {
             return watch.trim(self);
@@ -354,10 +354,10 @@ impl RawFreeList {
     /// What the list holds. The values are exact.
     ///
     /// [`report`](crate::report()) may show older values for another thread's list: those of the
-    /// last call that took or released a slab, or called this function.
+    /// last call that took or released a chunk, or called this function.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.note_live();
+        self.update_record();
         self.record.statistics()
     }
 }
@@ -365,11 +365,11 @@ impl RawFreeList {
 impl Drop for RawFreeList {
     /// Releases all memory, including that of live objects.
     fn drop(&mut self) {
-        self.report_live();
+        self.report_live_objects();
         if let Some(watch) = self.watch.as_deref() {
             watch.end(self);
         }
-        self.give_all_back();
+        self.release_all();
         self.record.release();
     }
 }

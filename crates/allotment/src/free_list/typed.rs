@@ -84,7 +84,7 @@ impl<T> FreeList<T> {
         Self::builder().build()
     }
 
-    /// Makes a list with default options. It takes no slab yet.
+    /// Makes a list with default options. It takes no chunk yet.
     ///
     /// # Errors
     /// If there is no memory for the statistics record.
