@@ -359,7 +359,7 @@ fn lists_show_their_values_as_themselves() {
     assert_eq!(*as_ref, 7);
     assert_eq!(list.raw().layout(), Layout::new::<u64>());
     assert!(format!("{list:?}").starts_with("FreeList("));
-    assert!(format!("{:?}", list.run(3)).contains("left: 3"));
+    assert!(format!("{:?}", list.run(3)).contains("remaining: 3"));
 }
 
 #[test]

@@ -4,23 +4,16 @@ use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::{FreeList, RawFreeList};
+use super::checked::Watch;
+use super::chunk_header::ObjectSizes;
+use super::raw::{ListChecks, RawFreeList};
+use super::settings::FreeListSettings;
+use super::typed::FreeList;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
-
-/// The options that a list is made with.
-#[derive(Clone, Debug)]
-pub(crate) struct FreeListSettings {
-    pub name: Option<Box<str>>,
-    pub source: SharedSource,
-    pub release: Release,
-    pub budget: Option<Budget>,
-    pub objects_per_slab: Option<usize>,
-    pub hardened: bool,
-    pub report_live: Option<bool>,
-}
+use crate::statistics::{Kind, Record};
 
 /// Builds a [`RawFreeList`] or a [`FreeList`] with options. Their `builder` functions return one.
 ///
@@ -56,16 +49,7 @@ impl<L> fmt::Debug for FreeListBuilder<L> {
 
 impl<L> FreeListBuilder<L> {
     pub(super) const fn new(layout: Layout) -> Self {
-        let settings = FreeListSettings {
-            name: None,
-            source: SharedSource::DEFAULT,
-            release: Release::Adaptive,
-            budget: None,
-            objects_per_slab: None,
-            hardened: false,
-            report_live: None,
-        };
-        Self { layout, settings, makes: PhantomData }
+        Self { layout, settings: FreeListSettings::DEFAULT, makes: PhantomData }
     }
 
     /// Sets the list's name, which [`report`](crate::report()) and error messages show. At most
@@ -139,7 +123,40 @@ impl<L> FreeListBuilder<L> {
     }
 
     fn build_raw<F: OnFailure>(self) -> Result<RawFreeList, F::Error> {
-        RawFreeList::make(self.layout, self.settings).map_err(F::fail)
+        RawFreeList::with_settings(self.layout, self.settings).map_err(F::fail)
+    }
+}
+
+impl RawFreeList {
+    /// Makes a list with default options.
+    ///
+    /// # Panics
+    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    #[must_use]
+    pub fn new(layout: Layout) -> Self {
+        Self::builder(layout).build()
+    }
+
+    /// Makes a list with default options. It takes no chunk yet.
+    ///
+    /// # Errors
+    /// If the layout exceeds the address space, or there is no memory for the statistics record.
+    pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
+        Self::builder(layout).try_build()
+    }
+
+    /// Starts building a list with options.
+    pub const fn builder(layout: Layout) -> FreeListBuilder<Self> {
+        FreeListBuilder::new(layout)
+    }
+
+    fn with_settings(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
+        let checks = Watch::wanted(settings.hardened);
+        let checks = checks.map(|checks| -> Box<dyn ListChecks> { Box::new(checks) });
+        let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
+        let sizes = ObjectSizes::new(layout, slot)?;
+        let record = Record::acquire(Kind::FreeList, settings.name.as_deref())?;
+        Ok(Self::empty(sizes, record, checks, settings))
     }
 }
 

@@ -1,84 +1,22 @@
-//! A list's chunks: their layout, where they come from, and how they are released.
+//! A list's chunks: where they come from, and how they are released.
 //!
 //! # Invariants
 //!
-//! 1. A chunk begins with its `ListChunkHeader`. `size` bytes from its start are one block, taken from the
-//!    source with `align` and `link`. Behind the header, from `first` on, lie `objects` objects.
+//! 1. A chunk begins with its `ListChunkHeader`. `size` bytes from its start are one block, taken
+//!    from the source with `align` and `link`. Behind the header, from `first` on, lie `objects`
+//!    objects.
 //! 2. `held_bytes` of the record is the sum of all chunks' sizes, and equals what the budget was
 //!    charged. (In pass-through mode it is the sum of the malloc blocks' sizes.)
 
-use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use std::io::Write;
 
-use super::checked::Watch;
-use super::raw::{Link, RawFreeList};
+use super::chunk_header::{HEADER, ListChunk, ListChunkHeader};
+use super::raw::{ListChecks, RawFreeList};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunks::Chunks;
-use crate::memory::layout::{
-    CACHE_LINE, MAX_GROWTH, MIN_CHUNK, align_up, checked_align_up, chunk_bytes_for,
-};
+use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for};
 use crate::memory::release::Release;
-use crate::statistics::printable;
-
-/// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
-const MAX_LINKED_OBJECTS: usize = 64;
-const MAX_LINKED_BYTES: usize = 4 << 10;
-
-/// The sizes of one list, which never change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ObjectSizes {
-    pub layout: Layout,
-    /// The alignment of an object.
-    pub align: usize,
-    /// The bytes from one object to the next.
-    pub stride: usize,
-}
-
-impl ObjectSizes {
-    /// The sizes for objects of this layout, each at least as large as a link.
-    pub(super) fn new(layout: Layout, watch: Option<&Watch>) -> Result<Self, AllocError> {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let slot = watch.map_or(Some(layout), |watch| watch.slot_layout(layout)).ok_or(overflow)?;
-        let align = slot.align().max(align_of::<Link>());
-        let stride = checked_align_up(slot.size().max(size_of::<Link>()), align);
-        let stride = stride.filter(|stride| *stride <= isize::MAX as usize).ok_or(overflow)?;
-        Ok(Self { layout, align, stride })
-    }
-
-    /// The address that stands for no object.
-    pub(super) fn dangling(&self) -> NonNull<u8> {
-        NonNull::new(ptr::without_provenance_mut(self.align)).expect("a power of two")
-    }
-}
-
-/// The beginning of each chunk.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(super) struct ListChunkHeader {
-    pub next: Cell<*mut ListChunkHeader>,
-    size: usize,
-    align: usize,
-    link: u32,
-    pub objects: usize,
-}
-
-/// What messages call a list.
-pub(super) const KIND: &str = "free list";
-
-const HEADER: usize = size_of::<ListChunkHeader>();
-const _: () = assert!(HEADER == CACHE_LINE);
-
-/// A chunk as its header describes it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ListChunk {
-    pub header: NonNull<ListChunkHeader>,
-    /// The chunk's first object.
-    pub first: NonNull<u8>,
-    pub objects: usize,
-    pub size: usize,
-}
 
 impl RawFreeList {
     /// All chunks in use, the newest first.
@@ -95,46 +33,13 @@ impl RawFreeList {
 
     pub(super) fn chunk_at(&self, header: NonNull<ListChunkHeader>) -> ListChunk {
         // SAFETY: callers pass the header of one of the list's chunks.
-        let (objects, size) = unsafe { (header.as_ref().objects, header.as_ref().size) };
-        let start = header.addr().get();
-        let before = align_up(start + HEADER, self.sizes.align) - start;
-        // SAFETY: the objects lie in the chunk's block (invariant 1).
-        let first = unsafe { header.cast::<u8>().add(before) };
-        ListChunk { header, first, objects, size }
+        unsafe { ListChunk::at(header, &self.sizes) }
     }
 
     // ---- objects that were never handed out ----
 
-    pub(super) fn fresh_bytes(&self) -> usize {
-        self.fresh_end.get().addr() - self.fresh.get().addr()
-    }
-
-    /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
-    /// one. In the second case, the objects behind it are linked as the first chain.
-    pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
-        if let Some(watch) = self.watch.as_deref() {
-            return watch.alloc(self);
-        }
-        self.grew.set(true);
-        if let Some(first) = self.waiting_chains.pop() {
-            // SAFETY: a free object, which no other code uses, and which holds a link (raw.rs,
-            // invariant 2).
-            self.head.set(unsafe { first.as_ref() }.0.get());
-            self.count.set(self.count.get() + 1);
-            self.raise_sweep_level(0);
-            return Ok(first.cast());
-        }
-        let first = self.take_fresh(1)?;
-        self.count.set(self.count.get() + 1);
-        self.set_watermark(self.live());
-        let stride = self.sizes.stride;
-        let some =
-            (MAX_LINKED_BYTES / stride).min(MAX_LINKED_OBJECTS).min(self.fresh_bytes() / stride);
-        self.link_fresh(some);
-        Ok(first)
-    }
-
-    /// Takes fresh objects that lie next to each other. Does not count them.
+    /// Takes fresh objects that lie next to each other, if need be from another chunk. Does not
+    /// count them.
     pub(super) fn take_fresh(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
         let bytes = objects.checked_mul(self.sizes.stride).ok_or(overflow)?;
@@ -147,7 +52,7 @@ impl RawFreeList {
     }
 
     /// Puts this many fresh objects on the first chain, so that the lowest comes first.
-    fn link_fresh(&self, objects: usize) {
+    pub(super) fn link_fresh(&self, objects: usize) {
         let stride = self.sizes.stride;
         let start = self.fresh.get();
         self.fresh.set(start.wrapping_add(objects * stride));
@@ -181,20 +86,20 @@ impl RawFreeList {
             taken => taken?,
         };
         let size = taken.size;
-        if let Some(watch) = self.watch.as_deref() {
-            if let Err(error) = watch.chunk_taken(self, taken.start, size, HEADER) {
+        if let Some(checks) = self.checks() {
+            if let Err(error) = checks.chunk_taken(self, taken.start, size, HEADER) {
                 supply.untake(taken, align);
                 return Err(error);
             }
         }
         // The fresh objects left in the previous chunk go on the free list.
-        let left = self.fresh_bytes() / self.sizes.stride;
-        match self.watch.as_deref() {
-            Some(watch) => watch.leave(self, self.fresh.get(), left),
+        let left = self.fresh_objects();
+        match self.checks() {
+            Some(checks) => checks.leave(self, self.fresh.get(), left),
             None => self.link_fresh(left),
         }
         let header = taken.start.cast::<ListChunkHeader>();
-        let before = align_up(header.addr().get() + HEADER, self.sizes.align) - header.addr().get();
+        let before = self.sizes.bytes_before_objects(header.addr().get());
         let objects = (size - before) / self.sizes.stride;
         let next = Cell::new(ptr::null_mut());
         // SAFETY: the chunk is ours. It has at least `need > HEADER` bytes and is aligned to at
@@ -215,10 +120,10 @@ impl RawFreeList {
             record.source_calls.add(1);
         }
         self.update_record();
-        if self.watch.is_none() {
-            self.grew.set(true);
+        if self.checks.is_none() {
             self.raise_sweep_level(wanted_objects);
-            self.note_chunk_taken();
+            let skips = matches!(self.settings.release, Release::Adaptive | Release::Decay(_));
+            self.back_off.note_chunk_taken(skips);
         }
         Ok(())
     }
@@ -250,7 +155,7 @@ impl RawFreeList {
                 }
             }
             self.spare_capacity.set(self.spare_capacity.get() - chunk.objects);
-            self.link_fresh(self.fresh_bytes() / self.sizes.stride);
+            self.link_fresh(self.fresh_objects());
             self.push_chunk(chunk);
             self.make_fresh(chunk);
             self.raise_sweep_level(objects);
@@ -259,7 +164,7 @@ impl RawFreeList {
         false
     }
 
-    /// Puts a chunk on the list of chunks in use.
+    /// Puts a chunk on the list of chunks in use, and counts it.
     pub(super) fn push_chunk(&self, chunk: ListChunk) {
         // SAFETY: a chunk of ours that is on no list.
         unsafe { chunk.header.as_ref() }.next.set(self.chunks.get());
@@ -268,7 +173,7 @@ impl RawFreeList {
         self.capacity.set(self.capacity.get() + chunk.objects);
     }
 
-    /// Counts a chunk as no longer on the list of chunks in use.
+    /// Subtracts a chunk that is no longer on the list of chunks in use. The caller has removed it.
     pub(super) fn uncount_chunk(&self, chunk: ListChunk) {
         self.chunk_count.set(self.chunk_count.get() - 1);
         self.capacity.set(self.capacity.get() - chunk.objects);
@@ -293,12 +198,14 @@ impl RawFreeList {
         bytes
     }
 
+    /// Declares all objects of a chunk fresh.
     pub(super) fn make_fresh(&self, chunk: ListChunk) {
         let start = chunk.first.as_ptr();
         self.fresh.set(start);
         self.fresh_end.set(start.wrapping_add(chunk.objects * self.sizes.stride));
     }
 
+    /// Where chunks come from, and on which terms.
     fn chunk_supply(&self) -> Chunks<'_> {
         let settings = &*self.settings;
         Chunks {
@@ -307,20 +214,21 @@ impl RawFreeList {
             recycles: self.recycles(),
             exact: settings.budget.is_some() || settings.objects_per_slab.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.watch.is_none(),
+            grows_huge: self.checks.is_none(),
         }
     }
 
     /// The unit of chunks that are registered as segments, or 1 if this list registers none.
     pub(super) fn segment_unit(&self) -> usize {
-        self.watch.as_deref().map_or(1, |watch| watch.segment_unit(&self.settings.source))
+        self.checks().map_or(1, |checks| checks.segment_unit(&self.settings.source))
     }
 
-    /// Whether chunks come from the recycler and go there.
+    /// Whether chunks come from the recycler and go back to it.
     fn recycles(&self) -> bool {
         self.settings.release != Release::AtOnce && !self.settings.hardened
     }
 
+    /// Charges the budget, if there is one.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         self.settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
     }
@@ -354,8 +262,8 @@ impl RawFreeList {
             unsafe {
                 let (align, link) = (chunk.header.as_ref().align, chunk.header.as_ref().link);
                 let start = chunk.header.cast::<u8>();
-                if let Some(watch) = self.watch.as_deref() {
-                    watch.chunk_going(self, chunk);
+                if let Some(checks) = self.checks() {
+                    checks.chunk_going(self, chunk);
                 }
                 let before = chunk.first.addr().get() - start.addr().get();
                 record.structure_bytes.sub(before as u64);
@@ -384,21 +292,21 @@ impl RawFreeList {
         self.growth_size.set(0);
         self.chunk_count.set(0);
         self.capacity.set(0);
-        let mut given = self.release_spare(0);
+        let mut released = self.release_spare(0);
         while let Some(header) = NonNull::new(self.chunks.get()) {
             let chunk = self.chunk_at(header);
             // SAFETY: a chunk of our list, which is taken off the list here.
             unsafe {
                 self.chunks.set(header.as_ref().next.get());
-                given += self.release_chunks(core::iter::once(chunk));
+                released += self.release_chunks(core::iter::once(chunk));
             }
         }
-        given
+        released
     }
 
     /// Releases spare chunks, except for at most `keep` bytes of them. Returns the bytes released.
     pub(super) fn release_spare(&self, mut keep: usize) -> usize {
-        let mut given = 0;
+        let mut released = 0;
         let mut next = self.spare_chunks.replace(ptr::null_mut());
         self.spare_capacity.set(0);
         while let Some(header) = NonNull::new(next) {
@@ -410,15 +318,15 @@ impl RawFreeList {
                 self.push_spare_chunk(chunk);
             } else {
                 // SAFETY: as above; the chunk holds no live objects.
-                given += unsafe { self.release_chunks(core::iter::once(chunk)) };
+                released += unsafe { self.release_chunks(core::iter::once(chunk)) };
             }
         }
-        given
+        released
     }
 
-    // ---- what there is ----
+    // ---- statistics ----
 
-    /// Updates the record.
+    /// Updates the statistics record.
     pub(super) fn update_record(&self) {
         let (record, size) = (self.record, self.sizes.layout.size());
         let live = self.live();
@@ -432,22 +340,6 @@ impl RawFreeList {
     }
 
     fn has_chunks(&self) -> bool {
-        !self.watch.as_deref().is_some_and(Watch::has_no_chunks)
-    }
-
-    /// Reports live objects on standard error, if that was requested and there are any.
-    pub(super) fn report_live_objects(&self) {
-        let wanted = self.settings.report_live.unwrap_or(self.settings.hardened);
-        let live = self.live();
-        if wanted && live > 0 {
-            let name = self.name().filter(|name| !name.is_empty()).unwrap_or("(no name)");
-            let name = printable(name);
-            let size = self.sizes.layout.size();
-            // A closed standard error is no reason to panic.
-            let _ = writeln!(
-                std::io::stderr(),
-                "allotment: free list '{name}' dropped with {live} live objects of {size} bytes each"
-            );
-        }
+        !self.checks().is_some_and(ListChecks::has_no_chunks)
     }
 }

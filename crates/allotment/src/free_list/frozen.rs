@@ -4,7 +4,8 @@
 
 use core::mem::{offset_of, size_of};
 
-use super::raw::{Link, RawFreeList};
+use super::chains::Link;
+use super::raw::RawFreeList;
 
 const _: () = {
     assert!(offset_of!(RawFreeList, head) == 0 && size_of::<*mut Link>() == 8);

@@ -6,43 +6,25 @@
 //! whose objects are all free is released. The free objects of the other chunks are linked anew,
 //! those of the fullest chunks first, in the order of their addresses.
 //!
-//! A sweep takes a step for each free object. It starts when both of these hold:
+//! `schedule.rs` says when a sweep is due, `back_off.rs` when it is skipped. If the sweeps of a
+//! descent are skipped, the chunks that are empty when the last object is freed are set aside as
+//! *spare*, and are used before any is taken from the source.
 //!
-//! - Live objects have fallen to half of what they were when a chain or a chunk was last begun.
-//! - As many objects were freed after that as were free then.
-//!
-//! So it takes at most two steps for each object freed. When the last object is freed, no chain has
-//! to be followed: every chunk is empty, and all but one are released.
-//!
-//! The cost of a step is to wait for memory if a large list was freed in random order. So the free
-//! objects lie in several chains, which are followed side by side. When live objects have fallen by
-//! a sixteenth after the last chain was begun, and a sweep is still to come, the objects freed next
-//! begin another chain.
-//!
-//! A list that takes chunks from the source again after it released some skips sweeps: all of those
-//! on the next descent of the number of live objects, and up to 63 descents in a row. For a list
-//! that is filled and emptied over and over, sweeps would be in vain. Chunks that are empty when the
-//! last object is freed are then set aside as *spare*, and are used before any is taken from the
-//! source.
+//! When the last object is freed, no chain has to be followed: every chunk is empty, and all but one
+//! are released.
 //!
 //! The invariants are those of `raw.rs`.
 
 use core::cmp::Reverse;
 use core::ptr::{self, NonNull};
 
-use super::chains::MAX_WAITING_CHAINS;
-use super::chunks::{KIND, ListChunk};
-use super::raw::{Link, RawFreeList};
+use super::chains::{Link, MAX_WAITING_CHAINS};
+use super::chunk_header::{KIND, ListChunk};
+use super::raw::RawFreeList;
+use super::schedule::MIN_CHAIN_LENGTH;
 use crate::checked::misuse::{Misuse, stop};
 use crate::memory::metadata::Metadata;
 use crate::memory::release::Release;
-
-/// The most descents in a row whose sweeps are skipped.
-const MAX_SKIPS: u32 = 63;
-/// A skipped sweep lowers the level for the next one to this part of the live objects.
-const SKIPPED_PART: usize = 8;
-/// A chain has at least this many objects when another one begins.
-const MIN_CHAIN_LENGTH: usize = 256;
 
 /// A chunk in a sweep.
 struct SweptChunk {
@@ -50,59 +32,40 @@ struct SweptChunk {
     /// The number of its objects that are not fresh.
     handed_out: usize,
     /// The index of the first word of its bitmap.
-    bits: usize,
+    first_word: usize,
+    /// The number of its free objects.
     free: usize,
     is_released: bool,
 }
 
 impl RawFreeList {
-    /// Sweeps, or skips a sweep. The number of live objects has fallen below `sweep_below`, and the
-    /// object that was just freed is on the first chain.
+    /// Sweeps, or skips the sweep. The number of live objects has fallen below `sweep_below`, and
+    /// the object that was just freed is on the first chain.
     pub(super) fn sweep_or_skip(&self) {
         // `live()` must be correct until the watermark is set anew.
         let live = self.watermark.get() - 1;
         self.watermark.set(live);
         self.count.set(0);
-        // All sweeps of a descent are skipped, or none.
-        let first = self.grew.replace(false);
-        if first {
-            self.skips_this_descent.set(self.skips_left.get() > 0);
-            self.skips_left.set(self.skips_left.get().saturating_sub(1));
-        }
-        if self.skips_this_descent.get() {
-            if live == 0 {
-                return self.last_object_freed(usize::MAX);
-            }
-            // The next one comes when most of the objects live at this point are freed.
-            return self.set_sweep_level((live / SKIPPED_PART).max(1));
-        }
-        if first && self.released.get() {
-            // The chunks released last time were not needed again: reset the back-off.
-            self.back_off.set(0);
+        if self.back_off.skips_sweep() {
+            return if live == 0 {
+                self.keep_one_chunk(usize::MAX)
+            } else {
+                self.plan_sweep_after_skip()
+            };
         }
         let keep = self.bytes_to_keep();
         let before = self.record.held_bytes.get();
         if live == 0 {
-            self.last_object_freed(keep);
+            self.keep_one_chunk(keep);
         } else {
             self.sweep(keep);
         }
-        self.released.set(self.released.get() || self.record.held_bytes.get() < before);
-    }
-
-    /// Notes that a chunk was taken from the source. If chunks were released shortly before, keeping
-    /// them would have been better. Then sweeps are skipped on the next descents. Each time this
-    /// happens again, the number of these descents doubles and grows by one.
-    pub(super) fn note_chunk_taken(&self) {
-        let adapts = matches!(self.settings.release, Release::Adaptive | Release::Decay(_));
-        if self.released.replace(false) && adapts {
-            let back_off = (2 * self.back_off.get() + 1).min(MAX_SKIPS);
-            self.back_off.set(back_off);
-            self.skips_left.set(back_off);
+        if self.record.held_bytes.get() < before {
+            self.back_off.note_release();
         }
     }
 
-    /// The bytes of empty chunks that the policy keeps.
+    /// The bytes of empty chunks that the release policy keeps.
     fn bytes_to_keep(&self) -> usize {
         match self.settings.release {
             Release::Keep(bytes) => bytes,
@@ -110,62 +73,21 @@ impl RawFreeList {
         }
     }
 
-    /// Sets the level for the next sweep, after a sweep that left `linked` objects on chains.
-    fn plan_sweep(&self, linked: usize) {
-        let live = self.live();
-        let least = usize::from(live > 0);
-        let level = (live / 2).min(live.saturating_sub(linked)).max(least);
-        self.set_sweep_level(if self.chunk_count.get() < 2 { 0 } else { level });
-    }
-
-    /// Raises the level for the next sweep with the number of live objects, which have become more.
-    /// `objects` more are about to be counted.
-    pub(super) fn raise_sweep_level(&self, objects: usize) {
-        if self.chunk_count.get() < 2 {
-            return;
-        }
-        let live = self.live();
-        let linked = self.capacity.get() - live - self.fresh_bytes() / self.sizes.stride;
-        let after = live + objects;
-        let level = (after / 2).min(after.saturating_sub(linked)).max(1);
-        self.sweep_below.set(level.max(self.sweep_below.get()));
-        self.set_watermark(after);
-    }
-
-    /// Sets the level: the list sweeps when fewer objects than this are live.
-    fn set_sweep_level(&self, level: usize) {
-        self.sweep_below.set(level);
-        self.set_watermark(self.live());
-    }
-
-    /// Puts the watermark where the next chain begins. If the next sweep follows no chain, or there
-    /// is no room for another one, puts it where the list sweeps. `after` objects are live, or will
-    /// be.
-    pub(super) fn set_watermark(&self, after: usize) {
-        let live = self.live();
-        let level = self.sweep_below.get();
-        let watermark = if level < 2 || self.waiting_chains.is_full() {
-            level
-        } else {
-            after.saturating_sub((after / MAX_WAITING_CHAINS).max(MIN_CHAIN_LENGTH)).max(level)
-        };
-        self.watermark.set(watermark);
-        self.count.set(live as isize - watermark as isize);
-    }
-
-    /// Sets the first chain aside, so that the objects freed next begin another one.
-    pub(super) fn start_chain(&self) {
-        if let Some(first) =
-            NonNull::new(self.head.get()).filter(|_| !self.waiting_chains.is_full())
-        {
-            self.waiting_chains.push(first);
-            self.head.set(ptr::null_mut());
+    /// Sweeps for empty chunks and releases them all, including those that the release policy would
+    /// keep. Returns the number of bytes released.
+    ///
+    /// The sweep takes one step for each free object. The objects that stay free are then handed
+    /// out from the fullest chunks first, in the order of their addresses.
+    pub fn trim(&self) -> usize {
+        match self.checks() {
+            Some(checks) => checks.trim(self),
+            None => self.sweep(0),
         }
     }
 
     /// Handles the free of the last object. One chunk stays, with all of its objects fresh. At most
     /// `keep` bytes of the others become spare; the rest is released.
-    fn last_object_freed(&self, keep: usize) {
+    fn keep_one_chunk(&self, keep: usize) {
         self.clear_chains();
         // The list may stay small from here on: the smallest chunk is enough to begin with.
         let smallest = self.each_chunk().min_by_key(|chunk| chunk.size).map(|chunk| chunk.header);
@@ -185,26 +107,26 @@ impl RawFreeList {
         self.release_spare(keep);
         // If chunks are spare because sweeps are skipped, plan a sweep that releases them, however
         // little the list holds from here on.
-        let spare = !self.spare_chunks.get().is_null()
-            && !matches!(self.settings.release, Release::Keep(_));
-        self.set_sweep_level(usize::from(spare));
+        let spare = !self.spare_chunks.get().is_null();
+        let keeps = matches!(self.settings.release, Release::Keep(_));
+        self.set_sweep_level(usize::from(spare && !keeps));
         self.update_record();
     }
 
     /// Releases empty chunks, except for at most `keep` bytes of them. Returns the bytes released.
     pub(super) fn sweep(&self, mut keep: usize) -> usize {
         if self.live() == 0 {
-            let given = if keep == 0 { self.release_all() } else { 0 };
+            let released = if keep == 0 { self.release_all() } else { 0 };
             self.plan_sweep(0);
             self.update_record();
-            return given;
+            return released;
         }
         let Some((mut chunks, mut bits)) = self.prepare_sweep() else {
             // No memory for the sweep: try again when half of the live objects are freed.
             self.plan_sweep(0);
             return self.release_spare(keep);
         };
-        let spare = self.release_spare(keep);
+        let released_spare = self.release_spare(keep);
         keep -= self.spare_bytes();
         let mut linked = self.mark_free_objects(&mut chunks, &mut bits);
         for swept in chunks.iter_mut().filter(|swept| swept.free == swept.handed_out) {
@@ -222,13 +144,13 @@ impl RawFreeList {
             Reverse((eighths, swept.chunk.first.addr()))
         });
         self.relink(&chunks, &bits, linked);
-        let gone = chunks.iter().filter(|swept| swept.is_released).map(|swept| swept.chunk);
-        gone.clone().for_each(|chunk| self.uncount_chunk(chunk));
+        let empty = chunks.iter().filter(|swept| swept.is_released).map(|swept| swept.chunk);
+        empty.clone().for_each(|chunk| self.uncount_chunk(chunk));
         // SAFETY: all of their objects were free, and none is linked anew or fresh.
-        let given = unsafe { self.release_chunks(gone) };
+        let released = unsafe { self.release_chunks(empty) };
         self.plan_sweep(linked);
         self.update_record();
-        given + spare
+        released + released_spare
     }
 
     /// The chunks in the order of their addresses, and a bitmap with one bit for each object; `None`
@@ -242,13 +164,13 @@ impl RawFreeList {
             let first = chunk.first.addr().get();
             let end = first + chunk.objects * self.sizes.stride;
             let has_fresh = fresh < fresh_end && (first..end).contains(&fresh);
-            let fresh_objects = if has_fresh { self.fresh_bytes() / self.sizes.stride } else { 0 };
-            let bits = words;
+            let fresh_objects = if has_fresh { self.fresh_objects() } else { 0 };
+            let first_word = words;
             words += chunk.objects.div_ceil(64);
             SweptChunk {
                 chunk,
                 handed_out: chunk.objects - fresh_objects,
-                bits,
+                first_word,
                 free: 0,
                 is_released: false,
             }
@@ -261,10 +183,10 @@ impl RawFreeList {
     /// Marks each free object. Returns how many there are.
     fn mark_free_objects(&self, chunks: &mut [SweptChunk], bits: &mut [u64]) -> usize {
         let mut linked = 0;
-        // The next object of each chain, and the chunk that held the chain's previous object.
+        // The next object of each chain, and the index of the chunk that held its previous object.
         let mut chains = [(NonNull::dangling(), 0); 1 + MAX_WAITING_CHAINS];
         let mut open = 0;
-        for first in self.waiting_chains.each().chain(NonNull::new(self.head.get())) {
+        for first in self.waiting_chains.firsts().chain(NonNull::new(self.head.get())) {
             chains[open].0 = first;
             open += 1;
         }
@@ -303,9 +225,9 @@ impl RawFreeList {
     ) -> usize {
         let stride = self.sizes.stride;
         let address = link.addr().get();
-        // If no chunk holds the object, the program has overwritten the free object that its address
-        // was read from.
-        let written = || stop(Misuse::WriteAfterFree, KIND, self.name(), address, stride);
+        // If no chunk holds the object, the program has overwritten the free object that its
+        // address was read from.
+        let overwritten = || stop(Misuse::WriteAfterFree, KIND, self.name(), address, stride);
         let offset = |swept: &SweptChunk| address.wrapping_sub(swept.chunk.first.addr().get());
         let holds = |swept: &SweptChunk| offset(swept) < swept.chunk.objects * stride;
         if !holds(&chunks[chunk]) {
@@ -313,14 +235,14 @@ impl RawFreeList {
             chunk = behind
                 .checked_sub(1)
                 .filter(|chunk| holds(&chunks[*chunk]))
-                .unwrap_or_else(written);
+                .unwrap_or_else(overwritten);
         }
         let swept = &mut chunks[chunk];
         let index = offset(swept) / stride;
         if index * stride != offset(swept) {
-            written();
+            overwritten();
         }
-        let (word, bit) = (&mut bits[swept.bits + index / 64], 1 << (index % 64));
+        let (word, bit) = (&mut bits[swept.first_word + index / 64], 1 << (index % 64));
         if *word & bit != 0 {
             // Without this check, a chain that leads back to itself would be followed forever.
             stop(Misuse::DoubleFree, KIND, self.name(), address, stride);
@@ -328,12 +250,6 @@ impl RawFreeList {
         *word |= bit;
         swept.free += 1;
         chunk
-    }
-
-    /// Forgets all chains.
-    pub(super) fn clear_chains(&self) {
-        self.head.set(ptr::null_mut());
-        self.waiting_chains.clear();
     }
 
     /// Rebuilds the list of the chunks that stay, and the chains of their free objects. The objects
@@ -361,7 +277,7 @@ impl RawFreeList {
                 length = 0;
             }
             length += swept.free;
-            let words = &bits[swept.bits..][..chunk.objects.div_ceil(64)];
+            let words = &bits[swept.first_word..][..chunk.objects.div_ceil(64)];
             for (word, bits) in words.iter().enumerate().rev() {
                 let mut left = *bits;
                 while left != 0 {
