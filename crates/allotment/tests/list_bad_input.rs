@@ -115,14 +115,14 @@ fn runs_of_more_objects_than_addresses_are_refused_at_once() {
 }
 
 #[test]
-fn slabs_of_more_objects_than_addresses_are_refused_when_one_is_needed() {
+fn chunks_of_more_objects_than_addresses_are_refused_when_one_is_needed() {
     for hardened in [false, true] {
         let recorder = Recorder::new(Malloc, Refuse::None);
         for objects in [usize::MAX, usize::MAX / 8, isize::MAX as usize] {
             let list = RawFreeList::builder(layout(64, 8))
                 .source(recorder.clone())
                 .hardened(hardened)
-                .objects_per_slab(objects)
+                .objects_per_chunk(objects)
                 .build();
             assert_eq!(list.try_alloc().unwrap_err().kind(), ErrorKind::SizeOverflow);
             assert_eq!(list.try_alloc_run(7).unwrap_err().kind(), ErrorKind::SizeOverflow);
@@ -132,15 +132,15 @@ fn slabs_of_more_objects_than_addresses_are_refused_when_one_is_needed() {
         assert_eq!(recorder.calls(), 0);
     }
     // What fits the address space and no machine is the source's to refuse.
-    let list = RawFreeList::builder(layout(64, 8)).objects_per_slab(1 << 50).build();
+    let list = RawFreeList::builder(layout(64, 8)).objects_per_chunk(1 << 50).build();
     assert_refusal(list.try_alloc().unwrap_err());
     list::assert_empties(&list);
 }
 
 #[test]
 fn none_is_a_defined_amount() {
-    // No objects a slab is as if nothing was said.
-    let list = RawFreeList::builder(layout(64, 8)).objects_per_slab(0).build();
+    // 0 objects in a chunk is the default.
+    let list = RawFreeList::builder(layout(64, 8)).objects_per_chunk(0).build();
     let said_nothing = RawFreeList::new(layout(64, 8));
     let (objects, others) = (stamped(&list, 1000), stamped(&said_nothing, 1000));
     if !under_a_tool() {
@@ -162,12 +162,12 @@ fn none_is_a_defined_amount() {
 #[test]
 fn a_budget_is_kept_to_the_byte_and_the_list_goes_on_below_it() {
     for hardened in [false, true] {
-        for objects_per_slab in [0, 1, 100] {
+        for objects_per_chunk in [0, 1, 100] {
             let budget = Budget::new(200_000);
             let list = RawFreeList::builder(layout(64, 8))
                 .budget(&budget)
                 .hardened(hardened)
-                .objects_per_slab(objects_per_slab)
+                .objects_per_chunk(objects_per_chunk)
                 .build();
             for _ in 0..3 {
                 let mut objects = Vec::new();

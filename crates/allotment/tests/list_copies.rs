@@ -75,7 +75,7 @@ fn a_tree_whose_nodes_borrow_their_list_is_dropped_with_its_root() {
 fn a_copy_in_order_lies_in_the_order_of_visit_past_all_holes() {
     let drops = Cell::new(0);
     let text = String::from("text");
-    let list = FreeList::builder().objects_per_slab(2000).build();
+    let list = FreeList::builder().objects_per_chunk(2000).build();
     let mut root = tree(&list, 6, &Cell::new(0), &text, &drops);
     // Every place that was taken until now is before the copy.
     let mut original = Vec::new();

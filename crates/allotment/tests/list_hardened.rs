@@ -56,7 +56,7 @@ fn free(list: &RawFreeList, object: NonNull<u8>) {
 
 /// Writes, rightly or not.
 fn write(object: NonNull<u8>, offset: usize) {
-    // SAFETY: none: this is the misuse. The slab is there.
+    // SAFETY: none: this is the misuse. The chunk is mapped.
     unsafe { object.add(offset).write(1) }
 }
 
@@ -189,7 +189,7 @@ fn foreign_pointers_of_all_sorts_are_stopped() {
         ("the second byte of an object", |list| garbage(list.alloc().addr().get() + 1)),
         ("behind an object", |list| garbage(list.alloc().addr().get() + SIZE)),
         ("a place that nobody had", |list| garbage(list.alloc().addr().get() + 10 * list.stride())),
-        ("the beginning of a slab", |list| garbage(list.alloc().addr().get() & !0xffff)),
+        ("the beginning of a chunk", |list| garbage(list.alloc().addr().get() & !0xffff)),
         ("one", |_| garbage(1)),
         ("the last user address", |_| garbage((1 << 47) - 8)),
         ("no address", |_| garbage(0xdead_beef_dead_bee8)),
@@ -341,11 +341,11 @@ fn a_write_after_the_rest_is_stopped_too() {
 #[test]
 fn a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it() {
     let test = "a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it";
-    for way in ["single", "run", "rest of a slab"] {
+    for way in ["single", "run", "rest of a chunk"] {
         is_stopped_as(test, way, "write after free", || {
             let list = hardened();
             let first = list.alloc();
-            // SAFETY: the slab has room for more.
+            // SAFETY: the chunk has room for more.
             let next = unsafe { first.add(list.stride()) };
             tell(next);
             write(next, 3);

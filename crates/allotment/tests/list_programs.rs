@@ -211,7 +211,7 @@ fn a_search_tree_of_boxes_keeps_what_a_map_keeps() {
 
     programs(80, 1500, |bytes| {
         let mut input = Input::new(bytes);
-        let list = FreeList::builder().objects_per_slab(input.below(80)).build();
+        let list = FreeList::builder().objects_per_chunk(input.below(80)).build();
         let mut root: Link<'_> = None;
         let mut map = BTreeMap::new();
         let mut number = 0;

@@ -23,7 +23,7 @@ use crate::statistics::{Kind, Record};
 /// let list = FreeList::<[u8; 48]>::builder()
 ///     .name("tree nodes")
 ///     .budget(&Budget::new(8 << 20))
-///     .objects_per_slab(1000)
+///     .objects_per_chunk(1000)
 ///     .build();
 /// assert_eq!(list.alloc([7; 48])[3], 7);
 /// ```
@@ -93,8 +93,8 @@ impl<L> FreeListBuilder<L> {
     ///
     /// By default, or with 0, the first chunk is one hardware page. Chunks then double in size up to
     /// 1 MiB, and consist of huge pages from there on if the source has them.
-    pub fn objects_per_slab(mut self, objects: usize) -> Self {
-        self.settings.objects_per_slab = (objects > 0).then_some(objects);
+    pub fn objects_per_chunk(mut self, objects: usize) -> Self {
+        self.settings.objects_per_chunk = (objects > 0).then_some(objects);
         self
     }
 

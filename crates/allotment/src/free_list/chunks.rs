@@ -73,7 +73,7 @@ impl RawFreeList {
         }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
         let wanted_objects = objects;
-        let objects = objects.max(self.settings.objects_per_slab.unwrap_or(1));
+        let objects = objects.max(self.settings.objects_per_chunk.unwrap_or(1));
         let bytes = objects.checked_mul(self.sizes.stride).ok_or(overflow)?;
         let align = self.sizes.align.max(CACHE_LINE);
         let chunk_align = self.settings.source.chunk_align();
@@ -106,7 +106,7 @@ impl RawFreeList {
         // least a cache line.
         unsafe { header.write(ListChunkHeader { next, size, align, link: taken.link, objects }) };
         self.push_chunk(self.chunk_at(header));
-        if size <= MAX_GROWTH && self.settings.objects_per_slab.is_none() {
+        if size <= MAX_GROWTH && self.settings.objects_per_chunk.is_none() {
             self.growth_size.set(size);
         }
         self.make_fresh(self.chunk_at(header));
@@ -212,7 +212,7 @@ impl RawFreeList {
             source: &settings.source,
             budget: settings.budget.as_ref(),
             recycles: self.recycles(),
-            exact: settings.budget.is_some() || settings.objects_per_slab.is_some(),
+            exact: settings.budget.is_some() || settings.objects_per_chunk.is_some(),
             segment_unit: self.segment_unit(),
             grows_huge: self.checks.is_none(),
         }

@@ -11,7 +11,7 @@ pub(super) struct FreeListSettings {
     pub source: SharedSource,
     pub release: Release,
     pub budget: Option<Budget>,
-    pub objects_per_slab: Option<usize>,
+    pub objects_per_chunk: Option<usize>,
     pub hardened: bool,
     pub report_live: Option<bool>,
 }
@@ -22,7 +22,7 @@ impl FreeListSettings {
         source: SharedSource::DEFAULT,
         release: Release::Adaptive,
         budget: None,
-        objects_per_slab: None,
+        objects_per_chunk: None,
         hardened: false,
         report_live: None,
     };
