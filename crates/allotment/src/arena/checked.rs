@@ -15,7 +15,7 @@
 //! 1. `entries` lists the objects in the order of their allocation, and `index` finds the newest
 //!    entry of an address. Both lie outside the objects' memory, so a stray write can't change
 //!    them. Tool mode keeps no table.
-//! 2. In hardened mode, every byte in `[pos, end(bumped))` and of every spare chunk is [`FREE`],
+//! 2. In hardened mode, every byte in `[pos, end(current))` and of every spare chunk is [`FREE`],
 //!    except where a stray write changed it. At least `GUARD` bytes behind each object hold
 //!    [`ZONE`].
 //! 3. One thread at a time has access, as to the arena itself.
@@ -27,7 +27,7 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::collections::HashMap;
 
-use super::raw::RawArena;
+use super::raw::{ArenaChecks, RawArena};
 use crate::checked::misuse::{Misuse, stop};
 use crate::checked::{FREE, GUARD, Mode, ZONE, holds};
 use crate::error::{AllocError, ErrorKind};
@@ -65,83 +65,6 @@ impl Watch {
     pub(super) fn wanted(hardened: bool) -> Option<Self> {
         let mode = Mode::wanted(hardened)?;
         Some(Self { mode, table: RefCell::default() })
-    }
-
-    /// Whether each object comes from malloc by itself.
-    pub(super) fn has_no_chunks(&self) -> bool {
-        self.mode == Mode::Passthrough
-    }
-
-    /// The unit of chunks that are registered as segments, or 1.
-    pub(super) fn segment_unit(&self, source: &SharedSource) -> usize {
-        self.mode.segment_unit(source)
-    }
-
-    /// The number of objects in the table, including freed ones.
-    pub(super) fn count(&self) -> usize {
-        self.table.borrow().entries.len()
-    }
-
-    /// A chunk was taken. It holds only its header.
-    pub(super) fn chunk_taken(
-        &self,
-        record: &'static Record,
-        start: NonNull<u8>,
-        size: usize,
-        registered: bool,
-    ) -> Result<(), AllocError> {
-        if registered {
-            let owner = core::ptr::from_ref(record).expose_provenance();
-            let owner = NonZeroUsize::new(owner).expect("a reference is not null");
-            segments::register(start, size, owner)?;
-        }
-        let header = super::chunks::HEADER;
-        tools::allow(start, header);
-        self.now_free(start.as_ptr().wrapping_add(header), size - header);
-        Ok(())
-    }
-
-    /// A chunk is about to go back to its source.
-    pub(super) fn chunk_going(&self, start: NonNull<u8>, size: usize, registered: bool) {
-        if registered {
-            segments::unregister(start, size);
-        }
-        tools::allow_defined(start, size);
-    }
-
-    /// Marks bytes of a chunk as belonging to no object.
-    pub(super) fn now_free(&self, start: *mut u8, len: usize) {
-        let Some(start) = NonNull::new(start).filter(|_| len > 0) else { return };
-        if self.mode == Mode::Hardened {
-            tools::allow(start, len);
-            // SAFETY: free bytes of a chunk that the arena holds (invariant 4 of `raw.rs`).
-            unsafe { start.write_bytes(FREE, len) };
-        }
-        tools::forbid(start, len);
-    }
-
-    /// Memory for one object. The size must not be zero.
-    pub(super) fn alloc(
-        &self,
-        arena: &RawArena,
-        layout: Layout,
-    ) -> Result<NonNull<u8>, AllocError> {
-        self.make_room_in_table(layout.size())?;
-        let object = if self.mode == Mode::Passthrough {
-            self.alloc_by_malloc(arena, layout)?
-        } else {
-            self.alloc_in_chunk(arena, layout)?
-        };
-        if self.mode != Mode::Tool {
-            let mut table = self.table.borrow_mut();
-            let place = table.entries.len();
-            table.entries.push(Entry { object, layout, size: layout.size(), freed: false });
-            table.index.insert(object.addr().get(), place);
-        }
-        let record = arena.record();
-        record.live_objects.add(1);
-        record.live_bytes.add(layout.size() as u64);
-        Ok(object)
     }
 
     /// Makes room for one entry before anything else changes, because the table's own memory may be
@@ -190,7 +113,7 @@ impl Watch {
             .and_then(|sum| sum.checked_next_multiple_of(GUARD))
             .ok_or(overflow)?;
         let room = body.checked_add(align - GUARD).ok_or(overflow)?;
-        if arena.left_in_bumped() < room {
+        if arena.left_in_current() < room {
             arena.grow_by_chunk(room)?;
         }
         // `pos` is a multiple of `GUARD`: the starts of chunks are, and so is every sum below.
@@ -208,55 +131,6 @@ impl Watch {
             self.mark_zone(object.add(size), body - size);
             Ok(object)
         }
-    }
-
-    /// Frees one object.
-    pub(super) fn free(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) {
-        if self.mode == Mode::Tool {
-            if !arena.in_scope(object) {
-                return;
-            }
-            tools::forbid(object, layout.size());
-        } else if !self.free_entry(arena, object, layout.size()) {
-            return;
-        }
-        arena.record().live_objects.sub(1);
-        arena.record().live_bytes.sub(layout.size() as u64);
-    }
-
-    /// Makes one object of the open scope smaller. It stays in place, except that malloc may move
-    /// it in pass-through mode. The new size must not be zero.
-    pub(super) fn shrink(
-        &self,
-        arena: &RawArena,
-        mut object: NonNull<u8>,
-        old: usize,
-        layout: Layout,
-    ) -> NonNull<u8> {
-        let new = layout.size();
-        if self.mode != Mode::Tool {
-            let mut table = self.table.borrow_mut();
-            let place = self.place_of(&table, arena, object, old);
-            if place < arena.watched_outside_scope() {
-                return object;
-            }
-            if self.mode == Mode::Passthrough {
-                self.shrink_by_malloc(arena, &mut table, place, layout);
-            } else {
-                self.check_zone(arena, table.entries[place].object, old);
-            }
-            table.entries[place].size = new;
-            object = table.entries[place].object;
-        } else if !arena.in_scope(object) {
-            return object;
-        }
-        if self.mode != Mode::Passthrough {
-            // SAFETY: the bytes from the new size to the old one belong to the object, and were
-            // given up.
-            unsafe { self.mark_zone(object.add(new), old - new) };
-        }
-        arena.record().live_bytes.sub((old - new) as u64);
-        object
     }
 
     /// Lets malloc shrink the block, so that its tools see the new end. If malloc refuses, the
@@ -324,7 +198,7 @@ impl Watch {
     fn free_entry(&self, arena: &RawArena, object: NonNull<u8>, size: usize) -> bool {
         let mut table = self.table.borrow_mut();
         let place = self.place_of(&table, arena, object, size);
-        if place < arena.watched_outside_scope() {
+        if place < arena.checked_outside_scope() {
             return false;
         }
         let entry = &mut table.entries[place];
@@ -339,40 +213,6 @@ impl Watch {
             self.now_free(object.as_ptr(), size);
         }
         true
-    }
-
-    /// The objects from index `count` on are gone. Checks the bytes that they left.
-    pub(super) fn rewound(&self, arena: &RawArena, count: usize) {
-        let mut table = self.table.borrow_mut();
-        let gone: Vec<Entry> = table.entries.drain(count..).collect();
-        for entry in gone {
-            let address = entry.object.addr().get();
-            if table.index.get(&address).is_some_and(|&place| place >= count) {
-                table.index.remove(&address);
-            }
-            let size = entry.size;
-            match (self.mode, entry.freed) {
-                (Mode::Passthrough, false) => {
-                    self.free_by_malloc(arena, entry.object, entry.layout);
-                }
-                (Mode::Hardened, false) => self.check_zone(arena, entry.object, size),
-                (Mode::Hardened, true) => {
-                    let misuse = Misuse::WriteAfterFree;
-                    self.check_filled(arena, entry.object, size, FREE, misuse, size);
-                }
-                (Mode::Passthrough, true) | (Mode::Tool, _) => {}
-            }
-        }
-    }
-
-    /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
-    pub(super) fn still_free(&self, arena: &RawArena, start: *mut u8, len: usize) {
-        match NonNull::new(start) {
-            Some(start) if self.mode == Mode::Hardened => {
-                self.check_filled(arena, start, len, FREE, Misuse::WriteAfterReset, len);
-            }
-            _ => {}
-        }
     }
 
     fn check_zone(&self, arena: &RawArena, object: NonNull<u8>, size: usize) {
@@ -401,6 +241,164 @@ impl Watch {
     fn stop(&self, arena: &RawArena, misuse: Misuse, object: NonNull<u8>, size: usize) -> ! {
         let name = arena.record().name();
         stop(misuse, "arena", name.as_deref(), object.addr().get(), size)
+    }
+}
+
+impl ArenaChecks for Watch {
+    /// Whether each object comes from malloc by itself.
+    fn has_no_chunks(&self) -> bool {
+        self.mode == Mode::Passthrough
+    }
+
+    /// The unit of chunks that are registered as segments, or 1.
+    fn segment_unit(&self, source: &SharedSource) -> usize {
+        self.mode.segment_unit(source)
+    }
+
+    /// The number of objects in the table, including freed ones.
+    fn count(&self) -> usize {
+        self.table.borrow().entries.len()
+    }
+
+    /// A chunk was taken. It holds only its header.
+    fn chunk_taken(
+        &self,
+        record: &'static Record,
+        start: NonNull<u8>,
+        size: usize,
+        registered: bool,
+    ) -> Result<(), AllocError> {
+        if registered {
+            let owner = core::ptr::from_ref(record).expose_provenance();
+            let owner = NonZeroUsize::new(owner).expect("a reference is not null");
+            segments::register(start, size, owner)?;
+        }
+        let header = super::chunk_header::HEADER;
+        tools::allow(start, header);
+        self.now_free(start.as_ptr().wrapping_add(header), size - header);
+        Ok(())
+    }
+
+    /// A chunk is about to go back to its source.
+    fn chunk_going(&self, start: NonNull<u8>, size: usize, registered: bool) {
+        if registered {
+            segments::unregister(start, size);
+        }
+        tools::allow_defined(start, size);
+    }
+
+    /// Marks bytes of a chunk as belonging to no object.
+    fn now_free(&self, start: *mut u8, len: usize) {
+        let Some(start) = NonNull::new(start).filter(|_| len > 0) else { return };
+        if self.mode == Mode::Hardened {
+            tools::allow(start, len);
+            // SAFETY: free bytes of a chunk that the arena holds (invariant 4 of `raw.rs`).
+            unsafe { start.write_bytes(FREE, len) };
+        }
+        tools::forbid(start, len);
+    }
+
+    /// Memory for one object. The size must not be zero.
+    fn alloc(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        self.make_room_in_table(layout.size())?;
+        let object = if self.mode == Mode::Passthrough {
+            self.alloc_by_malloc(arena, layout)?
+        } else {
+            self.alloc_in_chunk(arena, layout)?
+        };
+        if self.mode != Mode::Tool {
+            let mut table = self.table.borrow_mut();
+            let place = table.entries.len();
+            table.entries.push(Entry { object, layout, size: layout.size(), freed: false });
+            table.index.insert(object.addr().get(), place);
+        }
+        let record = arena.record();
+        record.live_objects.add(1);
+        record.live_bytes.add(layout.size() as u64);
+        Ok(object)
+    }
+
+    /// Frees one object.
+    fn free(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) {
+        if self.mode == Mode::Tool {
+            if !arena.in_scope(object) {
+                return;
+            }
+            tools::forbid(object, layout.size());
+        } else if !self.free_entry(arena, object, layout.size()) {
+            return;
+        }
+        arena.record().live_objects.sub(1);
+        arena.record().live_bytes.sub(layout.size() as u64);
+    }
+
+    /// Makes one object of the open scope smaller. It stays in place, except that malloc may move
+    /// it in pass-through mode. The new size must not be zero.
+    fn shrink(
+        &self,
+        arena: &RawArena,
+        mut object: NonNull<u8>,
+        old: usize,
+        layout: Layout,
+    ) -> NonNull<u8> {
+        let new = layout.size();
+        if self.mode != Mode::Tool {
+            let mut table = self.table.borrow_mut();
+            let place = self.place_of(&table, arena, object, old);
+            if place < arena.checked_outside_scope() {
+                return object;
+            }
+            if self.mode == Mode::Passthrough {
+                self.shrink_by_malloc(arena, &mut table, place, layout);
+            } else {
+                self.check_zone(arena, table.entries[place].object, old);
+            }
+            table.entries[place].size = new;
+            object = table.entries[place].object;
+        } else if !arena.in_scope(object) {
+            return object;
+        }
+        if self.mode != Mode::Passthrough {
+            // SAFETY: the bytes from the new size to the old one belong to the object, and were
+            // given up.
+            unsafe { self.mark_zone(object.add(new), old - new) };
+        }
+        arena.record().live_bytes.sub((old - new) as u64);
+        object
+    }
+
+    /// The objects from index `count` on are gone. Checks the bytes that they left.
+    fn rewound(&self, arena: &RawArena, count: usize) {
+        let mut table = self.table.borrow_mut();
+        let gone: Vec<Entry> = table.entries.drain(count..).collect();
+        for entry in gone {
+            let address = entry.object.addr().get();
+            if table.index.get(&address).is_some_and(|&place| place >= count) {
+                table.index.remove(&address);
+            }
+            let size = entry.size;
+            match (self.mode, entry.freed) {
+                (Mode::Passthrough, false) => {
+                    self.free_by_malloc(arena, entry.object, entry.layout);
+                }
+                (Mode::Hardened, false) => self.check_zone(arena, entry.object, size),
+                (Mode::Hardened, true) => {
+                    let misuse = Misuse::WriteAfterFree;
+                    self.check_filled(arena, entry.object, size, FREE, misuse, size);
+                }
+                (Mode::Passthrough, true) | (Mode::Tool, _) => {}
+            }
+        }
+    }
+
+    /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
+    fn still_free(&self, arena: &RawArena, start: *mut u8, len: usize) {
+        match NonNull::new(start) {
+            Some(start) if self.mode == Mode::Hardened => {
+                self.check_filled(arena, start, len, FREE, Misuse::WriteAfterReset, len);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked::Watch;
-use super::raw::{MAX_MIN_ALIGN, RawArena};
+use super::chunk_header::{ArenaChunkHeader, HEADER, first_of};
+use super::raw::{ArenaChecks, MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunks::Chunks;
@@ -13,68 +13,14 @@ use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, n
 use crate::memory::release::Release;
 use crate::memory::source::GivingBack;
 
-/// The first bytes of each chunk. The header fills one cache line, so that the first object begins
-/// on a cache line. If it were 16 bytes smaller, every object as large as a cache line would span
-/// two.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Header {
-    pub(super) prev: *mut Header,
-    pub(super) size: usize,
-    align: usize,
-    link: u32,
-}
-
-pub(super) const HEADER: usize = size_of::<Header>();
-
-/// The first byte of a chunk that an object can have.
-pub(super) fn first_of(chunk: NonNull<Header>) -> NonNull<u8> {
-    // SAFETY: every chunk is larger than its header; `take_chunk` ensures it.
-    unsafe { chunk.cast::<u8>().add(HEADER) }
-}
-
-/// The first byte after a chunk.
-pub(super) fn end_of(chunk: NonNull<Header>) -> NonNull<u8> {
-    // SAFETY: the arena holds the chunk, so its header can be read, and `size` bytes from its start
-    // are one block (invariant 1).
-    unsafe { chunk.cast::<u8>().add(chunk.as_ref().size) }
-}
-
-/// A list of chunks in the order in which they were appended.
-pub(super) struct Chain {
-    pub first: *mut Header,
-    last: *mut Header,
-    pub total: usize,
-}
-
-impl Chain {
-    pub const EMPTY: Self = Self { first: ptr::null_mut(), last: ptr::null_mut(), total: 0 };
-
-    /// # Safety
-    /// The chunk is held, is `size` bytes long, and is on no other chain or list.
-    pub unsafe fn append(&mut self, chunk: NonNull<Header>, size: usize) {
-        // SAFETY: guaranteed by the caller for the chunk; `last` is null or was appended before.
-        unsafe {
-            (*chunk.as_ptr()).prev = ptr::null_mut();
-            if self.last.is_null() {
-                self.first = chunk.as_ptr();
-            } else {
-                (*self.last).prev = chunk.as_ptr();
-            }
-        }
-        self.last = chunk.as_ptr();
-        self.total += size;
-    }
-}
-
 impl RawArena {
     /// Takes the chunk that the hint asks for, and opens a window in it.
     pub(super) fn take_hinted_chunk(&self) -> Result<(), AllocError> {
-        if self.watch().is_some_and(Watch::has_no_chunks) {
+        if self.checks().is_some_and(ArenaChecks::has_no_chunks) {
             return Ok(());
         }
-        let need =
-            hinted_need(self.hint).ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
+        let need = hinted_chunk_bytes(self.hint)
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
         let (chunk, _) = self.take_chunk(need)?;
         self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
@@ -86,18 +32,18 @@ impl RawArena {
         &self,
         padded: usize,
         align: usize,
-    ) -> Result<(NonNull<Header>, bool), AllocError> {
+    ) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
         let align = align.max(MAX_MIN_ALIGN);
         let need = chunk_bytes_for(HEADER, padded, align, self.source().chunk_align())
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, padded))?;
         self.take_chunk(need)
     }
 
-    /// For watched arenas: takes a chunk with at least `bytes` after its header, and continues
+    /// For checked arenas: takes a chunk with at least `bytes` after its header, and continues
     /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
         let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
-        self.record().wasted_bytes.add(self.left_in_bumped() as u64);
+        self.record().wasted_bytes.add(self.left_in_current() as u64);
         self.fold();
         self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
@@ -106,28 +52,28 @@ impl RawArena {
     /// Puts a chunk of at least `need` bytes at the head of the `newest` list: a spare one, or one
     /// from the source. Returns the chunk and whether its bytes are zero. On an error nothing has
     /// changed.
-    fn take_chunk(&self, need: usize) -> Result<(NonNull<Header>, bool), AllocError> {
-        if let Some(chunk) = self.take_spare(need) {
+    fn take_chunk(&self, need: usize) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
+        if let Some(chunk) = self.take_spare_chunk(need) {
             return Ok((chunk, false));
         }
-        let chunks = self.chunks();
-        let (taken, align) = chunks.take(need, self.grown.get())?;
+        let supply = self.chunk_supply();
+        let (taken, align) = supply.take(need, self.growth_size.get())?;
         let size = taken.size;
-        if let Some(watch) = self.watch() {
+        if let Some(checks) = self.checks() {
             let registered = self.segment_unit() > 1;
-            if let Err(error) = watch.chunk_taken(self.record(), taken.start, size, registered) {
-                chunks.untake(taken, align);
+            if let Err(error) = checks.chunk_taken(self.record(), taken.start, size, registered) {
+                supply.untake(taken, align);
                 return Err(error);
             }
         }
-        let chunk = taken.start.cast::<Header>();
-        let header = Header { prev: self.newest.get(), size, align, link: taken.link };
+        let chunk = taken.start.cast::<ArenaChunkHeader>();
+        let header = ArenaChunkHeader { prev: self.newest.get(), size, align, link: taken.link };
         // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
         // cache line or more.
         unsafe { chunk.write(header) };
         self.newest.set(chunk.as_ptr());
         if size <= MAX_GROWTH {
-            self.grown.set(size);
+            self.growth_size.set(size);
         }
         let record = self.record();
         record.hold(size);
@@ -140,7 +86,7 @@ impl RawArena {
         Ok((chunk, taken.zeroed))
     }
 
-    fn chunks(&self) -> Chunks<'_> {
+    fn chunk_supply(&self) -> Chunks<'_> {
         let settings = self.settings();
         Chunks {
             source: &settings.source,
@@ -148,7 +94,7 @@ impl RawArena {
             recycles: self.recycles(),
             exact: settings.budget.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.watch().is_none(),
+            grows_huge: self.checks().is_none(),
         }
     }
 
@@ -160,16 +106,16 @@ impl RawArena {
 
     /// The unit of chunks that are registered as segments, or 1 if this arena registers none.
     fn segment_unit(&self) -> usize {
-        match self.watch() {
-            Some(watch) => watch.segment_unit(self.source()),
+        match self.checks() {
+            Some(checks) => checks.segment_unit(self.source()),
             None => 1,
         }
     }
 
     /// Moves a spare chunk of at least `need` bytes to the head of the `newest` list.
-    fn take_spare(&self, need: usize) -> Option<NonNull<Header>> {
-        let mut before: *mut Header = ptr::null_mut();
-        let mut spare = NonNull::new(self.spare.get())?;
+    fn take_spare_chunk(&self, need: usize) -> Option<NonNull<ArenaChunkHeader>> {
+        let mut before: *mut ArenaChunkHeader = ptr::null_mut();
+        let mut spare = NonNull::new(self.spare_chunks.get())?;
         // SAFETY: the chunks of both lists are the arena's, and one thread has access (invariants 1
         // and 6). No reference to a header outlives its statement.
         unsafe {
@@ -179,7 +125,7 @@ impl RawArena {
             }
             let after = spare.as_ref().prev;
             if before.is_null() {
-                self.spare.set(after);
+                self.spare_chunks.set(after);
             } else {
                 (*before).prev = after;
             }
@@ -189,11 +135,11 @@ impl RawArena {
         Some(spare)
     }
 
-    /// Starts again with these chunks: the first is bumped, the others become spare. The word must
+    /// Starts again with these chunks: the first is current, the others become spare. The word must
     /// be 0.
-    pub(super) fn start_over(&self, chunks: *mut Header) {
+    pub(super) fn start_over(&self, chunks: *mut ArenaChunkHeader) {
         let Some(first) = NonNull::new(chunks) else {
-            self.grown.set(0);
+            self.growth_size.set(0);
             return self.close_window();
         };
         // SAFETY: a kept chunk is the arena's (invariant 1), and is on one chain.
@@ -201,33 +147,33 @@ impl RawArena {
             let header = &mut *first.as_ptr();
             (core::mem::replace(&mut header.prev, ptr::null_mut()), header.size)
         };
-        self.grown.set(size.min(MAX_GROWTH));
+        self.growth_size.set(size.min(MAX_GROWTH));
         self.newest.set(first.as_ptr());
-        self.spare.set(spare);
+        self.spare_chunks.set(spare);
         self.open_window(first, first_of(first).addr().get());
-        if let Some(watch) = self.watch() {
+        if let Some(checks) = self.checks() {
             for list in [first.as_ptr(), spare] {
                 let mut next = list;
                 while let Some(chunk) = NonNull::new(next) {
                     // SAFETY: as above.
                     let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-                    watch.now_free(first_of(chunk).as_ptr(), size - HEADER);
+                    checks.now_free(first_of(chunk).as_ptr(), size - HEADER);
                     next = prev;
                 }
             }
         }
     }
 
-    /// For watched arenas: checks the bytes that no object has had after the last reset or rewind.
-    pub(super) fn check_free_bytes(&self, watch: &Watch) {
-        if !self.bumped.get().is_null() {
-            watch.still_free(self, self.pos(), self.left_in_bumped());
+    /// For checked arenas: checks the bytes that no object has had after the last reset or rewind.
+    pub(super) fn check_free_bytes(&self, checks: &dyn ArenaChecks) {
+        if !self.current.get().is_null() {
+            checks.still_free(self, self.pos(), self.left_in_current());
         }
-        let mut next = self.spare.get();
+        let mut next = self.spare_chunks.get();
         while let Some(chunk) = NonNull::new(next) {
             // SAFETY: a chunk of our list (invariant 1).
             let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-            watch.still_free(self, first_of(chunk).as_ptr(), size - HEADER);
+            checks.still_free(self, first_of(chunk).as_ptr(), size - HEADER);
             next = prev;
         }
     }
@@ -238,8 +184,9 @@ impl RawArena {
             Retain::Nothing => (0, 0),
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
-                let unit = self.chunks().unit();
-                let hinted = hinted_need(self.hint).and_then(|need| next_chunk(need, 0, unit));
+                let unit = self.chunk_supply().unit();
+                let hinted =
+                    hinted_chunk_bytes(self.hint).and_then(|need| next_chunk(need, 0, unit));
                 let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
                 // A hinted chunk may have been rounded up to huge pages.
                 let most = if self.hint > 0 {
@@ -267,7 +214,12 @@ impl RawArena {
     /// # Safety
     /// The chunks are no longer on a list of the arena, have `total` bytes together, and nothing in
     /// them is in use.
-    pub(super) unsafe fn give_back(&self, first: *mut Header, stop: *mut Header, total: usize) {
+    pub(super) unsafe fn release_chunks(
+        &self,
+        first: *mut ArenaChunkHeader,
+        stop: *mut ArenaChunkHeader,
+        total: usize,
+    ) {
         let settings = self.settings();
         let recycles = self.recycles();
         let mut giving = None;
@@ -278,10 +230,10 @@ impl RawArena {
             // SAFETY: the header is read before its chunk is given back. Size, alignment and link
             // are those with which it was taken.
             unsafe {
-                let Header { prev, size, align, link } = chunk.read();
+                let ArenaChunkHeader { prev, size, align, link } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
-                if let Some(watch) = self.watch() {
-                    watch.chunk_going(start, size, self.segment_unit() > 1);
+                if let Some(checks) = self.checks() {
+                    checks.chunk_going(start, size, self.segment_unit() > 1);
                 }
                 if !(recycles && settings.source.keep_at_hand(start, size, align, link)) {
                     let reserve = if recycles { left } else { 0 };
@@ -305,18 +257,18 @@ impl RawArena {
 }
 
 /// The size of a chunk with room for this hint.
-fn hinted_need(hint: usize) -> Option<usize> {
+fn hinted_chunk_bytes(hint: usize) -> Option<usize> {
     chunk_bytes_for(HEADER, hint, 1, MAX_MIN_ALIGN)
         .and_then(|need| need.checked_next_multiple_of(MAX_MIN_ALIGN))
 }
 
 impl Drop for RawArena {
     fn drop(&mut self) {
-        if let Some(watch) = self.watch() {
-            watch.rewound(self, 0);
-            self.check_free_bytes(watch);
+        if let Some(checks) = self.checks() {
+            checks.rewound(self, 0);
+            self.check_free_bytes(checks);
         }
-        for list in [&self.newest, &self.spare] {
+        for list in [&self.newest, &self.spare_chunks] {
             let first = list.replace(ptr::null_mut());
             let mut total = 0;
             let mut chunk = first;
@@ -329,7 +281,7 @@ impl Drop for RawArena {
             }
             if !first.is_null() {
                 // SAFETY: dropping takes the arena by value, so no object is borrowed any more.
-                unsafe { self.give_back(first, ptr::null_mut(), total) };
+                unsafe { self.release_chunks(first, ptr::null_mut(), total) };
             }
         }
         debug_assert_eq!(self.record().held_bytes.get(), 0, "every chunk is on a list");

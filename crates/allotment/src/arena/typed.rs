@@ -93,15 +93,15 @@ impl<T> NoDrop<T> {
 }
 
 /// Frees the memory if the constructor that should fill it unwinds or fails.
-struct Reserved<'a, T, const MIN_ALIGN: usize> {
+struct UnfilledObject<'a, T, const MIN_ALIGN: usize> {
     raw: &'a RawArena,
-    place: NonNull<T>,
+    memory: NonNull<T>,
 }
 
-impl<T, const MIN_ALIGN: usize> Drop for Reserved<'_, T, MIN_ALIGN> {
+impl<T, const MIN_ALIGN: usize> Drop for UnfilledObject<'_, T, MIN_ALIGN> {
     fn drop(&mut self) {
         // SAFETY: allocated by `with_or` with this layout; not filled, and not lent to the caller.
-        unsafe { self.raw.free::<MIN_ALIGN>(self.place.cast(), Layout::new::<T>()) };
+        unsafe { self.raw.free::<MIN_ALIGN>(self.memory.cast(), Layout::new::<T>()) };
     }
 }
 
@@ -110,12 +110,12 @@ impl<T, const MIN_ALIGN: usize> Drop for Reserved<'_, T, MIN_ALIGN> {
 /// # Safety
 /// The memory has room for one `T`, and belongs to the borrower alone for `'a`.
 #[inline(always)]
-unsafe fn lend<'a, T>(place: NonNull<u8>, value: T) -> &'a mut T {
-    let place = place.cast::<T>();
+unsafe fn lend<'a, T>(memory: NonNull<u8>, value: T) -> &'a mut T {
+    let memory = memory.cast::<T>();
     // SAFETY: guaranteed by the caller.
     unsafe {
-        place.write(value);
-        &mut *place.as_ptr()
+        memory.write(value);
+        &mut *memory.as_ptr()
     }
 }
 
@@ -135,7 +135,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     pub(super) fn value_or<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
         match self.raw.alloc_fast::<MIN_ALIGN>(Layout::new::<T>()) {
             // SAFETY: memory for one `T`, lent by the module's invariant.
-            Some(place) => Ok(unsafe { lend(place, value) }),
+            Some(memory) => Ok(unsafe { lend(memory, value) }),
             // Pass the value on, so that the fast path need not keep it across a call.
             None => {
                 unlikely();
@@ -147,9 +147,9 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[cold]
     #[inline(never)]
     fn value_slow<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
-        let place = self.raw.alloc_slow::<F, MIN_ALIGN>(Layout::new::<T>())?;
+        let memory = self.raw.alloc_slow::<F, MIN_ALIGN>(Layout::new::<T>())?;
         // SAFETY: as above.
-        Ok(unsafe { lend(place, value) })
+        Ok(unsafe { lend(memory, value) })
     }
 
     #[inline]
@@ -157,15 +157,15 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         &self,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Result<&mut T, E>, F::Error> {
-        let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?.cast::<T>();
-        let reserved = Reserved::<T, MIN_ALIGN> { raw: &self.raw, place };
+        let memory = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?.cast::<T>();
+        let unfilled = UnfilledObject::<T, MIN_ALIGN> { raw: &self.raw, memory };
         Ok(match make() {
             Ok(value) => {
-                core::mem::forget(reserved);
+                core::mem::forget(unfilled);
                 // SAFETY: memory for one `T`, lent by the module's invariant.
                 unsafe {
-                    place.write(value);
-                    Ok(&mut *place.as_ptr())
+                    memory.write(value);
+                    Ok(&mut *memory.as_ptr())
                 }
             }
             Err(error) => Err(error),
@@ -174,9 +174,9 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 
     #[inline]
     pub(super) fn uninit_or<F: OnFailure, T>(&self) -> Result<&mut MaybeUninit<T>, F::Error> {
-        let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?;
+        let memory = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?;
         // SAFETY: memory for one `T`, possibly uninitialised; lent by the module's invariant.
-        Ok(unsafe { &mut *place.cast::<MaybeUninit<T>>().as_ptr() })
+        Ok(unsafe { &mut *memory.cast::<MaybeUninit<T>>().as_ptr() })
     }
 
     /// Moves a value into the arena and returns a reference to it.
