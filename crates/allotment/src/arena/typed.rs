@@ -9,7 +9,7 @@
 use core::alloc::Layout;
 use core::convert::Infallible;
 use core::fmt;
-use core::mem::{MaybeUninit, needs_drop};
+use core::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use core::ptr::NonNull;
 
 use super::boxed::ArenaBox;
@@ -131,22 +131,45 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         Self { raw }
     }
 
+    /// Allocates memory for a value, then writes the value there. The slow path returns an address
+    /// and takes no value: a value that is passed to it would have to lie in memory before, and
+    /// would then be written twice, also on the fast path.
     #[inline(always)]
     pub(super) fn value_or<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
+        if size_of::<T>() <= size_of::<usize>() {
+            return self.word_or::<F, T>(value);
+        }
+        // The slow path does not unwind. But the compiler does not know that: to drop the value, it
+        // would need its address, and so a copy in memory.
+        let value = ManuallyDrop::new(value);
+        match self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>()) {
+            // SAFETY: memory for one `T`, lent by the module's invariant.
+            Ok(memory) => Ok(unsafe { lend(memory, ManuallyDrop::into_inner(value)) }),
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(value));
+                Err(error)
+            }
+        }
+    }
+
+    /// [`value_or`](Self::value_or) for a value of at most a word, which is passed in a register.
+    /// It is passed on to the slow path, so that the fast path need not keep it across a call, for
+    /// which it would save and restore a register.
+    #[inline(always)]
+    fn word_or<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
         match self.raw.alloc_fast::<MIN_ALIGN>(Layout::new::<T>()) {
             // SAFETY: memory for one `T`, lent by the module's invariant.
             Some(memory) => Ok(unsafe { lend(memory, value) }),
-            // Pass the value on, so that the fast path need not keep it across a call.
             None => {
                 unlikely();
-                self.value_slow::<F, T>(value)
+                self.word_slow::<F, T>(value)
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn value_slow<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
+    fn word_slow<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
         let memory = self.raw.alloc_slow::<F, MIN_ALIGN>(Layout::new::<T>())?;
         // SAFETY: as above.
         Ok(unsafe { lend(memory, value) })

@@ -8,6 +8,7 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use super::boxed::{ListBox, ListRun, ListSlot};
@@ -113,8 +114,11 @@ impl<T> FreeList<T> {
     /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
     pub fn alloc(&self, value: T) -> ListBox<'_, T> {
+        // The slow path does not unwind. But the compiler does not know that: to drop the value, it
+        // would need its address, and so a copy in memory.
+        let value = ManuallyDrop::new(value);
         // SAFETY: an object of this list, for a `T`.
-        unsafe { ListSlot::new(self.raw.alloc(), &self.raw) }.fill(value)
+        unsafe { ListSlot::new(self.raw.alloc(), &self.raw) }.fill(ManuallyDrop::into_inner(value))
     }
 
     /// Allocates a box that holds `value`.
@@ -123,7 +127,10 @@ impl<T> FreeList<T> {
     /// Same as [`RawFreeList::try_alloc`]. The error carries `value` back to the caller.
     #[inline]
     pub fn try_alloc(&self, value: T) -> Result<ListBox<'_, T>, (AllocError, T)> {
-        match self.raw.try_alloc() {
+        let value = ManuallyDrop::new(value);
+        let object = self.raw.try_alloc();
+        let value = ManuallyDrop::into_inner(value);
+        match object {
             // SAFETY: as above.
             Ok(object) => Ok(unsafe { ListSlot::new(object, &self.raw) }.fill(value)),
             Err(error) => Err((error, value)),
