@@ -14,10 +14,10 @@ use support::setup::file_directory;
 use support::slab::{assert_apart, layout};
 
 const SIZE: usize = 24;
-/// Behind an object: what is more than its size in its place.
+/// The red zone: the bytes of an object's slot after its size.
 const ZONE: usize = 24;
 
-/// One of several in a test, and the role of its child.
+/// A misuse, and the role of the child that commits it.
 type Way<F> = (&'static str, F);
 type Does = fn(&RawFreeList, NonNull<u8>);
 type Makes = fn(&RawFreeList) -> NonNull<u8>;
@@ -30,7 +30,7 @@ fn hardened() -> RawFreeList {
     named("victim").hardened(true).build()
 }
 
-/// An object, whose address the parent is told.
+/// Allocates an object and prints its address for the parent.
 fn object(list: &RawFreeList) -> NonNull<u8> {
     let object = list.alloc();
     tell(object);
@@ -48,32 +48,32 @@ fn garbage(address: usize) -> NonNull<u8> {
     garbage
 }
 
-/// Frees, rightly or not.
+/// Frees, correctly or not.
 fn free(list: &RawFreeList, object: NonNull<u8>) {
     // SAFETY: none: this is the misuse, or what comes before it.
     unsafe { list.free(object) }
 }
 
-/// Writes, rightly or not.
+/// Writes, correctly or not.
 fn write(object: NonNull<u8>, offset: usize) {
     // SAFETY: none: this is the misuse. The chunk is mapped.
     unsafe { object.add(offset).write(1) }
 }
 
 /// Runs `misuse` in a child, which must abort with one line that has these words, the list's name, its size and the
-/// address that was told last.
+/// address that was printed last.
 fn is_stopped(test: &str, words: &str, misuse: impl Fn()) -> String {
     is_stopped_as(test, test, words, misuse)
 }
 
-/// As above, for one of several in a test.
+/// Like [`is_stopped`], for a test with several children.
 fn is_stopped_as(test: &str, role: &str, words: &str, misuse: impl Fn()) -> String {
     if child::is(role) {
         misuse();
         panic!("the misuse was not caught");
     }
     if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
-        // The child of another one.
+        // The child of another role.
         return String::new();
     }
     let stderr = Child::new(test, role).aborts();
@@ -143,12 +143,12 @@ fn a_box_that_is_made_of_a_freed_one_is_stopped_when_it_is_dropped() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_while_the_object_rests() {
-    is_stopped("a_stale_free_is_stopped_while_the_object_rests", "double free", || {
+fn a_stale_free_is_stopped_while_the_object_is_in_quarantine() {
+    is_stopped("a_stale_free_is_stopped_while_the_object_is_in_quarantine", "double free", || {
         let list = hardened();
         let stale = object(&list);
         free(&list, stale);
-        // New objects don't get the place, whatever comes and goes.
+        // New objects don't get the slot, whatever is allocated and freed.
         for _ in 0..1000 {
             let new = list.alloc();
             assert_ne!(new, stale);
@@ -159,8 +159,8 @@ fn a_stale_free_is_stopped_while_the_object_rests() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_after_the_rest_where_the_place_is_free() {
-    let test = "a_stale_free_is_stopped_after_the_rest_where_the_place_is_free";
+fn a_stale_free_is_stopped_after_the_quarantine_while_the_slot_is_free() {
+    let test = "a_stale_free_is_stopped_after_the_quarantine_while_the_slot_is_free";
     is_stopped(test, "double free", || {
         let list = hardened();
         let stale = object(&list);
@@ -280,8 +280,8 @@ fn an_overrun_of_a_value_is_stopped_when_its_box_is_dropped() {
 }
 
 #[test]
-fn a_write_after_free_is_stopped_when_the_place_would_be_used_again() {
-    let test = "a_write_after_free_is_stopped_when_the_place_would_be_used_again";
+fn a_write_after_free_is_stopped_when_the_slot_would_be_used_again() {
+    let test = "a_write_after_free_is_stopped_when_the_slot_would_be_used_again";
     for offset in [0, 5, SIZE - 1, SIZE + 3] {
         is_stopped_as(test, &format!("byte {offset}"), "write after free", || {
             let list = hardened();
@@ -319,8 +319,8 @@ fn a_write_after_free_is_stopped_at_the_trim_or_the_drop() {
 }
 
 #[test]
-fn a_write_after_the_rest_is_stopped_too() {
-    let test = "a_write_after_the_rest_is_stopped_too";
+fn a_write_after_the_quarantine_is_stopped_too() {
+    let test = "a_write_after_the_quarantine_is_stopped_too";
     for end in ["used again", "trim", "drop"] {
         is_stopped_as(test, end, "write after free", || {
             let list = hardened();
@@ -339,8 +339,8 @@ fn a_write_after_the_rest_is_stopped_too() {
 }
 
 #[test]
-fn a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it() {
-    let test = "a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it";
+fn a_write_to_a_slot_that_was_never_used_is_stopped_when_it_is_allocated() {
+    let test = "a_write_to_a_slot_that_was_never_used_is_stopped_when_it_is_allocated";
     for way in ["single", "run", "rest of a chunk"] {
         is_stopped_as(test, way, "write after free", || {
             let list = hardened();
@@ -359,8 +359,8 @@ fn a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it() {
 }
 
 #[test]
-fn a_list_dropped_with_live_objects_says_so_if_it_is_told_to() {
-    let test = "a_list_dropped_with_live_objects_says_so_if_it_is_told_to";
+fn a_list_dropped_with_live_objects_reports_them_if_that_is_requested() {
+    let test = "a_list_dropped_with_live_objects_reports_them_if_that_is_requested";
     let cases = [
         (false, None, false),
         (false, Some(true), true),
@@ -378,7 +378,7 @@ fn a_list_dropped_with_live_objects_says_so_if_it_is_told_to() {
             (0..7).for_each(|number| core::mem::forget(list.alloc(number)));
             drop(list.alloc(8));
         }
-        // Nothing is said of a list that nothing is left in.
+        // A list without live objects reports nothing.
         let list = FreeList::<u64>::builder().name("number 9").hardened(true).build();
         drop(list.alloc(1));
         return;

@@ -14,7 +14,7 @@ use support::slab::{Object, Random, assert_apart, layout};
 use support::sources::{Recorder, Refuse};
 
 #[test]
-fn the_first_objects_lie_behind_each_other_and_the_last_freed_is_the_first_used() {
+fn the_first_objects_lie_one_after_the_other_and_the_last_freed_is_the_first_used() {
     if skipped() {
         return;
     }
@@ -61,7 +61,7 @@ fn after_a_sweep_the_fullest_chunks_are_used_first_and_each_in_the_order_of_its_
 }
 
 #[test]
-fn a_look_by_itself_orders_what_stays_too() {
+fn a_sweep_without_a_trim_orders_the_free_objects_too() {
     if skipped() {
         return;
     }
@@ -87,17 +87,17 @@ fn a_look_by_itself_orders_what_stays_too() {
 }
 
 #[test]
-fn a_run_lies_behind_itself_in_memory_that_nothing_had() {
+fn the_objects_of_a_run_are_adjacent_in_memory_that_held_no_object() {
     for size in [0, 1, 8, 24, 100, 5000] {
         for align in [1, 8, 64, 8192] {
             let source = Recorder::new(Malloc, Refuse::None);
-            // What goes back might come again.
+            // Released memory might be taken again.
             let list = RawFreeList::builder(layout(size, align))
                 .source(source.clone())
                 .release(Release::Keep(usize::MAX))
                 .build();
             assert!(list.stride() >= size.max(8) && list.stride() % align == 0);
-            // Where nothing is live, all is as new.
+            // If nothing is live, all objects are fresh again.
             let _stays = list.alloc();
             let singles = stamped(&list, 20);
             let mut seen: BTreeSet<_> = singles.iter().map(address).collect();
@@ -112,7 +112,7 @@ fn a_run_lies_behind_itself_in_memory_that_nothing_had() {
                 assert!(run.iter().all(|object| seen.insert(address(object))));
                 assert!(source.holds(first, count * list.stride()), "in one chunk");
                 list::assert_exact(&list, 1 + count, None);
-                // Each is freed by itself, in any order.
+                // Each object is freed separately, in any order.
                 let (odd, even): (Vec<_>, Vec<_>) =
                     run.into_iter().partition(|object| address(object) / list.stride() % 2 == 1);
                 free_all(&list, odd);
@@ -143,7 +143,7 @@ fn a_run_may_be_larger_than_a_chunk_would_be() {
 }
 
 #[test]
-fn what_a_run_left_of_a_chunk_serves_single_objects() {
+fn the_rest_of_a_chunk_after_a_run_is_used_for_single_objects() {
     let (source, builder) = recorded();
     let list = builder.objects_per_chunk(100).build();
     let one = stamped_run(&list, 1);
@@ -171,7 +171,7 @@ fn a_run_of_none_takes_nothing() {
 }
 
 #[test]
-fn a_fresh_object_lies_behind_the_last_fresh_one_past_all_holes() {
+fn a_fresh_object_lies_after_the_last_fresh_one_past_all_holes() {
     let list = RawFreeList::builder(layout(48, 8)).objects_per_chunk(1000).build();
     let objects = stamped_run(&list, 100);
     let mut last = address(&objects[99]);
@@ -184,7 +184,7 @@ fn a_fresh_object_lies_behind_the_last_fresh_one_past_all_holes() {
         assert_eq!(fresh, last + list.stride());
         last = fresh;
         if !under_a_tool() {
-            // Others take the holes meanwhile.
+            // Other allocations take the holes meanwhile.
             let single = list.alloc();
             assert!(single.addr().get() <= hole.max(last));
             // SAFETY: allocated just now.

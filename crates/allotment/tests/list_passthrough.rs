@@ -13,7 +13,7 @@ use support::slab::layout;
 
 type Misuse = fn(&RawFreeList);
 
-/// Runs `body` in a child that passes everything through to malloc.
+/// Runs `body` in a child in pass-through mode.
 fn passed_through(test: &str, body: impl Fn()) {
     if child::is(test) {
         return body();
@@ -47,7 +47,7 @@ fn each_object_is_a_block_of_malloc() {
         };
         assert_eq!((error.kind(), more.len()), (ErrorKind::BudgetExceeded, 1000));
         list::assert_exact(&list, more.len(), Some(&budget));
-        // A list dropped with live objects gives their blocks back.
+        // A list dropped with live objects frees their blocks.
         drop(list);
         assert_eq!(budget.used(), 0);
     });
@@ -68,8 +68,8 @@ fn a_fresh_object_is_a_block_and_a_run_of_more_is_refused() {
 }
 
 #[test]
-fn boxes_and_copies_are_as_ever() {
-    passed_through("boxes_and_copies_are_as_ever", || {
+fn boxes_and_copies_work_as_in_ordinary_mode() {
+    passed_through("boxes_and_copies_work_as_in_ordinary_mode", || {
         struct Node<'l> {
             key: usize,
             next: Option<ListBox<'l, Node<'l>>>,

@@ -33,7 +33,7 @@ pub struct ArenaBuilder<const MIN_ALIGN: usize = 8> {
 
 impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     pub(super) const fn new() -> Self {
-        Self { hint: 0, settings: ArenaSettings::new() }
+        Self { hint: 0, settings: ArenaSettings::DEFAULT }
     }
 
     /// Names the arena, for [`report`](crate::report()) and for the messages of the hardened mode.
@@ -69,7 +69,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         self
     }
 
-    /// Where chunks go when the arena gives them back. With [`Release::AtOnce`], chunks go straight
+    /// Where chunks go when the arena releases them. With [`Release::AtOnce`], chunks go straight
     /// to the system, and the arena takes none from the recycler. With every other value, chunks go
     /// to the recycler, whose own policy decides how long they are kept.
     pub fn release(mut self, release: Release) -> Self {
@@ -93,7 +93,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     ///
     /// Every allocation takes a slow path and 16 to 31 bytes more. On [`Mmap`], chunks are at least
     /// 64 KiB. No memory is used again before a reset or a rewind. Chunks bypass the recycler, so
-    /// an access to a chunk that was given back faults.
+    /// an access to a chunk that was released faults.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self

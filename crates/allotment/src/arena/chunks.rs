@@ -86,6 +86,7 @@ impl RawArena {
         Ok((chunk, taken.zeroed))
     }
 
+    /// Where chunks come from, and on which terms.
     fn chunk_supply(&self) -> Chunks<'_> {
         let settings = self.settings();
         Chunks {
@@ -142,7 +143,7 @@ impl RawArena {
             self.growth_size.set(0);
             return self.close_window();
         };
-        // SAFETY: a kept chunk is the arena's (invariant 1), and is on one chain.
+        // SAFETY: a kept chunk is the arena's (invariant 1), and is on one list.
         let (spare, size) = unsafe {
             let header = &mut *first.as_ptr();
             (core::mem::replace(&mut header.prev, ptr::null_mut()), header.size)
@@ -171,7 +172,7 @@ impl RawArena {
         }
         let mut next = self.spare_chunks.get();
         while let Some(chunk) = NonNull::new(next) {
-            // SAFETY: a chunk of our list (invariant 1).
+            // SAFETY: a chunk of this arena (invariant 1).
             let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
             checks.still_free(self, first_of(chunk).as_ptr(), size - HEADER);
             next = prev;
@@ -197,7 +198,7 @@ impl RawArena {
                 // A chunk that was hardly used is too large for this use. The arena takes a smaller
                 // one next time, so that one large request does not fix the size permanently.
                 let bytes = match NonNull::new(self.newest.get()) {
-                    // SAFETY: a chunk of our list (invariant 1).
+                    // SAFETY: a chunk of this arena (invariant 1).
                     Some(only) if unsafe { only.as_ref() }.prev.is_null() => {
                         let used = self.pos().addr() - only.addr().get();
                         used.saturating_mul(4).clamp(least, most)
@@ -209,7 +210,7 @@ impl RawArena {
         }
     }
 
-    /// Gives back the chunks from `first` to `stop`, without `stop`, to where they came from.
+    /// Releases the chunks from `first` to `stop`, without `stop`, to where they came from.
     ///
     /// # Safety
     /// The chunks are no longer on a list of the arena, have `total` bytes together, and nothing in
@@ -222,12 +223,12 @@ impl RawArena {
     ) {
         let settings = self.settings();
         let recycles = self.recycles();
-        let mut giving = None;
+        let mut batch = None;
         let mut left = total;
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
-            // SAFETY: the header is read before its chunk is given back. Size, alignment and link
+            // SAFETY: the header is read before its chunk is released. Size, alignment and link
             // are those with which it was taken.
             unsafe {
                 let ArenaChunkHeader { prev, size, align, link } = chunk.read();
@@ -237,7 +238,7 @@ impl RawArena {
                 }
                 if !(recycles && settings.source.keep_at_hand(start, size, align, link)) {
                     let reserve = if recycles { left } else { 0 };
-                    giving
+                    batch
                         .get_or_insert_with(|| settings.source.give(reserve))
                         .add(start, size, align, link);
                 }
@@ -247,7 +248,7 @@ impl RawArena {
             count += 1;
         }
         let record = self.record();
-        record.source_calls.add(giving.map_or(0, GivingBack::finish) as u64);
+        record.source_calls.add(batch.map_or(0, GivingBack::finish) as u64);
         record.chunks.sub(count);
         record.held_bytes.sub(total as u64);
         if let Some(budget) = &settings.budget {
@@ -273,7 +274,7 @@ impl Drop for RawArena {
             let mut total = 0;
             let mut chunk = first;
             while !chunk.is_null() {
-                // SAFETY: a chunk of our lists (invariant 1).
+                // SAFETY: a chunk of this arenas (invariant 1).
                 unsafe {
                     total += (*chunk).size;
                     chunk = (*chunk).prev;

@@ -146,10 +146,10 @@ pub(super) trait ArenaChecks: Debug {
     fn rewound(&self, arena: &RawArena, count: usize);
 }
 
-static DEFAULTS: ArenaSettings = ArenaSettings::new();
+static DEFAULTS: ArenaSettings = ArenaSettings::DEFAULT;
 
 /// Tells the compiler that the branch containing this call is rare, so that its code is moved out
-/// of the way.
+/// of the fast path.
 #[cold]
 #[inline(always)]
 pub(super) const fn unlikely() {}

@@ -183,14 +183,14 @@ impl RawArena {
             if self.in_scope(object)
                 && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
-                let gone = (old.size() - new.size()) as u64;
+                let difference = (old.size() - new.size()) as u64;
                 let address = object.addr();
                 if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
                     // The object is counted in the word, and may be the last one again when it is
                     // freed (invariant 7).
-                    self.record().word.set(word::shrunk(self.record().word.get(), gone));
+                    self.record().word.set(word::shrunk(self.record().word.get(), difference));
                 } else {
-                    self.record().live_bytes.sub(gone);
+                    self.record().live_bytes.sub(difference);
                 }
             }
         }

@@ -47,10 +47,10 @@ impl RawArena {
     #[inline]
     pub(super) fn in_scope(&self, object: NonNull<u8>) -> bool {
         let scope = self.scope.get();
-        !scope.active || self.in_this_scope(&scope, object.as_ptr())
+        !scope.active || self.lies_in(&scope, object.as_ptr())
     }
 
-    fn in_this_scope(&self, scope: &OpenScope, object: *mut u8) -> bool {
+    fn lies_in(&self, scope: &OpenScope, object: *mut u8) -> bool {
         if scope.start <= object && object < scope.end {
             return true;
         }
@@ -60,7 +60,7 @@ impl RawArena {
             if held.as_ptr().cast() <= object && object < end_of(held).as_ptr() {
                 return true;
             }
-            // SAFETY: a chunk of our list (invariant 1).
+            // SAFETY: a chunk of this arena (invariant 1).
             chunk = unsafe { held.as_ref() }.prev;
         }
         false
@@ -79,7 +79,7 @@ impl RawArena {
         let mut chunk = self.newest.get();
         while chunk != position.newest {
             // SAFETY: chunks newer than the position's are the arena's and not null (invariant 1),
-            // until they are given back below.
+            // until they are released below.
             unsafe {
                 total += (*chunk).size;
                 chunk = (*chunk).prev;
@@ -97,7 +97,7 @@ impl RawArena {
         }
         // Growth continues from the newest chunk that is still held.
         let growth_size = NonNull::new(position.newest).map_or(0, |chunk| {
-            // SAFETY: a chunk of our list (invariant 1).
+            // SAFETY: a chunk of this arena (invariant 1).
             unsafe { chunk.as_ref() }.size.min(MAX_GROWTH)
         });
         self.growth_size.set(growth_size);

@@ -17,14 +17,12 @@ pub(super) struct ArenaSettings {
 }
 
 impl ArenaSettings {
-    pub(super) const fn new() -> Self {
-        Self {
-            name: None,
-            source: SharedSource::DEFAULT,
-            retain: Retain::Newest,
-            release: Release::Adaptive,
-            budget: None,
-            hardened: false,
-        }
-    }
+    pub(super) const DEFAULT: Self = Self {
+        name: None,
+        source: SharedSource::DEFAULT,
+        retain: Retain::Newest,
+        release: Release::Adaptive,
+        budget: None,
+        hardened: false,
+    };
 }

@@ -160,7 +160,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Clones a slice. If a clone panics, the clones made before it are dropped and the memory is
-    /// given back.
+    /// freed.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc), and if a clone panics.
@@ -180,7 +180,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Makes a slice of `len` values; `make` gets the index of each. If `make` panics, the values
-    /// made before are dropped and the memory is given back.
+    /// made before are dropped and the memory is freed.
     ///
     /// # Panics
     /// Aborts if the size overflows, or as [`alloc`](Self::alloc). Panics if `make` panics.

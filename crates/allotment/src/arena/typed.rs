@@ -210,7 +210,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// ```compile_fail
     /// let arena = allotment::Arena::new();
-    /// arena.alloc(String::from("who would drop this?"));
+    /// arena.alloc(String::from("nothing would drop this"));
     /// ```
     ///
     /// # Panics
@@ -233,7 +233,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Allocates memory, then calls `make` to construct the value in it. If `make` panics, the
-    /// memory is given back and no partial value is left. `make` may use the arena itself.
+    /// memory is freed and no partial value is left. `make` may use the arena itself.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc), and if `make` panics.
@@ -259,7 +259,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Constructs a value in place with a fallible `make`. If `make` fails, its error is returned
-    /// and the memory is given back.
+    /// and the memory is freed.
     ///
     /// # Errors
     /// The error that `make` returned.

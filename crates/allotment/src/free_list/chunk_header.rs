@@ -1,4 +1,4 @@
-//! The layout of a chunk: its header, and the objects behind it.
+//! The layout of a chunk: its header, and the objects after it.
 //!
 //! ```text
 //! │ListChunkHeader│pad│object│object│object│ ... │object│ less than an object │

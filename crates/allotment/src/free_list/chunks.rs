@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! 1. A chunk begins with its `ListChunkHeader`. `size` bytes from its start are one block, taken
-//!    from the source with `align` and `link`. Behind the header, from `first` on, lie `objects`
+//!    from the source with `align` and `link`. After the header, from `first` on, lie `objects`
 //!    objects.
 //! 2. `held_bytes` of the record is the sum of all chunks' sizes, and equals what the budget was
 //!    charged. (In pass-through mode it is the sum of the malloc blocks' sizes.)
@@ -25,7 +25,7 @@ impl RawFreeList {
         core::iter::from_fn(move || {
             let header = NonNull::new(next)?;
             let chunk = self.chunk_at(header);
-            // SAFETY: a chunk of our list (raw.rs, invariant 1).
+            // SAFETY: a chunk of this list (raw.rs, invariant 1).
             next = unsafe { header.as_ref() }.next.get();
             Some(chunk)
         })
@@ -166,7 +166,7 @@ impl RawFreeList {
 
     /// Puts a chunk on the list of chunks in use, and counts it.
     pub(super) fn push_chunk(&self, chunk: ListChunk) {
-        // SAFETY: a chunk of ours that is on no list.
+        // SAFETY: a chunk of this list that is on no list.
         unsafe { chunk.header.as_ref() }.next.set(self.chunks.get());
         self.chunks.set(chunk.header.as_ptr());
         self.chunk_count.set(self.chunk_count.get() + 1);
@@ -181,7 +181,7 @@ impl RawFreeList {
 
     /// Sets a chunk without live objects aside as spare.
     pub(super) fn push_spare_chunk(&self, chunk: ListChunk) {
-        // SAFETY: a chunk of ours that is on no list.
+        // SAFETY: a chunk of this list that is on no list.
         unsafe { chunk.header.as_ref() }.next.set(self.spare_chunks.get());
         self.spare_chunks.set(chunk.header.as_ptr());
         self.spare_capacity.set(self.spare_capacity.get() + chunk.objects);
@@ -192,7 +192,7 @@ impl RawFreeList {
         let mut bytes = 0;
         let mut next = self.spare_chunks.get();
         while let Some(header) = NonNull::new(next) {
-            // SAFETY: a spare chunk of ours.
+            // SAFETY: a spare chunk of this list.
             (bytes, next) = unsafe { (bytes + header.as_ref().size, header.as_ref().next.get()) };
         }
         bytes
@@ -255,7 +255,7 @@ impl RawFreeList {
         let recycles = self.recycles();
         let record = self.record;
         let mut left = total;
-        let mut giving = None;
+        let mut batch = None;
         for chunk in chunks {
             // SAFETY: the header is read before its chunk is released. Size, alignment and link are
             // those that the chunk was taken with.
@@ -270,7 +270,7 @@ impl RawFreeList {
                 if !(recycles && self.settings.source.keep_at_hand(start, chunk.size, align, link))
                 {
                     let reserve = if recycles { left } else { 0 };
-                    giving
+                    batch
                         .get_or_insert_with(|| self.settings.source.give(reserve))
                         .add(start, chunk.size, align, link);
                 }
@@ -278,7 +278,7 @@ impl RawFreeList {
             left -= chunk.size;
             record.chunks.sub(1);
         }
-        record.source_calls.add(giving.map_or(0, |giving| giving.finish()) as u64);
+        record.source_calls.add(batch.map_or(0, |batch| batch.finish()) as u64);
         record.held_bytes.sub(total as u64);
         self.credit(total);
         total
@@ -295,7 +295,7 @@ impl RawFreeList {
         let mut released = self.release_spare(0);
         while let Some(header) = NonNull::new(self.chunks.get()) {
             let chunk = self.chunk_at(header);
-            // SAFETY: a chunk of our list, which is taken off the list here.
+            // SAFETY: a chunk of this list, which is taken off the list here.
             unsafe {
                 self.chunks.set(header.as_ref().next.get());
                 released += self.release_chunks(core::iter::once(chunk));
@@ -311,7 +311,7 @@ impl RawFreeList {
         self.spare_capacity.set(0);
         while let Some(header) = NonNull::new(next) {
             let chunk = self.chunk_at(header);
-            // SAFETY: a spare chunk of ours, which was taken off the list here.
+            // SAFETY: a spare chunk of this list, which was taken off the list here.
             next = unsafe { header.as_ref() }.next.get();
             if chunk.size <= keep {
                 keep -= chunk.size;

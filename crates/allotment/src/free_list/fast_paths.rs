@@ -54,7 +54,7 @@ impl RawFreeList {
     }
 
     /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
-    /// one. In the second case, the objects behind it are linked as the first chain.
+    /// one. In the second case, the objects after it are linked as the first chain.
     fn refill(&self) -> Result<NonNull<u8>, AllocError> {
         if let Some(checks) = self.checks() {
             return checks.alloc(self);
@@ -151,7 +151,7 @@ impl RawFreeList {
         }
     }
 
-    /// Allocates one uninitialised object behind the fresh object that was taken last, and skips
+    /// Allocates one uninitialised object after the fresh object that was taken last, and skips
     /// the objects that were freed. Use it for objects that should lie in the order of their
     /// allocation.
     ///

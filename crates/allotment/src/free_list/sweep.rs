@@ -94,7 +94,7 @@ impl RawFreeList {
         let mut next = self.chunks.replace(ptr::null_mut());
         while let Some(header) = NonNull::new(next) {
             let chunk = self.chunk_at(header);
-            // SAFETY: a chunk of our list, which was taken off the list above.
+            // SAFETY: a chunk of this list, which was taken off the list above.
             next = unsafe { header.as_ref() }.next.get();
             self.uncount_chunk(chunk);
             if smallest == Some(header) {
@@ -231,8 +231,8 @@ impl RawFreeList {
         let offset = |swept: &SweptChunk| address.wrapping_sub(swept.chunk.first.addr().get());
         let holds = |swept: &SweptChunk| offset(swept) < swept.chunk.objects * stride;
         if !holds(&chunks[chunk]) {
-            let behind = chunks.partition_point(|swept| swept.chunk.first.addr().get() <= address);
-            chunk = behind
+            let after = chunks.partition_point(|swept| swept.chunk.first.addr().get() <= address);
+            chunk = after
                 .checked_sub(1)
                 .filter(|chunk| holds(&chunks[*chunk]))
                 .unwrap_or_else(overwritten);
@@ -269,7 +269,7 @@ impl RawFreeList {
                 }
                 continue;
             }
-            // SAFETY: a chunk of our list, which is rebuilt here.
+            // SAFETY: a chunk of this list, which is rebuilt here.
             unsafe { chunk.header.as_ref() }.next.set(self.chunks.get());
             self.chunks.set(chunk.header.as_ptr());
             if length >= longest {

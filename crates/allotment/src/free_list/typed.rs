@@ -169,7 +169,7 @@ impl<T> FreeList<T> {
         self.raw.try_alloc().map(|object| unsafe { ListSlot::new(object, &self.raw) })
     }
 
-    /// Allocates the slot behind the fresh one taken last; see [`RawFreeList::alloc_fresh`].
+    /// Allocates the slot after the fresh one taken last; see [`RawFreeList::alloc_fresh`].
     pub(super) fn fresh_slot<F: OnFailure>(&self) -> Result<ListSlot<'_, T>, F::Error> {
         let object = self.raw.try_alloc_fresh().map_err(F::fail)?;
         // SAFETY: as above.
