@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 /// What a free object holds: the address of the next one, or null.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct Link(pub(super) Cell<*mut Link>);
+pub(super) struct ListLink(pub(super) Cell<*mut ListLink>);
 
 /// The most chains that wait. When there would be one more, the current chain grows longer instead.
 pub(super) const MAX_WAITING_CHAINS: usize = 16;
@@ -22,7 +22,7 @@ pub(super) const MAX_WAITING_CHAINS: usize = 16;
 /// chain or with `head` (raw.rs, invariant 2).
 #[derive(Debug)]
 pub(super) struct WaitingChains {
-    firsts: [Cell<Option<NonNull<Link>>>; MAX_WAITING_CHAINS],
+    firsts: [Cell<Option<NonNull<ListLink>>>; MAX_WAITING_CHAINS],
     count: Cell<usize>,
 }
 
@@ -36,14 +36,14 @@ impl WaitingChains {
     }
 
     /// Sets a chain aside. The caller has checked that the stack is not full.
-    pub(super) fn push(&self, first: NonNull<Link>) {
+    pub(super) fn push(&self, first: NonNull<ListLink>) {
         let count = self.count.get();
         self.firsts[count].set(Some(first));
         self.count.set(count + 1);
     }
 
     /// Takes the chain that was set aside last.
-    pub(super) fn pop(&self) -> Option<NonNull<Link>> {
+    pub(super) fn pop(&self) -> Option<NonNull<ListLink>> {
         let count = self.count.get().checked_sub(1)?;
         self.count.set(count);
         self.firsts[count].get()
@@ -55,7 +55,7 @@ impl WaitingChains {
     }
 
     /// The first object of each chain.
-    pub(super) fn firsts(&self) -> impl Iterator<Item = NonNull<Link>> + '_ {
+    pub(super) fn firsts(&self) -> impl Iterator<Item = NonNull<ListLink>> + '_ {
         self.firsts[..self.count.get()].iter().filter_map(Cell::get)
     }
 }

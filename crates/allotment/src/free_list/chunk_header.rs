@@ -9,7 +9,7 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::chains::Link;
+use super::chains::ListLink;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{CACHE_LINE, align_up, checked_align_up};
 
@@ -33,8 +33,8 @@ impl ObjectSizes {
     pub(super) fn new(layout: Layout, slot: Option<Layout>) -> Result<Self, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let slot = slot.ok_or(overflow)?;
-        let align = slot.align().max(align_of::<Link>());
-        let stride = checked_align_up(slot.size().max(size_of::<Link>()), align);
+        let align = slot.align().max(align_of::<ListLink>());
+        let stride = checked_align_up(slot.size().max(size_of::<ListLink>()), align);
         let stride = stride.filter(|stride| *stride <= isize::MAX as usize).ok_or(overflow)?;
         Ok(Self { layout, align, stride })
     }

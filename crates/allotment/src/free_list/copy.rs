@@ -5,12 +5,12 @@ use super::typed::FreeList;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 
 /// Makes one object of the copy from its source.
-type Copy<'c, 'l, S, T> = dyn Fn(S, &mut Copier<'_, 'l, S, T>) -> T + 'c;
+type CopyObject<'c, 'l, S, T> = dyn Fn(S, &mut Copier<'_, 'l, S, T>) -> T + 'c;
 
 /// Copies the objects that a copied object leads to; see [`FreeList::copy_in_order`].
 pub struct Copier<'c, 'l, S, T> {
     list: &'l FreeList<T>,
-    copy: &'c Copy<'c, 'l, S, T>,
+    copy: &'c CopyObject<'c, 'l, S, T>,
 }
 
 impl<'l, S, T> Copier<'_, 'l, S, T> {

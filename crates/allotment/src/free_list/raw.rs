@@ -34,7 +34,7 @@ use core::fmt::Debug;
 use core::ptr::{self, NonNull};
 
 use super::back_off::SweepBackOff;
-use super::chains::{Link, WaitingChains};
+use super::chains::{ListLink, WaitingChains};
 use super::chunk_header::{ListChunk, ListChunkHeader, ObjectSizes};
 use super::settings::FreeListSettings;
 use crate::error::AllocError;
@@ -70,7 +70,7 @@ use crate::statistics::Record;
 #[repr(C)]
 pub struct RawFreeList {
     // The fast paths use the first two fields, here and in C (`frozen.rs`).
-    pub(super) head: Cell<*mut Link>,
+    pub(super) head: Cell<*mut ListLink>,
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,
     pub(super) watermark: Cell<usize>,
@@ -229,10 +229,10 @@ impl RawFreeList {
     /// The object belongs to this list, is not in use, and is on no chain.
     #[inline(always)]
     pub(super) unsafe fn push(&self, object: NonNull<u8>) {
-        let link = object.cast::<Link>();
+        let link = object.cast::<ListLink>();
         // SAFETY: an object is at least as large and as aligned as a link (`ObjectSizes::new`), and
         // no other code uses it.
-        unsafe { link.write(Link(Cell::new(self.head.get()))) };
+        unsafe { link.write(ListLink(Cell::new(self.head.get()))) };
         self.head.set(link.as_ptr());
     }
 

@@ -18,7 +18,7 @@
 use core::cmp::Reverse;
 use core::ptr::{self, NonNull};
 
-use super::chains::{Link, MAX_WAITING_CHAINS};
+use super::chains::{ListLink, MAX_WAITING_CHAINS};
 use super::chunk_header::{KIND, ListChunk};
 use super::raw::RawFreeList;
 use super::schedule::MIN_CHAIN_LENGTH;
@@ -218,7 +218,7 @@ impl RawFreeList {
     #[inline]
     fn mark_object(
         &self,
-        link: NonNull<Link>,
+        link: NonNull<ListLink>,
         mut chunk: usize,
         chunks: &mut [SweptChunk],
         bits: &mut [u64],
