@@ -224,7 +224,7 @@ typedef struct allot_options {
     bool packing;          /* slab: allocate from the fullest pages first */
     size_t hint;           /* arena: bytes of objects in the first chunk, which is taken at once */
     allot_retain retain;   /* arena: chunks kept at a reset */
-    size_t objects_per_slab; /* free list: objects in the first slab */
+    size_t objects_per_chunk; /* free list: objects that each chunk has room for */
     size_t max_page_bytes;   /* slab: bytes of the largest page; 0 means 64 KiB, at most 2 MiB */
     size_t max_cached_bytes; /* slab: bytes of slots that each thread caches; 0 means 256 KiB */
     size_t reserved;         /* reap, pool: bytes of blocks taken and faulted in at creation */
@@ -357,7 +357,7 @@ allot_statistics allot_arena_statistics(const allot_arena *arena);
 typedef struct allot_free_list allot_free_list;
 
 /* Objects of `size` bytes, aligned to `align`. Smaller sizes than 8 bytes take 8 bytes. Options:
- * name, budget, source, release, hardened, report_live, objects_per_slab. Takes no memory for
+ * name, budget, source, release, hardened, report_live, objects_per_chunk. Takes no memory for
  * objects until the first allocation. Inline, below: allot_free_list_create,
  * allot_free_list_try_create (size, align, options). */
 allot_free_list *allot_free_list_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);

@@ -27,7 +27,7 @@ impl Kept for RawFreeList {
 }
 
 const HAS: u32 =
-    has::SOURCE | has::RELEASE | has::HARDENED | has::REPORT_LIVE | has::OBJECTS_PER_SLAB;
+    has::SOURCE | has::RELEASE | has::HARDENED | has::REPORT_LIVE | has::OBJECTS_PER_CHUNK;
 
 /// # Safety
 /// As for [`options::read`].
@@ -42,7 +42,7 @@ unsafe fn make(
     let refused = |error| note(Kind::FreeList, options.name, error);
     let mut builder = RawFreeList::builder(layout_of(size, align).map_err(refused)?)
         .release(options.release)
-        .objects_per_slab(options.objects_per_slab)
+        .objects_per_chunk(options.objects_per_chunk)
         .hardened(options.hardened);
     if let Some(name) = options.name {
         builder = builder.name(name);

@@ -50,7 +50,7 @@ pub struct allot_options {
     packing: u8,
     hint: usize,
     retain: allot_retain,
-    objects_per_slab: usize,
+    objects_per_chunk: usize,
     max_page_bytes: usize,
     max_cached_bytes: usize,
     reserved: usize,
@@ -59,7 +59,7 @@ pub struct allot_options {
     maximum: usize,
 }
 
-crate::numbers::numbers!(OPTIONS: allot_options { name, budget, source, release, hardened, report_live, packing, hint, retain, objects_per_slab, max_page_bytes, max_cached_bytes, reserved, initial, increment, maximum });
+crate::numbers::numbers!(OPTIONS: allot_options { name, budget, source, release, hardened, report_live, packing, hint, retain, objects_per_chunk, max_page_bytes, max_cached_bytes, reserved, initial, increment, maximum });
 
 /// The options that an allocator can support besides name and budget, which all support.
 pub(crate) mod has {
@@ -70,7 +70,7 @@ pub(crate) mod has {
     pub(crate) const PACKING: u32 = 1 << 4;
     pub(crate) const HINT: u32 = 1 << 5;
     pub(crate) const RETAIN: u32 = 1 << 6;
-    pub(crate) const OBJECTS_PER_SLAB: u32 = 1 << 7;
+    pub(crate) const OBJECTS_PER_CHUNK: u32 = 1 << 7;
     pub(crate) const MAX_PAGE_BYTES: u32 = 1 << 8;
     pub(crate) const MAX_CACHED_BYTES: u32 = 1 << 9;
     pub(crate) const RESERVED: u32 = 1 << 10;
@@ -93,7 +93,7 @@ pub(crate) struct Options<'a> {
     pub packing: bool,
     pub hint: usize,
     pub retain: Retain,
-    pub objects_per_slab: usize,
+    pub objects_per_chunk: usize,
     pub max_page_bytes: usize,
     pub max_cached_bytes: usize,
     pub reserved: usize,
@@ -146,7 +146,7 @@ pub(crate) unsafe fn read<'a>(
             packing: options.packing != 0,
             hint: options.hint,
             retain: retain(kind, options.retain)?,
-            objects_per_slab: options.objects_per_slab,
+            objects_per_chunk: options.objects_per_chunk,
             max_page_bytes: options.max_page_bytes,
             max_cached_bytes: options.max_cached_bytes,
             reserved: options.reserved,
@@ -168,7 +168,7 @@ fn check_known(kind: Kind, options: &allot_options, having: u32) -> Result<(), N
         (options.packing != 0, has::PACKING, "packing"),
         (options.hint != 0, has::HINT, "hint"),
         (options.retain.kind != 0, has::RETAIN, "retain"),
-        (options.objects_per_slab != 0, has::OBJECTS_PER_SLAB, "objects_per_slab"),
+        (options.objects_per_chunk != 0, has::OBJECTS_PER_CHUNK, "objects_per_chunk"),
         (options.max_page_bytes != 0, has::MAX_PAGE_BYTES, "max_page_bytes"),
         (options.max_cached_bytes != 0, has::MAX_CACHED_BYTES, "max_cached_bytes"),
         (options.reserved != 0, has::RESERVED, "reserved"),

@@ -24,7 +24,7 @@ fn numbers(count: usize) -> Vec<usize> {
 
 /// A list of `places` slots, most of them used once and freed in pseudo-random order, as after
 /// hours of work. Some slots stay in use, for two reasons: an empty list starts in order again, and
-/// a list with few live objects sorts its free slots when it looks for empty slabs.
+/// a list with few live objects sorts its free slots when it sweeps for empty chunks.
 fn scrambled<T>(places: usize) -> FreeList<T> {
     let list = FreeList::new();
     let mut slots: Vec<_> = (0..places).map(|_| Some(list.slot())).collect();

@@ -3,8 +3,8 @@
 //! To run it: `cargo run --release -p allotment --example fast_paths`.
 
 use allotment::{
-    Arena, LocalPool, PoolGlobalAlloc, PoolRef, Published, RawFreeList, RawSlab, RawSlabHandle,
-    Reading, Reap, Sealed, SlabBox,
+    Arena, ArenaBox, FreeList, ListBox, LocalPool, PoolGlobalAlloc, PoolRef, Published,
+    RawFreeList, RawSlab, RawSlabHandle, Reading, Reap, Sealed, SlabBox,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -29,6 +29,101 @@ pub fn golden_arena1_alloc_u32(arena: &Arena<1>, value: u32) -> &mut u32 {
 #[inline(never)]
 pub fn golden_arena_try_alloc_u32(arena: &Arena, value: u32) -> Option<&mut u32> {
     arena.try_alloc(value).ok()
+}
+
+/// A value of `WORDS` words, none of which is known at compile time.
+#[derive(Clone, Copy)]
+pub struct Value<const WORDS: usize>([u64; WORDS]);
+
+/// A value of `WORDS` words that has a destructor.
+pub struct Dropped<const WORDS: usize>([u64; WORDS]);
+
+impl<const WORDS: usize> Drop for Dropped<WORDS> {
+    #[inline(never)]
+    fn drop(&mut self) {
+        std::hint::black_box(self.0.as_ptr());
+    }
+}
+
+/// Functions that allocate a value: its number of words, and the functions' names.
+macro_rules! values {
+    ($($words:literal: $in_arena:ident $in_list:ident;)*) => {$(
+        /// Allocates a value in an arena.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub fn $in_arena(arena: &Arena, word: u64) -> &mut Value<$words> {
+            arena.alloc(Value([word; $words]))
+        }
+
+        /// Allocates a value in a free list.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub fn $in_list(list: &FreeList<Value<$words>>, word: u64) -> ListBox<'_, Value<$words>> {
+            list.alloc(Value([word; $words]))
+        }
+    )*
+
+        /// Calls the functions.
+        fn use_values(word: u64) {
+            let arena = Arena::new();
+            $(
+                let list = FreeList::new();
+                println!("{} {}", $in_arena(&arena, word).0[0], $in_list(&list, word).0[0]);
+            )*
+        }
+    };
+}
+
+values! {
+    1: golden_arena_alloc_8 golden_list_alloc_8;
+    2: golden_arena_alloc_16 golden_list_alloc_16;
+    8: golden_arena_alloc_64 golden_list_alloc_64;
+    24: golden_arena_alloc_192 golden_list_alloc_192;
+    64: golden_arena_alloc_512 golden_list_alloc_512;
+}
+
+/// Allocates a value in an arena by the fallible call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_arena_try_alloc_64(arena: &Arena, word: u64) -> Option<&mut Value<8>> {
+    arena.try_alloc(Value([word; 8])).ok()
+}
+
+/// Allocates a value with a destructor in an arena.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_arena_alloc_boxed_64(arena: &Arena, word: u64) -> ArenaBox<'_, Dropped<8>> {
+    arena.alloc_boxed(Dropped([word; 8]))
+}
+
+/// Allocates a value with a destructor in an arena by the fallible call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_arena_try_alloc_boxed_64(
+    arena: &Arena,
+    word: u64,
+) -> Option<ArenaBox<'_, Dropped<8>>> {
+    arena.try_alloc_boxed(Dropped([word; 8])).ok()
+}
+
+/// Allocates a value with a destructor in a free list.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_list_alloc_dropped_64(
+    list: &FreeList<Dropped<8>>,
+    word: u64,
+) -> ListBox<'_, Dropped<8>> {
+    list.alloc(Dropped([word; 8]))
+}
+
+/// Allocates a value with a destructor in a free list by the fallible call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_list_try_alloc_dropped_64(
+    list: &FreeList<Dropped<8>>,
+    word: u64,
+) -> Option<ListBox<'_, Dropped<8>>> {
+    list.try_alloc(Dropped([word; 8])).ok()
 }
 
 /// Allocates a slot by the ordinary call.
@@ -287,4 +382,14 @@ fn main() {
     let packed = Arena::<1>::with_min_align();
     let third = golden_arena1_alloc_u32(&packed, 9);
     println!("{first} {second:?} {third}, {:?}", arena.statistics());
+    let word = arena.statistics().live_objects;
+    use_values(word);
+    let list = FreeList::new();
+    let values =
+        (golden_arena_alloc_boxed_64(&arena, word), golden_list_alloc_dropped_64(&list, word));
+    println!("{} {}", values.0.0[0], values.1.0[0]);
+    drop(values);
+    drop(golden_arena_try_alloc_boxed_64(&arena, word));
+    drop(golden_list_try_alloc_dropped_64(&list, word));
+    println!("{:?}", golden_arena_try_alloc_64(&arena, word).map(|value| value.0));
 }

@@ -4,6 +4,7 @@
 mod support;
 
 use core::alloc::Layout;
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 
 use allotment::{
@@ -190,6 +191,40 @@ fn a_budget_of_zero_refuses_every_byte_and_the_arena_still_stands() {
     }
 }
 
+/// Counts its drops; as large as `WORDS` words and a pointer.
+#[derive(Debug)]
+struct Counted<'c, const WORDS: usize>(&'c Cell<u32>, [u64; WORDS]);
+
+impl<const WORDS: usize> Drop for Counted<'_, WORDS> {
+    fn drop(&mut self) {
+        assert_eq!(self.1, [7; WORDS]);
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+fn is_dropped_once_by_each_failed_call<const WORDS: usize>() {
+    let drops = Cell::new(0);
+    let value = || Counted(&drops, [7; WORDS]);
+    let arena = Arena::builder().budget(&Budget::new(0)).build();
+    assert!(arena.try_alloc_boxed(value()).is_err());
+    assert_eq!(drops.get(), 1);
+    assert!(arena.try_alloc_undropped(value()).is_err());
+    assert_eq!(drops.get(), 2);
+    // A call that succeeds drops nothing: the box drops its value, and an undropped value is never dropped.
+    let arena = Arena::new();
+    drop(arena.try_alloc_boxed(value()).expect("no budget"));
+    assert_eq!(drops.get(), 3);
+    let _ = arena.try_alloc_undropped(value());
+    assert_eq!(drops.get(), 3);
+}
+
+#[test]
+fn a_failed_call_drops_its_value_once_whatever_its_size() {
+    is_dropped_once_by_each_failed_call::<0>();
+    is_dropped_once_by_each_failed_call::<1>();
+    is_dropped_once_by_each_failed_call::<64>();
+}
+
 #[test]
 fn a_name_of_64_bytes_is_kept_and_a_longer_one_is_an_error() {
     let arena = Arena::builder().name("n".repeat(MAX_NAME_LEN)).build();
@@ -199,7 +234,7 @@ fn a_name_of_64_bytes_is_kept_and_a_longer_one_is_an_error() {
 }
 
 #[test]
-fn an_object_that_fits_a_budget_is_had_although_the_chunk_would_double() {
+fn an_object_that_fits_the_budget_is_allocated_even_if_a_doubled_chunk_would_not_fit() {
     let budget = Budget::new(80 << 10);
     let arena = Arena::builder().budget(&budget).build();
     for _ in 0..15 {
@@ -213,7 +248,7 @@ fn an_object_that_fits_a_budget_is_had_although_the_chunk_would_double() {
     assert!(arena.try_alloc_slice_copy(&[1u8; 4000]).is_err());
 }
 
-/// Work that asks the source again and again. Every failure is an error that changes nothing.
+/// Calls that ask the source many times. Each failure is an error that changes nothing.
 fn work(arena: &mut Arena, failures: &mut u32) {
     let mut failed = |arena: &Arena, result: Result<(), AllocError>, before| {
         if let Err(error) = result {
@@ -246,7 +281,7 @@ fn work(arena: &mut Arena, failures: &mut u32) {
                 }
                 failed(scope, result, before);
             }
-            assert!(vec.windows(2).all(|pair| pair[0] < pair[1]), "what was pushed is there");
+            assert!(vec.windows(2).all(|pair| pair[0] < pair[1]), "the pushed values are there");
         });
         arena.reset();
     }
@@ -272,9 +307,13 @@ fn a_source_that_refuses_the_nth_call_makes_one_error_and_no_damage() {
                     unrefused = recorder.calls();
                     assert_eq!(failures, 0);
                 } else {
-                    // A refused doubling is asked again at the least size, so that not every refusal of
-                    // a single call comes through.
-                    assert!(recorder.refused() > 0, "call {nth} of {} came", recorder.calls());
+                    // A refused doubled chunk is followed by a request of the least size, so not every
+                    // single refusal is an error.
+                    assert!(
+                        recorder.refused() > 0,
+                        "call {nth} of {} was refused",
+                        recorder.calls()
+                    );
                     assert!(failures > 0 || refuse == Refuse::Only(nth));
                 }
                 recorder.refuse(Refuse::None);

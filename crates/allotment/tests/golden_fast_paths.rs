@@ -1,4 +1,5 @@
-//! The fast paths, disassembled: how many instructions, and none of them locked.
+//! The fast paths, disassembled: how many instructions, none of them locked, and how many bytes they
+//! write.
 //!
 //! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An instruction counts
 //! if it runs when every conditional jump falls through, up to the `ret`, which is not counted.
@@ -7,7 +8,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, InstructionInfo, InstructionInfoFactory, Mnemonic,
+    OpAccess,
+};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// (function, most instructions)
@@ -42,6 +46,25 @@ const GOLDEN: [(&str, usize); 25] = [
 /// (function, most instructions before the global allocator beneath gets its turn, the jump there included)
 const GLOBAL_ALLOC: [(&str, usize); 2] = [("golden_global_alloc", 4), ("golden_global_free", 6)];
 
+/// (function, bytes of the value, bytes that the allocator writes for itself)
+const VALUES: [(&str, usize, usize); 15] = [
+    ("golden_arena_alloc_8", 8, 8),
+    ("golden_arena_alloc_16", 16, 8),
+    ("golden_arena_alloc_64", 64, 8),
+    ("golden_arena_alloc_192", 192, 8),
+    ("golden_arena_alloc_512", 512, 8),
+    ("golden_arena_try_alloc_64", 64, 8),
+    ("golden_arena_alloc_boxed_64", 64, 8),
+    ("golden_arena_try_alloc_boxed_64", 64, 8),
+    ("golden_list_alloc_8", 8, 16),
+    ("golden_list_alloc_16", 16, 16),
+    ("golden_list_alloc_64", 64, 16),
+    ("golden_list_alloc_192", 192, 16),
+    ("golden_list_alloc_512", 512, 16),
+    ("golden_list_alloc_dropped_64", 64, 16),
+    ("golden_list_try_alloc_dropped_64", 64, 16),
+];
+
 /// Builds the library and the example in a folder of their own: the build that runs this test may hold the
 /// lock of the usual one, and the example needs none of the dev-dependencies that cargo would build for it.
 fn build_example() -> Vec<u8> {
@@ -65,15 +88,29 @@ fn build_example() -> Vec<u8> {
     std::fs::read(binary).expect("the example is there")
 }
 
-/// Without the flags of the build around it: instrumentation would be counted too.
+/// Without the flags of the build around it: instrumentation would be counted too, and an incremental
+/// build inlines less.
 fn run(command: &mut Command) {
     let status = command
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
+        .env_remove("CARGO_INCREMENTAL")
         .status()
         .expect("the toolchain runs");
     assert!(status.success(), "{command:?}");
+}
+
+/// What runs from a function's start to its `ret`, conditional jumps not taken.
+#[derive(Default)]
+struct FastPath {
+    instructions: usize,
+    /// How many have a lock prefix.
+    locked: usize,
+    /// How many there are up to the first conditional jump, with it.
+    first_jump: usize,
+    /// The bytes written, except where registers are saved (`push`).
+    written: usize,
 }
 
 /// The code from the function's start on.
@@ -94,41 +131,49 @@ fn stack_bytes(file: &object::File<'_>, function: &str) -> u64 {
         .into_iter()
         .take_while(|instruction| instruction.flow_control() != FlowControl::Return)
         .find(|instruction| {
-            instruction.mnemonic() == iced_x86::Mnemonic::Sub
+            instruction.mnemonic() == Mnemonic::Sub
                 && instruction.op0_register() == iced_x86::Register::RSP
         })
         .map_or(0, |instruction| instruction.immediate(1))
 }
 
-/// The instructions from the function's start to its `ret`, conditional jumps not taken: how many, and
-/// how many with a lock prefix. And how many up to the first conditional jump, with it.
-fn fast_path(file: &object::File<'_>, function: &str) -> (usize, usize, usize) {
+fn fast_path(file: &object::File<'_>, function: &str) -> FastPath {
     let mut decoder = disassemble(file, function);
-    let (mut count, mut locked, mut first_jump) = (0, 0, 0);
+    let mut info = InstructionInfoFactory::new();
+    let mut path = FastPath::default();
     loop {
         let instruction = decoder.decode();
         match instruction.flow_control() {
-            FlowControl::Return => return (count, locked, first_jump),
+            FlowControl::Return => return path,
             FlowControl::Next | FlowControl::ConditionalBranch => {}
             other => panic!("{function}: a fast path without calls, but here is {other:?}"),
         }
-        count += 1;
-        if first_jump == 0 && instruction.flow_control() == FlowControl::ConditionalBranch {
-            first_jump = count;
+        path.instructions += 1;
+        if path.first_jump == 0 && instruction.flow_control() == FlowControl::ConditionalBranch {
+            path.first_jump = path.instructions;
         }
         // An exchange with memory locks without saying so.
-        let exchanges = instruction.mnemonic() == iced_x86::Mnemonic::Xchg
+        let exchanges = instruction.mnemonic() == Mnemonic::Xchg
             && instruction.op_kinds().any(|kind| kind == iced_x86::OpKind::Memory);
-        locked += usize::from(instruction.has_lock_prefix() || exchanges);
+        path.locked += usize::from(instruction.has_lock_prefix() || exchanges);
+        if instruction.mnemonic() != Mnemonic::Push {
+            path.written += bytes_written(info.info(&instruction));
+        }
     }
 }
 
+fn bytes_written(info: &InstructionInfo) -> usize {
+    let writes = |access| matches!(access, OpAccess::Write | OpAccess::ReadWrite);
+    let written = info.used_memory().iter().filter(|memory| writes(memory.access()));
+    written.map(|memory| memory.memory_size().size()).sum()
+}
+
 #[test]
-fn fast_paths_have_no_more_instructions_than_agreed_and_no_locked_one() {
+fn fast_paths_have_no_more_instructions_than_agreed_none_locked_and_write_each_value_once() {
     let binary = build_example();
     let file = object::File::parse(&*binary).unwrap();
     for (function, most) in GOLDEN {
-        let (count, locked, _) = fast_path(&file, function);
+        let FastPath { instructions: count, locked, .. } = fast_path(&file, function);
         println!("{function}: {count} instructions, {locked} locked");
         assert!(count <= most, "{function}: {count} instructions instead of {most}");
         assert_eq!(locked, 0, "{function} has a locked instruction");
@@ -137,8 +182,13 @@ fn fast_paths_have_no_more_instructions_than_agreed_and_no_locked_one() {
     println!("golden_reap_alloc_512_bytes: {stack} bytes of stack");
     assert!(stack < 512, "the value is constructed in its block, not on the stack: {stack} bytes");
     for (function, most) in GLOBAL_ALLOC {
-        let (_, _, outside) = fast_path(&file, function);
+        let outside = fast_path(&file, function).first_jump;
         println!("{function}: {outside} instructions outside of a pool");
         assert!(outside <= most, "{function}: {outside} instructions instead of {most}");
+    }
+    for (function, value, own) in VALUES {
+        let path = fast_path(&file, function);
+        println!("{function}: {} instructions, {} bytes", path.instructions, path.written);
+        assert_eq!(path.written, value + own, "{function} writes its value once");
     }
 }

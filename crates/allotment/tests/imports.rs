@@ -27,7 +27,7 @@ const ORDER: [&str; 13] = [
 ];
 
 /// Folders that still have circles of files.
-const WITH_CIRCLES: [&str; 2] = ["arena", "free_list"];
+const WITH_CIRCLES: [&str; 0] = [];
 
 type Module = Vec<String>;
 

@@ -1,5 +1,5 @@
-//! Small objects in one granule, shrunk, grown and freed mostly in reverse order, with an object now and then
-//! that is larger than a window: whatever moves the end of the last object.
+//! The end of the last object moves: small objects that share 16 bytes are shrunk, grown and freed, mostly
+//! in reverse order. Now and then an object is larger than a window.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ impl Random {
 /// An object and the byte that it is filled with (a large one at both ends).
 #[derive(Clone, Copy)]
 struct Object {
-    place: NonNull<u8>,
+    start: NonNull<u8>,
     layout: Layout,
     byte: u8,
 }
@@ -43,8 +43,8 @@ impl Object {
         let edge = if size <= 4096 { size } else { 64 };
         // SAFETY: the object is live and of this size.
         unsafe {
-            self.place.write_bytes(self.byte, edge);
-            self.place.add(size - edge).write_bytes(self.byte, edge);
+            self.start.write_bytes(self.byte, edge);
+            self.start.add(size - edge).write_bytes(self.byte, edge);
         }
     }
 
@@ -52,7 +52,7 @@ impl Object {
     fn check(&self, size: usize) {
         let edge = if size <= 4096 { size } else { 64 };
         // SAFETY: the object is live and has at least `size` bytes, written by `fill`.
-        let bytes = unsafe { std::slice::from_raw_parts(self.place.as_ptr(), edge) };
+        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), edge) };
         assert!(bytes.iter().all(|&byte| byte == self.byte), "{size} bytes were overwritten");
     }
 }
@@ -76,23 +76,23 @@ fn steps<const MIN_ALIGN: usize>(
     outer: usize,
 ) {
     for _ in 0..count {
-        let what = random.below(10);
+        let operation = random.below(10);
         let inner = objects.len() - outer;
-        if what <= 3 || inner == 0 {
+        if operation <= 3 || inner == 0 {
             let layout = Layout::from_size_align(random.size(), 1 << random.below(6)).unwrap();
-            let place = arena.alloc_layout(layout);
-            assert_eq!(place.addr().get() % layout.align(), 0);
-            let object = Object { place, layout, byte: random.below(256) as u8 };
+            let start = arena.alloc_layout(layout);
+            assert_eq!(start.addr().get() % layout.align(), 0);
+            let object = Object { start, layout, byte: random.below(256) as u8 };
             object.fill();
             objects.push(object);
         } else {
             let latest = random.below(3) > 0;
             let from_end = random.below(if latest { inner.min(3) } else { inner });
             let index = objects.len() - 1 - from_end;
-            let Object { place, layout, byte } = objects[index];
+            let Object { start, layout, byte } = objects[index];
             let size = layout.size();
             let align = 1 << random.below(5);
-            let new_size = match what {
+            let new_size = match operation {
                 4..=6 => 0,
                 7 => size - random.below(8.min(size)),
                 8 => 1 + random.below(size.min(40)),
@@ -103,17 +103,17 @@ fn steps<const MIN_ALIGN: usize>(
             // SAFETY: the object is the arena's, live, of this layout, and of the open scope.
             let moved = unsafe {
                 if new_size == 0 {
-                    arena.free(place, layout);
+                    arena.free(start, layout);
                     objects.remove(index);
                     continue;
                 }
                 if new_size > size {
-                    arena.grow(place, layout, new)
+                    arena.grow(start, layout, new)
                 } else {
-                    arena.try_shrink(place, layout, new).unwrap()
+                    arena.try_shrink(start, layout, new).unwrap()
                 }
             };
-            let object = Object { place: moved, layout: new, byte };
+            let object = Object { start: moved, layout: new, byte };
             if size <= 4096 {
                 object.check(size.min(new_size));
             }

@@ -13,7 +13,7 @@ use support::slab_program::assert_refusal;
 use support::sources::{Recorder, Refuse};
 
 #[test]
-fn any_alignment_up_to_the_absurd_is_had_or_refused() {
+fn any_alignment_up_to_the_absurd_is_met_or_refused() {
     for hardened in [false, true] {
         for source in [SharedSource::default(), Mmap::huge_pages().into(), Malloc.into()] {
             for bits in (0..=22).step_by(if hardened { 3 } else { 2 }) {
@@ -58,7 +58,7 @@ fn assert_too_much(error: allotment::AllocError) {
 }
 
 #[test]
-fn sizes_up_to_the_largest_are_had_or_refused_in_any_mode() {
+fn sizes_up_to_the_largest_are_allocated_or_refused_in_any_mode() {
     for hardened in [false, true] {
         for source in [SharedSource::default(), Mmap::small_pages().into(), Malloc.into()] {
             for bits in 43..=63 {
@@ -98,7 +98,7 @@ fn runs_of_more_objects_than_addresses_are_refused_at_once() {
             for count in [usize::MAX, usize::MAX / 2, usize::MAX / list.stride()] {
                 let error = list.try_alloc_run(count).unwrap_err();
                 if hardened || under_a_tool() {
-                    // Their notes have no room before they themselves have none.
+                    // The memory for their records is refused before the objects themselves.
                     assert_too_much(error);
                 } else {
                     assert_eq!(error.kind(), ErrorKind::SizeOverflow, "{count} of {size}");
@@ -115,14 +115,14 @@ fn runs_of_more_objects_than_addresses_are_refused_at_once() {
 }
 
 #[test]
-fn slabs_of_more_objects_than_addresses_are_refused_when_one_is_needed() {
+fn chunks_of_more_objects_than_addresses_are_refused_when_one_is_needed() {
     for hardened in [false, true] {
         let recorder = Recorder::new(Malloc, Refuse::None);
         for objects in [usize::MAX, usize::MAX / 8, isize::MAX as usize] {
             let list = RawFreeList::builder(layout(64, 8))
                 .source(recorder.clone())
                 .hardened(hardened)
-                .objects_per_slab(objects)
+                .objects_per_chunk(objects)
                 .build();
             assert_eq!(list.try_alloc().unwrap_err().kind(), ErrorKind::SizeOverflow);
             assert_eq!(list.try_alloc_run(7).unwrap_err().kind(), ErrorKind::SizeOverflow);
@@ -131,16 +131,16 @@ fn slabs_of_more_objects_than_addresses_are_refused_when_one_is_needed() {
         }
         assert_eq!(recorder.calls(), 0);
     }
-    // What fits the address space and no machine is the source's to refuse.
-    let list = RawFreeList::builder(layout(64, 8)).objects_per_slab(1 << 50).build();
+    // A size that fits the address space but no machine is refused by the source.
+    let list = RawFreeList::builder(layout(64, 8)).objects_per_chunk(1 << 50).build();
     assert_refusal(list.try_alloc().unwrap_err());
     list::assert_empties(&list);
 }
 
 #[test]
-fn none_is_a_defined_amount() {
-    // No objects a slab is as if nothing was said.
-    let list = RawFreeList::builder(layout(64, 8)).objects_per_slab(0).build();
+fn zero_has_a_defined_meaning_everywhere() {
+    // 0 objects in a chunk is the default.
+    let list = RawFreeList::builder(layout(64, 8)).objects_per_chunk(0).build();
     let said_nothing = RawFreeList::new(layout(64, 8));
     let (objects, others) = (stamped(&list, 1000), stamped(&said_nothing, 1000));
     if !under_a_tool() {
@@ -155,19 +155,19 @@ fn none_is_a_defined_amount() {
     list::assert_exact(&empty, 3000, None);
     free_all(&empty, objects);
     list::assert_empties(&empty);
-    // A list that nobody used holds nothing.
+    // A list that was never used holds nothing.
     list::assert_empties(&RawFreeList::new(layout(64, 8)));
 }
 
 #[test]
 fn a_budget_is_kept_to_the_byte_and_the_list_goes_on_below_it() {
     for hardened in [false, true] {
-        for objects_per_slab in [0, 1, 100] {
+        for objects_per_chunk in [0, 1, 100] {
             let budget = Budget::new(200_000);
             let list = RawFreeList::builder(layout(64, 8))
                 .budget(&budget)
                 .hardened(hardened)
-                .objects_per_slab(objects_per_slab)
+                .objects_per_chunk(objects_per_chunk)
                 .build();
             for _ in 0..3 {
                 let mut objects = Vec::new();
@@ -182,7 +182,7 @@ fn a_budget_is_kept_to_the_byte_and_the_list_goes_on_below_it() {
                 list::assert_exact(&list, objects.len(), Some(&budget));
                 assert_eq!(list.try_alloc_run(5000).unwrap_err().kind(), ErrorKind::BudgetExceeded);
                 let count = objects.len();
-                // One that goes makes room for one.
+                // Each free makes room for one allocation.
                 let last = objects.pop().expect("many");
                 // SAFETY: allocated above, each freed once.
                 unsafe { list.free(last) };
@@ -201,7 +201,7 @@ fn a_budget_is_kept_to_the_byte_and_the_list_goes_on_below_it() {
 }
 
 #[test]
-fn a_name_may_be_as_long_as_is_said_and_no_longer() {
+fn a_name_of_the_documented_length_is_kept_and_a_longer_one_is_refused() {
     let budget = Budget::new(1 << 20);
     let longest = "n".repeat(MAX_NAME_LEN);
     let named = |name: &str| RawFreeList::builder(layout(8, 8)).name(name).budget(&budget);

@@ -1,4 +1,4 @@
-//! Copies of linked structures in free lists, in the order of visit.
+//! Copies of linked structures in free lists, in visiting order.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,7 +9,7 @@ use allotment::{Budget, Copier, FreeList, ListBox};
 use support::list::{self, live};
 use support::program::{caught, throw};
 
-/// A tree whose nodes borrow the list that they lie in, and some text besides.
+/// A tree whose nodes borrow the list that they lie in, and some text.
 struct Node<'l, 't> {
     key: u32,
     text: &'t str,
@@ -23,7 +23,7 @@ impl Drop for Node<'_, '_> {
     }
 }
 
-/// A tree with three children at each of so many levels, its keys in the order of visit.
+/// A tree with three children at each of `levels` levels, and keys in visiting order.
 fn tree<'l, 't>(
     list: &'l FreeList<Node<'l, 't>>,
     levels: u32,
@@ -50,7 +50,7 @@ fn copy_node<'l, 't, 's>(
     }
 }
 
-/// Keys, texts and addresses in the order of visit.
+/// Keys, texts and addresses in visiting order.
 fn visit(node: &Node<'_, '_>, found: &mut Vec<(u32, String, usize)>) {
     found.push((node.key, node.text.to_owned(), core::ptr::from_ref(node).addr()));
     node.children.iter().for_each(|child| visit(child, found));
@@ -72,12 +72,12 @@ fn a_tree_whose_nodes_borrow_their_list_is_dropped_with_its_root() {
 }
 
 #[test]
-fn a_copy_in_order_lies_in_the_order_of_visit_past_all_holes() {
+fn a_copy_in_order_lies_in_visiting_order_past_all_holes() {
     let drops = Cell::new(0);
     let text = String::from("text");
-    let list = FreeList::builder().objects_per_slab(2000).build();
+    let list = FreeList::builder().objects_per_chunk(2000).build();
     let mut root = tree(&list, 6, &Cell::new(0), &text, &drops);
-    // Every place that was taken until now is before the copy.
+    // All slots taken until here lie before the copy.
     let mut original = Vec::new();
     visit(&root, &mut original);
     // Holes.
@@ -97,7 +97,7 @@ fn a_copy_in_order_lies_in_the_order_of_visit_past_all_holes() {
     }
     let last = original.iter().map(|(.., address)| *address).max().expect("some are");
     assert!(copied[0].2 > last, "past the holes");
-    // The original may go; the copy is whole.
+    // The copy does not need the original.
     drop(root);
     assert_eq!(live(&list), copied.len());
     let mut again = Vec::new();
@@ -106,7 +106,7 @@ fn a_copy_in_order_lies_in_the_order_of_visit_past_all_holes() {
 }
 
 #[test]
-fn a_copy_that_panics_half_way_drops_what_it_made_and_leaves_no_place() {
+fn a_copy_that_panics_half_way_drops_its_values_and_frees_their_slots() {
     let drops = Cell::new(0);
     let text = String::from("text");
     let scattered = FreeList::new();
@@ -145,7 +145,7 @@ fn a_copy_that_panics_half_way_drops_what_it_made_and_leaves_no_place() {
 }
 
 #[test]
-fn a_copy_goes_without_what_has_no_place_if_it_says_so() {
+fn a_copy_can_leave_out_objects_that_get_no_slot() {
     let drops = Cell::new(0);
     let text = String::from("text");
     let scattered = FreeList::new();

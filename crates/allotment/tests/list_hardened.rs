@@ -319,7 +319,7 @@ fn a_write_to_a_block_that_was_never_allocated_is_stopped_when_it_is_allocated()
         is_stopped_as(test, case, "write after free", || {
             let list = hardened();
             let first = list.alloc();
-            // SAFETY: the slab has room for more.
+            // SAFETY: the chunk has room for more.
             let next = unsafe { first.add(list.stride()) };
             print_address(next);
             write(next, 3);

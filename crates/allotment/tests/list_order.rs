@@ -14,11 +14,11 @@ use support::slab::{Object, Random, assert_apart, layout};
 use support::sources::{Recorder, Refuse};
 
 #[test]
-fn the_first_objects_lie_behind_each_other_and_the_last_freed_is_the_first_used() {
+fn the_first_objects_lie_one_after_the_other_and_the_last_freed_is_the_first_used() {
     if skipped() {
         return;
     }
-    let list = RawFreeList::builder(layout(24, 8)).objects_per_slab(1000).build();
+    let list = RawFreeList::builder(layout(24, 8)).objects_per_chunk(1000).build();
     let objects = stamped(&list, 1000);
     assert!(objects.windows(2).all(|pair| address(&pair[1]) - address(&pair[0]) == 24));
     let starts: Vec<_> = objects.iter().map(|object| object.start).collect();
@@ -29,16 +29,16 @@ fn the_first_objects_lie_behind_each_other_and_the_last_freed_is_the_first_used(
 }
 
 #[test]
-fn after_a_look_the_fullest_slabs_serve_first_and_each_in_the_order_of_its_addresses() {
+fn after_a_sweep_the_fullest_chunks_are_used_first_and_each_in_the_order_of_its_addresses() {
     if skipped() {
         return;
     }
     let (source, builder) = recorded();
-    let list = builder.objects_per_slab(500).build();
+    let list = builder.objects_per_chunk(500).build();
     let mut random = Random::new(7);
     let mut blocks: Vec<_> = by_block(stamped(&list, 4 * 511), &source).into_values().collect();
     assert!(blocks.len() >= 4);
-    // How many of a hundred are freed of each, and so in what order slabs serve: 5, 40, 60, 90.
+    // The percentage that is freed of each chunk. The chunks are used in this order: 5, 40, 60, 90.
     let shares = [60, 5, 90, 40];
     let mut freed = vec![Vec::new(); 4];
     let mut going = Vec::new();
@@ -53,7 +53,7 @@ fn after_a_look_the_fullest_slabs_serve_first_and_each_in_the_order_of_its_addre
     scatter(&mut going, &mut random);
     free_all(&list, going);
     list.trim();
-    let expected = [1, 3, 0, 2].into_iter().flat_map(|slab| freed[slab].clone());
+    let expected = [1, 3, 0, 2].into_iter().flat_map(|chunk| freed[chunk].clone());
     for expected in expected {
         assert_eq!(list.alloc().addr().get(), expected);
     }
@@ -61,15 +61,16 @@ fn after_a_look_the_fullest_slabs_serve_first_and_each_in_the_order_of_its_addre
 }
 
 #[test]
-fn a_look_by_itself_orders_what_stays_too() {
+fn a_sweep_without_a_trim_orders_the_free_objects_too() {
     if skipped() {
         return;
     }
     let (source, builder) = recorded();
-    let list = builder.objects_per_slab(500).build();
+    let list = builder.objects_per_chunk(500).build();
     let mut objects = stamped(&list, 20_000);
     scatter(&mut objects, &mut Random::new(3));
-    // Below half: the list looks. (At 9,999 and some, where the last slab was taken a little before the end.)
+    // Below half: the list sweeps. Its level is just below 10,000, because the last chunk was taken
+    // shortly before the end.
     let stay = objects.split_off(10_300);
     let mut live = objects.len() + stay.len();
     for object in objects {
@@ -80,23 +81,23 @@ fn a_look_by_itself_orders_what_stays_too() {
     let room = list.statistics().free_bytes as usize / 64;
     let starts: Vec<usize> = (0..room / 2).map(|_| list.alloc().addr().get()).collect();
     let rising = starts.windows(2).filter(|pair| pair[0] < pair[1]).count();
-    let slabs = source.lent_blocks();
-    // One step back for each slab, and for each of the few frees since.
-    assert!(rising + slabs + 2 * 400 >= starts.len(), "{rising} of {} rise", starts.len());
+    let chunks = source.lent_blocks();
+    // One step back for each chunk, and for each of the few frees after the sweep.
+    assert!(rising + chunks + 2 * 400 >= starts.len(), "{rising} of {} rise", starts.len());
 }
 
 #[test]
-fn a_run_lies_behind_itself_in_memory_that_nothing_had() {
+fn the_objects_of_a_run_are_adjacent_in_memory_that_held_no_object() {
     for size in [0, 1, 8, 24, 100, 5000] {
         for align in [1, 8, 64, 8192] {
             let source = Recorder::new(Malloc, Refuse::None);
-            // What goes back might come again.
+            // Released memory might be taken again.
             let list = RawFreeList::builder(layout(size, align))
                 .source(source.clone())
                 .release(Release::Keep(usize::MAX))
                 .build();
             assert!(list.stride() >= size.max(8) && list.stride() % align == 0);
-            // Where nothing is live, all is as new.
+            // If nothing is live, all objects are fresh again.
             let _stays = list.alloc();
             let singles = stamped(&list, 20);
             let mut seen: BTreeSet<_> = singles.iter().map(address).collect();
@@ -109,9 +110,9 @@ fn a_run_lies_behind_itself_in_memory_that_nothing_had() {
                     run.iter().enumerate().all(|(n, o)| address(o) == first + n * list.stride())
                 );
                 assert!(run.iter().all(|object| seen.insert(address(object))));
-                assert!(source.holds(first, count * list.stride()), "in one slab");
+                assert!(source.holds(first, count * list.stride()), "in one chunk");
                 list::assert_exact(&list, 1 + count, None);
-                // Each is freed by itself, in any order.
+                // Each object is freed separately, in any order.
                 let (odd, even): (Vec<_>, Vec<_>) =
                     run.into_iter().partition(|object| address(object) / list.stride() % 2 == 1);
                 free_all(&list, odd);
@@ -124,10 +125,10 @@ fn a_run_lies_behind_itself_in_memory_that_nothing_had() {
 }
 
 #[test]
-fn a_run_may_be_larger_than_a_slab_would_be() {
+fn a_run_may_be_larger_than_a_chunk_would_be() {
     for hardened in [false, true] {
         let (source, builder) = recorded();
-        let list = builder.objects_per_slab(10).hardened(hardened).build();
+        let list = builder.objects_per_chunk(10).hardened(hardened).build();
         let few = stamped(&list, 3);
         let run = stamped_run(&list, 30_000);
         assert!(source.holds(address(&run[0]), 30_000 * list.stride()));
@@ -142,15 +143,15 @@ fn a_run_may_be_larger_than_a_slab_would_be() {
 }
 
 #[test]
-fn what_a_run_left_of_a_slab_serves_single_objects() {
+fn the_rest_of_a_chunk_after_a_run_is_used_for_single_objects() {
     let (source, builder) = recorded();
-    let list = builder.objects_per_slab(100).build();
+    let list = builder.objects_per_chunk(100).build();
     let one = stamped_run(&list, 1);
     let run = stamped_run(&list, 1000);
     let lent = source.lent_blocks();
     assert_eq!(lent, 2);
     let more = stamped(&list, 50);
-    assert_eq!(source.lent_blocks(), lent, "the first slab has room");
+    assert_eq!(source.lent_blocks(), lent, "the first chunk has room");
     let block = source.block_of(address(&one[0]));
     assert!(more.iter().any(|object| source.block_of(address(object)) == block));
     assert_apart(one.iter().chain(&run).chain(&more));
@@ -170,8 +171,8 @@ fn a_run_of_none_takes_nothing() {
 }
 
 #[test]
-fn a_fresh_object_lies_behind_the_last_fresh_one_past_all_holes() {
-    let list = RawFreeList::builder(layout(48, 8)).objects_per_slab(1000).build();
+fn a_fresh_object_lies_after_the_last_fresh_one_past_all_holes() {
+    let list = RawFreeList::builder(layout(48, 8)).objects_per_chunk(1000).build();
     let objects = stamped_run(&list, 100);
     let mut last = address(&objects[99]);
     let (holes, stay): (Vec<_>, Vec<_>) =
@@ -183,7 +184,7 @@ fn a_fresh_object_lies_behind_the_last_fresh_one_past_all_holes() {
         assert_eq!(fresh, last + list.stride());
         last = fresh;
         if !under_a_tool() {
-            // Others take the holes meanwhile.
+            // Other allocations take the holes meanwhile.
             let single = list.alloc();
             assert!(single.addr().get() <= hole.max(last));
             // SAFETY: allocated just now.

@@ -191,7 +191,7 @@ fn a_search_tree_of_boxes_keeps_what_a_map_keeps() {
             at = &mut node.children[usize::from(key > node.key)];
         }
         let Node { value, children: [left, right], .. } = ListBox::into_inner(at.take()?);
-        // What was to the right goes below the largest to the left.
+        // The right subtree goes below the largest key of the left one.
         *at = left;
         let mut end = at;
         while end.is_some() {
@@ -211,7 +211,7 @@ fn a_search_tree_of_boxes_keeps_what_a_map_keeps() {
 
     programs(80, 1500, |bytes| {
         let mut input = Input::new(bytes);
-        let list = FreeList::builder().objects_per_slab(input.below(80)).build();
+        let list = FreeList::builder().objects_per_chunk(input.below(80)).build();
         let mut root: Link<'_> = None;
         let mut map = BTreeMap::new();
         let mut number = 0;
@@ -233,7 +233,7 @@ fn a_search_tree_of_boxes_keeps_what_a_map_keeps() {
         let mut found = Vec::new();
         walk(&root, &mut found);
         assert!(found.into_iter().eq(map.clone()));
-        // A copy in the holes' own list, which the original leaves.
+        // A copy in the same list, from which the original is dropped.
         let copy: Link<'_> = root.as_deref().map(|root| list.copy_in_order(root, copy_node));
         list::assert_exact(list.raw(), 2 * map.len(), None);
         drop(root);

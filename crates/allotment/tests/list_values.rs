@@ -1,4 +1,4 @@
-//! Values in free lists: who drops them, what a panic leaves, and what the types promise.
+//! Values in free lists: what drops them, what a panic leaves, and what the types promise.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -16,7 +16,7 @@ use support::program::{caught, throw};
 use support::sources::{Recorder, Refuse};
 use support::traits::has;
 
-/// A value that counts its drops, and throws at it if told to.
+/// A value that counts its drops. With `throws`, its drop panics.
 #[derive(Debug)]
 struct Counted<'c> {
     drops: &'c Cell<usize>,
@@ -38,7 +38,7 @@ fn counted(drops: &Cell<usize>, value: u64) -> Counted<'_> {
 }
 
 #[test]
-fn a_box_drops_its_value_once_and_frees_its_place() {
+fn a_box_drops_its_value_once_and_frees_its_slot() {
     let drops = Cell::new(0);
     let list = FreeList::new();
     let first = list.alloc(counted(&drops, 1));
@@ -65,7 +65,7 @@ fn a_value_can_be_changed_in_its_box_and_taken_out_of_it() {
 }
 
 #[test]
-fn a_leaked_value_stays_until_its_list_goes_and_is_not_dropped() {
+fn a_leaked_value_stays_until_its_list_is_dropped_and_is_not_dropped_itself() {
     let drops = Cell::new(0);
     let budget = Budget::new(usize::MAX);
     let list = FreeList::builder().budget(&budget).build();
@@ -81,7 +81,7 @@ fn a_leaked_value_stays_until_its_list_goes_and_is_not_dropped() {
 }
 
 #[test]
-fn a_box_survives_the_way_over_its_address() {
+fn a_box_can_be_made_an_address_and_a_box_again() {
     let drops = Cell::new(0);
     let list = FreeList::new();
     let addresses: Vec<NonNull<Counted<'_>>> =
@@ -96,7 +96,7 @@ fn a_box_survives_the_way_over_its_address() {
 }
 
 #[test]
-fn a_place_that_can_not_be_had_gives_the_value_back() {
+fn a_call_that_gets_no_slot_returns_the_value() {
     let source = Recorder::new(Malloc, Refuse::From(1));
     let drops = Cell::new(0);
     let list = FreeList::builder().source(source.clone()).build();
@@ -114,7 +114,7 @@ fn a_place_that_can_not_be_had_gives_the_value_back() {
 }
 
 #[test]
-fn a_constructor_that_panics_leaves_its_place_free() {
+fn a_constructor_that_panics_leaves_its_slot_free() {
     for hardened in [false, true] {
         let list = FreeList::<[u64; 5]>::builder().hardened(hardened).build();
         let kept = list.alloc([1; 5]);
@@ -131,7 +131,7 @@ fn a_constructor_that_panics_leaves_its_place_free() {
 }
 
 #[test]
-fn a_destructor_that_panics_frees_its_place() {
+fn a_destructor_that_panics_frees_its_slot() {
     let drops = Cell::new(0);
     let list = FreeList::new();
     let kept = list.alloc(counted(&drops, 1));
@@ -140,7 +140,7 @@ fn a_destructor_that_panics_frees_its_place() {
         assert!(caught(|| drop(boxed)).is_none());
         assert_eq!((drops.get(), live(&list)), (round, 1));
     }
-    // Of many that die together, those after the one that panics too.
+    // If many are dropped together, those after the one that panics are freed too.
     let boxes: Vec<_> = (0..100)
         .map(|value| list.alloc(Counted { drops: &drops, throws: value == 40, value }))
         .collect();
@@ -167,7 +167,7 @@ fn a_slot_that_is_not_filled_is_free_again() {
 }
 
 #[test]
-fn a_run_gives_places_in_order_and_frees_those_that_nobody_took() {
+fn a_run_yields_slots_in_order_and_frees_those_that_are_not_taken() {
     let drops = Cell::new(0);
     let list = FreeList::new();
     let mut run = list.run(10);
@@ -197,7 +197,7 @@ fn a_run_gives_places_in_order_and_frees_those_that_nobody_took() {
 }
 
 #[test]
-fn a_panic_between_the_places_of_a_run_frees_all_of_them() {
+fn a_panic_between_the_slots_of_a_run_frees_all_of_them() {
     let drops = Cell::new(0);
     let list = FreeList::new();
     let filled = caught(|| {
@@ -215,7 +215,7 @@ fn a_panic_between_the_places_of_a_run_frees_all_of_them() {
 }
 
 #[test]
-fn values_of_no_size_and_of_large_alignment_have_places_of_their_own() {
+fn values_of_no_size_and_of_large_alignment_have_slots_of_their_own() {
     #[repr(align(8192))]
     struct Aligned([u8; 3]);
     #[repr(align(64))]
@@ -259,7 +259,7 @@ fn values_of_no_size_and_of_large_alignment_have_places_of_their_own() {
 }
 
 #[test]
-fn a_panic_in_the_destructor_of_a_trees_node_loses_no_place() {
+fn a_panic_in_the_destructor_of_a_trees_node_loses_no_slot() {
     struct Link<'l> {
         next: Option<ListBox<'l, Link<'l>>>,
         throws: bool,
@@ -283,7 +283,7 @@ fn a_panic_in_the_destructor_of_a_trees_node_loses_no_place() {
 }
 
 #[test]
-fn what_a_destructor_allocates_and_frees_on_the_same_list_is_right() {
+fn a_destructor_may_allocate_and_free_on_the_same_list() {
     thread_local!(static BURIED: Cell<usize> = const { Cell::new(0) });
     struct Mourner<'l> {
         list: &'l FreeList<[u64; 4]>,
@@ -337,7 +337,7 @@ fn a_list_moves_between_threads_and_is_used_by_one_at_a_time() {
 }
 
 #[test]
-fn what_reaches_a_list_stays_on_its_thread() {
+fn boxes_slots_and_runs_stay_on_the_thread_of_their_list() {
     const { assert!(!has!(&RawFreeList: Send) && !has!(&FreeList<u64>: Send)) };
     const { assert!(!has!(ListBox<'static, u64>: Send) && !has!(ListBox<'static, u64>: Sync)) };
     const { assert!(!has!(ListSlot<'static, u64>: Send) && !has!(ListSlot<'static, u64>: Sync)) };
@@ -345,7 +345,7 @@ fn what_reaches_a_list_stays_on_its_thread() {
 }
 
 #[test]
-fn a_box_is_two_words_and_one_that_is_not_there_is_no_larger() {
+fn a_box_is_two_words_and_so_is_an_optional_box() {
     assert_eq!(size_of::<ListBox<'_, u64>>(), 16);
     assert_eq!(size_of::<Option<ListBox<'_, u64>>>(), 16);
 }
@@ -359,7 +359,7 @@ fn lists_show_their_values_as_themselves() {
     assert_eq!(*as_ref, 7);
     assert_eq!(list.raw().layout(), Layout::new::<u64>());
     assert!(format!("{list:?}").starts_with("FreeList("));
-    assert!(format!("{:?}", list.run(3)).contains("left: 3"));
+    assert!(format!("{:?}", list.run(3)).contains("remaining: 3"));
 }
 
 #[test]
@@ -400,7 +400,6 @@ fn the_owner_of_a_hardened_lists_object_is_found() {
     assert!(allotment::owner_of(address).is_none());
 }
 
-/// Whatever the kinds are called.
 #[test]
 fn the_columns_of_the_report_stand_below_their_heads() {
     let test = "the_columns_of_the_report_stand_below_their_heads";

@@ -158,14 +158,14 @@ fn run_list_case(case: &str) {
         "read of a place that nobody had" => {
             read(kept.as_ptr().wrapping_add(5 * list.stride()));
         }
-        "write to a list's slab that a trim gave back" => {
+        "write to a list's chunk that a trim gave back" => {
             // SAFETY: the only object.
             unsafe { list.free(kept) };
             assert!(list.trim() > 0);
             write(kept.as_ptr());
         }
-        "write to a list's slab that went to the recycler" => {
-            let list = RawFreeList::builder(EIGHT).objects_per_slab(20_000).build();
+        "write to a list's chunk that went to the recycler" => {
+            let list = RawFreeList::builder(EIGHT).objects_per_chunk(20_000).build();
             let object = list.alloc();
             drop(list);
             assert!(recycler().cached_bytes() > 0, "the slab is cached");
@@ -367,9 +367,9 @@ fn a_read_of_a_lists_place_that_nobody_had_is_caught() {
 }
 
 #[test]
-fn a_write_to_a_slab_that_a_list_gave_back_is_caught() {
-    is_caught("write to a list's slab that a trim gave back", Access::Write);
-    is_caught("write to a list's slab that went to the recycler", Access::Write);
+fn a_write_to_a_chunk_that_a_list_released_is_caught() {
+    is_caught("write to a list's chunk that a trim gave back", Access::Write);
+    is_caught("write to a list's chunk that went to the recycler", Access::Write);
 }
 
 #[test]

@@ -12,14 +12,14 @@ extern "C" {
 #endif
 
 /* Objects of one size for one thread. The caller provides the structure and list_create() fills it.
- * Empty slabs are released while the list is in use. */
+ * Empty chunks are released while the list is in use. */
 struct free_list {
     allot_free_list *allot_list; /* NULL until the first object */
     size_t object_size;          /* with padding */
     size_t object_num;
 };
 
-/* Takes no memory. `object_num` is the number of objects in the first slab; 0 lets the list choose.
+/* Takes no memory. `object_num` is the number of objects in each chunk; 0 lets the list choose.
  * Objects are aligned like elements of an ARAL: to 16 if the size is a multiple of 16 bytes,
  * otherwise to 8. */
 static inline void list_create(struct free_list *list, size_t object_size, size_t object_num)
@@ -36,7 +36,7 @@ __attribute__((cold)) static inline bool allot_netdata_list_begins(struct free_l
 {
     allot_options options;
     memset(&options, 0, sizeof options);
-    options.objects_per_slab = list->object_num;
+    options.objects_per_chunk = list->object_num;
     list->allot_list = allot_free_list_try_create(list->object_size, allot_netdata_align(list->object_size), &options);
     return list->allot_list != NULL;
 }

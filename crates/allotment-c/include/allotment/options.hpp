@@ -138,7 +138,7 @@ public:
         options_.retain.bytes = bytes;
         return *this;
     }
-    options &objects_per_slab(std::size_t objects) noexcept { return options_.objects_per_slab = objects, *this; }
+    options &objects_per_chunk(std::size_t objects) noexcept { return options_.objects_per_chunk = objects, *this; }
     options &max_page_bytes(std::size_t bytes) noexcept { return options_.max_page_bytes = bytes, *this; }
     options &max_cached_bytes(std::size_t bytes) noexcept { return options_.max_cached_bytes = bytes, *this; }
     options &reserved(std::size_t bytes) noexcept { return options_.reserved = bytes, *this; }

@@ -102,7 +102,7 @@ static void a_run_lies_behind_itself(void)
 static void options_have_their_effect(void)
 {
     allot_free_list *list =
-        allot_free_list_create(100, 4, &(allot_options){.name = "nodes", .objects_per_slab = 5000});
+        allot_free_list_create(100, 4, &(allot_options){.name = "nodes", .objects_per_chunk = 5000});
     allot_free_list_free(list, allot_free_list_alloc(list));
     EXPECT(allot_free_list_statistics(list).held_bytes >= 5000 * 100);
     static char text[1 << 16];

@@ -1,36 +1,15 @@
 //! Options of an arena.
 
-use super::Arena;
-use super::raw::RawArena;
+use super::checked::CheckedObjects;
+use super::raw::{ArenaChecks, RawArena};
 use super::retain::Retain;
-use crate::error::{Abort, AllocError, OnFailure, always};
+use super::settings::ArenaSettings;
+use super::typed::Arena;
+use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::{Mmap, SharedSource};
-
-/// The options of an arena, except for its hint.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub name: Option<Box<str>>,
-    pub source: SharedSource,
-    pub retain: Retain,
-    pub release: Release,
-    pub budget: Option<Budget>,
-    pub hardened: bool,
-}
-
-impl Settings {
-    pub(super) const fn new() -> Self {
-        Self {
-            name: None,
-            source: SharedSource::DEFAULT,
-            retain: Retain::Newest,
-            release: Release::Adaptive,
-            budget: None,
-            hardened: false,
-        }
-    }
-}
+use crate::statistics::{AllocatorKind, Record};
 
 /// Makes an [`Arena`] with options; [`Arena::builder`] begins one.
 ///
@@ -49,12 +28,12 @@ impl Settings {
 #[must_use = "`build` makes the arena"]
 pub struct ArenaBuilder<const MIN_ALIGN: usize = 8> {
     hint: usize,
-    settings: Settings,
+    settings: ArenaSettings,
 }
 
 impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     pub(super) const fn new() -> Self {
-        Self { hint: 0, settings: Settings::new() }
+        Self { hint: 0, settings: ArenaSettings::DEFAULT }
     }
 
     /// Names the arena, for [`report`](crate::report()) and for the messages of the hardened mode.
@@ -90,7 +69,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         self
     }
 
-    /// Where chunks go when the arena gives them back. With [`Release::AtOnce`], chunks go straight
+    /// Where chunks go when the arena releases them. With [`Release::AtOnce`], chunks go straight
     /// to the system, and the arena takes none from the recycler. With every other value, chunks go
     /// to the recycler, whose own policy decides how long they are kept.
     pub fn release(mut self, release: Release) -> Self {
@@ -114,7 +93,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     ///
     /// Every allocation takes a slow path and 16 to 31 bytes more. On [`Mmap`], chunks are at least
     /// 64 KiB. No memory is used again before a reset or a rewind. Chunks bypass the recycler, so
-    /// an access to a chunk that was given back faults.
+    /// an access to a chunk that was released faults.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self
@@ -135,11 +114,34 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// If the name is too long, or the hint overflows, or the source or the budget refuses the
     /// first chunk.
     pub fn try_build(self) -> Result<Arena<MIN_ALIGN>, AllocError> {
-        self.build_or::<crate::error::Report>()
+        self.build_or::<Report>()
     }
 
     fn build_or<F: OnFailure>(self) -> Result<Arena<MIN_ALIGN>, F::Error> {
         let raw = RawArena::new(self.hint, Some(Box::new(self.settings)));
         raw.map(Arena::from_raw).map_err(F::fail)
+    }
+}
+
+impl RawArena {
+    /// An arena. With a hint above zero it takes its first chunk immediately. Without settings it
+    /// has the default ones.
+    pub(super) fn new(
+        hint: usize,
+        settings: Option<Box<ArenaSettings>>,
+    ) -> Result<Self, AllocError> {
+        let (hardened, name) = match settings.as_deref() {
+            Some(settings) => (settings.hardened, settings.name.as_deref()),
+            None => (false, None),
+        };
+        let checks = CheckedObjects::wanted(hardened, name);
+        let checks = checks.map(|checks| -> Box<dyn ArenaChecks> { checks });
+        let record = Record::acquire(AllocatorKind::Arena, name)?;
+        let arena = Self::empty(hint, record, checks, settings);
+        if hint > 0 {
+            // If this fails, the arena is dropped, and its drop returns the record.
+            arena.take_hinted_chunk()?;
+        }
+        Ok(arena)
     }
 }

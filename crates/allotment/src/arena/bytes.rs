@@ -7,7 +7,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::Arena;
+use super::typed::Arena;
 use crate::collections::BlockSource;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
 
@@ -16,12 +16,12 @@ const DEFAULT_ALIGN: usize = 16;
 
 impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     pub(super) fn zeroed_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        let (place, zeroed) = self.raw.alloc_maybe_zeroed::<F, MIN_ALIGN>(layout)?;
+        let (memory, zeroed) = self.raw.alloc_maybe_zeroed::<F, MIN_ALIGN>(layout)?;
         if !zeroed {
             // SAFETY: memory of this layout, which belongs to the caller alone.
-            unsafe { place.write_bytes(0, layout.size()) };
+            unsafe { memory.write_bytes(0, layout.size()) };
         }
-        Ok(place)
+        Ok(memory)
     }
 
     fn calloc_or<F: OnFailure>(&self, count: usize, size: usize) -> Result<&mut [u8], F::Error> {
@@ -29,9 +29,9 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
             .checked_mul(size)
             .and_then(|bytes| Layout::from_size_align(bytes, DEFAULT_ALIGN).ok())
             .ok_or_else(|| F::fail(AllocError::new(ErrorKind::SizeOverflow, size)))?;
-        let place = self.zeroed_or::<F>(layout)?;
+        let memory = self.zeroed_or::<F>(layout)?;
         // SAFETY: `layout.size()` zeroed bytes, lent for as long as the arena is borrowed.
-        Ok(unsafe { core::slice::from_raw_parts_mut(place.as_ptr(), layout.size()) })
+        Ok(unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), layout.size()) })
     }
 
     /// Allocates uninitialised memory of this layout. A size of zero takes no memory and returns an

@@ -4,76 +4,22 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked_objects::CheckedObjects;
-use super::raw::{MAX_MIN_ALIGN, RawArena};
+use super::chunk_header::{ArenaChunkHeader, HEADER, first_of};
+use super::raw::{ArenaChecks, MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::release::Release;
 
-/// The first bytes of each chunk. The header fills one cache line, so that the first object begins
-/// on a cache line. If it were 16 bytes smaller, every object as large as a cache line would span
-/// two.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Header {
-    pub(super) prev: *mut Header,
-    pub(super) size: usize,
-    align: usize,
-    link: u32,
-}
-
-pub(super) const HEADER: usize = size_of::<Header>();
-
-/// The first byte of a chunk that an object can have.
-pub(super) fn first_of(chunk: NonNull<Header>) -> NonNull<u8> {
-    // SAFETY: every chunk is larger than its header; `take_chunk` ensures it.
-    unsafe { chunk.cast::<u8>().add(HEADER) }
-}
-
-/// The first byte after a chunk.
-pub(super) fn end_of(chunk: NonNull<Header>) -> NonNull<u8> {
-    // SAFETY: the arena holds the chunk, so its header can be read, and `size` bytes from its start
-    // are one block (invariant 1).
-    unsafe { chunk.cast::<u8>().add(chunk.as_ref().size) }
-}
-
-/// A list of chunks in the order in which they were appended.
-pub(super) struct Chain {
-    pub first: *mut Header,
-    last: *mut Header,
-    pub total: usize,
-}
-
-impl Chain {
-    pub const EMPTY: Self = Self { first: ptr::null_mut(), last: ptr::null_mut(), total: 0 };
-
-    /// # Safety
-    /// The chunk is held, is `size` bytes long, and is on no other chain or list.
-    pub unsafe fn append(&mut self, chunk: NonNull<Header>, size: usize) {
-        // SAFETY: guaranteed by the caller for the chunk; `last` is null or was appended before.
-        unsafe {
-            (*chunk.as_ptr()).prev = ptr::null_mut();
-            if self.last.is_null() {
-                self.first = chunk.as_ptr();
-            } else {
-                (*self.last).prev = chunk.as_ptr();
-            }
-        }
-        self.last = chunk.as_ptr();
-        self.total += size;
-    }
-}
-
 impl RawArena {
     /// Takes the chunk that the hint asks for, and opens a window in it.
     pub(super) fn take_hinted_chunk(&self) -> Result<(), AllocError> {
-        if self.checked().is_some_and(CheckedObjects::has_no_chunks) {
+        if self.checks().is_some_and(ArenaChecks::has_no_chunks) {
             return Ok(());
         }
-        let need =
-            hinted_need(self.hint).ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
+        let need = hinted_chunk_bytes(self.hint)
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
         let (chunk, _) = self.take_chunk(need)?;
         self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
@@ -85,7 +31,7 @@ impl RawArena {
         &self,
         padded: usize,
         align: usize,
-    ) -> Result<(NonNull<Header>, bool), AllocError> {
+    ) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
         let align = align.max(MAX_MIN_ALIGN);
         let need = chunk_bytes_for(HEADER, padded, align, self.source().chunk_align())
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, padded))?;
@@ -96,7 +42,7 @@ impl RawArena {
     /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
         let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
-        self.record().wasted_bytes.add(self.left_in_bumped() as u64);
+        self.record().wasted_bytes.add(self.left_in_current() as u64);
         self.fold();
         self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
@@ -105,30 +51,29 @@ impl RawArena {
     /// Puts a chunk of at least `need` bytes at the head of the `newest` list: a spare one, or one
     /// from the source. Returns the chunk and whether its bytes are zero. On an error nothing has
     /// changed.
-    fn take_chunk(&self, need: usize) -> Result<(NonNull<Header>, bool), AllocError> {
-        if let Some(chunk) = self.take_spare(need) {
+    fn take_chunk(&self, need: usize) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
+        if let Some(chunk) = self.take_spare_chunk(need) {
             return Ok((chunk, false));
         }
-        let chunks = self.chunks();
-        let taken = chunks.take(need, self.grown.get())?;
+        let supply = self.chunk_supply();
+        let taken = supply.take(need, self.growth_size.get())?;
         let size = taken.size;
-        if let Some(checked) = self.checked() {
+        if let Some(checks) = self.checks() {
             let registered = self.segment_unit() > 1;
-            if let Err(error) =
-                checked.chunk_taken(self.record(), taken.start, size, HEADER, registered)
-            {
-                chunks.return_unused(taken);
+            if let Err(error) = checks.chunk_taken(self.record(), taken.start, size, registered) {
+                supply.return_unused(taken);
                 return Err(error);
             }
         }
-        let chunk = taken.start.cast::<Header>();
-        let header = Header { prev: self.newest.get(), size, align: taken.align, link: taken.link };
+        let chunk = taken.start.cast::<ArenaChunkHeader>();
+        let (align, link) = (taken.align, taken.link);
+        let header = ArenaChunkHeader { prev: self.newest.get(), size, align, link };
         // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
         // cache line or more.
         unsafe { chunk.write(header) };
         self.newest.set(chunk.as_ptr());
         if size <= MAX_GROWTH {
-            self.grown.set(size);
+            self.growth_size.set(size);
         }
         let record = self.record();
         record.hold(size);
@@ -141,7 +86,8 @@ impl RawArena {
         Ok((chunk, taken.zeroed))
     }
 
-    fn chunks(&self) -> ChunkSource<'_> {
+    /// Where chunks come from, and on which terms.
+    fn chunk_supply(&self) -> ChunkSource<'_> {
         let settings = self.settings();
         ChunkSource {
             source: &settings.source,
@@ -149,7 +95,7 @@ impl RawArena {
             recycles: self.recycles(),
             exact: settings.budget.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.checked().is_none(),
+            grows_huge: self.checks().is_none(),
         }
     }
 
@@ -161,16 +107,16 @@ impl RawArena {
 
     /// The unit of chunks that are registered as segments, or 1 if this arena registers none.
     fn segment_unit(&self) -> usize {
-        match self.checked() {
-            Some(checked) => checked.segment_unit(self.source()),
+        match self.checks() {
+            Some(checks) => checks.segment_unit(self.source()),
             None => 1,
         }
     }
 
     /// Moves a spare chunk of at least `need` bytes to the head of the `newest` list.
-    fn take_spare(&self, need: usize) -> Option<NonNull<Header>> {
-        let mut before: *mut Header = ptr::null_mut();
-        let mut spare = NonNull::new(self.spare.get())?;
+    fn take_spare_chunk(&self, need: usize) -> Option<NonNull<ArenaChunkHeader>> {
+        let mut before: *mut ArenaChunkHeader = ptr::null_mut();
+        let mut spare = NonNull::new(self.spare_chunks.get())?;
         // SAFETY: the chunks of both lists are the arena's, and one thread has access (invariants 1
         // and 6). No reference to a header outlives its statement.
         unsafe {
@@ -180,7 +126,7 @@ impl RawArena {
             }
             let after = spare.as_ref().prev;
             if before.is_null() {
-                self.spare.set(after);
+                self.spare_chunks.set(after);
             } else {
                 (*before).prev = after;
             }
@@ -190,29 +136,29 @@ impl RawArena {
         Some(spare)
     }
 
-    /// Starts again with these chunks: the first is bumped, the others become spare. The word must
+    /// Starts again with these chunks: the first is current, the others become spare. The word must
     /// be 0.
-    pub(super) fn start_over(&self, chunks: *mut Header) {
+    pub(super) fn start_over(&self, chunks: *mut ArenaChunkHeader) {
         let Some(first) = NonNull::new(chunks) else {
-            self.grown.set(0);
+            self.growth_size.set(0);
             return self.close_window();
         };
-        // SAFETY: a kept chunk is the arena's (invariant 1), and is on one chain.
+        // SAFETY: a kept chunk is the arena's (invariant 1), and is on one list.
         let (spare, size) = unsafe {
             let header = &mut *first.as_ptr();
             (core::mem::replace(&mut header.prev, ptr::null_mut()), header.size)
         };
-        self.grown.set(size.min(MAX_GROWTH));
+        self.growth_size.set(size.min(MAX_GROWTH));
         self.newest.set(first.as_ptr());
-        self.spare.set(spare);
+        self.spare_chunks.set(spare);
         self.open_window(first, first_of(first).addr().get());
-        if let Some(checked) = self.checked() {
+        if let Some(checks) = self.checks() {
             for list in [first.as_ptr(), spare] {
                 let mut next = list;
                 while let Some(chunk) = NonNull::new(next) {
                     // SAFETY: as above.
                     let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-                    checked.now_free(first_of(chunk).as_ptr(), size - HEADER);
+                    checks.now_free(first_of(chunk).as_ptr(), size - HEADER);
                     next = prev;
                 }
             }
@@ -220,15 +166,15 @@ impl RawArena {
     }
 
     /// For checked arenas: checks the bytes that no object has had after the last reset or rewind.
-    pub(super) fn check_free_bytes(&self, checked: &CheckedObjects) {
-        if !self.bumped.get().is_null() {
-            checked.still_free(self.pos(), self.left_in_bumped());
+    pub(super) fn check_free_bytes(&self, checks: &dyn ArenaChecks) {
+        if !self.current.get().is_null() {
+            checks.still_free(self.pos(), self.left_in_current());
         }
-        let mut next = self.spare.get();
+        let mut next = self.spare_chunks.get();
         while let Some(chunk) = NonNull::new(next) {
-            // SAFETY: a chunk of our list (invariant 1).
+            // SAFETY: a chunk of this arena (invariant 1).
             let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-            checked.still_free(first_of(chunk).as_ptr(), size - HEADER);
+            checks.still_free(first_of(chunk).as_ptr(), size - HEADER);
             next = prev;
         }
     }
@@ -239,8 +185,9 @@ impl RawArena {
             Retain::Nothing => (0, 0),
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
-                let unit = self.chunks().unit();
-                let hinted = hinted_need(self.hint).and_then(|need| next_chunk(need, 0, unit));
+                let unit = self.chunk_supply().unit();
+                let hinted =
+                    hinted_chunk_bytes(self.hint).and_then(|need| next_chunk(need, 0, unit));
                 let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
                 // A hinted chunk may have been rounded up to huge pages.
                 let most = if self.hint > 0 {
@@ -251,7 +198,7 @@ impl RawArena {
                 // A chunk that was hardly used is too large for this use. The arena takes a smaller
                 // one next time, so that one large request does not fix the size permanently.
                 let bytes = match NonNull::new(self.newest.get()) {
-                    // SAFETY: a chunk of our list (invariant 1).
+                    // SAFETY: a chunk of this arena (invariant 1).
                     Some(only) if unsafe { only.as_ref() }.prev.is_null() => {
                         let used = self.pos().addr() - only.addr().get();
                         used.saturating_mul(4).clamp(least, most)
@@ -263,24 +210,29 @@ impl RawArena {
         }
     }
 
-    /// Gives back the chunks from `first` to `stop`, without `stop`, to where they came from.
+    /// Releases the chunks from `first` to `stop`, without `stop`, to where they came from.
     ///
     /// # Safety
     /// The chunks are no longer on a list of the arena, have `total` bytes together, and nothing in
     /// them is in use.
-    pub(super) unsafe fn give_back(&self, first: *mut Header, stop: *mut Header, total: usize) {
+    pub(super) unsafe fn release_chunks(
+        &self,
+        first: *mut ArenaChunkHeader,
+        stop: *mut ArenaChunkHeader,
+        total: usize,
+    ) {
         let settings = self.settings();
         let mut batch = settings.source.release_batch(total, self.recycles());
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
-            // SAFETY: the header is read before its chunk is given back. Size, alignment and link
+            // SAFETY: the header is read before its chunk is released. Size, alignment and link
             // are those with which it was taken.
             unsafe {
-                let Header { prev, size, align, link } = chunk.read();
+                let ArenaChunkHeader { prev, size, align, link } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
-                if let Some(checked) = self.checked() {
-                    checked.chunk_released(start, size, self.segment_unit() > 1);
+                if let Some(checks) = self.checks() {
+                    checks.chunk_released(start, size, self.segment_unit() > 1);
                 }
                 batch.add(start, size, align, link);
                 chunk = prev;
@@ -298,23 +250,23 @@ impl RawArena {
 }
 
 /// The size of a chunk with room for this hint.
-fn hinted_need(hint: usize) -> Option<usize> {
+fn hinted_chunk_bytes(hint: usize) -> Option<usize> {
     chunk_bytes_for(HEADER, hint, 1, MAX_MIN_ALIGN)
         .and_then(|need| need.checked_next_multiple_of(MAX_MIN_ALIGN))
 }
 
 impl Drop for RawArena {
     fn drop(&mut self) {
-        if let Some(checked) = self.checked() {
-            self.checked_rewind(checked, 0);
-            self.check_free_bytes(checked);
+        if let Some(checks) = self.checks() {
+            checks.rewound(self, 0);
+            self.check_free_bytes(checks);
         }
-        for list in [&self.newest, &self.spare] {
+        for list in [&self.newest, &self.spare_chunks] {
             let first = list.replace(ptr::null_mut());
             let mut total = 0;
             let mut chunk = first;
             while !chunk.is_null() {
-                // SAFETY: a chunk of our lists (invariant 1).
+                // SAFETY: a chunk of this arenas (invariant 1).
                 unsafe {
                     total += (*chunk).size;
                     chunk = (*chunk).prev;
@@ -322,7 +274,7 @@ impl Drop for RawArena {
             }
             if !first.is_null() {
                 // SAFETY: dropping takes the arena by value, so no object is borrowed any more.
-                unsafe { self.give_back(first, ptr::null_mut(), total) };
+                unsafe { self.release_chunks(first, ptr::null_mut(), total) };
             }
         }
         debug_assert_eq!(self.record().held_bytes.get(), 0, "every chunk is on a list");

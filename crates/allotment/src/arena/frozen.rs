@@ -5,8 +5,9 @@
 
 use core::mem::{offset_of, size_of};
 
+use super::position::ArenaPosition;
 use super::raw::RawArena;
-use super::{Arena, ArenaPosition};
+use super::typed::Arena;
 use crate::memory::word;
 use crate::statistics::Record;
 

@@ -9,34 +9,43 @@
 //! Modelled on the *One Way Allocator* of netdata's context queries. Other names for the same idea
 //! are region, obstack, pool and monotonic buffer.
 //!
+//! The files, lowest first. Each uses only files above it in this table.
+//!
 //! | file | what it holds |
 //! |---|---|
-//! | `raw` | the position in the current chunk: the unsafe core, with its invariants |
-//! | `resize`, `chunks`, `rewind` | freeing and resizing one object; the arena's chunks; positions, scopes and resets |
-//! | `checked_objects` | what a checked arena records |
-//! | `checked` | the slow path of hardened mode and of memory tools |
-//! | `typed` | `Arena` and its typed calls |
-//! | `slices` | strings and slices |
-//! | `bytes` | raw layouts: allocate, free, grow, shrink |
-//! | `scope` | scopes, marks and positions |
-//! | `boxed`, `vec`, `string` | a box, a vector and a string in an arena |
-//! | `builder`, `retain` | options |
-//! | `frozen` | the layout that C code relies on |
+//! | `retain`, `settings` | what a reset keeps; the options that an arena is made with |
+//! | `chunk_header` | the layout of a chunk, and lists of chunks |
+//! | `position` | what an arena remembers of a place to which it can be rewound |
+//! | `raw` | the arena's state and its window, with the invariants; what a checked arena does differently |
+//! | `chunks` | where chunks come from, where they go, and which a reset keeps |
+//! | `alloc` | the fast path, and the slow path that opens another window or takes a chunk |
+//! | `rewind` | scopes, rewinding and resetting |
+//! | `resize` | freeing, growing and shrinking one object |
+//! | `checked` | the slow paths of hardened mode, memory tools and pass-through mode |
+//! | `boxed` | a box for a value |
+//! | `typed`, `builder` | `Arena` and its calls for single values; options, and how an arena is made of them |
+//! | `vec`, `string` | a vector and a string in an arena |
+//! | `slices`, `bytes` | `Arena`'s calls for strings and slices, and for raw layouts |
+//! | `scope` | scopes and marks |
+//! | `frozen` | the memory layout that C code relies on |
 
 #![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]
 
+mod alloc;
 mod boxed;
 mod builder;
 mod bytes;
 mod checked;
-mod checked_objects;
+mod chunk_header;
 mod chunks;
 mod frozen;
+mod position;
 mod raw;
 mod resize;
 mod retain;
 mod rewind;
 mod scope;
+mod settings;
 mod slices;
 mod string;
 mod typed;
@@ -44,8 +53,9 @@ mod vec;
 
 pub use boxed::ArenaBox;
 pub use builder::ArenaBuilder;
+pub use position::ArenaPosition;
 pub use retain::Retain;
-pub use scope::{ArenaPosition, Mark, Scope};
+pub use scope::{Mark, Scope};
 pub use string::ArenaString;
 pub use typed::Arena;
 pub use vec::ArenaVec;

@@ -6,14 +6,14 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::chunks::end_of;
+use super::chunk_header::end_of;
 use super::raw::RawArena;
 use crate::error::OnFailure;
 use crate::memory::layout::align_up;
 use crate::memory::word::{self, MAX_STEP};
 
 /// Whether an object is the last one, so that its end can still move.
-enum Last {
+enum LastObject {
     /// The last object; it ends at `pos`, in the window.
     InWindow,
     /// The last object; it ends where the window begins, and the window is empty.
@@ -23,16 +23,16 @@ enum Last {
 
 impl RawArena {
     #[inline]
-    fn last(&self, object: NonNull<u8>, size: usize, min_align: usize) -> Last {
+    fn last(&self, object: NonNull<u8>, size: usize, min_align: usize) -> LastObject {
         let (start, base) = (object.addr().get(), self.base.get().addr());
         let end = align_up(start + size, min_align);
         let word = self.record().word.get();
         if start >= base {
-            if end == base + word::offset(word) { Last::InWindow } else { Last::No }
-        } else if word == 0 && object.as_ptr().addr() == self.behind.get().addr() {
-            Last::BeforeWindow
+            if end == base + word::offset(word) { LastObject::InWindow } else { LastObject::No }
+        } else if word == 0 && object.as_ptr().addr() == self.before_window.get().addr() {
+            LastObject::BeforeWindow
         } else {
-            Last::No
+            LastObject::No
         }
     }
 
@@ -51,8 +51,8 @@ impl RawArena {
     ) -> bool {
         let record = self.record();
         match self.last(object, old, MIN_ALIGN) {
-            Last::No => return false,
-            Last::InWindow => {
+            LastObject::No => return false,
+            LastObject::InWindow => {
                 let before = record.word.get() - word::object(old, MIN_ALIGN);
                 if new <= MAX_STEP {
                     let after = before + word::object(new, MIN_ALIGN);
@@ -62,7 +62,7 @@ impl RawArena {
                     }
                 }
             }
-            Last::BeforeWindow => {}
+            LastObject::BeforeWindow => {}
         }
         self.resize_over_window::<MIN_ALIGN>(object, old, new)
     }
@@ -75,18 +75,18 @@ impl RawArena {
         old: usize,
         new: usize,
     ) -> bool {
-        let Some(bumped) = NonNull::new(self.bumped.get()) else { return false };
-        let room = end_of(bumped).addr().get() - object.addr().get();
-        if new > room {
+        let Some(current) = NonNull::new(self.current.get()) else { return false };
+        let available = end_of(current).addr().get() - object.addr().get();
+        if new > available {
             return false;
         }
         if object.as_ptr() >= self.base.get() {
             self.record().word.set(self.record().word.get() - word::object(old, MIN_ALIGN));
-            self.place_behind_window(bumped, object, new);
+            self.place_before_window(current, object, new);
         } else {
             self.record().live_bytes.add((new as u64).wrapping_sub(old as u64));
-            self.open_window(bumped, object.addr().get() + new);
-            self.behind.set(object.as_ptr());
+            self.open_window(current, object.addr().get() + new);
+            self.before_window.set(object.as_ptr());
         }
         true
     }
@@ -103,23 +103,23 @@ impl RawArena {
         if size == 0 {
             return;
         }
-        if let Some(checked) = self.checked() {
-            return self.checked_free(checked, object, layout);
+        if let Some(checks) = self.checks() {
+            return checks.free(self, object, layout);
         }
         if !self.in_scope(object) {
             return;
         }
         match self.last(object, size, MIN_ALIGN) {
-            Last::InWindow => {
+            LastObject::InWindow => {
                 let word = self.record().word.get() - word::object(size, MIN_ALIGN);
                 return self.record().word.set(word);
             }
-            Last::BeforeWindow => {
-                if let Some(bumped) = NonNull::new(self.bumped.get()) {
-                    self.open_window(bumped, object.addr().get());
+            LastObject::BeforeWindow => {
+                if let Some(current) = NonNull::new(self.current.get()) {
+                    self.open_window(current, object.addr().get());
                 }
             }
-            Last::No => {}
+            LastObject::No => {}
         }
         self.record().live_objects.sub(1);
         self.record().live_bytes.sub(size as u64);
@@ -144,7 +144,7 @@ impl RawArena {
         unsafe {
             if old.size() > 0
                 && aligned
-                && self.checked().is_none()
+                && self.checks().is_none()
                 && self.in_scope(object)
                 && self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
@@ -177,20 +177,20 @@ impl RawArena {
             if new.size() == 0 || !aligned {
                 return self.move_to::<F, MIN_ALIGN>(object, old, new);
             }
-            if let Some(checked) = self.checked() {
-                return Ok(self.checked_shrink(checked, object, old, new));
+            if let Some(checks) = self.checks() {
+                return Ok(checks.shrink(self, object, old, new));
             }
             if self.in_scope(object)
                 && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
-                let gone = (old.size() - new.size()) as u64;
+                let difference = (old.size() - new.size()) as u64;
                 let address = object.addr();
                 if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
                     // The object is counted in the word, and may be the last one again when it is
                     // freed (invariant 7).
-                    self.record().word.set(word::shrunk(self.record().word.get(), gone));
+                    self.record().word.set(word::shrunk(self.record().word.get(), difference));
                 } else {
-                    self.record().live_bytes.sub(gone);
+                    self.record().live_bytes.sub(difference);
                 }
             }
         }

@@ -4,68 +4,32 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked_objects::CheckedObjects;
-use super::chunks::{Chain, Header, end_of};
-use super::raw::RawArena;
+use super::chunk_header::{ChunkList, end_of};
+use super::position::{ArenaPosition, OpenScope};
+use super::raw::{ArenaChecks, RawArena};
 use crate::memory::layout::MAX_GROWTH;
-
-/// Where a scope began. `newest` and `start` are null if the arena had no chunk then.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ScopeStart {
-    active: bool,
-    start: *mut u8,
-    end: *mut u8,
-    newest: *mut Header,
-    /// In a checked arena, the number of the scope's first object.
-    first_object: u64,
-}
-
-impl ScopeStart {
-    pub const NONE: Self = Self {
-        active: false,
-        start: ptr::null_mut(),
-        end: ptr::null_mut(),
-        newest: ptr::null_mut(),
-        first_object: 0,
-    };
-}
-
-/// A state of the arena to which it can be rewound.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Position {
-    window: (*mut u8, u64),
-    pos: *mut u8,
-    bumped: *mut Header,
-    newest: *mut Header,
-    outer: ScopeStart,
-    live_objects: u64,
-    live_bytes: u64,
-    wasted_bytes: u64,
-    /// In a checked arena, the number of the next object.
-    next_object: u64,
-}
 
 impl RawArena {
     /// The arena's current position.
-    pub(crate) fn position(&self) -> Position {
+    pub(super) fn position(&self) -> ArenaPosition {
         let record = self.record();
-        Position {
+        ArenaPosition {
             window: self.window(),
             pos: self.pos(),
-            bumped: self.bumped.get(),
+            current: self.current.get(),
             newest: self.newest.get(),
             outer: self.scope.get(),
             live_objects: record.live_objects.get(),
             live_bytes: record.live_bytes.get(),
             wasted_bytes: record.wasted_bytes.get(),
-            next_object: self.checked().map_or(0, CheckedObjects::next_number),
+            next_object: self.checks().map_or(0, ArenaChecks::next_number),
         }
     }
 
     /// Opens a scope at `position`, which is the arena's current position.
-    pub(crate) fn open_scope(&self, position: &Position) {
-        let end = NonNull::new(position.bumped).map(|chunk| end_of(chunk).as_ptr());
-        self.scope.set(ScopeStart {
+    pub(super) fn open_scope(&self, position: &ArenaPosition) {
+        let end = NonNull::new(position.current).map(|chunk| end_of(chunk).as_ptr());
+        self.scope.set(OpenScope {
             active: true,
             start: if end.is_some() { position.pos } else { ptr::null_mut() },
             end: end.unwrap_or(ptr::null_mut()),
@@ -84,10 +48,10 @@ impl RawArena {
     #[inline]
     pub(super) fn in_scope(&self, object: NonNull<u8>) -> bool {
         let scope = self.scope.get();
-        !scope.active || self.in_this_scope(&scope, object.as_ptr())
+        !scope.active || self.lies_in(&scope, object.as_ptr())
     }
 
-    fn in_this_scope(&self, scope: &ScopeStart, object: *mut u8) -> bool {
+    fn lies_in(&self, scope: &OpenScope, object: *mut u8) -> bool {
         if scope.start <= object && object < scope.end {
             return true;
         }
@@ -97,7 +61,7 @@ impl RawArena {
             if held.as_ptr().cast() <= object && object < end_of(held).as_ptr() {
                 return true;
             }
-            // SAFETY: a chunk of our list (invariant 1).
+            // SAFETY: a chunk of this arena (invariant 1).
             chunk = unsafe { held.as_ref() }.prev;
         }
         false
@@ -108,43 +72,43 @@ impl RawArena {
     /// # Safety
     /// The position came from this arena's `position`. After that, the arena was not rewound to an
     /// older position and not reset. Nothing allocated after the position is used any more.
-    pub(crate) unsafe fn rewind(&self, position: &Position) {
-        if let Some(checked) = self.checked() {
-            self.checked_rewind(checked, position.next_object);
+    pub(super) unsafe fn rewind(&self, position: &ArenaPosition) {
+        if let Some(checks) = self.checks() {
+            checks.rewound(self, position.next_object);
         }
         let mut total = 0;
         let mut chunk = self.newest.get();
         while chunk != position.newest {
             // SAFETY: chunks newer than the position's are the arena's and not null (invariant 1),
-            // until they are given back below.
+            // until they are released below.
             unsafe {
                 total += (*chunk).size;
                 chunk = (*chunk).prev;
             }
         }
         let newer = self.newest.replace(position.newest);
-        match NonNull::new(position.bumped) {
-            Some(bumped) => self.restore_window(bumped, position.window),
+        match NonNull::new(position.current) {
+            Some(current) => self.restore_window(current, position.window),
             None => self.close_window(),
         }
         if total > 0 {
             // SAFETY: the chunks from `newer` to `position.newest` hold only objects that the
             // caller gave up.
-            unsafe { self.give_back(newer, position.newest, total) };
+            unsafe { self.release_chunks(newer, position.newest, total) };
         }
         // Growth continues from the newest chunk that is still held.
-        let grown = NonNull::new(position.newest).map_or(0, |chunk| {
-            // SAFETY: a chunk of our list (invariant 1).
+        let growth_size = NonNull::new(position.newest).map_or(0, |chunk| {
+            // SAFETY: a chunk of this arena (invariant 1).
             unsafe { chunk.as_ref() }.size.min(MAX_GROWTH)
         });
-        self.grown.set(grown);
+        self.growth_size.set(growth_size);
         let record = self.record();
         record.live_objects.set(position.live_objects);
         record.live_bytes.set(position.live_bytes);
         record.wasted_bytes.set(position.wasted_bytes);
         self.scope.set(position.outer);
-        if let Some(checked) = self.checked() {
-            checked.now_free(self.pos(), self.left_in_bumped());
+        if let Some(checks) = self.checks() {
+            checks.now_free(self.pos(), self.left_in_current());
         }
     }
 
@@ -152,16 +116,18 @@ impl RawArena {
     ///
     /// # Safety
     /// No object of the arena is used any more, and no open scope will be rewound.
-    pub(crate) unsafe fn reset(&self) {
-        if let Some(checked) = self.checked() {
-            self.checked_rewind(checked, 0);
-            self.check_free_bytes(checked);
+    pub(super) unsafe fn reset(&self) {
+        if let Some(checks) = self.checks() {
+            checks.rewound(self, 0);
+            self.check_free_bytes(checks);
         }
-        self.scope.set(ScopeStart::NONE);
-        let (mut room, mut most) = self.retained();
-        let mut staying = Chain::EMPTY;
-        let mut going = Chain::EMPTY;
-        for list in [self.newest.replace(ptr::null_mut()), self.spare.replace(ptr::null_mut())] {
+        self.scope.set(OpenScope::NONE);
+        let (mut bytes_left, mut chunks_left) = self.retained();
+        let mut kept = ChunkList::EMPTY;
+        let mut released = ChunkList::EMPTY;
+        for list in
+            [self.newest.replace(ptr::null_mut()), self.spare_chunks.replace(ptr::null_mut())]
+        {
             let mut next = list;
             while let Some(chunk) = NonNull::new(next) {
                 // SAFETY: chunks of the arena's lists (invariant 1), which were emptied above.
@@ -169,15 +135,15 @@ impl RawArena {
                     next = chunk.as_ref().prev;
                     chunk.as_ref().size
                 };
-                let chain = if size <= room && most > 0 {
-                    room -= size;
-                    most -= 1;
-                    &mut staying
+                let list = if size <= bytes_left && chunks_left > 0 {
+                    bytes_left -= size;
+                    chunks_left -= 1;
+                    &mut kept
                 } else {
-                    &mut going
+                    &mut released
                 };
-                // SAFETY: the chunk is on no other chain, and its successor was read above.
-                unsafe { chain.append(chunk, size) };
+                // SAFETY: the chunk is on no other list, and its successor was read above.
+                unsafe { list.append(chunk, size) };
             }
         }
         let record = self.record();
@@ -185,11 +151,11 @@ impl RawArena {
         record.live_objects.set(0);
         record.live_bytes.set(0);
         record.wasted_bytes.set(0);
-        if going.total > 0 {
+        if released.bytes > 0 {
             // SAFETY: these chunks are no longer on a list of the arena, and their objects are
             // given up.
-            unsafe { self.give_back(going.first, ptr::null_mut(), going.total) };
+            unsafe { self.release_chunks(released.first, ptr::null_mut(), released.bytes) };
         }
-        self.start_over(staying.first);
+        self.start_over(kept.first);
     }
 }

@@ -20,9 +20,9 @@ use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use super::Arena;
 use super::boxed::ArenaBox;
-use super::rewind::Position;
+use super::position::ArenaPosition;
+use super::typed::Arena;
 use crate::error::AllocError;
 
 /// A guard that frees everything allocated after it was made. It does so when it is dropped, and
@@ -64,7 +64,7 @@ use crate::error::AllocError;
 #[derive(Debug)]
 pub struct Mark<'a, const MIN_ALIGN: usize = 8> {
     arena: &'a Arena<MIN_ALIGN>,
-    position: Position,
+    position: ArenaPosition,
 }
 
 impl<'a, const MIN_ALIGN: usize> Mark<'a, MIN_ALIGN> {
@@ -122,10 +122,6 @@ pub struct Scope<'s, const MIN_ALIGN: usize = 8> {
     arena: &'s Arena<MIN_ALIGN>,
 }
 
-/// A position in an arena to which [`Arena::rewind`] can go back.
-#[derive(Clone, Copy, Debug)]
-pub struct ArenaPosition(Position);
-
 impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// Runs `work` with the arena, and frees what `work` allocated when it returns or panics.
     ///
@@ -174,7 +170,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// fits.
     #[must_use]
     pub fn position(&self) -> ArenaPosition {
-        ArenaPosition(self.raw.position())
+        self.raw.position()
     }
 
     /// For C: [`position`](Self::position), and opens a scope there. Until the
@@ -184,7 +180,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     pub fn position_in_scope(&self) -> ArenaPosition {
         let position = self.raw.position();
         self.raw.open_scope(&position);
-        ArenaPosition(position)
+        position
     }
 
     /// Frees everything allocated after `position` was taken.
@@ -197,7 +193,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// - No object or collection older than it was freed, shrunk or grown after it was taken.
     pub unsafe fn rewind(&self, position: &ArenaPosition) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.raw.rewind(&position.0) }
+        unsafe { self.raw.rewind(position) }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Invariant
 //!
-//! As in `typed.rs`. While a slice is being filled, [`Filling`] owns its memory and its first
+//! As in `typed.rs`. While a slice is being filled, [`PartialSlice`] owns its memory and its first
 //! `filled` values.
 
 use core::alloc::Layout;
@@ -11,23 +11,22 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::Arena;
 use super::boxed::ArenaBox;
 use super::raw::RawArena;
-use super::typed::NoDrop;
+use super::typed::{Arena, NoDrop};
 use super::vec::ArenaVec;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
 
 /// A slice that is being filled. If making a value unwinds or fails, the drop of this guard drops
 /// the values made so far and frees the memory.
-struct Filling<'a, T, const MIN_ALIGN: usize> {
+struct PartialSlice<'a, T, const MIN_ALIGN: usize> {
     raw: &'a RawArena,
     first: NonNull<T>,
     layout: Layout,
     filled: usize,
 }
 
-impl<T, const MIN_ALIGN: usize> Drop for Filling<'_, T, MIN_ALIGN> {
+impl<T, const MIN_ALIGN: usize> Drop for PartialSlice<'_, T, MIN_ALIGN> {
     fn drop(&mut self) {
         // SAFETY: the first `filled` values were written; the memory has this layout and is not
         // lent.
@@ -46,12 +45,12 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     fn copy_or<F: OnFailure, T: Copy>(&self, values: &[T]) -> Result<&mut [T], F::Error> {
-        let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::for_value(values))?.cast::<T>();
+        let memory = self.raw.alloc::<F, MIN_ALIGN>(Layout::for_value(values))?.cast::<T>();
         // SAFETY: memory for `values.len()` values, which overlaps nothing borrowed; lent by the
         // invariant.
         unsafe {
-            place.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
-            Ok(core::slice::from_raw_parts_mut(place.as_ptr(), values.len()))
+            memory.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
+            Ok(core::slice::from_raw_parts_mut(memory.as_ptr(), values.len()))
         }
     }
 
@@ -61,16 +60,16 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         mut make: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Result<&mut [T], E>, F::Error> {
         let (first, layout) = self.array_or::<F, T>(len)?;
-        let mut filling = Filling::<T, MIN_ALIGN> { raw: &self.raw, first, layout, filled: 0 };
-        while filling.filled < len {
-            match make(filling.filled) {
+        let mut partial = PartialSlice::<T, MIN_ALIGN> { raw: &self.raw, first, layout, filled: 0 };
+        while partial.filled < len {
+            match make(partial.filled) {
                 // SAFETY: `filled < len`, inside the array.
-                Ok(value) => unsafe { first.add(filling.filled).write(value) },
+                Ok(value) => unsafe { first.add(partial.filled).write(value) },
                 Err(error) => return Ok(Err(error)),
             }
-            filling.filled += 1;
+            partial.filled += 1;
         }
-        core::mem::forget(filling);
+        core::mem::forget(partial);
         // SAFETY: all `len` values were written; lent by the invariant.
         Ok(Ok(unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), len) }))
     }
@@ -161,7 +160,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Clones a slice. If a clone panics, the clones made before it are dropped and the memory is
-    /// given back.
+    /// freed.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc), and if a clone panics.
@@ -181,7 +180,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Makes a slice of `len` values; `make` gets the index of each. If `make` panics, the values
-    /// made before are dropped and the memory is given back.
+    /// made before are dropped and the memory is freed.
     ///
     /// # Panics
     /// Aborts if the size overflows, or as [`alloc`](Self::alloc). Panics if `make` panics.

@@ -9,7 +9,7 @@
 use core::alloc::Layout;
 use core::convert::Infallible;
 use core::fmt;
-use core::mem::{MaybeUninit, needs_drop};
+use core::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use core::ptr::NonNull;
 
 use super::boxed::ArenaBox;
@@ -93,15 +93,15 @@ impl<T> NoDrop<T> {
 }
 
 /// Frees the memory if the constructor that should fill it unwinds or fails.
-struct Reserved<'a, T, const MIN_ALIGN: usize> {
+struct UnfilledObject<'a, T, const MIN_ALIGN: usize> {
     raw: &'a RawArena,
-    place: NonNull<T>,
+    memory: NonNull<T>,
 }
 
-impl<T, const MIN_ALIGN: usize> Drop for Reserved<'_, T, MIN_ALIGN> {
+impl<T, const MIN_ALIGN: usize> Drop for UnfilledObject<'_, T, MIN_ALIGN> {
     fn drop(&mut self) {
         // SAFETY: allocated by `with_or` with this layout; not filled, and not lent to the caller.
-        unsafe { self.raw.free::<MIN_ALIGN>(self.place.cast(), Layout::new::<T>()) };
+        unsafe { self.raw.free::<MIN_ALIGN>(self.memory.cast(), Layout::new::<T>()) };
     }
 }
 
@@ -110,12 +110,12 @@ impl<T, const MIN_ALIGN: usize> Drop for Reserved<'_, T, MIN_ALIGN> {
 /// # Safety
 /// The memory has room for one `T`, and belongs to the borrower alone for `'a`.
 #[inline(always)]
-unsafe fn lend<'a, T>(place: NonNull<u8>, value: T) -> &'a mut T {
-    let place = place.cast::<T>();
+unsafe fn lend<'a, T>(memory: NonNull<u8>, value: T) -> &'a mut T {
+    let memory = memory.cast::<T>();
     // SAFETY: guaranteed by the caller.
     unsafe {
-        place.write(value);
-        &mut *place.as_ptr()
+        memory.write(value);
+        &mut *memory.as_ptr()
     }
 }
 
@@ -131,25 +131,48 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         Self { raw }
     }
 
+    /// Allocates memory for a value, then writes the value there. The slow path returns an address
+    /// and takes no value: a value that is passed to it would have to lie in memory before, and
+    /// would then be written twice, also on the fast path.
     #[inline(always)]
     pub(super) fn value_or<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
+        if size_of::<T>() <= size_of::<usize>() {
+            return self.word_or::<F, T>(value);
+        }
+        // The slow path does not unwind. But the compiler does not know that: to drop the value, it
+        // would need its address, and so a copy in memory.
+        let value = ManuallyDrop::new(value);
+        match self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>()) {
+            // SAFETY: memory for one `T`, lent by the module's invariant.
+            Ok(memory) => Ok(unsafe { lend(memory, ManuallyDrop::into_inner(value)) }),
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(value));
+                Err(error)
+            }
+        }
+    }
+
+    /// [`value_or`](Self::value_or) for a value of at most a word, which is passed in a register.
+    /// It is passed on to the slow path, so that the fast path need not keep it across a call, for
+    /// which it would save and restore a register.
+    #[inline(always)]
+    fn word_or<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
         match self.raw.alloc_fast::<MIN_ALIGN>(Layout::new::<T>()) {
             // SAFETY: memory for one `T`, lent by the module's invariant.
-            Some(place) => Ok(unsafe { lend(place, value) }),
-            // Pass the value on, so that the fast path need not keep it across a call.
+            Some(memory) => Ok(unsafe { lend(memory, value) }),
             None => {
                 unlikely();
-                self.value_slow::<F, T>(value)
+                self.word_slow::<F, T>(value)
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn value_slow<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
-        let place = self.raw.alloc_slow::<F, MIN_ALIGN>(Layout::new::<T>())?;
+    fn word_slow<F: OnFailure, T>(&self, value: T) -> Result<&mut T, F::Error> {
+        let memory = self.raw.alloc_slow::<F, MIN_ALIGN>(Layout::new::<T>())?;
         // SAFETY: as above.
-        Ok(unsafe { lend(place, value) })
+        Ok(unsafe { lend(memory, value) })
     }
 
     #[inline]
@@ -157,15 +180,15 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         &self,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Result<&mut T, E>, F::Error> {
-        let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?.cast::<T>();
-        let reserved = Reserved::<T, MIN_ALIGN> { raw: &self.raw, place };
+        let memory = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?.cast::<T>();
+        let unfilled = UnfilledObject::<T, MIN_ALIGN> { raw: &self.raw, memory };
         Ok(match make() {
             Ok(value) => {
-                core::mem::forget(reserved);
+                core::mem::forget(unfilled);
                 // SAFETY: memory for one `T`, lent by the module's invariant.
                 unsafe {
-                    place.write(value);
-                    Ok(&mut *place.as_ptr())
+                    memory.write(value);
+                    Ok(&mut *memory.as_ptr())
                 }
             }
             Err(error) => Err(error),
@@ -174,9 +197,9 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 
     #[inline]
     pub(super) fn uninit_or<F: OnFailure, T>(&self) -> Result<&mut MaybeUninit<T>, F::Error> {
-        let place = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?;
+        let memory = self.raw.alloc::<F, MIN_ALIGN>(Layout::new::<T>())?;
         // SAFETY: memory for one `T`, possibly uninitialised; lent by the module's invariant.
-        Ok(unsafe { &mut *place.cast::<MaybeUninit<T>>().as_ptr() })
+        Ok(unsafe { &mut *memory.cast::<MaybeUninit<T>>().as_ptr() })
     }
 
     /// Moves a value into the arena and returns a reference to it.
@@ -187,7 +210,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     ///
     /// ```compile_fail
     /// let arena = allotment::Arena::new();
-    /// arena.alloc(String::from("who would drop this?"));
+    /// arena.alloc(String::from("nothing would drop this"));
     /// ```
     ///
     /// # Panics
@@ -210,7 +233,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Allocates memory, then calls `make` to construct the value in it. If `make` panics, the
-    /// memory is given back and no partial value is left. `make` may use the arena itself.
+    /// memory is freed and no partial value is left. `make` may use the arena itself.
     ///
     /// # Panics
     /// As [`alloc`](Self::alloc), and if `make` panics.
@@ -236,7 +259,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Constructs a value in place with a fallible `make`. If `make` fails, its error is returned
-    /// and the memory is given back.
+    /// and the memory is freed.
     ///
     /// # Errors
     /// The error that `make` returned.

@@ -4,7 +4,7 @@
 //!
 //! 1. A `ListBox` points to a value in an object of its list, and exclusively owns both.
 //! 2. A `ListSlot` points to an object of its list without a value, and exclusively owns the
-//!    object. A `ListRun` points to `left` such objects next to each other, and exclusively owns
+//!    object. A `ListRun` points to `remaining` such objects next to each other, and exclusively owns
 //!    them.
 
 use core::borrow::{Borrow, BorrowMut};
@@ -14,15 +14,15 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-use super::typed::FreeList;
+use super::raw::RawFreeList;
 
-/// An owned value in a [`FreeList`]. The box borrows the list. Dropping it drops the value and
+/// An owned value in a [`FreeList`](crate::FreeList). The box borrows the list. Dropping it drops the value and
 /// frees its slot. It is two words large.
 ///
 /// A forgotten box keeps its slot until the list is dropped. Its value is never dropped.
-pub struct ListBox<'l, T> {
+pub struct ListBox<'l, T: 'l> {
     value: NonNull<T>,
-    list: &'l FreeList<T>,
+    list: &'l RawFreeList,
     owns: PhantomData<T>,
 }
 
@@ -30,7 +30,7 @@ impl<'l, T> ListBox<'l, T> {
     /// # Safety
     /// The value lies in an object of this list, and the caller owns both.
     #[inline]
-    pub(super) unsafe fn new(value: NonNull<T>, list: &'l FreeList<T>) -> Self {
+    pub(super) unsafe fn new(value: NonNull<T>, list: &'l RawFreeList) -> Self {
         Self { value, list, owns: PhantomData }
     }
 
@@ -38,7 +38,7 @@ impl<'l, T> ListBox<'l, T> {
     #[inline]
     fn into_slot(self) -> ListSlot<'l, T> {
         let boxed = ManuallyDrop::new(self);
-        ListSlot { place: boxed.value, list: boxed.list }
+        ListSlot { object: boxed.value, list: boxed.list }
     }
 
     /// Moves the value out of the box and frees its slot.
@@ -64,7 +64,7 @@ impl<'l, T> ListBox<'l, T> {
     }
 
     /// Returns the value's address, for structures that have no room for a box.
-    /// [`FreeList::from_raw`] makes it a box again.
+    /// [`FreeList::from_raw`](crate::FreeList::from_raw) makes it a box again.
     #[inline]
     #[must_use]
     pub fn into_raw(boxed: Self) -> NonNull<T> {
@@ -76,7 +76,7 @@ impl<T> Drop for ListBox<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // Frees the slot even if the value's destructor panics.
-        let _slot = ListSlot { place: self.value, list: self.list };
+        let _slot = ListSlot { object: self.value, list: self.list };
         // SAFETY: the box owns the value (1), which is dropped once.
         unsafe { self.value.drop_in_place() };
     }
@@ -136,7 +136,7 @@ impl<T: fmt::Display> fmt::Display for ListBox<'_, T> {
     }
 }
 
-/// A slot in a [`FreeList`] without a value. Dropping it frees the slot.
+/// A slot in a [`FreeList`](crate::FreeList) without a value. Dropping it frees the slot.
 ///
 /// ```
 /// let list = allotment::FreeList::new();
@@ -148,17 +148,17 @@ impl<T: fmt::Display> fmt::Display for ListBox<'_, T> {
 /// assert_eq!(list.statistics().live_objects, 1);
 /// ```
 #[must_use = "a slot that is dropped is free again"]
-pub struct ListSlot<'l, T> {
-    place: NonNull<T>,
-    list: &'l FreeList<T>,
+pub struct ListSlot<'l, T: 'l> {
+    object: NonNull<T>,
+    list: &'l RawFreeList,
 }
 
 impl<'l, T> ListSlot<'l, T> {
     /// # Safety
     /// The object belongs to this list, and the caller owns it.
     #[inline(always)]
-    pub(super) unsafe fn new(object: NonNull<u8>, list: &'l FreeList<T>) -> Self {
-        Self { place: object.cast(), list }
+    pub(super) unsafe fn new(object: NonNull<u8>, list: &'l RawFreeList) -> Self {
+        Self { object: object.cast(), list }
     }
 
     /// Puts a value into the slot.
@@ -168,8 +168,8 @@ impl<'l, T> ListSlot<'l, T> {
         // SAFETY: the slot owns the object (2), which has room and alignment for a `T`. The box
         // owns it from here on.
         unsafe {
-            slot.place.write(value);
-            ListBox::new(slot.place, slot.list)
+            slot.object.write(value);
+            ListBox::new(slot.object, slot.list)
         }
     }
 
@@ -177,7 +177,7 @@ impl<'l, T> ListSlot<'l, T> {
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> NonNull<T> {
-        self.place
+        self.object
     }
 }
 
@@ -185,13 +185,13 @@ impl<T> Drop for ListSlot<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the slot owns its object (2), which belongs to the list.
-        unsafe { self.list.raw().free(self.place.cast()) };
+        unsafe { self.list.free(self.object.cast()) };
     }
 }
 
 impl<T> fmt::Debug for ListSlot<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ListSlot").field(&self.place).finish()
+        f.debug_tuple("ListSlot").field(&self.object).finish()
     }
 }
 
@@ -204,18 +204,19 @@ impl<T> fmt::Debug for ListSlot<'_, T> {
 /// let address = |index: usize| std::ptr::from_ref(&*values[index]).addr();
 /// assert_eq!(address(2) - address(1), address(1) - address(0));
 /// ```
-#[must_use = "places that are not taken are free again"]
-pub struct ListRun<'l, T> {
+#[must_use = "slots that are not taken are free again"]
+pub struct ListRun<'l, T: 'l> {
     next: NonNull<u8>,
-    left: usize,
-    list: &'l FreeList<T>,
+    remaining: usize,
+    list: &'l RawFreeList,
+    slots: PhantomData<ListSlot<'l, T>>,
 }
 
 impl<'l, T> ListRun<'l, T> {
     /// # Safety
-    /// The caller owns `left` adjacent objects of this list, starting at `next`.
-    pub(super) unsafe fn new(next: NonNull<u8>, left: usize, list: &'l FreeList<T>) -> Self {
-        Self { next, left, list }
+    /// The caller owns `remaining` adjacent objects of this list, starting at `next`.
+    pub(super) unsafe fn new(next: NonNull<u8>, remaining: usize, list: &'l RawFreeList) -> Self {
+        Self { next, remaining, list, slots: PhantomData }
     }
 }
 
@@ -223,16 +224,16 @@ impl<'l, T> Iterator for ListRun<'l, T> {
     type Item = ListSlot<'l, T>;
 
     fn next(&mut self) -> Option<ListSlot<'l, T>> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         let object = self.next;
-        let stride = self.list.raw().stride();
+        let stride = self.list.stride();
         self.next = NonNull::new(object.as_ptr().wrapping_add(stride)).unwrap_or(object);
         // SAFETY: the run owns the object (2), and gives it up here.
         Some(unsafe { ListSlot::new(object, self.list) })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        (self.remaining, Some(self.remaining))
     }
 }
 
@@ -247,6 +248,9 @@ impl<T> Drop for ListRun<'_, T> {
 
 impl<T> fmt::Debug for ListRun<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListRun").field("next", &self.next).field("left", &self.left).finish()
+        f.debug_struct("ListRun")
+            .field("next", &self.next)
+            .field("remaining", &self.remaining)
+            .finish()
     }
 }

@@ -4,23 +4,16 @@ use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::{FreeList, RawFreeList};
+use super::checked;
+use super::chunk_header::ObjectSizes;
+use super::raw::RawFreeList;
+use super::settings::FreeListSettings;
+use super::typed::FreeList;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
-
-/// The options that a list is made with.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub name: Option<Box<str>>,
-    pub source: SharedSource,
-    pub release: Release,
-    pub budget: Option<Budget>,
-    pub objects_per_slab: Option<usize>,
-    pub hardened: bool,
-    pub report_live: Option<bool>,
-}
+use crate::statistics::{AllocatorKind, Record};
 
 /// Builds a [`RawFreeList`] or a [`FreeList`] with options. Their `builder` functions return one.
 ///
@@ -30,14 +23,14 @@ pub(crate) struct Settings {
 /// let list = FreeList::<[u8; 48]>::builder()
 ///     .name("tree nodes")
 ///     .budget(&Budget::new(8 << 20))
-///     .objects_per_slab(1000)
+///     .objects_per_chunk(1000)
 ///     .build();
 /// assert_eq!(list.alloc([7; 48])[3], 7);
 /// ```
 #[must_use = "`build` makes the list"]
 pub struct FreeListBuilder<L> {
     layout: Layout,
-    settings: Settings,
+    settings: FreeListSettings,
     makes: PhantomData<fn() -> L>,
 }
 
@@ -56,16 +49,7 @@ impl<L> fmt::Debug for FreeListBuilder<L> {
 
 impl<L> FreeListBuilder<L> {
     pub(super) const fn new(layout: Layout) -> Self {
-        let settings = Settings {
-            name: None,
-            source: SharedSource::DEFAULT,
-            release: Release::Adaptive,
-            budget: None,
-            objects_per_slab: None,
-            hardened: false,
-            report_live: None,
-        };
-        Self { layout, settings, makes: PhantomData }
+        Self { layout, settings: FreeListSettings::DEFAULT, makes: PhantomData }
     }
 
     /// Sets the list's name, which [`report`](crate::report()) and error messages show. At most
@@ -75,23 +59,23 @@ impl<L> FreeListBuilder<L> {
         self
     }
 
-    /// Sets where slabs come from. The default is anonymous mappings.
+    /// Sets where chunks come from. The default is anonymous mappings.
     pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
         self.settings.source = source.into();
         self
     }
 
-    /// Sets what happens to a slab without live objects when the list finds it.
+    /// Sets what happens to a chunk without live objects when the list finds it.
     ///
-    /// The list sweeps for empty slabs when the number of live objects has fallen to half of what
-    /// it was, and again further down. It also finds them when the last object is freed; one slab
+    /// The list sweeps for empty chunks when the number of live objects has fallen to half of what
+    /// it was, and again further down. It also finds them when the last object is freed; one chunk
     /// then stays.
     ///
-    /// - [`Release::AtOnce`]: empty slabs go to the system, past the recycler. The list takes no
-    ///   slabs from the recycler either.
-    /// - [`Release::Keep`]: the list keeps empty slabs of up to this number of bytes. The others go
+    /// - [`Release::AtOnce`]: empty chunks go to the system, past the recycler. The list takes no
+    ///   chunks from the recycler either.
+    /// - [`Release::Keep`]: the list keeps empty chunks of up to this number of bytes. The others go
     ///   to the recycler.
-    /// - Other policies: empty slabs go to the recycler, whose own policy decides how long it keeps
+    /// - Other policies: empty chunks go to the recycler, whose own policy decides how long it keeps
     ///   them.
     pub fn release(mut self, release: Release) -> Self {
         self.settings.release = release;
@@ -104,13 +88,13 @@ impl<L> FreeListBuilder<L> {
         self
     }
 
-    /// Makes all slabs with room for this number of objects, rounded up to whole hardware pages and
+    /// Makes all chunks with room for this number of objects, rounded up to whole hardware pages and
     /// to a size that the recycler keeps.
     ///
-    /// By default, or with 0, the first slab is one hardware page. Slabs then double in size up to
+    /// By default, or with 0, the first chunk is one hardware page. Chunks then double in size up to
     /// 1 MiB, and consist of huge pages from there on if the source has them.
-    pub fn objects_per_slab(mut self, objects: usize) -> Self {
-        self.settings.objects_per_slab = (objects > 0).then_some(objects);
+    pub fn objects_per_chunk(mut self, objects: usize) -> Self {
+        self.settings.objects_per_chunk = (objects > 0).then_some(objects);
         self
     }
 
@@ -124,7 +108,7 @@ impl<L> FreeListBuilder<L> {
     ///   free.
     ///
     /// Every call takes a slow path. An object takes 16 to 31 bytes more. A freed object stays in
-    /// quarantine until 1024 more objects are freed. Slabs are released only by a call of
+    /// quarantine until 1024 more objects are freed. Chunks are released only by a call of
     /// [`trim`](RawFreeList::trim) when nothing is live.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
@@ -139,7 +123,39 @@ impl<L> FreeListBuilder<L> {
     }
 
     fn build_raw<F: OnFailure>(self) -> Result<RawFreeList, F::Error> {
-        RawFreeList::make(self.layout, self.settings).map_err(F::fail)
+        RawFreeList::with_settings(self.layout, self.settings).map_err(F::fail)
+    }
+}
+
+impl RawFreeList {
+    /// Makes a list with default options.
+    ///
+    /// # Panics
+    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    #[must_use]
+    pub fn new(layout: Layout) -> Self {
+        Self::builder(layout).build()
+    }
+
+    /// Makes a list with default options. It takes no chunk yet.
+    ///
+    /// # Errors
+    /// If the layout exceeds the address space, or there is no memory for the statistics record.
+    pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
+        Self::builder(layout).try_build()
+    }
+
+    /// Starts building a list with options.
+    pub const fn builder(layout: Layout) -> FreeListBuilder<Self> {
+        FreeListBuilder::new(layout)
+    }
+
+    fn with_settings(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
+        let checks = checked::wanted(settings.hardened, settings.name.as_deref());
+        let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
+        let sizes = ObjectSizes::new(layout, slot)?;
+        let record = Record::acquire(AllocatorKind::FreeList, settings.name.as_deref())?;
+        Ok(Self::empty(sizes, record, checks, settings))
     }
 }
 

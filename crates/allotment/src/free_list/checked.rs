@@ -1,25 +1,32 @@
 //! The checked list: the slow path of hardened mode, memory tools and pass-through mode.
 //!
-//! All blocks are of one class: the places of the list's slabs, with room for a red zone. Vacant
-//! blocks are recorded in the ledger, outside the slabs, so that a write after free destroys no
+//! All blocks are of one class: the slots of the list's chunks, with room for a red zone. Vacant
+//! blocks are recorded in the ledger, outside the chunks, so that a write after free destroys no
 //! evidence.
 //!
 //! # Invariant
 //!
-//! Hardened: every byte of a slab behind its header that is in no live object's block is free, in
+//! Hardened: every byte of a chunk behind its header that is in no live object's block is free, in
 //! the ledger's sense, also where no object was ever handed out.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::chunks::{Chunk, HEADER};
-use super::raw::RawFreeList;
-use crate::checked::{CheckedAllocator, Ledger};
+use super::chunk_header::{HEADER, ListChunk};
+use super::raw::{ListChecks, RawFreeList};
+use crate::checked::{CheckedAllocator, Ledger, guarded};
 use crate::error::{AllocError, ErrorKind};
-use crate::statistics::Record;
+use crate::memory::source::SharedSource;
+use crate::statistics::{AllocatorKind, Record};
 
 /// The class of all blocks.
 const CLASS: usize = 0;
+
+/// Makes the records that a list needs; `None` if it is not checked.
+pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<dyn ListChecks>> {
+    let ledger = Ledger::wanted(hardened, AllocatorKind::FreeList, name, CLASS + 1)?;
+    Some(ledger)
+}
 
 impl CheckedAllocator for RawFreeList {
     fn record(&self) -> &'static Record {
@@ -27,11 +34,11 @@ impl CheckedAllocator for RawFreeList {
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.charge(bytes)
+        RawFreeList::charge(self, bytes)
     }
 
     fn credit(&self, bytes: usize) {
-        self.credit(bytes);
+        RawFreeList::credit(self, bytes);
     }
 
     fn block_size(&self, _: Layout) -> usize {
@@ -53,68 +60,82 @@ impl CheckedAllocator for RawFreeList {
     }
 }
 
-impl RawFreeList {
-    /// The number of classes of blocks.
-    pub(super) const CHECKED_CLASSES: usize = CLASS + 1;
+impl ListChecks for Ledger {
+    fn has_no_chunks(&self) -> bool {
+        self.is_passthrough()
+    }
 
-    /// Prepares a slab that was just taken, and holds nothing but its header.
-    pub(super) fn checked_slab_taken(
+    fn slot_layout(&self, layout: Layout) -> Option<Layout> {
+        guarded(layout)
+    }
+
+    fn segment_unit(&self, source: &SharedSource) -> usize {
+        self.mode().segment_unit(source)
+    }
+
+    fn live(&self) -> usize {
+        Ledger::live(self).0
+    }
+
+    fn chunk_taken(
         &self,
-        ledger: &Ledger,
+        list: &RawFreeList,
         start: NonNull<u8>,
         size: usize,
     ) -> Result<(), AllocError> {
-        let registered = self.segment_unit() > 1;
-        // SAFETY: the list has just taken the slab, which is larger than its header.
-        unsafe { ledger.chunk_taken(self.record, start, size, HEADER, registered) }
+        let registered = list.segment_unit() > 1;
+        // SAFETY: the list has just taken the chunk, which is larger than its header.
+        unsafe { Ledger::chunk_taken(self, list.record, start, size, HEADER, registered) }
     }
 
-    /// Prepares a slab that is about to go back to its source.
-    pub(super) fn checked_slab_released(&self, ledger: &Ledger, slab: Chunk) {
-        ledger.chunk_released(slab.header.cast(), slab.size, self.segment_unit() > 1);
+    fn chunk_released(&self, list: &RawFreeList, chunk: ListChunk) {
+        Ledger::chunk_released(self, chunk.header.cast(), chunk.size, list.segment_unit() > 1);
     }
 
-    /// Allocates `objects` objects next to each other.
-    pub(super) fn checked_alloc_run(
-        &self,
-        ledger: &Ledger,
-        objects: usize,
-    ) -> Result<NonNull<u8>, AllocError> {
-        if ledger.is_passthrough() {
+    fn leave(&self, list: &RawFreeList, first: *mut u8, objects: usize) {
+        // The lowest is handed out first.
+        let slots = (0..objects).rev().map(|index| {
+            NonNull::new(first.wrapping_add(index * list.stride())).expect("a slot of a chunk")
+        });
+        self.add_vacant(CLASS, slots);
+    }
+
+    fn alloc(&self, list: &RawFreeList) -> Result<NonNull<u8>, AllocError> {
+        Ledger::alloc(self, list, list.layout())
+    }
+
+    fn alloc_run(&self, list: &RawFreeList, objects: usize) -> Result<NonNull<u8>, AllocError> {
+        if self.is_passthrough() {
             return match objects {
-                1 => ledger.alloc(self, self.layout()),
+                1 => Ledger::alloc(self, list, list.layout()),
                 _ => Err(AllocError::new(ErrorKind::SourceRefused, objects)),
             };
         }
-        ledger.reserve(Some(CLASS), objects, objects)?;
-        let run = self.take_fresh(objects).inspect_err(|_| ledger.unreserve(objects))?;
+        self.reserve(Some(CLASS), objects, objects)?;
+        let run = list.take_fresh(objects).inspect_err(|_| self.unreserve(objects))?;
         for index in 0..objects {
             // SAFETY: the run has `objects` objects.
-            let block = unsafe { run.add(index * self.stride()) };
-            ledger.check_free_block(self, block, self.layout());
-            ledger.hand_out(self, block, self.layout());
+            let block = unsafe { run.add(index * list.stride()) };
+            self.check_free_block(list, block, list.layout());
+            self.hand_out(list, block, list.layout());
         }
         Ok(run)
     }
 
-    /// Records places of a slab that were not handed out, before another slab becomes the fresh
-    /// one.
-    pub(super) fn checked_leave(&self, ledger: &Ledger, first: *mut u8, objects: usize) {
-        // The lowest is handed out first.
-        let places = (0..objects).rev().map(|index| {
-            NonNull::new(first.wrapping_add(index * self.stride())).expect("a place in a slab")
-        });
-        ledger.add_vacant(CLASS, places);
+    fn free(&self, list: &RawFreeList, object: NonNull<u8>) {
+        Ledger::free(self, list, object, list.layout());
     }
 
-    /// Empties the quarantine, and releases the slabs if nothing is live. Returns the bytes
-    /// released.
-    pub(super) fn checked_trim(&self, ledger: &Ledger) -> usize {
-        ledger.empty_quarantine(self);
-        if ledger.live().0 > 0 || ledger.is_passthrough() {
+    fn trim(&self, list: &RawFreeList) -> usize {
+        self.empty_quarantine(list);
+        if Ledger::live(self).0 > 0 || self.is_passthrough() {
             return 0;
         }
-        ledger.clear(self);
-        self.give_all_back()
+        self.clear(list);
+        list.release_all()
+    }
+
+    fn end(&self, list: &RawFreeList) {
+        self.clear(list);
     }
 }

@@ -1,153 +1,59 @@
-//! A list's slabs: their layout, where they come from, and how they are released.
+//! A list's chunks: where they come from, and how they are released.
 //!
 //! # Invariants
 //!
-//! 1. A slab begins with its `Header`. `size` bytes from its start are one block, taken from the
-//!    source with `align` and `link`. Behind the header, from `first` on, lie `objects` objects.
-//! 2. `held_bytes` of the record is the sum of all slabs' sizes, and equals what the budget was
+//! 1. A chunk begins with its `ListChunkHeader`. `size` bytes from its start are one block, taken
+//!    from the source with `align` and `link`. After the header, from `first` on, lie `objects`
+//!    objects.
+//! 2. `held_bytes` of the record is the sum of all chunks' sizes, and equals what the budget was
 //!    charged. (In pass-through mode it is the sum of the malloc blocks' sizes.)
 
-use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use std::io::Write;
 
-use super::raw::{Link, RawFreeList};
-use crate::checked::{Ledger, guarded};
+use super::chunk_header::{HEADER, ListChunk, ListChunkHeader};
+use super::raw::{ListChecks, RawFreeList};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_source::ChunkSource;
-use crate::memory::layout::{
-    CACHE_LINE, MAX_GROWTH, MIN_CHUNK, align_up, checked_align_up, chunk_bytes_for,
-};
+use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for};
 use crate::memory::release::Release;
-use crate::statistics::printable;
-
-/// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
-const MOST_LINKED: usize = 64;
-const LINKED_BYTES: usize = 4 << 10;
-
-/// The sizes of one list, which never change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Geometry {
-    pub layout: Layout,
-    /// The alignment of an object.
-    pub align: usize,
-    /// The bytes from one object to the next.
-    pub stride: usize,
-}
-
-impl Geometry {
-    /// The sizes for objects of this layout, each at least as large as a link.
-    pub(super) fn new(layout: Layout, is_checked: bool) -> Result<Self, AllocError> {
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let slot = if is_checked { guarded(layout) } else { Some(layout) }.ok_or(overflow)?;
-        let align = slot.align().max(align_of::<Link>());
-        let stride = checked_align_up(slot.size().max(size_of::<Link>()), align);
-        let stride = stride.filter(|stride| *stride <= isize::MAX as usize).ok_or(overflow)?;
-        Ok(Self { layout, align, stride })
-    }
-
-    /// The address that stands for no object.
-    pub(super) fn dangling(&self) -> NonNull<u8> {
-        NonNull::new(ptr::without_provenance_mut(self.align)).expect("a power of two")
-    }
-}
-
-/// The beginning of each slab.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(super) struct Header {
-    pub next: Cell<*mut Header>,
-    size: usize,
-    align: usize,
-    link: u32,
-    pub objects: usize,
-}
-
-/// What messages call a list.
-pub(super) const KIND: &str = "free list";
-
-pub(super) const HEADER: usize = size_of::<Header>();
-const _: () = assert!(HEADER == CACHE_LINE);
-
-/// A slab as its header describes it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
-    pub header: NonNull<Header>,
-    /// The slab's first object.
-    pub first: NonNull<u8>,
-    pub objects: usize,
-    pub size: usize,
-}
 
 impl RawFreeList {
-    /// All slabs in use, the newest first.
-    pub(super) fn each_slab(&self) -> impl Iterator<Item = Chunk> + '_ {
-        let mut next = self.slabs.get();
+    /// All chunks in use, the newest first.
+    pub(super) fn each_chunk(&self) -> impl Iterator<Item = ListChunk> + '_ {
+        let mut next = self.chunks.get();
         core::iter::from_fn(move || {
             let header = NonNull::new(next)?;
-            let slab = self.slab_at(header);
-            // SAFETY: a slab of our list (raw.rs, invariant 1).
+            let chunk = self.chunk_at(header);
+            // SAFETY: a chunk of this list (raw.rs, invariant 1).
             next = unsafe { header.as_ref() }.next.get();
-            Some(slab)
+            Some(chunk)
         })
     }
 
-    pub(super) fn slab_at(&self, header: NonNull<Header>) -> Chunk {
-        // SAFETY: callers pass the header of one of the list's slabs.
-        let (objects, size) = unsafe { (header.as_ref().objects, header.as_ref().size) };
-        let start = header.addr().get();
-        let before = align_up(start + HEADER, self.geometry.align) - start;
-        // SAFETY: the objects lie in the slab's block (invariant 1).
-        let first = unsafe { header.cast::<u8>().add(before) };
-        Chunk { header, first, objects, size }
+    pub(super) fn chunk_at(&self, header: NonNull<ListChunkHeader>) -> ListChunk {
+        // SAFETY: callers pass the header of one of the list's chunks.
+        unsafe { ListChunk::at(header, &self.sizes) }
     }
 
     // ---- objects that were never handed out ----
 
-    pub(super) fn fresh_bytes(&self) -> usize {
-        self.fresh_end.get().addr() - self.fresh.get().addr()
-    }
-
-    /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
-    /// one. In the second case, the objects behind it are linked as the first chain.
-    pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
-        if let Some(ledger) = self.ledger.as_deref() {
-            return ledger.alloc(self, self.layout());
-        }
-        self.risen.set(true);
-        if let Some(first) = self.chains.pop() {
-            // SAFETY: a free object, which no other code uses, and which holds a link (raw.rs,
-            // invariant 2).
-            self.head.set(unsafe { first.as_ref() }.0.get());
-            self.count.set(self.count.get() + 1);
-            self.raise_look(0);
-            return Ok(first.cast());
-        }
-        let first = self.take_fresh(1)?;
-        self.count.set(self.count.get() + 1);
-        self.place_watermark(self.live());
-        let stride = self.geometry.stride;
-        let some = (LINKED_BYTES / stride).min(MOST_LINKED).min(self.fresh_bytes() / stride);
-        self.link_fresh(some);
-        Ok(first)
-    }
-
-    /// Takes fresh objects that lie next to each other. Does not count them.
+    /// Takes fresh objects that lie next to each other, if need be from another chunk. Does not
+    /// count them.
     pub(super) fn take_fresh(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
-        let bytes = objects.checked_mul(self.geometry.stride).ok_or(overflow)?;
+        let bytes = objects.checked_mul(self.sizes.stride).ok_or(overflow)?;
         if bytes > self.fresh_bytes() {
-            self.take_slab(objects)?;
+            self.take_chunk(objects)?;
         }
         let start = self.fresh.get();
         self.fresh.set(start.wrapping_add(bytes));
-        Ok(NonNull::new(start).expect("a slab has room for them"))
+        Ok(NonNull::new(start).expect("a chunk has room for them"))
     }
 
     /// Puts this many fresh objects on the first chain, so that the lowest comes first.
-    fn link_fresh(&self, objects: usize) {
-        let stride = self.geometry.stride;
+    pub(super) fn link_fresh(&self, objects: usize) {
+        let stride = self.sizes.stride;
         let start = self.fresh.get();
         self.fresh.set(start.wrapping_add(objects * stride));
         for index in (0..objects).rev() {
@@ -157,56 +63,56 @@ impl RawFreeList {
         }
     }
 
-    // ---- slabs ----
+    // ---- chunks ----
 
-    /// Takes a slab with room for this many objects, which become the fresh objects. An error
-    /// changes nothing, except that spare slabs may have been released.
-    fn take_slab(&self, objects: usize) -> Result<(), AllocError> {
-        if self.take_spare(objects) {
+    /// Takes a chunk with room for this many objects, which become the fresh objects. An error
+    /// changes nothing, except that spare chunks may have been released.
+    fn take_chunk(&self, objects: usize) -> Result<(), AllocError> {
+        if self.take_spare_chunk(objects) {
             return Ok(());
         }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, objects);
         let wanted_objects = objects;
-        let objects = objects.max(self.settings.objects_per_slab.unwrap_or(1));
-        let bytes = objects.checked_mul(self.geometry.stride).ok_or(overflow)?;
-        let align = self.geometry.align.max(CACHE_LINE);
+        let objects = objects.max(self.settings.objects_per_chunk.unwrap_or(1));
+        let bytes = objects.checked_mul(self.sizes.stride).ok_or(overflow)?;
+        let align = self.sizes.align.max(CACHE_LINE);
         let chunk_align = self.settings.source.chunk_align();
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
-        let chunks = self.chunks();
-        let grown = self.grown_to();
-        let taken = match chunks.take(need, grown) {
-            // The budget or the source may lack just what the spare slabs hold.
-            Err(_) if self.give_spare_back(0) > 0 => chunks.take(need, grown)?,
+        let supply = self.chunk_supply();
+        let growth_size = self.size_to_double();
+        let taken = match supply.take(need, growth_size) {
+            // The budget or the source may lack just what the spare chunks hold.
+            Err(_) if self.release_spare(0) > 0 => supply.take(need, growth_size)?,
             taken => taken?,
         };
         let size = taken.size;
-        if let Some(ledger) = self.ledger.as_deref() {
-            if let Err(error) = self.checked_slab_taken(ledger, taken.start, size) {
-                chunks.return_unused(taken);
+        if let Some(checks) = self.checks() {
+            if let Err(error) = checks.chunk_taken(self, taken.start, size) {
+                supply.return_unused(taken);
                 return Err(error);
             }
         }
-        // The fresh objects left in the previous slab go on the free list.
-        let left = self.fresh_bytes() / self.geometry.stride;
-        match self.ledger.as_deref() {
-            Some(ledger) => self.checked_leave(ledger, self.fresh.get(), left),
+        // The fresh objects left in the previous chunk go on the free list.
+        let left = self.fresh_objects();
+        match self.checks() {
+            Some(checks) => checks.leave(self, self.fresh.get(), left),
             None => self.link_fresh(left),
         }
-        let header = taken.start.cast::<Header>();
-        let before =
-            align_up(header.addr().get() + HEADER, self.geometry.align) - header.addr().get();
-        let objects = (size - before) / self.geometry.stride;
+        let header = taken.start.cast::<ListChunkHeader>();
+        let before = self.sizes.bytes_before_objects(header.addr().get());
+        let objects = (size - before) / self.sizes.stride;
         let next = Cell::new(ptr::null_mut());
         // SAFETY: the chunk is ours. It has at least `need > HEADER` bytes and is aligned to at
         // least a cache line.
         unsafe {
-            header.write(Header { next, size, align: taken.align, link: taken.link, objects })
-        };
-        self.list_slab(self.slab_at(header));
-        if size <= MAX_GROWTH && self.settings.objects_per_slab.is_none() {
-            self.grown.set(size);
+            let (align, link) = (taken.align, taken.link);
+            header.write(ListChunkHeader { next, size, align, link, objects });
         }
-        self.make_fresh(self.slab_at(header));
+        self.push_chunk(self.chunk_at(header));
+        if size <= MAX_GROWTH && self.settings.objects_per_chunk.is_none() {
+            self.growth_size.set(size);
+        }
+        self.make_fresh(self.chunk_at(header));
         let record = self.record;
         record.hold(size);
         record.chunks.add(1);
@@ -216,113 +122,116 @@ impl RawFreeList {
         } else {
             record.source_calls.add(1);
         }
-        self.note_live();
-        if self.ledger.is_none() {
-            self.risen.set(true);
-            self.raise_look(wanted_objects);
-            self.taken_again();
+        self.update_record();
+        if self.checks.is_none() {
+            self.raise_sweep_level(wanted_objects);
+            let skips = matches!(self.settings.release, Release::Adaptive | Release::Decay(_));
+            self.back_off.note_chunk_taken(skips);
         }
         Ok(())
     }
 
-    /// The size that the next slab doubles. Slabs that have doubled from the smallest hold almost
+    /// The size that the next chunk doubles. Chunks that have doubled from the smallest hold almost
     /// twice the size of the last one. If the list holds less than that, it has shrunk, and the
-    /// next slab doubles half of what the list holds.
-    fn grown_to(&self) -> usize {
-        let (held, grown) = (self.record.held_bytes.get() as usize, self.grown.get());
-        if held + MIN_CHUNK < 2 * grown { held / 2 } else { grown }
+    /// next chunk doubles half of what the list holds.
+    fn size_to_double(&self) -> usize {
+        let (held, growth_size) = (self.record.held_bytes.get() as usize, self.growth_size.get());
+        if held + MIN_CHUNK < 2 * growth_size { held / 2 } else { growth_size }
     }
 
-    /// Continues with a spare slab, if one has room for this many objects.
-    fn take_spare(&self, objects: usize) -> bool {
-        let mut before: *mut Header = ptr::null_mut();
-        let mut next = self.spare.get();
+    /// Continues with a spare chunk, if one has room for this many objects.
+    fn take_spare_chunk(&self, objects: usize) -> bool {
+        let mut before: *mut ListChunkHeader = ptr::null_mut();
+        let mut next = self.spare_chunks.get();
         while let Some(header) = NonNull::new(next) {
-            let slab = self.slab_at(header);
-            // SAFETY: these are our spare slabs. The one that is found is taken off their list.
+            let chunk = self.chunk_at(header);
+            // SAFETY: these are our spare chunks. The one that is found is taken off their list.
             unsafe {
                 next = header.as_ref().next.get();
-                if slab.objects < objects {
+                if chunk.objects < objects {
                     before = header.as_ptr();
                     continue;
                 }
                 match before.as_ref() {
                     Some(before) => before.next.set(next),
-                    None => self.spare.set(next),
+                    None => self.spare_chunks.set(next),
                 }
             }
-            self.spare_objects.set(self.spare_objects.get() - slab.objects);
-            self.link_fresh(self.fresh_bytes() / self.geometry.stride);
-            self.list_slab(slab);
-            self.make_fresh(slab);
-            self.raise_look(objects);
+            self.spare_capacity.set(self.spare_capacity.get() - chunk.objects);
+            self.link_fresh(self.fresh_objects());
+            self.push_chunk(chunk);
+            self.make_fresh(chunk);
+            self.raise_sweep_level(objects);
             return true;
         }
         false
     }
 
-    /// Puts a slab on the list of slabs in use.
-    pub(super) fn list_slab(&self, slab: Chunk) {
-        // SAFETY: a slab of ours that is on no list.
-        unsafe { slab.header.as_ref() }.next.set(self.slabs.get());
-        self.slabs.set(slab.header.as_ptr());
-        self.slab_count.set(self.slab_count.get() + 1);
-        self.capacity.set(self.capacity.get() + slab.objects);
+    /// Puts a chunk on the list of chunks in use, and counts it.
+    pub(super) fn push_chunk(&self, chunk: ListChunk) {
+        // SAFETY: a chunk of this list that is on no list.
+        unsafe { chunk.header.as_ref() }.next.set(self.chunks.get());
+        self.chunks.set(chunk.header.as_ptr());
+        self.chunk_count.set(self.chunk_count.get() + 1);
+        self.capacity.set(self.capacity.get() + chunk.objects);
     }
 
-    /// Counts a slab as no longer on the list of slabs in use.
-    pub(super) fn unlist_slab(&self, slab: Chunk) {
-        self.slab_count.set(self.slab_count.get() - 1);
-        self.capacity.set(self.capacity.get() - slab.objects);
+    /// Subtracts a chunk that is no longer on the list of chunks in use. The caller has removed it.
+    pub(super) fn uncount_chunk(&self, chunk: ListChunk) {
+        self.chunk_count.set(self.chunk_count.get() - 1);
+        self.capacity.set(self.capacity.get() - chunk.objects);
     }
 
-    /// Sets a slab without live objects aside as spare.
-    pub(super) fn spare_slab(&self, slab: Chunk) {
-        // SAFETY: a slab of ours that is on no list.
-        unsafe { slab.header.as_ref() }.next.set(self.spare.get());
-        self.spare.set(slab.header.as_ptr());
-        self.spare_objects.set(self.spare_objects.get() + slab.objects);
+    /// Sets a chunk without live objects aside as spare.
+    pub(super) fn push_spare_chunk(&self, chunk: ListChunk) {
+        // SAFETY: a chunk of this list that is on no list.
+        unsafe { chunk.header.as_ref() }.next.set(self.spare_chunks.get());
+        self.spare_chunks.set(chunk.header.as_ptr());
+        self.spare_capacity.set(self.spare_capacity.get() + chunk.objects);
     }
 
-    /// The bytes of the spare slabs.
+    /// The bytes of the spare chunks.
     pub(super) fn spare_bytes(&self) -> usize {
         let mut bytes = 0;
-        let mut next = self.spare.get();
+        let mut next = self.spare_chunks.get();
         while let Some(header) = NonNull::new(next) {
-            // SAFETY: a spare slab of ours.
+            // SAFETY: a spare chunk of this list.
             (bytes, next) = unsafe { (bytes + header.as_ref().size, header.as_ref().next.get()) };
         }
         bytes
     }
 
-    pub(super) fn make_fresh(&self, slab: Chunk) {
-        let start = slab.first.as_ptr();
+    /// Declares all objects of a chunk fresh.
+    pub(super) fn make_fresh(&self, chunk: ListChunk) {
+        let start = chunk.first.as_ptr();
         self.fresh.set(start);
-        self.fresh_end.set(start.wrapping_add(slab.objects * self.geometry.stride));
+        self.fresh_end.set(start.wrapping_add(chunk.objects * self.sizes.stride));
     }
 
-    fn chunks(&self) -> ChunkSource<'_> {
+    /// Where chunks come from, and on which terms.
+    fn chunk_supply(&self) -> ChunkSource<'_> {
         let settings = &*self.settings;
         ChunkSource {
             source: &settings.source,
             budget: settings.budget.as_ref(),
             recycles: self.recycles(),
-            exact: settings.budget.is_some() || settings.objects_per_slab.is_some(),
+            exact: settings.budget.is_some() || settings.objects_per_chunk.is_some(),
             segment_unit: self.segment_unit(),
-            grows_huge: self.ledger.is_none(),
+            grows_huge: self.checks.is_none(),
         }
     }
 
-    /// The unit of slabs that are registered as segments, or 1 if this list registers none.
+    /// The unit of chunks that are registered as segments, or 1 if this list registers none.
     pub(super) fn segment_unit(&self) -> usize {
-        self.ledger.as_deref().map_or(1, |ledger| ledger.mode().segment_unit(&self.settings.source))
+        self.checks().map_or(1, |checks| checks.segment_unit(&self.settings.source))
     }
 
-    /// Whether slabs come from the recycler and go there.
+    /// Whether chunks come from the recycler and go back to it.
     fn recycles(&self) -> bool {
         self.settings.release != Release::AtOnce && !self.settings.hardened
     }
 
+    /// Charges the budget, if there is one.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         self.settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
     }
@@ -333,30 +242,33 @@ impl RawFreeList {
         }
     }
 
-    /// Releases slabs that are on no list. Returns their bytes.
+    /// Releases chunks that are on no list. Returns their bytes.
     ///
     /// # Safety
-    /// The slabs belonged to this list. Nothing in them is used, and none of their objects is on a
+    /// The chunks belonged to this list. Nothing in them is used, and none of their objects is on a
     /// chain or fresh.
-    pub(super) unsafe fn give_back(&self, slabs: impl Iterator<Item = Chunk> + Clone) -> usize {
-        let total: usize = slabs.clone().map(|slab| slab.size).sum();
+    pub(super) unsafe fn release_chunks(
+        &self,
+        chunks: impl Iterator<Item = ListChunk> + Clone,
+    ) -> usize {
+        let total: usize = chunks.clone().map(|chunk| chunk.size).sum();
         if total == 0 {
             return 0;
         }
         let record = self.record;
         let mut batch = self.settings.source.release_batch(total, self.recycles());
-        for slab in slabs {
-            // SAFETY: the header is read before its slab is released. Size, alignment and link are
-            // those that the slab was taken with.
+        for chunk in chunks {
+            // SAFETY: the header is read before its chunk is released. Size, alignment and link are
+            // those that the chunk was taken with.
             unsafe {
-                let (align, link) = (slab.header.as_ref().align, slab.header.as_ref().link);
-                let start = slab.header.cast::<u8>();
-                if let Some(ledger) = self.ledger.as_deref() {
-                    self.checked_slab_released(ledger, slab);
+                let (align, link) = (chunk.header.as_ref().align, chunk.header.as_ref().link);
+                let start = chunk.header.cast::<u8>();
+                if let Some(checks) = self.checks() {
+                    checks.chunk_released(self, chunk);
                 }
-                let before = slab.first.addr().get() - start.addr().get();
+                let before = chunk.first.addr().get() - start.addr().get();
                 record.structure_bytes.sub(before as u64);
-                batch.add(start, slab.size, align, link);
+                batch.add(start, chunk.size, align, link);
             }
             record.chunks.sub(1);
         }
@@ -366,54 +278,54 @@ impl RawFreeList {
         total
     }
 
-    /// Releases all slabs. The caller has no live objects, or gives them up.
-    pub(super) fn give_all_back(&self) -> usize {
-        self.forget_free();
+    /// Releases all chunks. The caller has no live objects, or gives them up.
+    pub(super) fn release_all(&self) -> usize {
+        self.clear_chains();
         self.fresh.set(ptr::null_mut());
         self.fresh_end.set(ptr::null_mut());
-        self.grown.set(0);
-        self.slab_count.set(0);
+        self.growth_size.set(0);
+        self.chunk_count.set(0);
         self.capacity.set(0);
-        let mut given = self.give_spare_back(0);
-        while let Some(header) = NonNull::new(self.slabs.get()) {
-            let slab = self.slab_at(header);
-            // SAFETY: a slab of our list, which is taken off the list here.
+        let mut released = self.release_spare(0);
+        while let Some(header) = NonNull::new(self.chunks.get()) {
+            let chunk = self.chunk_at(header);
+            // SAFETY: a chunk of this list, which is taken off the list here.
             unsafe {
-                self.slabs.set(header.as_ref().next.get());
-                given += self.give_back(core::iter::once(slab));
+                self.chunks.set(header.as_ref().next.get());
+                released += self.release_chunks(core::iter::once(chunk));
             }
         }
-        given
+        released
     }
 
-    /// Releases spare slabs, except for at most `keep` bytes of them. Returns the bytes released.
-    pub(super) fn give_spare_back(&self, mut keep: usize) -> usize {
-        let mut given = 0;
-        let mut next = self.spare.replace(ptr::null_mut());
-        self.spare_objects.set(0);
+    /// Releases spare chunks, except for at most `keep` bytes of them. Returns the bytes released.
+    pub(super) fn release_spare(&self, mut keep: usize) -> usize {
+        let mut released = 0;
+        let mut next = self.spare_chunks.replace(ptr::null_mut());
+        self.spare_capacity.set(0);
         while let Some(header) = NonNull::new(next) {
-            let slab = self.slab_at(header);
-            // SAFETY: a spare slab of ours, which was taken off the list here.
+            let chunk = self.chunk_at(header);
+            // SAFETY: a spare chunk of this list, which was taken off the list here.
             next = unsafe { header.as_ref() }.next.get();
-            if slab.size <= keep {
-                keep -= slab.size;
-                self.spare_slab(slab);
+            if chunk.size <= keep {
+                keep -= chunk.size;
+                self.push_spare_chunk(chunk);
             } else {
-                // SAFETY: as above; the slab holds no live objects.
-                given += unsafe { self.give_back(core::iter::once(slab)) };
+                // SAFETY: as above; the chunk holds no live objects.
+                released += unsafe { self.release_chunks(core::iter::once(chunk)) };
             }
         }
-        given
+        released
     }
 
-    // ---- what there is ----
+    // ---- statistics ----
 
-    /// Updates the record.
-    pub(super) fn note_live(&self) {
-        let (record, size) = (self.record, self.geometry.layout.size());
+    /// Updates the statistics record.
+    pub(super) fn update_record(&self) {
+        let (record, size) = (self.record, self.sizes.layout.size());
         let live = self.live();
-        let all = self.capacity.get() + self.spare_objects.get();
-        let free = if self.has_slabs() { all.saturating_sub(live) } else { 0 };
+        let all = self.capacity.get() + self.spare_capacity.get();
+        let free = if self.has_chunks() { all.saturating_sub(live) } else { 0 };
         record.live_objects.set(live as u64);
         record.live_bytes.set((live * size) as u64);
         record.free_bytes.set((free * size) as u64);
@@ -421,23 +333,7 @@ impl RawFreeList {
         record.wasted_bytes.set(record.held_bytes.get().saturating_sub(known));
     }
 
-    fn has_slabs(&self) -> bool {
-        !self.ledger.as_deref().is_some_and(Ledger::is_passthrough)
-    }
-
-    /// Reports live objects on standard error, if that was requested and there are any.
-    pub(super) fn report_live(&self) {
-        let wanted = self.settings.report_live.unwrap_or(self.settings.hardened);
-        let live = self.live();
-        if wanted && live > 0 {
-            let name = self.name().filter(|name| !name.is_empty()).unwrap_or("(no name)");
-            let name = printable(name);
-            let size = self.geometry.layout.size();
-            // A closed standard error is no reason to panic.
-            let _ = writeln!(
-                std::io::stderr(),
-                "allotment: free list '{name}' dropped with {live} live objects of {size} bytes each"
-            );
-        }
+    fn has_chunks(&self) -> bool {
+        !self.checks().is_some_and(ListChecks::has_no_chunks)
     }
 }

@@ -5,17 +5,17 @@ use super::typed::FreeList;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 
 /// Makes one object of the copy from its source.
-type Copy<'c, 'l, S, T> = dyn Fn(S, &mut Copier<'_, 'l, S, T>) -> T + 'c;
+type CopyObject<'c, 'l, S, T> = dyn Fn(S, &mut Copier<'_, 'l, S, T>) -> T + 'c;
 
 /// Copies the objects that a copied object leads to; see [`FreeList::copy_in_order`].
 pub struct Copier<'c, 'l, S, T> {
     list: &'l FreeList<T>,
-    copy: &'c Copy<'c, 'l, S, T>,
+    copy: &'c CopyObject<'c, 'l, S, T>,
 }
 
 impl<'l, S, T> Copier<'_, 'l, S, T> {
     /// Copies one object that the current one leads to, and everything that it leads to in turn.
-    /// Its slot is the one behind the slot taken last.
+    /// Its slot is the one after the slot taken last.
     ///
     /// # Panics
     /// Aborts if the list can't allocate a slot.
@@ -57,8 +57,10 @@ impl<T> FreeList<T> {
     /// `copy` recurses once per object on the way. Copy a structure that is as deep as it is large,
     /// such as a linked list, through [`run`](Self::run) instead, as `examples/copy_in_order.rs`
     /// shows. On Rust 1.85, pass a function instead of a closure if the source is dropped before the
-    /// copy: the borrow checker of that version keeps the source of a closure borrowed. The source may lie anywhere, including in this list. After a source in this list is
-    /// dropped, [`trim`](Self::trim) releases its empty slabs.
+    /// copy: the borrow checker of that version keeps the source of a closure borrowed.
+    ///
+    /// The source may lie anywhere, including in this list. After a source in this list is dropped,
+    /// [`trim`](Self::trim) releases its empty chunks.
     ///
     /// ```
     /// use allotment::{FreeList, ListBox};

@@ -1,24 +1,37 @@
 //! The free list: objects of one size for one thread, handed out last freed first.
 //!
+//! The files, lowest first. Each uses only files above it in this table.
+//!
 //! | file | what it holds |
 //! |---|---|
-//! | `raw` | the fast paths: the list itself and its counter |
-//! | `chains` | the free objects, in several chains |
-//! | `slabs` | where slabs come from, and how empty slabs are released |
-//! | `sweep` | the sweep for empty slabs |
-//! | `checked` | the slow path of hardened mode, memory tools and pass-through mode |
-//! | `typed`, `boxed`, `copy` | the public interface: values, their boxes, ordered copies |
-//! | `builder` | options |
+//! | `chains` | free objects, linked into chains |
+//! | `settings` | the options that a list is made with |
+//! | `back_off` | which sweeps are skipped |
+//! | `chunk_header` | the layout of a chunk and of its objects |
+//! | `raw` | the list's state, with its invariants; what a checked list does differently |
+//! | `schedule` | when a sweep for empty chunks is due |
+//! | `chunks` | where chunks come from, and how they are released |
+//! | `sweep` | the sweep for empty chunks |
+//! | `fast_paths` | allocating and freeing, with their slow paths |
+//! | `checked` | the slow paths of hardened mode, memory tools and pass-through mode |
+//! | `boxed` | boxes of values, and slots without a value |
+//! | `typed`, `builder` | lists of values; options, and how a list is made of them |
+//! | `copy` | copies of linked structures in traversal order |
 //! | `frozen` | the memory layout that C code relies on |
 
+mod back_off;
 mod boxed;
 mod builder;
 mod chains;
 mod checked;
+mod chunk_header;
 mod chunks;
 mod copy;
+mod fast_paths;
 mod frozen;
 mod raw;
+mod schedule;
+mod settings;
 mod sweep;
 mod typed;
 

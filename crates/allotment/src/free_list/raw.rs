@@ -1,55 +1,52 @@
-//! `RawFreeList`: objects of one layout, by address.
+//! `RawFreeList`: the state of a free list, and its invariants.
 //!
 //! ```text
 //! head ──▶ object ──▶ object ──▶ null        the free objects: each holds the address of the next
-//! chains: object ──▶ object ──▶ null, ...    those that come after them (chains.rs)
+//! waiting chains: object ──▶ object ──▶ null, ...         those that come after them (chains.rs)
 //!
-//! │Header│obj│obj│obj│obj│obj│  never handed out  │      a slab
+//! │header│obj│obj│obj│obj│obj│  never handed out  │      the newest chunk
 //!                            fresh            fresh_end
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. `slabs` and `spare` are the heads of two linked lists of slabs. This free list exclusively
-//!    owns these slabs; `slabs.rs` describes their layout.
+//! 1. `chunks` and `spare_chunks` are the heads of two linked lists of chunks. This free list
+//!    exclusively owns these chunks; `chunk_header.rs` describes their layout.
 //! 2. `head` is null or points to a free object. Each free object holds the address of the next
-//!    one, or null, and no object occurs twice. The same holds for each chain that waits in
-//!    `chains`. No other code uses a free object.
-//! 3. `[fresh, fresh_end)` is a whole number of objects of the slab that was taken last. They have
-//!    neither been handed out nor linked since then. Every other object of every slab in `slabs` is
-//!    live or on exactly one chain. The slabs in `spare` hold no live object, and none of their
-//!    objects is on a chain or fresh.
+//!    one, or null, and no object occurs twice. The same holds for each chain in `waiting_chains`.
+//!    No other code uses a free object.
+//! 3. `[fresh, fresh_end)` is a whole number of objects of the chunk that was taken last. They have
+//!    neither been handed out nor linked since then. Every other object of every chunk in `chunks`
+//!    is live or on exactly one chain. The chunks in `spare_chunks` hold no live object, and none of
+//!    their objects is on a chain or fresh.
 //! 4. `live = count + watermark`. Outside of a call, `count >= 0` unless nothing is live. So the
 //!    first free that brings `live` below the watermark takes the slow path. If `live` is then
-//!    below `look_below`, which is at most the watermark, the slow path sweeps for empty slabs. If
+//!    below `sweep_below`, which is at most the watermark, the slow path sweeps for empty chunks. If
 //!    not, it starts another chain.
-//! 5. A checked list has `head = null`, no fresh objects and `count = 0`. So every call
-//!    takes the slow path, and `ledger` records what is free and what is live.
+//! 5. A checked list has `head = null`, no fresh objects and `count = 0`. So every call takes the
+//!    slow path, and `checks` records what is free and what is live.
 //! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. Other
 //!    threads may read the record.
 
 use core::alloc::Layout;
 use core::cell::Cell;
+use core::fmt::Debug;
 use core::ptr::{self, NonNull};
 
-use super::builder::{FreeListBuilder, Settings};
-use super::chains::Chains;
-use super::chunks::{Geometry, Header};
-use crate::checked::Ledger;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::statistics::{AllocatorKind, Record, Statistics};
-
-/// What a free object holds: the address of the next one.
-#[derive(Debug)]
-#[repr(transparent)]
-pub(super) struct Link(pub(super) Cell<*mut Link>);
+use super::back_off::SweepBackOff;
+use super::chains::{ListLink, WaitingChains};
+use super::chunk_header::{ListChunk, ListChunkHeader, ObjectSizes};
+use super::settings::FreeListSettings;
+use crate::error::AllocError;
+use crate::memory::source::SharedSource;
+use crate::statistics::Record;
 
 /// Objects of one layout for one thread, handed out last freed first. On x86-64, allocating takes
 /// six instructions and freeing takes five.
 ///
-/// Objects lie in *slabs*: chunks that double in size up to 1 MiB, and consist of huge pages from
-/// there on. The objects of a slab lie next to each other, in the order in which they are first
-/// allocated. Slabs without live objects are released (see [`trim`](Self::trim)): they go to the
+/// Objects lie in *chunks* that double in size up to 1 MiB; from there on, chunks consist of huge
+/// pages. The objects of a chunk lie next to each other, in the order in which they are first
+/// allocated. Chunks without live objects are released (see [`trim`](Self::trim)): they go to the
 /// recycler, where the next arena or list finds them warm.
 ///
 /// A list may move between threads, but only one thread at a time uses it. Dropping the list frees
@@ -73,111 +70,131 @@ pub(super) struct Link(pub(super) Cell<*mut Link>);
 #[repr(C)]
 pub struct RawFreeList {
     // The fast paths use the first two fields, here and in C (`frozen.rs`).
-    pub(super) head: Cell<*mut Link>,
+    pub(super) head: Cell<*mut ListLink>,
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,
     pub(super) watermark: Cell<usize>,
-    /// The list sweeps for empty slabs when fewer objects than this are live. With 0 it never does.
-    pub(super) look_below: Cell<usize>,
-    pub(super) chains: Chains,
+    /// The list sweeps for empty chunks when fewer objects than this are live. With 0 it never does.
+    pub(super) sweep_below: Cell<usize>,
+    pub(super) waiting_chains: WaitingChains,
     pub(super) fresh: Cell<*mut u8>,
     pub(super) fresh_end: Cell<*mut u8>,
-    pub(super) slabs: Cell<*mut Header>,
-    pub(super) slab_count: Cell<usize>,
-    /// `capacity`: the objects that the slabs in `slabs` have room for. `spare_objects`: the same
-    /// for the slabs in `spare`.
+    /// The chunks in use, the newest first.
+    pub(super) chunks: Cell<*mut ListChunkHeader>,
+    pub(super) chunk_count: Cell<usize>,
+    /// How many objects the chunks in use can hold.
     pub(super) capacity: Cell<usize>,
-    pub(super) spare: Cell<*mut Header>,
-    pub(super) spare_objects: Cell<usize>,
-    /// Slabs were released, and none was taken from the source after that.
-    pub(super) gave: Cell<bool>,
-    /// The number of live objects has risen after the last sweep, as far as the slow path has seen.
-    pub(super) risen: Cell<bool>,
-    /// Whether sweeps are skipped until the number of live objects rises again.
-    pub(super) skips_now: Cell<bool>,
-    /// `skips`: how many more descents skip all their sweeps. `patience`: the back-off, which is
-    /// the value that `skips` was last set to.
-    pub(super) skips: Cell<u32>,
-    pub(super) patience: Cell<u32>,
-    /// The size of the slab taken last, as far as it determines the size of the next one.
-    pub(super) grown: Cell<usize>,
-    pub(super) geometry: Geometry,
+    /// Chunks without live objects, which are used before any is taken from the source.
+    pub(super) spare_chunks: Cell<*mut ListChunkHeader>,
+    /// How many objects the spare chunks can hold.
+    pub(super) spare_capacity: Cell<usize>,
+    pub(super) back_off: SweepBackOff,
+    /// The size of the chunk taken last, as far as it determines the size of the next one.
+    pub(super) growth_size: Cell<usize>,
+    pub(super) sizes: ObjectSizes,
     pub(super) record: &'static Record,
-    pub(super) ledger: Option<Box<Ledger>>,
-    pub(super) settings: Box<Settings>,
+    pub(super) checks: Option<Box<dyn ListChecks>>,
+    pub(super) settings: Box<FreeListSettings>,
 }
 
-// SAFETY: the list owns its slabs, and one thread at a time uses it: its cells make it not `Sync`
-// (invariant 6). Its pointers lead to its own memory. Only the thread that has the list writes the
-// record.
+// SAFETY: the list owns its chunks, and one thread at a time uses it: its cells make it not `Sync`
+// (invariant 6). Its pointers, and those of its checks, lead to its own memory. Only the thread
+// that has the list writes the record.
 unsafe impl Send for RawFreeList {}
 
+/// What a checked list does in each slow path, instead of what an ordinary list does there. It
+/// records every object.
+pub(super) trait ListChecks: Debug {
+    /// Whether each object is a malloc block.
+    fn has_no_chunks(&self) -> bool;
+
+    /// The layout of the memory of one object, which has room for a red zone.
+    fn slot_layout(&self, layout: Layout) -> Option<Layout>;
+
+    /// The unit of chunks that are registered as segments, or 1.
+    fn segment_unit(&self, source: &SharedSource) -> usize;
+
+    /// The number of live objects.
+    fn live(&self) -> usize;
+
+    /// Prepares a chunk that was just taken. It holds nothing but its header. On an error nothing has
+    /// changed.
+    fn chunk_taken(
+        &self,
+        list: &RawFreeList,
+        start: NonNull<u8>,
+        size: usize,
+    ) -> Result<(), AllocError>;
+
+    /// Prepares a chunk that is about to go back to its source.
+    fn chunk_released(&self, list: &RawFreeList, chunk: ListChunk);
+
+    /// Records objects of a chunk that were not handed out, before another chunk provides the fresh
+    /// objects.
+    fn leave(&self, list: &RawFreeList, first: *mut u8, objects: usize);
+
+    /// Allocates an object.
+    fn alloc(&self, list: &RawFreeList) -> Result<NonNull<u8>, AllocError>;
+
+    /// Allocates `objects` objects next to each other.
+    fn alloc_run(&self, list: &RawFreeList, objects: usize) -> Result<NonNull<u8>, AllocError>;
+
+    /// Frees an object, or aborts at a misuse.
+    fn free(&self, list: &RawFreeList, object: NonNull<u8>);
+
+    /// Empties the quarantine, and releases the chunks if nothing is live. Returns the bytes
+    /// released.
+    fn trim(&self, list: &RawFreeList) -> usize;
+
+    /// The list is dropped: checks all free objects.
+    fn end(&self, list: &RawFreeList);
+}
+
 impl RawFreeList {
-    /// Makes a list with default options.
-    ///
-    /// # Panics
-    /// Aborts if [`try_new`](Self::try_new) returns an error.
-    #[must_use]
-    pub fn new(layout: Layout) -> Self {
-        Self::builder(layout).build()
-    }
-
-    /// Makes a list with default options. It takes no slab yet.
-    ///
-    /// # Errors
-    /// If the layout exceeds the address space, or there is no memory for the statistics record.
-    pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
-        Self::builder(layout).try_build()
-    }
-
-    /// Starts building a list with options.
-    pub const fn builder(layout: Layout) -> FreeListBuilder<Self> {
-        FreeListBuilder::new(layout)
-    }
-
-    pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
-        let name = settings.name.as_deref();
-        let (kind, classes) = (AllocatorKind::FreeList, Self::CHECKED_CLASSES);
-        let ledger = Ledger::wanted(settings.hardened, kind, name, classes);
-        let geometry = Geometry::new(layout, ledger.is_some())?;
-        let record = Record::acquire(kind, name)?;
-        Ok(Self {
+    /// An empty list.
+    pub(super) fn empty(
+        sizes: ObjectSizes,
+        record: &'static Record,
+        checks: Option<Box<dyn ListChecks>>,
+        settings: FreeListSettings,
+    ) -> Self {
+        Self {
             head: Cell::new(ptr::null_mut()),
             count: Cell::new(0),
             watermark: Cell::new(0),
-            look_below: Cell::new(0),
-            chains: Chains::new(),
+            sweep_below: Cell::new(0),
+            waiting_chains: WaitingChains::new(),
             fresh: Cell::new(ptr::null_mut()),
             fresh_end: Cell::new(ptr::null_mut()),
-            slabs: Cell::new(ptr::null_mut()),
-            slab_count: Cell::new(0),
+            chunks: Cell::new(ptr::null_mut()),
+            chunk_count: Cell::new(0),
             capacity: Cell::new(0),
-            spare: Cell::new(ptr::null_mut()),
-            spare_objects: Cell::new(0),
-            gave: Cell::new(false),
-            risen: Cell::new(false),
-            skips_now: Cell::new(false),
-            skips: Cell::new(0),
-            patience: Cell::new(0),
-            grown: Cell::new(0),
-            geometry,
+            spare_chunks: Cell::new(ptr::null_mut()),
+            spare_capacity: Cell::new(0),
+            back_off: SweepBackOff::new(),
+            growth_size: Cell::new(0),
+            sizes,
             record,
-            ledger,
+            checks,
             settings: Box::new(settings),
-        })
+        }
+    }
+
+    pub(super) fn checks(&self) -> Option<&dyn ListChecks> {
+        self.checks.as_deref()
     }
 
     /// The layout of an object, as the caller requested it.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        self.geometry.layout
+        self.sizes.layout
     }
 
     /// The bytes from one object of a run to the next: the size with its padding, at least a
     /// pointer's.
     #[must_use]
     pub fn stride(&self) -> usize {
-        self.geometry.stride
+        self.sizes.stride
     }
 
     /// The list's name, if it has one.
@@ -186,68 +203,23 @@ impl RawFreeList {
         self.settings.name.as_deref()
     }
 
-    /// Allocates an uninitialised object, aligned to the list's layout.
-    ///
-    /// It returns the object freed last or, if none is free, the next object of the newest slab. It
-    /// takes six instructions on x86-64 if an object is free.
-    ///
-    /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
-    #[inline]
+    /// The number of live objects.
     #[must_use]
-    pub fn alloc(&self) -> NonNull<u8> {
-        always(self.alloc_or::<Abort>())
-    }
-
-    /// Allocates an uninitialised object.
-    ///
-    /// # Errors
-    /// If no object is free and neither the budget nor the source grants a slab.
-    #[inline]
-    pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_or::<Report>()
-    }
-
-    #[inline(always)]
-    pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
-        let Some(first) = NonNull::new(self.head.get()) else {
-            return self.alloc_slowly::<F>();
-        };
-        // SAFETY: a free object, which no other code uses, and which holds a link (invariant 2).
-        self.head.set(unsafe { first.as_ref() }.0.get());
-        self.count.set(self.count.get().wrapping_add(1));
-        Ok(first.cast())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn alloc_slowly<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
-        self.refill().map_err(F::fail)
-    }
-
-    /// Frees an object.
-    ///
-    /// It takes five instructions on x86-64. As the number of live objects falls, two kinds of
-    /// calls do more:
-    ///
-    /// - When it falls below the level for the next sweep, the call sweeps for empty slabs. The
-    ///   level is at most half of what was live when the level was set. It is low enough that a
-    ///   sweep takes at most two steps for each object freed after the last sweep.
-    /// - When it has fallen by a sixteenth, the call starts another chain of free objects, for a
-    ///   later sweep to follow.
-    ///
-    /// # Safety
-    /// The object came from this list, is freed once, and is not used afterwards.
-    #[inline]
-    pub unsafe fn free(&self, object: NonNull<u8>) {
-        let count = self.count.get().wrapping_sub(1);
-        self.count.set(count);
-        if count < 0 {
-            // SAFETY: the caller upholds the contract.
-            return unsafe { self.free_slowly(object) };
+    pub fn live(&self) -> usize {
+        match self.checks() {
+            Some(checks) => checks.live(),
+            None => self.watermark.get().wrapping_add_signed(self.count.get()),
         }
-        // SAFETY: the caller upholds the contract.
-        unsafe { self.push(object) };
+    }
+
+    /// The bytes of the objects that were never handed out.
+    pub(super) fn fresh_bytes(&self) -> usize {
+        self.fresh_end.get().addr() - self.fresh.get().addr()
+    }
+
+    /// The number of objects that were never handed out.
+    pub(super) fn fresh_objects(&self) -> usize {
+        self.fresh_bytes() / self.sizes.stride
     }
 
     /// Puts an object on the first chain.
@@ -256,122 +228,26 @@ impl RawFreeList {
     /// The object belongs to this list, is not in use, and is on no chain.
     #[inline(always)]
     pub(super) unsafe fn push(&self, object: NonNull<u8>) {
-        let link = object.cast::<Link>();
-        // SAFETY: an object is at least as large and as aligned as a link (`Geometry::new`), and no
-        // other code uses it.
-        unsafe { link.write(Link(Cell::new(self.head.get()))) };
+        let link = object.cast::<ListLink>();
+        // SAFETY: an object is at least as large and as aligned as a link (`ObjectSizes::new`), and
+        // no other code uses it.
+        unsafe { link.write(ListLink(Cell::new(self.head.get()))) };
         self.head.set(link.as_ptr());
     }
 
-    /// # Safety
-    /// As for [`free`](Self::free), which has already counted the object.
-    #[cold]
-    #[inline(never)]
-    unsafe fn free_slowly(&self, object: NonNull<u8>) {
-        if let Some(ledger) = self.ledger.as_deref() {
-            self.count.set(0);
-            return ledger.free(self, object, self.layout());
-        }
-        let looks = self.live() < self.look_below.get();
-        if !looks {
-            self.begin_chain();
-        }
-        // SAFETY: the caller upholds the contract.
-        unsafe { self.push(object) };
-        if looks { self.look() } else { self.place_watermark(self.live()) }
-    }
-
-    /// Allocates `objects` uninitialised objects next to each other, [`stride`](Self::stride) bytes
-    /// apart.
-    ///
-    /// Their memory has held no object after its slab was taken, or after the list was last without
-    /// live objects. Each object is freed separately. For 0 objects the address is dangling.
-    ///
-    /// # Panics
-    /// Aborts if [`try_alloc_run`](Self::try_alloc_run) returns an error.
-    #[must_use]
-    pub fn alloc_run(&self, objects: usize) -> NonNull<u8> {
-        always(self.try_alloc_run(objects).map_err(Abort::fail))
-    }
-
-    /// Fallible version of [`alloc_run`](Self::alloc_run).
-    ///
-    /// # Errors
-    /// If neither the budget nor the source grants a slab with that much room. An error changes
-    /// nothing, except that spare slabs, which hold no live objects, may have been released. In
-    /// pass-through mode, where malloc provides each object separately, any run of more than one
-    /// object is an error.
-    pub fn try_alloc_run(&self, objects: usize) -> Result<NonNull<u8>, AllocError> {
-        match (objects, self.ledger.as_deref()) {
-            (0, _) => Ok(self.geometry.dangling()),
-            (_, Some(ledger)) => self.checked_alloc_run(ledger, objects),
-            (_, None) => {
-                let run = self.take_fresh(objects)?;
-                self.count.set(self.count.get() + objects as isize);
-                Ok(run)
-            }
+    /// Sets the first chain aside, so that the objects freed next begin another one.
+    pub(super) fn start_chain(&self) {
+        if let Some(first) =
+            NonNull::new(self.head.get()).filter(|_| !self.waiting_chains.is_full())
+        {
+            self.waiting_chains.push(first);
+            self.head.set(ptr::null_mut());
         }
     }
 
-    /// Allocates one uninitialised object behind the fresh object that was taken last, and skips
-    /// the objects that were freed. Use it for objects that should lie in the order of their
-    /// allocation.
-    ///
-    /// # Panics
-    /// Aborts if [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error.
-    #[must_use]
-    pub fn alloc_fresh(&self) -> NonNull<u8> {
-        self.alloc_run(1)
-    }
-
-    /// Fallible version of [`alloc_fresh`](Self::alloc_fresh).
-    ///
-    /// # Errors
-    /// Same as [`try_alloc`](Self::try_alloc).
-    pub fn try_alloc_fresh(&self) -> Result<NonNull<u8>, AllocError> {
-        self.try_alloc_run(1)
-    }
-
-    /// Sweeps for empty slabs and releases them all, including those that the release policy would
-    /// keep. Returns the number of bytes released.
-    ///
-    /// The sweep takes one step for each free object. The objects that stay free are then handed
-    /// out from the fullest slabs first, in the order of their addresses.
-    pub fn trim(&self) -> usize {
-        if let Some(ledger) = self.ledger.as_deref() {
-            return self.checked_trim(ledger);
-        }
-        self.sweep(0)
-    }
-
-    /// The number of live objects.
-    #[must_use]
-    pub fn live(&self) -> usize {
-        match self.ledger.as_deref() {
-            Some(ledger) => ledger.live().0,
-            None => self.watermark.get().wrapping_add_signed(self.count.get()),
-        }
-    }
-
-    /// What the list holds. The values are exact.
-    ///
-    /// [`report`](crate::report()) may show older values for another thread's list: those of the
-    /// last call that took or released a slab, or called this function.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        self.note_live();
-        self.record.statistics()
-    }
-}
-
-impl Drop for RawFreeList {
-    /// Releases all memory, including that of live objects.
-    fn drop(&mut self) {
-        self.report_live();
-        if let Some(ledger) = self.ledger.as_deref() {
-            ledger.clear(self);
-        }
-        self.give_all_back();
-        self.record.release();
+    /// Forgets all chains.
+    pub(super) fn clear_chains(&self) {
+        self.head.set(ptr::null_mut());
+        self.waiting_chains.clear();
     }
 }

@@ -8,6 +8,7 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use super::boxed::{ListBox, ListRun, ListSlot};
@@ -84,7 +85,7 @@ impl<T> FreeList<T> {
         Self::builder().build()
     }
 
-    /// Makes a list with default options. It takes no slab yet.
+    /// Makes a list with default options. It takes no chunk yet.
     ///
     /// # Errors
     /// If there is no memory for the statistics record.
@@ -113,8 +114,11 @@ impl<T> FreeList<T> {
     /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
     #[inline]
     pub fn alloc(&self, value: T) -> ListBox<'_, T> {
+        // The slow path does not unwind. But the compiler does not know that: to drop the value, it
+        // would need its address, and so a copy in memory.
+        let value = ManuallyDrop::new(value);
         // SAFETY: an object of this list, for a `T`.
-        unsafe { ListSlot::new(self.raw.alloc(), self) }.fill(value)
+        unsafe { ListSlot::new(self.raw.alloc(), &self.raw) }.fill(ManuallyDrop::into_inner(value))
     }
 
     /// Allocates a box that holds `value`.
@@ -123,9 +127,12 @@ impl<T> FreeList<T> {
     /// Same as [`RawFreeList::try_alloc`]. The error carries `value` back to the caller.
     #[inline]
     pub fn try_alloc(&self, value: T) -> Result<ListBox<'_, T>, (AllocError, T)> {
-        match self.raw.try_alloc() {
+        let value = ManuallyDrop::new(value);
+        let object = self.raw.try_alloc();
+        let value = ManuallyDrop::into_inner(value);
+        match object {
             // SAFETY: as above.
-            Ok(object) => Ok(unsafe { ListSlot::new(object, self) }.fill(value)),
+            Ok(object) => Ok(unsafe { ListSlot::new(object, &self.raw) }.fill(value)),
             Err(error) => Err((error, value)),
         }
     }
@@ -149,7 +156,7 @@ impl<T> FreeList<T> {
     #[inline]
     pub fn slot(&self) -> ListSlot<'_, T> {
         // SAFETY: as above.
-        unsafe { ListSlot::new(self.raw.alloc(), self) }
+        unsafe { ListSlot::new(self.raw.alloc(), &self.raw) }
     }
 
     /// Allocates a slot without a value.
@@ -159,14 +166,14 @@ impl<T> FreeList<T> {
     #[inline]
     pub fn try_slot(&self) -> Result<ListSlot<'_, T>, AllocError> {
         // SAFETY: as above.
-        self.raw.try_alloc().map(|object| unsafe { ListSlot::new(object, self) })
+        self.raw.try_alloc().map(|object| unsafe { ListSlot::new(object, &self.raw) })
     }
 
-    /// Allocates the slot behind the fresh one taken last; see [`RawFreeList::alloc_fresh`].
+    /// Allocates the slot after the fresh one taken last; see [`RawFreeList::alloc_fresh`].
     pub(super) fn fresh_slot<F: OnFailure>(&self) -> Result<ListSlot<'_, T>, F::Error> {
         let object = self.raw.try_alloc_fresh().map_err(F::fail)?;
         // SAFETY: as above.
-        Ok(unsafe { ListSlot::new(object, self) })
+        Ok(unsafe { ListSlot::new(object, &self.raw) })
     }
 
     /// Allocates adjacent slots for this number of values.
@@ -189,7 +196,7 @@ impl<T> FreeList<T> {
     fn run_or<F: OnFailure>(&self, values: usize) -> Result<ListRun<'_, T>, F::Error> {
         let first = self.raw.try_alloc_run(values).map_err(F::fail)?;
         // SAFETY: a run of `values` objects of this list.
-        Ok(unsafe { ListRun::new(first, values, self) })
+        Ok(unsafe { ListRun::new(first, values, &self.raw) })
     }
 
     /// Makes a box of a value's address; the reverse of [`ListBox::into_raw`].
@@ -200,7 +207,7 @@ impl<T> FreeList<T> {
     #[must_use]
     pub unsafe fn from_raw(&self, value: NonNull<T>) -> ListBox<'_, T> {
         // SAFETY: the caller upholds the contract.
-        unsafe { ListBox::new(value, self) }
+        unsafe { ListBox::new(value, &self.raw) }
     }
 
     /// Same as [`RawFreeList::trim`].

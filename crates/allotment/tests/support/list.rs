@@ -9,7 +9,8 @@ use allotment::{Budget, FreeList, FreeListBuilder, Malloc, RawFreeList, Statisti
 use super::slab::{Object, Random, assert_sums, layout};
 use super::sources::{Recorder, Refuse};
 
-/// Whether every list is watched: a memory tool is there. Such a list gives no slab back while something is live.
+/// Whether every list is checked, because a memory tool is present. Such a list releases no chunk while
+/// an object is live.
 pub fn under_a_tool() -> bool {
     std::env::var_os("ALLOTMENT_EXPECT_TOOL").is_some()
 }
@@ -19,7 +20,7 @@ pub fn passed_through() -> bool {
     std::env::var_os("ALLOTMENT_PASSTHROUGH").is_some()
 }
 
-/// The figures of a list with so many live objects.
+/// Asserts that a list has `live` live objects, and that its figures are exact.
 pub fn assert_exact(list: &RawFreeList, live: usize, budget: Option<&Budget>) -> Statistics {
     let statistics = list.statistics();
     assert_sums(&statistics);
@@ -33,7 +34,7 @@ pub fn assert_exact(list: &RawFreeList, live: usize, budget: Option<&Budget>) ->
     statistics
 }
 
-/// Nothing lives, and after a trim nothing is held.
+/// Asserts that nothing is live, and that after a trim nothing is held.
 pub fn assert_empties(list: &RawFreeList) {
     let before = assert_exact(list, 0, None);
     let given = list.trim();
@@ -67,7 +68,7 @@ pub fn objects_of(
     count: usize,
 ) -> impl Iterator<Item = NonNull<u8>> {
     let stride = list.stride();
-    // SAFETY: the run has so many objects.
+    // SAFETY: the run has `count` objects.
     (0..count).map(move |index| unsafe { first.add(index * stride) })
 }
 
@@ -95,7 +96,7 @@ pub fn by_block(objects: Vec<Object>, source: &Recorder) -> BTreeMap<usize, Vec<
     blocks
 }
 
-/// Objects of 64 bytes in slabs of a source that says what it has lent.
+/// A list of objects of 64 bytes, and the source of its chunks, which records what it has lent.
 pub fn recorded() -> (Arc<Recorder>, FreeListBuilder<RawFreeList>) {
     let source = Recorder::new(Malloc, Refuse::None);
     (source.clone(), RawFreeList::builder(layout(64, 8)).source(source))
@@ -113,7 +114,7 @@ pub fn skipped() -> bool {
     let skipped = under_a_tool();
     if skipped {
         println!(
-            "skipped under a memory tool: a watched list keeps its slabs while something is live"
+            "skipped under a memory tool: a checked list keeps its chunks while an object is live"
         );
     }
     skipped

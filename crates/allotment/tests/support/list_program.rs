@@ -17,7 +17,7 @@ use super::slab::{Object, assert_apart, layout};
 use super::slab_program::assert_refusal;
 use super::sources::{Recorder, Refuse};
 
-/// Where slabs come from.
+/// Where chunks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     Mmap,
@@ -40,7 +40,7 @@ pub struct Setup {
     pub list: RawFreeList,
     budgets: Vec<Budget>,
     recorder: Option<Arc<Recorder>>,
-    /// It gives slabs back only when nothing is live and it is told to.
+    /// It releases chunks only when nothing is live and `trim` is called.
     watched: bool,
     passthrough: bool,
 }
@@ -108,7 +108,7 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Setup {
         .source(source)
         .release(release(input))
         .report_live(false)
-        .objects_per_slab(match input.below(4) {
+        .objects_per_chunk(match input.below(4) {
             0 => 1,
             1 => input.below(40),
             2 => 1000,
@@ -138,7 +138,7 @@ impl Setup {
             return statistics;
         }
         if let Some(recorder) = &self.recorder {
-            assert_eq!(recorder.lent_blocks() as u64, statistics.chunks, "slabs");
+            assert_eq!(recorder.lent_blocks() as u64, statistics.chunks, "chunks");
             assert_eq!(recorder.lent_bytes() as u64, statistics.held_bytes, "bytes");
         }
         statistics
@@ -182,7 +182,7 @@ impl<'s, 'b> Run<'s, 'b> {
         self.next_number += 1;
         if let (Some(recorder), false) = (&self.setup.recorder, self.setup.passthrough) {
             let (first, end) = object.range();
-            assert!(recorder.holds(first, end - first), "{object:?} is in a slab");
+            assert!(recorder.holds(first, end - first), "{object:?} is in a chunk");
         }
         self.objects.push(object);
     }
@@ -196,9 +196,9 @@ impl<'s, 'b> Run<'s, 'b> {
                 assert_refusal(error);
                 let after = self.setup.list.statistics();
                 if after.held_bytes < before.held_bytes {
-                    // Slabs that held nothing have gone, in vain.
-                    let given = before.chunks - after.chunks;
-                    assert!(given > 0, "{before:?} {after:?}");
+                    // Spare chunks were released, and that was not enough.
+                    let released = before.chunks - after.chunks;
+                    assert!(released > 0, "{before:?} {after:?}");
                     // Objects of no size have no bytes that could be free.
                     let sized = self.setup.list.layout().size() > 0;
                     assert_eq!(after.free_bytes < before.free_bytes, sized, "{before:?} {after:?}");
@@ -279,7 +279,7 @@ impl<'s, 'b> Run<'s, 'b> {
         assert_eq!(before - after.held_bytes, given as u64);
         let live = self.objects.len() as u64;
         if live == 0 || !self.setup.watched {
-            assert!(after.chunks <= live, "each slab that stays holds an object: {after:?}");
+            assert!(after.chunks <= live, "each chunk that stays holds an object: {after:?}");
         }
     }
 

@@ -129,6 +129,6 @@ impl Placement for ScrambledCopy {
 
     fn target(layout: Layout, objects: usize) -> List {
         // One more for the object that stays.
-        List::of_one_slab(layout, objects + 1)
+        List::of_one_chunk(layout, objects + 1)
     }
 }

@@ -50,18 +50,18 @@ impl Listed for ListEach {
             Kind::FixedSize,
             "allotment-free-list-a-tree",
             "allotment's free list, one for each tree",
-            "adaptive, for each list separately; a list releases all of its slabs when it is dropped",
+            "adaptive, for each list separately; a list releases all of its chunks when it is dropped",
         )
         .serving(ONE_THREAD)
     };
 }
 
 impl List {
-    /// A list that has `objects` objects in one slab. It never sweeps for empty slabs, so its free
+    /// A list that has `objects` objects in one chunk. It never sweeps for empty chunks, so its free
     /// objects stay in the order of their frees.
-    pub(crate) fn of_one_slab(layout: Layout, objects: usize) -> Self {
+    pub(crate) fn of_one_chunk(layout: Layout, objects: usize) -> Self {
         check(layout);
-        Self(OneThread::new(RawFreeList::builder(layout).objects_per_slab(objects).build()))
+        Self(OneThread::new(RawFreeList::builder(layout).objects_per_chunk(objects).build()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! When a free list looks for empty slabs, and what it does with them.
+//! When a free list sweeps for empty chunks, and what it does with them.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -21,14 +21,14 @@ fn a_list_that_is_filled_over_and_over_keeps_no_more_than_it_was_told() {
     for release in [Release::Keep(KEPT), Release::Keep(0), Release::AtOnce] {
         let kept = if let Release::Keep(bytes) = release { bytes } else { 0 };
         let (source, builder) = recorded();
-        let list = builder.release(release).objects_per_slab(1000).build();
+        let list = builder.release(release).objects_per_chunk(1000).build();
         let one = (64 * 1000_usize + 64).next_power_of_two();
         for _ in 0..10 {
             let objects = stamped(&list, 50_000);
             free_all(&list, objects);
-            // The one that stays besides.
+            // One chunk stays in any case.
             assert!(source.lent_bytes() <= kept + one, "{release:?}: {}", source.lent_bytes());
-            // At the half of them the list looks, each time.
+            // Each time the list sweeps when half of them are freed.
             let mut objects = stamped(&list, 50_000);
             let few = objects.split_off(30_000);
             free_all(&list, objects);
@@ -56,7 +56,7 @@ fn memory_does_not_creep_over_many_fillings() {
     }
     let (first, later) = peaks.split_at(4);
     assert!(later.iter().max() <= first.iter().max(), "{peaks:?}");
-    // What is kept because it was soon wanted again is no more than that.
+    // Spare chunks, kept because the list soon needed them again, are no more than its peak.
     assert!(rests[0] < peaks[0] || skipped(), "{rests:?}");
     assert!(rests.iter().max() <= first.iter().max(), "{rests:?}");
     list.trim();
@@ -64,12 +64,12 @@ fn memory_does_not_creep_over_many_fillings() {
 }
 
 #[test]
-fn random_replacements_need_no_more_slabs_than_the_objects_did() {
+fn random_replacements_need_no_more_chunks_than_the_objects_did() {
     let (source, builder) = recorded();
     let list = builder.build();
     let mut random = Random::new(5);
     let mut objects = stamped(&list, 20_000);
-    // A watched list's freed objects rest.
+    // A checked list keeps freed objects in quarantine.
     let full = source.lent_bytes();
     let allowed = if under_a_tool() { full * 2 } else { full };
     for number in 0..200_000 {
@@ -93,7 +93,8 @@ fn a_structure_that_shrinks_and_grows_holds_what_it_needs() {
     for _ in 0..10 {
         objects.extend(stamped(&list, 30_000));
         scatter(&mut objects, &mut random);
-        // Scattered survivors hold their slabs; packed ones, that a trim and new objects make, don't.
+        // Scattered survivors hold their chunks. Survivors in few chunks, as after a trim and new
+        // objects, do not.
         let stay = objects.split_off(objects.len() - 1000);
         free_all(&list, std::mem::replace(&mut objects, stay));
     }
@@ -101,7 +102,7 @@ fn a_structure_that_shrinks_and_grows_holds_what_it_needs() {
     assert_eq!(source.lent_blocks(), 1);
 }
 
-/// Of a structure that was pruned and copied past its holes, and whose copy is pruned in turn.
+/// The structure is pruned and copied into fresh objects; then the copy is pruned.
 #[test]
 fn what_a_compact_copy_left_goes_back_while_the_list_runs() {
     if skipped() {
@@ -124,8 +125,8 @@ fn what_a_compact_copy_left_goes_back_while_the_list_runs() {
     copy.iter().for_each(Object::assert_intact);
 }
 
-/// A list that was filled and emptied often enough that it leaves looks out and keeps empty slabs aside.
-fn patient(list: &RawFreeList, objects: usize, lent: impl Fn() -> usize) {
+/// Fills and empties a list until it skips a sweep and keeps its empty chunks as spare ones.
+fn fill_until_a_sweep_is_skipped(list: &RawFreeList, objects: usize, lent: impl Fn() -> usize) {
     let mut random = Random::new(23);
     for _ in 0..100 {
         let mut all = stamped(list, objects);
@@ -136,17 +137,17 @@ fn patient(list: &RawFreeList, objects: usize, lent: impl Fn() -> usize) {
             return;
         }
     }
-    panic!("every look gave something back");
+    panic!("every sweep released something");
 }
 
 #[test]
-fn what_is_kept_aside_goes_back_though_the_list_stays_small() {
+fn spare_chunks_are_released_though_the_list_stays_small() {
     if skipped() {
         return;
     }
     let (source, builder) = recorded();
     let list = builder.build();
-    patient(&list, 20_000, || source.lent_bytes());
+    fill_until_a_sweep_is_skipped(&list, 20_000, || source.lent_bytes());
     assert!(source.lent_blocks() > 1);
     for _ in 0..100 {
         free_all(&list, stamped(&list, 3));
@@ -166,20 +167,20 @@ fn a_list_that_is_filled_and_emptied_over_and_over_keeps_what_it_needs() {
     let mut fill = || {
         let objects = stamped(&list, 10_000);
         most = most.max(source.lent_blocks());
-        // Newest first, so that slabs become empty all the way.
+        // Newest first, so that chunks become empty all the way.
         free_all(&list, objects.into_iter().rev());
     };
     (0..200).for_each(|_| fill());
     let before = source.calls();
     (0..128).for_each(|_| fill());
-    // One time in 64 it looks.
+    // It sweeps in one descent of 64.
     let calls = (source.calls() - before) as usize;
-    assert!(calls <= 3 * 2 * most, "{calls} calls for {most} slabs");
+    assert!(calls <= 3 * 2 * most, "{calls} calls for {most} chunks");
     list::assert_empties(&list);
 }
 
 #[test]
-fn a_list_that_keeps_what_it_was_told_does_not_look_for_it() {
+fn a_list_whose_policy_keeps_all_its_chunks_does_not_sweep_for_them() {
     if skipped() {
         return;
     }
@@ -196,17 +197,17 @@ fn a_list_that_keeps_what_it_was_told_does_not_look_for_it() {
 }
 
 #[test]
-fn what_is_kept_aside_goes_before_a_run_is_refused() {
+fn spare_chunks_are_released_before_a_run_is_refused() {
     if skipped() {
         return;
     }
     let (source, builder) = recorded();
     let budget = Budget::new(3 << 20);
     let list = builder.budget(&budget).build();
-    patient(&list, 20_000, || source.lent_bytes());
-    let aside = list.statistics().held_bytes as usize;
-    // More than is free of the budget, or than any slab has.
-    let objects = (budget.cap() - aside / 2) / 64;
+    fill_until_a_sweep_is_skipped(&list, 20_000, || source.lent_bytes());
+    let spare = list.statistics().held_bytes as usize;
+    // More than the rest of the budget or any one chunk has room for.
+    let objects = (budget.cap() - spare / 2) / 64;
     let run = list.try_alloc_run(objects).expect("nothing is live");
     list::assert_exact(&list, objects, Some(&budget));
     let error = list.try_alloc_run(objects).unwrap_err();
@@ -217,14 +218,14 @@ fn what_is_kept_aside_goes_before_a_run_is_refused() {
 }
 
 #[test]
-fn a_list_that_has_shrunk_takes_small_slabs_again() {
+fn a_list_that_has_shrunk_takes_small_chunks_again() {
     if skipped() {
         return;
     }
     let (source, builder) = recorded();
     let list = builder.build();
     let mut objects = stamped(&list, 200_000);
-    // The first slabs, which are the smallest, last.
+    // The first chunks, which are the smallest, last.
     free_all(&list, objects.drain(..).rev());
     let least = source.lent_bytes();
     objects.extend(stamped(&list, 2 * least / 64));
@@ -238,7 +239,7 @@ fn a_list_that_has_shrunk_takes_no_more_than_it_holds() {
     if skipped() {
         return;
     }
-    // The first objects first: what stays at the end is one of the later slabs.
+    // The first objects first: what stays at the end is one of the later chunks.
     for count in [10_000, 20_000, 32_000, 100_000] {
         let list = RawFreeList::builder(layout(64, 8)).build();
         free_all(&list, stamped(&list, count));
@@ -252,18 +253,18 @@ fn a_list_that_has_shrunk_takes_no_more_than_it_holds() {
 }
 
 #[test]
-fn a_list_that_grew_again_within_its_slabs_looks_again() {
+fn a_list_that_grew_again_within_its_chunks_sweeps_again() {
     if skipped() {
         return;
     }
     let (source, builder) = recorded();
-    let list = builder.objects_per_slab(1000).build();
+    let list = builder.objects_per_chunk(1000).build();
     let mut objects = stamped(&list, 60_000);
     scatter(&mut objects, &mut Random::new(29));
     let some = objects.split_off(20_000);
     free_all(&list, some);
     let full = source.lent_blocks();
-    // The look was in vain: each slab has holes, and none is empty. They are filled.
+    // The sweep released nothing: each chunk has holes, and none is empty. The holes are filled.
     objects.extend(stamped(&list, 39_000));
     assert_eq!(source.lent_blocks(), full);
     let mut blocks: Vec<_> = by_block(objects, &source).into_values().collect();
@@ -287,7 +288,7 @@ fn what_was_freed_last_is_used_first_however_much_is_free() {
         let list = RawFreeList::builder(layout(64, 8)).build();
         let mut objects = stamped(&list, count);
         scatter(&mut objects, &mut random);
-        // Not so many that the list looks; by turns, so that chains begin and end.
+        // Too few for a sweep. Frees and allocations alternate, so that chains begin and end.
         let mut freed = Vec::new();
         while freed.len() < count * 2 / 5 {
             for object in objects.split_off(objects.len() - count / 25) {
@@ -313,7 +314,7 @@ fn what_was_freed_last_is_used_first_however_much_is_free() {
 }
 
 #[test]
-fn a_list_is_used_by_one_thread_after_another_while_slabs_are_kept_aside_and_chains_wait() {
+fn a_list_is_used_by_one_thread_after_another_while_chunks_are_spare_and_chains_wait() {
     let budget = Budget::new(usize::MAX);
     let mut list = RawFreeList::builder(layout(64, 8)).budget(&budget).build();
     let mut live: Vec<Vec<usize>> = Vec::new();
@@ -349,36 +350,36 @@ fn a_list_is_used_by_one_thread_after_another_while_slabs_are_kept_aside_and_cha
     assert_eq!(budget.used(), 0);
 }
 
-/// Of an ordinary list, whose free objects hold its links.
+/// An ordinary list has its links in free objects.
 #[test]
-fn a_look_stops_at_a_link_that_somebody_wrote_over() {
+fn a_sweep_stops_at_an_overwritten_link() {
     if skipped() {
         return;
     }
-    let test = "a_look_stops_at_a_link_that_somebody_wrote_over";
-    type Way = (&'static str, &'static str, fn(usize) -> usize);
-    let ways: [Way; 3] = [
-        ("outside of all slabs", "write after free", |_| 4096),
+    let test = "a_sweep_stops_at_an_overwritten_link";
+    type Overwrite = (&'static str, &'static str, fn(usize) -> usize);
+    let overwrites: [Overwrite; 3] = [
+        ("outside of all chunks", "write after free", |_| 4096),
         ("between two objects", "write after free", |object| object + 24),
         ("back to itself", "double free", |object| object),
     ];
-    for (way, _, link) in ways {
-        if child::is(way) {
+    for (overwrite, _, link) in overwrites {
+        if child::is(overwrite) {
             let list = RawFreeList::builder(layout(64, 8)).name("victim").build();
             let objects = stamped(&list, 1000);
             let at = objects[500].start;
             free_all(&list, objects.into_iter().skip(400).take(200));
-            // SAFETY: none: the object was freed. That is what is to be found.
+            // SAFETY: none: the object was freed. The test shows that the write is found.
             unsafe { at.cast::<usize>().write(link(at.addr().get())) };
             list.trim();
-            panic!("the trim did not see it");
+            panic!("the trim did not find it");
         }
     }
     if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
         return;
     }
-    for (way, words, _) in ways {
-        let stderr = Child::new(test, way).aborts();
-        assert!(stderr.contains(&format!("free list 'victim': {words}")), "{way}: {stderr}");
+    for (overwrite, words, _) in overwrites {
+        let stderr = Child::new(test, overwrite).aborts();
+        assert!(stderr.contains(&format!("free list 'victim': {words}")), "{overwrite}: {stderr}");
     }
 }

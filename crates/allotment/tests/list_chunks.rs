@@ -1,4 +1,4 @@
-//! Where a free list's objects lie, and when its slabs go back.
+//! Where a free list's objects lie, and when its chunks are released.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,7 +13,7 @@ use support::list::{
 use support::slab::{Object, Random, assert_apart, layout};
 
 #[test]
-fn slabs_that_became_empty_go_back_while_the_list_runs() {
+fn chunks_that_became_empty_are_released_while_the_list_is_used() {
     if skipped() {
         return;
     }
@@ -23,16 +23,16 @@ fn slabs_that_became_empty_go_back_while_the_list_runs() {
         let list = builder.release(release).budget(&budget).build();
         let mut objects = stamped(&list, 100_000);
         let full = source.lent_bytes();
-        // Newest first, so that whole slabs become empty.
+        // Newest first, so that whole chunks become empty.
         let some = objects.split_off(95_000);
         free_all(&list, some);
-        assert_eq!(source.lent_bytes(), full, "no look for so few");
+        assert_eq!(source.lent_bytes(), full, "too few for a sweep");
         let many = objects.split_off(20_000);
         free_all(&list, many.into_iter().rev());
         let held = source.lent_bytes();
         assert!(held < full / 2, "{release:?}: {held} of {full}");
         assert_eq!(list::assert_exact(&list, 20_000, Some(&budget)).held_bytes, held as u64);
-        // And on down.
+        // The same further down.
         let many = objects.split_off(2_000);
         free_all(&list, many.into_iter().rev());
         assert!(source.lent_bytes() < full / 8, "{release:?}: {} of {full}", source.lent_bytes());
@@ -41,7 +41,7 @@ fn slabs_that_became_empty_go_back_while_the_list_runs() {
 }
 
 #[test]
-fn a_burst_freed_wholly_leaves_one_slab() {
+fn a_burst_that_is_freed_whole_leaves_one_chunk() {
     if skipped() {
         return;
     }
@@ -58,7 +58,7 @@ fn a_burst_freed_wholly_leaves_one_slab() {
             assert_eq!(source.lent_blocks(), 1, "of {count}");
             assert!(source.lent_bytes() < full);
             list::assert_exact(&list, 0, None);
-            // What stays serves.
+            // The chunk that stays is used.
             let again = stamped(&list, 10);
             assert_eq!(source.lent_blocks(), 1);
             free_all(&list, again);
@@ -68,13 +68,13 @@ fn a_burst_freed_wholly_leaves_one_slab() {
 }
 
 #[test]
-fn a_trim_leaves_no_slab_without_a_live_object() {
+fn a_trim_leaves_no_chunk_without_a_live_object() {
     if skipped() {
         return;
     }
     for release in [Release::AtOnce, Release::Adaptive, Release::Keep(usize::MAX)] {
         let (source, builder) = recorded();
-        let list = builder.release(release).objects_per_slab(60).build();
+        let list = builder.release(release).objects_per_chunk(60).build();
         let blocks = by_block(stamped(&list, 5000), &source);
         let before = (blocks.len(), source.lent_bytes());
         let mut stay = Vec::new();
@@ -92,7 +92,7 @@ fn a_trim_leaves_no_slab_without_a_live_object() {
         assert_eq!(source.lent_blocks(), expected, "{release:?}");
         assert_eq!(list.trim(), 0, "a second one finds nothing");
         list::assert_exact(&list, expected, None);
-        // The holes serve, and no slab is taken as long as they do.
+        // The holes are used, and no chunk is taken while there are holes.
         let room = list.statistics().free_bytes as usize / 64;
         let more = stamped(&list, room);
         assert_eq!(source.lent_blocks(), expected);
@@ -104,26 +104,26 @@ fn a_trim_leaves_no_slab_without_a_live_object() {
 }
 
 #[test]
-fn what_keep_says_is_kept_and_no_more() {
+fn release_keep_keeps_its_bytes_and_no_more() {
     if skipped() {
         return;
     }
-    let slab = {
+    let chunk = {
         let (source, builder) = recorded();
-        let list = builder.objects_per_slab(60).build();
+        let list = builder.objects_per_chunk(60).build();
         let _ = list.alloc();
         source.lent_bytes()
     };
     for kept in [0, 1, 5, 40] {
         let (source, builder) = recorded();
-        let list = builder.objects_per_slab(60).release(Release::Keep(kept * slab)).build();
+        let list = builder.objects_per_chunk(60).release(Release::Keep(kept * chunk)).build();
         let objects = stamped(&list, 6000);
         let taken = source.lent_blocks();
         assert!(taken > 90);
         free_all(&list, objects);
         let left = source.lent_blocks();
-        assert!((kept.max(1)..=kept + 1).contains(&left), "{left} slabs of {kept} to keep");
-        // What was kept serves before anything new is taken, and is not taken twice.
+        assert!((kept.max(1)..=kept + 1).contains(&left), "{left} chunks of {kept} to keep");
+        // The kept chunks are used before a new one is taken, each once.
         let calls = source.calls();
         let objects = stamped(&list, left * 60);
         assert_apart(&objects);
@@ -142,18 +142,19 @@ fn what_keep_says_is_kept_and_no_more() {
 }
 
 #[test]
-fn keep_bounds_empty_slabs_while_others_are_in_use() {
+fn keep_bounds_empty_chunks_while_others_are_in_use() {
     if skipped() {
         return;
     }
     let (source, builder) = recorded();
-    let list = builder.objects_per_slab(60).release(Release::Keep(10 << 12)).build();
+    let list = builder.objects_per_chunk(60).release(Release::Keep(10 << 12)).build();
     let objects = stamped(&list, 20_000);
     let mut blocks = by_block(objects, &source);
     let stay: Vec<_> = blocks.iter_mut().step_by(20).map(|(_, all)| all.pop().unwrap()).collect();
     let size = source.lent_bytes() / source.lent_blocks();
     blocks.into_values().for_each(|objects| free_all(&list, objects));
-    // As many empty slabs as nobody has looked at since: fewer than hold a live object, by the halving.
+    // The chunks emptied after the last sweep: sweeps come at each half, so these are fewer than
+    // the chunks with a live object.
     let most = stay.len() * size + (10 << 12);
     let with_holes = 2 * stay.len() * size + (10 << 12);
     assert!(source.lent_bytes() <= with_holes, "{} > {with_holes}", source.lent_bytes());
@@ -178,7 +179,7 @@ fn a_list_that_releases_at_once_leaves_the_recycler_alone() {
     assert!(warm >= 250 << 10);
     for release in [Release::AtOnce, Release::Adaptive] {
         let list =
-            RawFreeList::builder(layout(64, 8)).release(release).objects_per_slab(4000).build();
+            RawFreeList::builder(layout(64, 8)).release(release).objects_per_chunk(4000).build();
         let objects = stamped(&list, 20_000);
         let statistics = list.statistics();
         let at_once = release == Release::AtOnce;
@@ -189,7 +190,7 @@ fn a_list_that_releases_at_once_leaves_the_recycler_alone() {
         assert_eq!(recycler().cached_bytes() == warm, at_once, "{release:?} gives");
         drop(list);
     }
-    // A hardened list too: what it frees should fault, or be found.
+    // So does a hardened list: an access to memory that it released should fault.
     let before = recycler().cached_bytes();
     let list = RawFreeList::builder(layout(64, 8)).hardened(true).build();
     let objects = stamped(&list, 20_000);
@@ -204,37 +205,37 @@ fn pages(objects: &[Object]) -> BTreeSet<usize> {
 }
 
 #[test]
-fn a_slab_emptied_by_a_list_is_next_an_arenas_and_then_another_lists() {
+fn a_chunk_emptied_by_a_list_is_next_an_arenas_and_then_another_lists() {
     if skipped() {
         return;
     }
-    let test = "a_slab_emptied_by_a_list_is_next_an_arenas_and_then_another_lists";
+    let test = "a_chunk_emptied_by_a_list_is_next_an_arenas_and_then_another_lists";
     if !child::is(test) {
         Child::new(test, test).succeeds();
         return;
     }
     recycler().set_policy(Release::Keep(usize::MAX));
-    // 256 KiB, which is shared by all threads, and 8 KiB, which the thread has at hand.
-    for (slab, emptied_by) in [
+    // 256 KiB chunks are shared by all threads; a chunk of 8 KiB stays with its thread.
+    for (chunk, emptied_by) in [
         (256 << 10, "its last free"),
         (256 << 10, "a trim"),
-        (256 << 10, "a look"),
+        (256 << 10, "a sweep"),
         (256 << 10, "its drop"),
         (8 << 10, "a trim"),
     ] {
         recycler().trim();
-        let list = RawFreeList::builder(layout(64, 8)).objects_per_slab(slab / 64 - 1).build();
-        let per_slab = slab / 64 - 1;
-        let first = stamped(&list, per_slab);
-        let second = stamped(&list, per_slab);
+        let list = RawFreeList::builder(layout(64, 8)).objects_per_chunk(chunk / 64 - 1).build();
+        let per_chunk = chunk / 64 - 1;
+        let first = stamped(&list, per_chunk);
+        let second = stamped(&list, per_chunk);
         assert_eq!(list.statistics().chunks, 2);
-        assert_eq!(list.statistics().held_bytes, 2 * slab as u64);
+        assert_eq!(list.statistics().held_bytes, 2 * chunk as u64);
         let mut memory = pages(&second);
         let mut list = Some(list);
         let keeps = list.as_ref().expect("it is there");
         match emptied_by {
             "its last free" => {
-                // By turns, so that both are in use until then. Which one stays is the list's choice.
+                // Alternately, so that both are in use until then. Either of them may stay.
                 memory.append(&mut pages(&first));
                 free_all(
                     keeps,
@@ -243,16 +244,16 @@ fn a_slab_emptied_by_a_list_is_next_an_arenas_and_then_another_lists() {
             }
             "a trim" => {
                 free_all(keeps, second);
-                assert_eq!(keeps.trim(), slab);
+                assert_eq!(keeps.trim(), chunk);
                 first.iter().for_each(Object::assert_intact);
             }
-            "a look" => {
+            "a sweep" => {
                 free_all(keeps, second);
                 let half = first.len() / 2;
                 free_all(keeps, first.into_iter().take(half + 2));
             }
             _ => {
-                // The slab that nobody wants, before it.
+                // First the chunk that the test does not look for.
                 free_all(keeps, first);
                 keeps.trim();
                 free_all(keeps, second);
@@ -262,33 +263,34 @@ fn a_slab_emptied_by_a_list_is_next_an_arenas_and_then_another_lists() {
         if let Some(list) = &list {
             assert_eq!(list.statistics().chunks, 1, "by {emptied_by}");
         }
-        let arena = Arena::with_hint(slab - 4096);
+        let arena = Arena::with_hint(chunk - 4096);
         let object = core::ptr::from_ref(arena.alloc(1u64)).addr();
         assert!(memory.contains(&(object / 4096)), "an arena's, by {emptied_by}");
         assert_eq!(arena.statistics().recycled_chunks, 1);
         drop(arena);
-        // A list that says how large its slabs are does not take what is at hand, which may be larger.
-        let said = if slab > 64 << 10 { (slab - 64) / 200 } else { 0 };
-        let other = RawFreeList::builder(layout(200, 8)).objects_per_slab(said).build();
-        let others = stamped(&other, (slab - 64) / 200);
+        // A list with `objects_per_chunk` does not take the thread's own chunk, which may be larger.
+        let objects_per_chunk = if chunk > 64 << 10 { (chunk - 64) / 200 } else { 0 };
+        let other =
+            RawFreeList::builder(layout(200, 8)).objects_per_chunk(objects_per_chunk).build();
+        let others = stamped(&other, (chunk - 64) / 200);
         assert!(pages(&others).is_subset(&memory), "another list's, by {emptied_by}");
         assert_eq!((other.statistics().recycled_chunks, other.statistics().source_calls), (1, 0));
         others.iter().for_each(Object::assert_intact);
         if let Some(list) = &list {
-            let more = stamped(list, per_slab);
+            let more = stamped(list, per_chunk);
             assert_apart(others.iter().chain(&more));
         }
     }
 }
 
-/// However its objects came: in runs that leave a rest of each slab, or past holes.
+/// Objects that came in runs, which leave a rest of each chunk, and objects that skipped holes.
 #[test]
-fn the_last_free_leaves_one_slab_whichever_way_the_objects_came() {
+fn the_last_free_leaves_one_chunk_however_the_objects_were_allocated() {
     if skipped() {
         return;
     }
-    type Way = fn(&RawFreeList) -> Vec<Object>;
-    let ways: [(&str, Way); 4] = [
+    type Allocate = fn(&RawFreeList) -> Vec<Object>;
+    let sequences: [(&str, Allocate); 4] = [
         ("runs", |list| (0..100).flat_map(|_| stamped_run(list, 1000)).collect()),
         ("a hole, then a run", |list| {
             free_all(list, stamped(list, 1));
@@ -307,17 +309,17 @@ fn the_last_free_leaves_one_slab_whichever_way_the_objects_came() {
             objects
         }),
     ];
-    for (way, make) in ways {
+    for (sequence, allocate) in sequences {
         let (source, builder) = recorded();
         let list = builder.build();
-        free_all(&list, make(&list));
-        assert_eq!(source.lent_blocks(), 1, "{way}");
+        free_all(&list, allocate(&list));
+        assert_eq!(source.lent_blocks(), 1, "{sequence}");
         list::assert_exact(&list, 0, None);
     }
 }
 
 #[test]
-fn a_list_on_any_source_gives_everything_back() {
+fn a_list_on_any_source_releases_everything() {
     let sources: [SharedSource; 4] =
         [Mmap::new().into(), Mmap::small_pages().into(), Mmap::huge_pages().into(), Malloc.into()];
     for source in sources {
@@ -347,11 +349,11 @@ fn a_list_on_any_source_gives_everything_back() {
 }
 
 #[test]
-fn a_list_that_has_grown_goes_on_in_huge_pages_unless_it_is_told_not_to() {
+fn a_list_that_has_grown_takes_huge_pages_unless_its_source_uses_small_ones() {
     if skipped() {
         return;
     }
-    let slabs = |source: Mmap| {
+    let chunks = |source: Mmap| {
         let list =
             RawFreeList::builder(layout(4096, 8)).source(source).release(Release::AtOnce).build();
         let _ = list.alloc_run(16 << 8);
@@ -359,5 +361,5 @@ fn a_list_that_has_grown_goes_on_in_huge_pages_unless_it_is_told_not_to() {
         assert_eq!(objects.len(), 16 << 8);
         list.statistics().chunks
     };
-    assert!(slabs(Mmap::new()) < slabs(Mmap::small_pages()), "2 MiB instead of 1");
+    assert!(chunks(Mmap::new()) < chunks(Mmap::small_pages()), "2 MiB instead of 1");
 }

@@ -1,0 +1,121 @@
+//! Allocating: the fast path, and the slow path that opens another window or takes a chunk.
+//!
+//! The invariants are those of `raw.rs`.
+
+use core::alloc::Layout;
+use core::ptr::{self, NonNull};
+
+use super::chunk_header::{end_of, first_of};
+use super::raw::{MAX_MIN_ALIGN, RawArena, unlikely};
+use crate::error::{AllocError, ErrorKind, OnFailure};
+use crate::memory::layout::align_up;
+use crate::memory::word::{self, MAX_STEP};
+
+impl RawArena {
+    /// Memory for one object. If `layout.size() == 0`, an aligned address without memory.
+    #[inline(always)]
+    pub(crate) fn alloc<F: OnFailure, const MIN_ALIGN: usize>(
+        &self,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        match self.alloc_fast::<MIN_ALIGN>(layout) {
+            Some(object) => Ok(object),
+            None => {
+                unlikely();
+                self.alloc_slow::<F, MIN_ALIGN>(layout)
+            }
+        }
+    }
+
+    /// Memory for one object, if the window has room for it.
+    #[inline(always)]
+    pub(crate) fn alloc_fast<const MIN_ALIGN: usize>(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let (size, align) = (layout.size(), layout.align());
+        if size == 0 {
+            // An alignment is not zero.
+            return NonNull::new(ptr::without_provenance_mut(align));
+        }
+        if size > MAX_STEP || align > MAX_STEP {
+            return None;
+        }
+        let record = self.record();
+        let before = record.word.get();
+        let base = self.base.get();
+        let mut start = word::offset(before);
+        let mut after = before + word::object(size, MIN_ALIGN);
+        if align > MIN_ALIGN {
+            // The base is a multiple of 16. For a larger alignment, use the address.
+            let known = if align <= MAX_MIN_ALIGN { start } else { base.addr() + start };
+            let padding = known.wrapping_neg() & (align - 1);
+            start += padding;
+            after += word::padding(padding);
+        }
+        if after >= self.limit.get() {
+            unlikely();
+            return None;
+        }
+        record.word.set(after);
+        // SAFETY: the object ends at the new offset, inside the window (invariant 3). So `start`
+        // lies in the chunk that `base` points into, and a base is never null.
+        Some(unsafe { NonNull::new_unchecked(base.add(start)) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn alloc_slow<F: OnFailure, const MIN_ALIGN: usize>(
+        &self,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        self.alloc_in_chunk(layout).map(|(object, _)| object).map_err(F::fail)
+    }
+
+    /// As [`alloc`](Self::alloc), and whether the bytes are known to be zero.
+    #[inline]
+    pub(crate) fn alloc_maybe_zeroed<F: OnFailure, const MIN_ALIGN: usize>(
+        &self,
+        layout: Layout,
+    ) -> Result<(NonNull<u8>, bool), F::Error> {
+        match self.alloc_fast::<MIN_ALIGN>(layout) {
+            Some(object) => Ok((object, false)),
+            None => self.alloc_in_chunk(layout).map_err(F::fail),
+        }
+    }
+
+    /// Memory for one object after the window, or in a new chunk; and whether it is zero.
+    #[cold]
+    fn alloc_in_chunk(&self, layout: Layout) -> Result<(NonNull<u8>, bool), AllocError> {
+        if let Some(checks) = self.checks() {
+            return checks.alloc(self, layout).map(|object| (object, false));
+        }
+        let (size, align) = (layout.size(), layout.align());
+        if let Some(current) = NonNull::new(self.current.get()) {
+            let pos = self.pos();
+            // A multiple of 16, and so of every `MIN_ALIGN`.
+            let start = align_up(pos.addr(), align.max(MAX_MIN_ALIGN));
+            if start.wrapping_add(size) <= end_of(current).addr().get() {
+                // SAFETY: `pos` is never null, and `start` is not below it, in the same chunk.
+                let start = unsafe { NonNull::new_unchecked(pos.with_addr(start)) };
+                self.place_before_window(current, start, size);
+                return Ok((start, false));
+            }
+        }
+        let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
+        let padded = size.checked_next_multiple_of(MAX_MIN_ALIGN).ok_or(overflow)?;
+        let (chunk, zeroed) = self.take_chunk_for(padded, align)?;
+        let first = first_of(chunk);
+        let start = align_up(first.addr().get(), align.max(MAX_MIN_ALIGN));
+        // SAFETY: the chunk was taken with room for the header, the alignment and the padded size.
+        let start = unsafe { first.add(start - first.addr().get()) };
+        let left_here = end_of(chunk).addr().get() - start.addr().get() - padded;
+        let left_there = self.left_in_current();
+        if left_here >= left_there {
+            // Continue in the chunk that has more room left.
+            self.record().wasted_bytes.add(left_there as u64);
+            self.place_before_window(chunk, start, size);
+        } else {
+            self.record().wasted_bytes.add(left_here as u64);
+            self.count(1, size as u64);
+        }
+        Ok((start, zeroed))
+    }
+}
