@@ -13,7 +13,7 @@ use support::slab::{self, GRANULE, free_all, layout, stamped};
 
 const SIZE: usize = 24;
 
-/// One of several in a test, and the role of its child.
+/// One of several misuses in a test, and the role of its child.
 type Way<F> = (&'static str, F);
 type Frees = fn(&RawSlab, NonNull<u8>);
 type Makes = fn(&RawSlab) -> NonNull<u8>;
@@ -26,7 +26,7 @@ fn hardened() -> RawSlab {
     named("victim").hardened(true).build()
 }
 
-/// An object, whose address the parent is told.
+/// An object, whose address is told to the parent.
 fn object(slab: &RawSlab) -> NonNull<u8> {
     let object = slab.alloc();
     tell(object);
@@ -56,14 +56,14 @@ fn is_stopped(test: &str, words: &str, misuse: impl Fn()) -> String {
     is_stopped_as(test, test, words, misuse)
 }
 
-/// As above, for one of several in a test.
+/// The same, for one of several misuses in a test.
 fn is_stopped_as(test: &str, role: &str, words: &str, misuse: impl Fn()) -> String {
     if child::is(role) {
         misuse();
         panic!("the misuse was not caught");
     }
     if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
-        // The child of another one.
+        // The child of another misuse.
         return String::new();
     }
     let stderr = Child::new(test, role).aborts();
@@ -89,8 +89,8 @@ fn a_double_free_is_stopped() {
 }
 
 #[test]
-fn a_double_free_by_any_way_is_stopped() {
-    let test = "a_double_free_by_any_way_is_stopped";
+fn a_double_free_by_any_call_is_stopped() {
+    let test = "a_double_free_by_any_call_is_stopped";
     let ways: [Way<Frees>; 4] = [
         // SAFETY: none: this is the misuse.
         ("handle", |slab, object| unsafe { slab.handle().free(object) }),
@@ -129,12 +129,12 @@ fn two_equal_slots_freed_in_one_go_are_stopped() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_while_the_slot_rests() {
-    is_stopped("a_stale_free_is_stopped_while_the_slot_rests", "double free", || {
+fn a_stale_free_is_stopped_while_the_slot_is_in_quarantine() {
+    is_stopped("a_stale_free_is_stopped_while_the_slot_is_in_quarantine", "double free", || {
         let slab = hardened();
         let stale = object(&slab);
         free(&slab, stale);
-        // New objects don't get the slot, whatever comes and goes.
+        // New objects don't get the slot, whatever is allocated and freed.
         for _ in 0..1000 {
             let new = slab.alloc();
             assert_ne!(new, stale);
@@ -145,8 +145,8 @@ fn a_stale_free_is_stopped_while_the_slot_rests() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_after_the_rest_where_the_slot_is_free() {
-    let test = "a_stale_free_is_stopped_after_the_rest_where_the_slot_is_free";
+fn a_stale_free_is_stopped_after_the_quarantine_where_the_slot_is_free() {
+    let test = "a_stale_free_is_stopped_after_the_quarantine_where_the_slot_is_free";
     is_stopped(test, "double free", || {
         let slab = hardened();
         let stale = object(&slab);
@@ -185,7 +185,7 @@ fn foreign_pointers_of_all_sorts_are_stopped() {
     ];
     for (role, pointer) in pointers {
         let line = is_stopped_as(test, role, "foreign pointer", || {
-            // The thread has used another slab, so that it knows its way.
+            // The thread has used another slab, so it has a table of caches.
             drop(Slab::<u64>::new().alloc(1));
             let slab = hardened();
             free(&slab, slab.alloc());
@@ -200,7 +200,7 @@ fn foreign_pointers_of_all_sorts_are_stopped() {
 #[test]
 fn foreign_pointers_given_to_a_handle_are_stopped() {
     let test = "foreign_pointers_given_to_a_handle_are_stopped";
-    // Addresses that a process can have: others may fault there.
+    // Addresses that a process can have: other addresses may fault there.
     for (role, address) in [("small", 8), ("middle", 1 << 46), ("large", (1 << 47) - 8)] {
         is_stopped_as(test, role, "foreign pointer", || {
             let slab = hardened();
@@ -228,7 +228,7 @@ fn foreign_pointers_among_many_are_stopped() {
 #[test]
 fn a_slot_that_was_never_handed_out_is_stopped() {
     let test = "a_slot_that_was_never_handed_out_is_stopped";
-    // Whether it was freed before or never had can't be told: its page says that it is free.
+    // A slot freed before and a slot never allocated look the same: both are free in their page.
     is_stopped(test, "free", || {
         let slab = hardened();
         let first = slab.alloc().addr().get();
@@ -257,8 +257,8 @@ fn a_slot_of_another_slab_is_stopped_and_both_are_named() {
 }
 
 #[test]
-fn a_slot_of_another_slab_is_stopped_by_any_way_to_free_it() {
-    let test = "a_slot_of_another_slab_is_stopped_by_any_way_to_free_it";
+fn a_slot_of_another_slab_is_stopped_by_any_call_that_frees_it() {
+    let test = "a_slot_of_another_slab_is_stopped_by_any_call_that_frees_it";
     let ways: [Way<Frees>; 3] = [
         // SAFETY: none: this is the misuse.
         ("handle", |slab, object| unsafe { slab.handle().free(object) }),
@@ -357,8 +357,8 @@ fn a_write_after_free_is_stopped_at_the_trim_or_the_drop() {
 }
 
 #[test]
-fn a_write_to_a_slot_that_nobody_had_is_stopped_when_somebody_gets_it() {
-    let test = "a_write_to_a_slot_that_nobody_had_is_stopped_when_somebody_gets_it";
+fn a_write_to_a_slot_never_allocated_is_stopped_when_it_is_allocated() {
+    let test = "a_write_to_a_slot_never_allocated_is_stopped_when_it_is_allocated";
     is_stopped(test, "write after free", || {
         let slab = hardened();
         let first = slab.alloc();

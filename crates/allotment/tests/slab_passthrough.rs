@@ -1,4 +1,4 @@
-//! `ALLOTMENT_PASSTHROUGH=1`: every object of a slab is a malloc block of its own, and everything still holds. Random
+//! `ALLOTMENT_PASSTHROUGH=1`: every object of a slab is its own malloc block, and all other promises hold. Random
 //! programs are in `slab_programs.rs`.
 
 #[path = "support/mod.rs"]
