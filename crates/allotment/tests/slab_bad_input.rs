@@ -15,13 +15,13 @@ use support::slab_program::assert_refusal;
 use support::sources::{Recorder, Refuse};
 
 #[test]
-fn any_alignment_up_to_the_absurd_is_had_or_refused() {
+fn any_alignment_up_to_the_absurd_is_granted_or_refused() {
     for hardened in [false, true] {
         for bits in 0..=21 {
             for size in [0, 100, 9000] {
                 let align = 1usize << bits;
                 let slab = RawSlab::builder(layout(size, align)).hardened(hardened).build();
-                // Nine of the largest are more than a thread's cache has places for.
+                // Nine of the largest are more than a thread's cache can hold.
                 let count = if bits < 16 { 100 } else { 9 };
                 let objects = stamped(&slab, count);
                 slab::assert_apart(&objects);
@@ -47,7 +47,7 @@ fn any_alignment_up_to_the_absurd_is_had_or_refused() {
 }
 
 #[test]
-fn sizes_up_to_the_largest_are_had_or_refused_in_any_mode() {
+fn sizes_up_to_the_largest_are_granted_or_refused_in_any_mode() {
     for hardened in [false, true] {
         for source in [Mmap::new().into(), SharedSource::from(Malloc)] {
             for bits in 43..=63 {
@@ -91,7 +91,7 @@ fn more_slots_than_addresses_are_refused_at_once() {
 }
 
 #[test]
-fn nothing_is_a_defined_amount() {
+fn zero_slots_are_a_valid_count() {
     let slab = words().build();
     slab.alloc_many(&mut []);
     // SAFETY: no slot is freed.

@@ -52,7 +52,7 @@ fn an_address_alone_tells_whether_it_is_a_slabs_to_free() {
 }
 
 #[test]
-fn a_slab_by_size_goes_with_the_last_who_has_it() {
+fn a_slab_by_size_is_dropped_with_its_last_reference() {
     let size = 7777;
     let first = RawSlab::by_size(layout(size, 8));
     let second = RawSlab::by_size(layout(size, 8));

@@ -1,4 +1,4 @@
-//! Slabs in files and in mappings, as the kernel sees them: one sparse file, holes where pages went, a full disk that
+//! Slabs in files and in mappings, as the kernel sees them: one sparse file, holes where pages were released, a full disk that
 //! is an error, and few mappings.
 
 #[path = "support/mod.rs"]
@@ -20,7 +20,7 @@ fn blocks(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().blocks() * 512
 }
 
-/// A directory for one test, in memory where there is such a thing.
+/// A directory for one test, in memory if the system has such a directory.
 fn directory(name: &str) -> Directory {
     let unique = format!("allotment-slab-{}-{name}", std::process::id());
     let path = file_directory().join(unique);
@@ -40,7 +40,7 @@ fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
     assert!(full >= live && full <= live + live / 8, "{full} bytes of blocks for {live}");
     assert!(std::fs::metadata(&path).unwrap().len() <= 2 * live, "as long as it has to be");
     assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 1, "one file");
-    // Nine of ten go, at the end of the file and within.
+    // Nine of ten are freed, at the end of the file and within.
     let gone = objects.split_off(5000);
     let stay = objects.split_off(500);
     free_many(&slab, gone);
@@ -50,7 +50,7 @@ fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
     assert_eq!(blocks(&path), held, "the blocks of the pages that are left");
     assert!(held < full / 4);
     stay.iter().for_each(Object::assert_intact);
-    // Used again, from the holes: no longer than before.
+    // The holes are used again: the file is no longer than before.
     let len = std::fs::metadata(&path).unwrap().len();
     let objects = stamped(&slab, 80_000);
     assert!(std::fs::metadata(&path).unwrap().len() <= len + (2 << 20));
@@ -88,9 +88,9 @@ fn slabs_that_share_a_file_share_its_holes() {
     assert_eq!((blocks(&path), file.used_bytes()), (0, 0));
 }
 
-/// Fills a slab in a file until it is refused with one of these, three times over; what was had can be written and
-/// read.
-fn fills_up_and_goes_on(source: File, refusals: &[i32]) {
+/// Fills a slab in a file until it is refused with one of these errors, three times. What was granted can be written
+/// and read.
+fn fills_up_and_continues(source: File, refusals: &[i32]) {
     let source = Arc::new(source);
     for size in [64, 1000, 20_000, 400_000] {
         let budget = Budget::new(usize::MAX);
@@ -128,10 +128,10 @@ fn a_limit_on_files_is_an_error_and_no_signal() {
         Child::new(test, "low limit on files").limit_files(4 << 20).succeeds();
         return;
     }
-    // SAFETY: the kernel tells of the limit by this signal too, which by default ends the process.
+    // SAFETY: the kernel reports the limit by this signal, too, which by default ends the process.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    fills_up_and_goes_on(File::in_directory(&file_directory()).unwrap(), &[libc::EFBIG]);
-    fills_up_and_goes_on(File::in_directory(&std::env::temp_dir()).unwrap(), &[libc::EFBIG]);
+    fills_up_and_continues(File::in_directory(&file_directory()).unwrap(), &[libc::EFBIG]);
+    fills_up_and_continues(File::in_directory(&std::env::temp_dir()).unwrap(), &[libc::EFBIG]);
 }
 
 fn mount_tmpfs(at: &Path, options: &str) -> bool {
@@ -142,7 +142,7 @@ fn mount_tmpfs(at: &Path, options: &str) -> bool {
     unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options.as_ptr().cast()) == 0 }
 }
 
-/// Runs `body` in a child with a small disk of its own. Says so where mounting is not permitted.
+/// Runs `body` in a child with its own small disk. Prints a line if mounting is not permitted.
 fn with_a_small_disk(test: &str, body: impl FnOnce(&Path)) {
     if !child::is(test) {
         let directory = Directory::new(test);
@@ -162,8 +162,8 @@ fn with_a_small_disk(test: &str, body: impl FnOnce(&Path)) {
 #[test]
 fn a_full_disk_is_an_error_and_no_signal() {
     with_a_small_disk("a_full_disk_is_an_error_and_no_signal", |disk| {
-        fills_up_and_goes_on(File::in_directory(disk).unwrap(), &[libc::ENOSPC]);
-        fills_up_and_goes_on(File::kept(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_continues(File::in_directory(disk).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_continues(File::kept(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
     });
 }
 
@@ -177,7 +177,7 @@ fn a_page_whose_blocks_others_took_meanwhile_is_refused_and_no_signal() {
         let stay = objects.split_off(29_000);
         free_many(&slab, objects);
         slab.trim();
-        // The segments are still there, and their blocks are not: now another file has them.
+        // The segments still exist, and their blocks do not: another file has them.
         let mut bytes = 8 << 20;
         let hog = std::fs::File::create(disk.join("hog")).unwrap();
         while bytes > 0 {
@@ -213,7 +213,7 @@ fn a_page_whose_blocks_others_took_meanwhile_is_refused_and_no_signal() {
 fn a_large_slab_has_few_mappings() {
     let test = "a_large_slab_has_few_mappings";
     if !child::is(test) {
-        // Alone in its process, where no other test maps anything.
+        // In its own process, where no other test maps anything.
         Child::new(test, test).succeeds();
         return;
     }
@@ -246,14 +246,14 @@ fn a_large_slab_has_few_mappings() {
             assert!(mappings() <= before + 8, "and none when it is empty");
         }
     }
-    // Malloc's are malloc's own.
+    // The mappings of malloc are not the slab's.
     let slab = words().source(Malloc).build();
     let objects = stamped(&slab, 10_000);
     free_all(&slab, objects);
 }
 
 #[test]
-fn an_object_has_an_offset_until_its_page_goes() {
+fn an_object_has_an_offset_until_its_page_is_released() {
     let file = Arc::new(File::in_directory(&file_directory()).unwrap());
     let slab = words().source(file.clone()).release(Release::AtOnce).build();
     let objects = stamped(&slab, 5000);

@@ -1,7 +1,7 @@
 //! Slabs in a child made by fork, while the parent's other threads were inside them.
 //!
-//! What the parent's other threads had at hand or had claimed is lost to the child. A hardened slab has a lock, which a
-//! thread of the parent may have held at the fork: nothing is promised for that one here.
+//! The slots that the parent's other threads cached, and the pages that they had claimed, are lost to the child. A
+//! hardened slab has a lock, which a thread of the parent may have held at the fork, so it is not tested here.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,7 +13,7 @@ use allotment::{Budget, ErrorKind, File, Lifetime, Malloc, Mmap, RawSlab, Shared
 use support::setup::file_directory;
 use support::slab::{self, Object, Random, WORDS, free_all, stamped, words};
 
-/// Forks, runs `work` in the child, and gives the child's status once it has ended.
+/// Forks, runs `work` in the child, and returns the child's status when it has ended.
 ///
 /// # Safety
 /// `work` may be run in a child of this process: it uses slabs, and glibc's malloc, which is prepared for this.
@@ -33,12 +33,12 @@ unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
     }
 }
 
-/// Allocates, frees and checks until told otherwise.
-fn churn(slab: &RawSlab, seed: u64, goes_on: impl Fn() -> bool) {
+/// Allocates, frees and checks while `continues` returns `true`.
+fn churn(slab: &RawSlab, seed: u64, continues: impl Fn() -> bool) {
     let mut random = Random::new(seed);
     let mut objects = Vec::new();
     let mut number = seed << 40;
-    while goes_on() {
+    while continues() {
         for _ in 0..1 + random.below(100) {
             number += 1;
             let lifetime = if random.one_in(20) { Lifetime::Long } else { Lifetime::Short };
@@ -55,7 +55,7 @@ fn churn(slab: &RawSlab, seed: u64, goes_on: impl Fn() -> bool) {
     free_all(slab, objects);
 }
 
-/// Ends what goes on until then.
+/// Ends the other threads' work when it is dropped.
 struct Stops<'s>(&'s AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -71,7 +71,7 @@ fn a_forked_child_uses_slabs_while_the_parents_threads_were_inside() {
         let ours = stamped(&slab, 2000);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Also where the test fails.
+            // Also if the test fails.
             let stops = Stops(&stop);
             let threads: Vec<_> = (1..=3)
                 .map(|thread| {
@@ -91,7 +91,7 @@ fn a_forked_child_uses_slabs_while_the_parents_threads_were_inside() {
                     slab::assert_sums(&slab.statistics());
                     churn(&slab, 100 + round, || left.replace(left.get() - 1) > 0);
                     free_all(&slab, objects);
-                    // Threads of the child's own, which take fronts that may have been in another's hands.
+                    // The child's own threads, which attach to caches that other threads may have left.
                     std::thread::scope(|scope| {
                         let more = |seed: usize| {
                             let slab = &slab;
@@ -127,7 +127,7 @@ fn a_child_of_a_quiet_parent_drops_the_slab_and_has_everything_back() {
     let budget = Budget::new(usize::MAX);
     let slab = Slab::<String>::builder().budget(&budget).build();
     let boxes: Vec<_> = (0..3000).map(|number| slab.alloc(number.to_string())).collect();
-    drop(slab.alloc("at hand".to_owned()));
+    drop(slab.alloc("cached".to_owned()));
     let work = || {
         // SAFETY: the child's copies of what the parent keeps; each is dropped once in this process.
         let (slab, boxes) = unsafe { (core::ptr::read(&slab), core::ptr::read(&boxes)) };
@@ -150,7 +150,7 @@ fn a_child_gets_no_slot_of_its_parents_file_and_leaves_the_bytes_alone() {
     let file = Arc::new(File::in_directory(&file_directory()).unwrap());
     let slab = words().source(file.clone()).build();
     let mut objects = stamped(&slab, 3000);
-    // Slots at hand, and pages with free slots.
+    // Cached slots, and pages with free slots.
     let gone = objects.split_off(2000);
     free_all(&slab, gone);
     let handle = slab.handle();
@@ -224,7 +224,7 @@ fn a_childs_touch_of_an_object_in_its_parents_file_faults() {
 }
 
 #[test]
-fn a_child_of_a_child_goes_on() {
+fn a_child_of_a_child_uses_slabs() {
     let slab = words().build();
     let objects = stamped(&slab, 1000);
     let work = || {

@@ -18,7 +18,7 @@ use support::slab_program::assert_refusal;
 use support::slab_sources::PagedRecorder;
 use support::sources::{Recorder, Refuse};
 
-/// Allocates until it is refused: the objects, and the refusal, which changes nothing.
+/// Allocates until an allocation is refused. Returns the objects and the error. The refusal changes nothing.
 fn fill(slab: &RawSlab, budget: Option<&Budget>) -> (Vec<Object>, AllocError) {
     let mut objects = Vec::new();
     let others = slab.statistics().live_objects as usize;
@@ -53,7 +53,7 @@ fn a_budget_is_never_passed_and_a_refusal_changes_nothing() {
             let count = objects.len();
             free_all(&slab, objects);
             slab::assert_exact(&slab, 0, Some(&budget));
-            // Pages of other sizes may be there now, and end elsewhere.
+            // There may be pages of other sizes by this time, with another waste at their end.
             let (objects, _) = fill(&slab, Some(&budget));
             assert!(objects.len() >= count - count / 8, "{} after {count}", objects.len());
             free_all(&slab, objects);
@@ -69,7 +69,7 @@ fn slots_that_are_free_serve_at_the_cap_whatever_they_are_asked_for() {
     let budget = Budget::new(40_000);
     let slab = words().budget(&budget).build();
     let (mut objects, _) = fill(&slab, Some(&budget));
-    // Freed by this thread, and at its hand.
+    // Freed by this thread, and in its cache.
     let gone = objects.split_off(objects.len() - 50);
     free_all(&slab, gone);
     for _ in 0..50 {
@@ -111,9 +111,9 @@ fn a_thread_that_ended_leaves_its_slots_to_those_at_the_cap() {
 }
 
 #[test]
-fn what_another_thread_has_at_hand_comes_back_with_its_next_free() {
+fn slots_that_another_thread_caches_come_back_with_its_next_free() {
     let budget = Budget::new(100_000);
-    // Pages that went would be replaced by smaller ones.
+    // Released pages would be replaced by smaller ones.
     let release = Release::Keep(usize::MAX);
     let slab = words().budget(&budget).release(release).max_cached_bytes(64 << 10).build();
     let (to_thread, from_us) = mpsc::channel::<()>();
@@ -219,7 +219,7 @@ fn threads_at_the_cap_never_pass_it_and_lose_nothing() {
     assert_eq!((server.used(), budget.used()), (0, 0));
 }
 
-/// Some of everything, of which any call may be refused. The count of refusals.
+/// Makes some calls of each kind, any of which may be refused. Returns the number of refusals.
 fn work(slab: &RawSlab) -> usize {
     let mut refused = 0;
     let mut note = |error: AllocError| {
@@ -324,8 +324,8 @@ fn a_source_that_refuses_the_nth_range_or_memory_makes_one_error_and_no_damage()
 }
 
 #[test]
-fn a_low_limit_of_addresses_is_an_error_and_the_slab_goes_on() {
-    let test = "a_low_limit_of_addresses_is_an_error_and_the_slab_goes_on";
+fn a_low_limit_of_addresses_is_an_error_and_the_slab_stays_usable() {
+    let test = "a_low_limit_of_addresses_is_an_error_and_the_slab_stays_usable";
     if !child::is("low ulimit") {
         Child::new(test, "low ulimit").limit_addresses(200 << 20).succeeds();
         return;

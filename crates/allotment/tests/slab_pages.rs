@@ -1,4 +1,4 @@
-//! A slab's pages: how large they are, which of them objects go to, and when they go back.
+//! A slab's pages: how large they are, which page an object gets, and when pages are released.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -54,7 +54,7 @@ fn page_sizes_do_not_creep() {
     let (first, objects) = page_sizes(&slab, &recorder, 10_000);
     free_all(&slab, objects);
     slab.trim();
-    // A load a hundred times as large, in between.
+    // In between, a load that is a hundred times as large.
     let (large, objects) = page_sizes(&slab, &recorder, 400_000);
     assert!(large.last() > first.last());
     free_all(&slab, objects);
@@ -88,7 +88,7 @@ fn what_a_steady_load_holds_does_not_creep_without_a_trim() {
     }
 }
 
-/// A slab whose pages are all of 64 KiB from here on, and objects that make it so.
+/// A slab whose further pages all have 64 KiB, and the objects that make it so large.
 fn with_large_pages(builder: SlabBuilder<RawSlab>) -> (RawSlab, Vec<Object>) {
     let slab = builder.build();
     let mut objects = stamped(&slab, 4 * GRANULE / WORDS.size());
@@ -102,7 +102,7 @@ fn with_large_pages(builder: SlabBuilder<RawSlab>) -> (RawSlab, Vec<Object>) {
 fn with_packing_a_thread_leaves_its_page_for_a_fuller_one() {
     for packing in [false, true] {
         let (slab, mut others) = with_large_pages(words().packing(packing));
-        // A page of our own, of which a quarter is used.
+        // The thread's own page, a quarter of which is used.
         let first = slab.alloc();
         let mut objects = vec![Object::stamp(first, WORDS, 0)];
         let own = first.addr().get() / GRANULE;
@@ -110,7 +110,7 @@ fn with_packing_a_thread_leaves_its_page_for_a_fuller_one() {
             objects.push(Object::stamp(slab.alloc(), WORDS, objects.len() as u64));
         }
         assert!(objects.iter().all(|object| object.range().0 / GRANULE == own));
-        // Now one in sixteen slots of a full page is freed: it is the fullest that has some.
+        // One in sixteen slots of a full page is freed: it is the fullest page with free slots.
         let full = others.last().expect("there are many").range().0 / GRANULE;
         let (gone, stay): (Vec<_>, Vec<_>) = others.into_iter().partition(|object| {
             object.range().0 / GRANULE == full && object.range().0 / 64 % 16 == 0
@@ -118,13 +118,13 @@ fn with_packing_a_thread_leaves_its_page_for_a_fuller_one() {
         others = stay;
         assert_eq!(gone.len(), 64);
         free_many(&slab, gone);
-        // More than may still be at hand, and fewer than the page has free.
+        // More than the thread may still cache, and fewer than the page has free.
         let next = stamped(&slab, 128);
         let there = next.iter().filter(|object| object.range().0 / GRANULE == full).count();
         if packing {
             assert!(there >= 32, "{there} of 128 on the fuller page");
         } else {
-            assert_eq!(there, 0, "the page at hand is used up first");
+            assert_eq!(there, 0, "the current page is used up first");
         }
         free_all(&slab, objects);
         free_all(&slab, next);
@@ -195,7 +195,7 @@ fn random_replacements_make_few_full_pages_of_many_sparse_ones() {
 }
 
 #[test]
-fn at_once_a_page_goes_in_the_call_that_frees_its_last_object() {
+fn at_once_a_page_is_released_in_the_call_that_frees_its_last_object() {
     let recorder = Recorder::new(Malloc, Refuse::None);
     let slab = words().source(recorder.clone()).release(Release::AtOnce).build();
     let pages = by_page(stamped(&slab, 50_000));
@@ -214,7 +214,7 @@ fn at_once_a_page_goes_in_the_call_that_frees_its_last_object() {
 }
 
 #[test]
-fn at_once_ordinary_frees_give_pages_back_but_for_what_is_at_hand() {
+fn at_once_ordinary_frees_release_all_pages_but_those_of_cached_slots() {
     let recorder = Recorder::new(Malloc, Refuse::None);
     let release = Release::AtOnce;
     let slab = words()
@@ -225,7 +225,7 @@ fn at_once_ordinary_frees_give_pages_back_but_for_what_is_at_hand() {
         .build();
     let mut objects = stamped(&slab, 40_000);
     let mut random = Random::new(7);
-    // The cache has 8 places; beside it are slots on their way and the page in use.
+    // The cache holds 8 slots; there are also slots on their way back and the page in use.
     let at_hand = 8 + 18;
     for scattered in [false, true] {
         while let Some(mut object) = objects.pop() {
@@ -253,7 +253,7 @@ fn at_once_ordinary_frees_give_pages_back_but_for_what_is_at_hand() {
 fn at_once_a_page_of_a_mapping_has_no_memory_any_more() {
     let test = "at_once_a_page_of_a_mapping_has_no_memory_any_more";
     if !child::is(test) {
-        // Alone in its process, where no other test maps what this one has unmapped.
+        // In its own process, where no other test maps what this one has unmapped.
         Child::new(test, test).succeeds();
         return;
     }
@@ -265,7 +265,7 @@ fn at_once_a_page_of_a_mapping_has_no_memory_any_more() {
         assert!(addresses.iter().all(|address| is_resident(*address) == Some(true)));
         assert!(owner_of(core::ptr::without_provenance::<u8>(page * GRANULE)).is_some());
         free_many(&slab, objects);
-        // Still mapped without memory, or not mapped.
+        // Mapped without memory, or not mapped.
         let owner = owner_of(core::ptr::without_provenance::<u8>(page * GRANULE));
         assert_eq!(owner, None);
         let mapped: Vec<_> = addresses.iter().filter_map(|address| is_resident(*address)).collect();
@@ -288,7 +288,7 @@ fn the_adaptive_default_keeps_a_page_and_more_when_it_releases_too_early() {
         }
     }
     assert_eq!(recorder.calls(), 1);
-    // A load that empties and fills again pays the source some times, then no more.
+    // A load that empties pages and fills them again calls the source a few times, and then never.
     let mut calls = Vec::new();
     for _ in 0..30 {
         let before = recorder.calls();

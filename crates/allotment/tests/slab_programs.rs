@@ -1,5 +1,5 @@
-//! Random operation programs on slabs: objects neither overlap nor change, and figures are exact whenever no
-//! thread is inside.
+//! Random operation programs on slabs: objects neither overlap nor change, and the statistics are exact while no
+//! thread is inside a call.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 
@@ -77,8 +77,8 @@ fn programs_keep_the_model_passed_through_to_malloc() {
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
 }
 
-/// The program of one of several threads: calls of its own, and objects that come from its neighbour or go to
-/// the next one.
+/// The program of one of several threads: its own calls, objects that it receives from one neighbour, and objects
+/// that it sends to the other.
 fn work(run: &mut Run<'_, '_>, to: &mpsc::Sender<Object>, from: &mpsc::Receiver<Object>) {
     while !run.input.is_empty() {
         match run.input.byte() % 4 {
@@ -105,7 +105,7 @@ fn together(fixed: Fixed, threads: usize, bytes: &[u8]) {
         (0..threads).map(|_| mpsc::channel::<Object>()).unzip();
     senders.rotate_left(1);
     let part = bytes.len().div_ceil(threads).max(1);
-    // Receivers come back with what nobody took.
+    // Receivers come back with the objects that no thread took.
     let left = std::thread::scope(|scope| {
         let mut running = Vec::new();
         for (thread, (to, from)) in senders.into_iter().zip(receivers).enumerate() {
@@ -114,7 +114,7 @@ fn together(fixed: Fixed, threads: usize, bytes: &[u8]) {
             running.push(scope.spawn(move || {
                 let mut run = Run::new(slab, bytes, thread as u64 + 1);
                 work(&mut run, &to, &from);
-                // Half of the threads leave their objects to the others' end.
+                // Half of the threads leave their objects until the other threads have ended.
                 let survivors =
                     if thread % 2 == 0 { std::mem::take(&mut run.objects) } else { Vec::new() };
                 run.end();
@@ -175,7 +175,7 @@ fn threads_that_pass_objects_on_keep_the_model_hardened() {
     several(Pages::RefusingSegments, true, 20);
 }
 
-/// Boxes of one type, some of which outlive their slab: figures, drops and bytes are right to the end.
+/// Boxes of one type, some of which outlive their slab: statistics, drops and bytes are right to the end.
 fn boxes<T>(bytes: &[u8], make: impl Fn(u64) -> T, value: impl Fn(&T) -> u64) {
     let mut input = Input::new(bytes);
     let budget = Budget::new(usize::MAX);

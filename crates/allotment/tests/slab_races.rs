@@ -1,5 +1,4 @@
-//! Races of a slab that were found once by programs like these, each too rare for a test of its own to hit in every
-//! run. `ALLOTMENT_SOAK_SECONDS` makes them longer.
+//! Races of a slab, each too rare for a test to hit in every run. `ALLOTMENT_SOAK_SECONDS` makes them longer.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -73,7 +72,7 @@ fn an_old_hint_leads_no_short_life_to_a_page_of_long_ones() {
         values.iter().map(|value| (&raw const **value).addr() >> 16).collect()
     };
     for _ in 0..5 {
-        // Pages of short lives, listed as they empty, then kept without an object.
+        // Pages of short-lived objects, listed as they become empty, then kept without an object.
         let short: Vec<_> = (0..5000).map(|_| slab.alloc([0; 8])).collect();
         slab.flush();
         short.into_iter().for_each(drop);
@@ -87,7 +86,7 @@ fn an_old_hint_leads_no_short_life_to_a_page_of_long_ones() {
 
 #[test]
 fn a_page_claimed_past_its_old_hint_serves_no_other_lifetime() {
-    // Pages that are kept empty keep their hints when their thread comes back to them.
+    // Pages that are kept empty keep their hints when their thread claims them again.
     let slab = Slab::<[u64; 512]>::builder().release(Release::Keep(1 << 30)).build();
     let page = |value: &SlabBox<[u64; 512]>| (&raw const **value).addr() >> 16;
     let make_long = || (0..64).map(|_| slab.alloc_for(Lifetime::Long, [1; 512]));
@@ -121,7 +120,7 @@ fn threads_that_trim_while_others_grow_cost_no_structures_and_no_objects() {
         }
         let until = Instant::now() + time();
         while Instant::now() < until {
-            // Half of the cap lives at the most.
+            // At most half of the cap is live.
             let values: Vec<_> = (0..60_000)
                 .map(|_| slab.try_alloc([7; 8]).expect("there is room for it"))
                 .collect();

@@ -1,5 +1,5 @@
 //! The features of netdata's array allocator, one by one, and those close to them. Its pages are in `slab_pages.rs`, and
-//! that no thread waits while a slot is freed in `slab_waiting.rs`.
+//! `slab_waiting.rs` shows that no thread waits while a slot is freed.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -88,7 +88,7 @@ fn a_second_process_maps_a_kept_file_reads_the_objects_and_answers() {
         .succeeds();
     for (number, boxed) in objects.iter().enumerate() {
         let expected = (number as u64).wrapping_mul(3) + 1;
-        // SAFETY: the process that wrote it has ended; the compiler shall not know the zeros from before.
+        // SAFETY: the process that wrote it has ended. The read is volatile, so that it is not the earlier zeros.
         let answer = unsafe { core::ptr::from_ref(&boxed.answer).read_volatile() };
         assert_eq!(answer, [expected; 4]);
     }
@@ -98,7 +98,7 @@ fn a_second_process_maps_a_kept_file_reads_the_objects_and_answers() {
     assert!(path.exists(), "a kept file stays");
 }
 
-/// The second process: knows the file, and where the objects are in it.
+/// The second process: it knows the file, and the offsets of the objects in it.
 fn answer_in_file(count: usize) {
     let read = |name| std::env::var_os(name).expect("the parent gave it");
     let file = std::fs::File::options().read(true).write(true).open(read("FILE")).unwrap();
@@ -164,7 +164,7 @@ fn threads_free_the_objects_of_one_page_at_the_same_time() {
 #[test]
 fn threads_allocate_and_free_on_one_page_at_the_same_time() {
     const THREADS: u64 = 8;
-    // One page, kept when it is empty, and no other.
+    // One page, which is kept when it is empty, and no other.
     let recorder = Recorder::new(Malloc, Refuse::From(2));
     let keep = Release::Keep(usize::MAX);
     let slab = words().max_page_bytes(0).source(recorder.clone()).release(keep).build();
@@ -176,7 +176,7 @@ fn threads_allocate_and_free_on_one_page_at_the_same_time() {
                 let mut made = 0;
                 while made < 2000 {
                     let Ok(slot) = slab.try_alloc() else {
-                        // The others have all of its slots at hand.
+                        // The other threads have cached all of its slots.
                         slab.flush();
                         std::thread::yield_now();
                         continue;
@@ -305,7 +305,7 @@ fn the_owner_of_an_objects_address_is_its_slab() {
 
 #[test]
 fn what_lies_beside_a_slabs_page_is_not_the_slabs() {
-    // Pages of one hardware page from malloc, which lends what lies between them to others.
+    // Pages of one hardware page from malloc, which uses the memory between them for other blocks.
     let slab = words().name("landlord").source(Malloc).max_page_bytes(0).build();
     let objects = stamped(&slab, 2000);
     let neighbours: Vec<Vec<u8>> = (0..500).map(|_| vec![1; 3000]).collect();
@@ -350,7 +350,7 @@ fn reserved_slots_need_no_call_and_no_page_fault() {
             assert_eq!(recorder.calls(), calls, "{count} of {size} bytes were reserved");
             free_all(&slab, objects);
             slab.trim();
-            // In two steps, the second of which sees what the first has left.
+            // In two calls: the second sees what the first has reserved.
             slab.reserve(count / 2);
             slab.reserve(count);
             let calls = recorder.calls();

@@ -1,4 +1,4 @@
-//! What a thread that does nothing more for ever can keep of a slab, at the worst.
+//! What a thread that makes no more calls can keep of a slab, in the worst case.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,14 +9,14 @@ use std::sync::mpsc;
 use allotment::{Lifetime, RawSlab, Release, SlabBuilder};
 use support::slab::{self, GRANULE, Object, by_page, free_all, free_many, layout, stamped, words};
 
-/// The most slots that a thread's cache has places for, by the documentation.
+/// The most slots that a thread's cache can hold, by the documentation.
 fn cached(cached_bytes: usize, size: usize) -> usize {
     (cached_bytes / size).clamp(8, 4096)
 }
 
-/// A thread takes and frees so much that its cache grows as large as it ever gets. Then it frees one object of each of
-/// so many pages while they are full, one of a page that is nearly empty, and allocates a long-lived one; then it
-/// sleeps while all else is freed. The pages that stay: at most the cache and eighteen more.
+/// A thread takes and frees so much that its cache grows to its maximum. Then it frees one object of each of
+/// many full pages and one of a nearly empty page, allocates a long-lived object, and sleeps while all else is freed.
+/// Returns the pages that stay: at most one for each entry of the cache, and eighteen more.
 fn pages_kept_by_a_sleeper(
     builder: SlabBuilder<RawSlab>,
     size: usize,
@@ -42,12 +42,12 @@ fn pages_kept_by_a_sleeper(
             // SAFETY: allocated above, freed once.
             unsafe { slab.free(long) };
             to_us.send(Vec::new()).unwrap();
-            // Asleep, until everything was counted.
+            // Sleeps until everything was counted.
             objects_of_sleeper.recv().unwrap_err();
         });
         let mut objects = from_sleeper.recv().unwrap();
         let mut seen = BTreeSet::new();
-        // One more than are needed: of the last a part may be at our hand.
+        // One page more than needed: some slots of the last one may be in this thread's cache.
         while seen.len() < pages + 2 {
             let object = Object::stamp(slab.alloc(), slab.layout(), objects.len() as u64);
             seen.insert(object.range().0 / GRANULE);
@@ -76,7 +76,7 @@ fn pages_kept_by_a_sleeper(
 }
 
 #[test]
-fn a_thread_that_sleeps_keeps_no_more_pages_than_is_said() {
+fn a_thread_that_sleeps_keeps_no_more_pages_than_documented() {
     for (size, bytes) in
         [(8, 1 << 12), (64, 1 << 15), (100, 1 << 16), (500, 1 << 16), (2000, 1 << 18)]
     {
@@ -86,11 +86,11 @@ fn a_thread_that_sleeps_keeps_no_more_pages_than_is_said() {
                 RawSlab::builder(layout(size, 4)).max_page_bytes(0).max_cached_bytes(bytes);
             pages_kept_by_a_sleeper(builder, size, cache, pages)
         };
-        // Beside a word that it took and has not used up.
+        // Also a word that it took and has not used up.
         let most = cache - 66;
         let worst = keeps(most);
         assert!(worst >= most, "{worst}: the arrangement is as bad as it is meant to be");
-        // Fewer than the cache has places for, and more.
+        // Fewer than the cache can hold, and more.
         for pages in [1, cache / 2, cache, cache + 1, cache * 2, cache * 3] {
             keeps(pages);
         }

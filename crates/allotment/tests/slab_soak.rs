@@ -1,4 +1,4 @@
-//! A soak: threads are born and die, objects wander between them, packing is flipped, budgets are hit and sources fail at
+//! A soak: threads start and end, pass objects to each other, switch packing, reach budgets and meet failing sources at
 //! random. No two live objects overlap, and every byte is accounted for at the end.
 //!
 //! `ALLOTMENT_SOAK_SECONDS` in the environment sets its length; 3 if it is not set. `--nocapture` shows what was done.
@@ -23,10 +23,10 @@ use support::sources::{Recorder, Refuse};
 
 /// The most threads at a time.
 const THREADS: usize = 16;
-/// Objects beyond this number that lie about are freed by whoever comes by.
+/// If more objects than this wait for another thread, the next thread frees some.
 const MOST_LEFT: usize = 4000;
 
-/// A slab that is soaked, with what keeps its books.
+/// A slab under test, with its budget and its source.
 struct Soaked {
     slab: RawSlab,
     budget: Budget,
@@ -36,17 +36,17 @@ struct Soaked {
     refused: AtomicU64,
 }
 
-/// What a thread leaves to others.
+/// An object that a thread leaves to other threads.
 enum Left {
     Raw(usize, Object),
-    /// A value of a slab that may be gone.
+    /// A value of a slab that may have been dropped.
     Boxed(SlabBox<[u64; 5]>, u64),
 }
 
 struct Soak {
     slabs: Vec<Soaked>,
     left: [Mutex<Vec<Left>>; 4],
-    /// What the slabs that come and go have.
+    /// The budget of the slabs that live for a moment.
     passing: Budget,
     stop: AtomicBool,
     threads_born: AtomicU64,
@@ -259,7 +259,7 @@ impl Thread<'_> {
             }
             self.step();
         }
-        // It leaves its objects to others, or takes them along.
+        // The thread leaves its objects to others, or frees them.
         let leaves = self.random.one_in(2);
         for index in 0..self.objects.len() {
             if leaves {
@@ -276,7 +276,7 @@ impl Thread<'_> {
     }
 }
 
-/// Keeps as many threads alive as there should be, until the time is over or one of them failed.
+/// Keeps the number of threads constant until the time is over or one of them has failed.
 fn keep_alive(soak: &Soak, time: Duration) {
     let began = Instant::now();
     std::thread::scope(|scope| {

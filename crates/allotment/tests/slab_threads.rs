@@ -16,13 +16,13 @@ use support::traits::has;
 
 const WORDS: Layout = Layout::new::<[u64; 6]>();
 
-/// Runs `body` on a thread of its own, to the end of its thread-local destructors.
+/// Runs `body` on a new thread, to the end of its thread-local destructors.
 fn on_a_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(body).join().unwrap())
 }
 
-/// Has the calling thread let go of slabs that others have dropped: it does when it first uses another one.
-fn let_go() {
+/// Makes the calling thread detach from slabs that were dropped, as it does when it first uses another slab.
+fn detach_from_dropped_slabs() {
     drop(Slab::<u8>::new().alloc(1));
 }
 
@@ -40,7 +40,7 @@ fn a_box_may_go_where_its_value_may_and_a_handle_stays() {
     const { assert!(has!(RawSlab: Send) && has!(RawSlab: Sync)) };
     const { assert!(!has!(RawSlabHandle<'static>: Send) && !has!(RawSlabHandle<'static>: Sync)) };
     const { assert!(!has!(SlabHandle<'static, u8>: Send) && !has!(SlabHandle<'static, u8>: Sync)) };
-    // The value of a slab's box is on the thread that made it, so the slab itself may be shared in any case.
+    // A slab owns no values, so it may be shared whatever its type is.
     const { assert!(has!(Slab<std::rc::Rc<u8>>: Sync)) };
 }
 
@@ -74,7 +74,7 @@ fn a_thread_that_ends_keeps_nothing() {
 }
 
 #[test]
-fn threads_that_come_and_go_take_the_fronts_of_those_that_went() {
+fn new_threads_attach_to_the_caches_of_threads_that_ended() {
     let slab = RawSlab::new(WORDS);
     on_a_thread(|| vec![Object::stamp(slab.alloc_for(Lifetime::Long), WORDS, 0)]);
     on_a_thread(|| stamped(&slab, 0..10));
@@ -83,7 +83,7 @@ fn threads_that_come_and_go_take_the_fronts_of_those_that_went() {
         on_a_thread(|| stamped(&slab, 0..10));
     }
     let after = slab::assert_exact(&slab, 2011, None);
-    assert_eq!(after.structure_bytes, structures, "no more fronts than threads at a time");
+    assert_eq!(after.structure_bytes, structures, "no more caches than threads at a time");
 }
 
 /// Runs its work when its thread ends.
@@ -100,7 +100,7 @@ thread_local! {
 }
 
 /// Runs `work` in a destructor of a thread-local variable that was first used before the thread's first call of
-/// `begin`, or after it: the one order or the other has the slab's own destructor run first.
+/// `begin`, or after it. The order decides whether the slab's own destructor runs first.
 fn at_a_threads_end(
     first: bool,
     begin: impl FnOnce() + Send,
@@ -173,7 +173,7 @@ fn a_thread_local_destructor_frees_boxes_of_a_slab_that_is_gone() {
             std::thread::spawn(|| drop(slab)).join().unwrap();
         };
         at_a_threads_end(first, begin, move || drop(boxes));
-        let_go();
+        detach_from_dropped_slabs();
         assert_eq!(budget.used(), 0);
     }
 }
@@ -200,7 +200,7 @@ fn a_slab_may_be_dropped_by_a_thread_local_destructor() {
         assert_eq!(*survivor, 7);
         assert!(budget.used() > 0);
         drop(survivor);
-        let_go();
+        detach_from_dropped_slabs();
         assert_eq!(budget.used(), 0);
     }
 }
@@ -239,7 +239,7 @@ fn a_handle_in_a_thread_local_may_outlive_the_threads_table() {
 }
 
 #[test]
-fn handles_nest_and_the_last_of_them_leaves_the_front() {
+fn handles_nest_and_the_last_of_them_detaches_from_the_cache() {
     let slab = RawSlab::new(WORDS);
     on_a_thread(|| {
         let one = slab.handle();
@@ -286,7 +286,7 @@ fn boxes_outlive_their_slabs_and_are_dropped_by_other_threads() {
 }
 
 #[test]
-fn a_thread_that_lives_on_lets_go_of_a_dropped_slab_at_its_next_slab() {
+fn a_thread_detaches_from_a_dropped_slab_at_its_next_slab() {
     let budget = Budget::new(usize::MAX);
     let slab = Slab::<[u64; 8]>::builder().budget(&budget).build();
     let (to_thread, from_us) = mpsc::channel::<()>();
@@ -309,7 +309,7 @@ fn a_thread_that_lives_on_lets_go_of_a_dropped_slab_at_its_next_slab() {
         drop(theirs);
         to_us.send(()).unwrap();
         from_us.recv().unwrap();
-        let_go();
+        detach_from_dropped_slabs();
         to_us.send(()).unwrap();
         from_us.recv().unwrap_err();
     });
@@ -337,7 +337,7 @@ fn a_drop_that_panics_frees_the_slot() {
         assert_eq!(thrown.unwrap_err().downcast_ref(), Some(&number));
         slab::assert_exact(slab.raw(), 0, None);
     }
-    // What a box gave up is dropped by its new owner alone.
+    // A value moved out of its box is dropped by its new owner alone.
     core::mem::forget(SlabBox::into_inner(slab.alloc(Throws(0))));
     slab::assert_empties(slab.raw());
 }

@@ -1,5 +1,5 @@
 //! No thread waits while a slot is freed: with the source blocked inside a page's allocation, a free by another
-//! thread serves whoever waits, before the source returns.
+//! thread serves a waiting thread before the source returns.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -16,7 +16,7 @@ use support::slab::{self, Object};
 use support::slab_sources::Gate;
 
 const WORDS: Layout = Layout::new::<[u64; 8]>();
-/// Nobody waits as long as this unless he waits for ever.
+/// A thread that has waited this long waits forever.
 const FOR_EVER: Duration = Duration::from_secs(60);
 
 /// A slab on a gate, and the objects of its first page: all of its slots.
@@ -41,7 +41,7 @@ impl Caller<'_> {
         wait_until_asleep(self.number);
     }
 
-    /// What it got. Its thread has ended then, which the end of a scope alone does not wait for.
+    /// What the thread got. Waits for the thread's end, which the end of a scope alone does not.
     fn result(self) -> Result<Object, AllocError> {
         let got = self.got.recv_timeout(FOR_EVER).expect("the call returned");
         self.thread.join().unwrap();
@@ -53,7 +53,7 @@ impl Caller<'_> {
     }
 }
 
-/// Begins an allocation on a thread of its own, which the source blocks.
+/// Begins an allocation on a new thread, which the source blocks.
 fn block<'s, 'e>(scope: &'s Scope<'s, 'e>, slab: &'e RawSlab, gate: &Gate) -> Caller<'s> {
     gate.close();
     let caller = begin(scope, slab, 1000, Lifetime::Short);
@@ -61,7 +61,7 @@ fn block<'s, 'e>(scope: &'s Scope<'s, 'e>, slab: &'e RawSlab, gate: &Gate) -> Ca
     caller
 }
 
-/// Begins an allocation on a thread of its own.
+/// Begins an allocation on a new thread.
 fn begin<'s, 'e>(
     scope: &'s Scope<'s, 'e>,
     slab: &'e RawSlab,
@@ -78,7 +78,7 @@ fn begin<'s, 'e>(
     Caller { got, number: number.recv().unwrap(), thread }
 }
 
-/// Frees a slot by `free` while one thread is in the source and another one waits, who must get that slot.
+/// Frees a slot by `free` while one thread is in the source and another one waits, which must get that slot.
 fn is_served(free: impl FnOnce(&RawSlab, Object) + Send) {
     let gate = Gate::new();
     let (slab, mut objects) = full_page(&gate);
@@ -157,12 +157,12 @@ fn a_dropped_box_serves_a_waiter() {
 }
 
 #[test]
-fn the_end_of_a_thread_that_had_slots_at_hand_serves_a_waiter() {
+fn the_end_of_a_thread_with_cached_slots_serves_a_waiter() {
     let gate = Gate::new();
     let (slab, mut objects) = full_page(&gate);
     let slab = &slab;
     std::thread::scope(|scope| {
-        // Another page, all of it at this thread's hand but one.
+        // Another page: this thread has cached all of its slots but one.
         let (end, ends) = mpsc::channel::<()>();
         let (told, has_slots) = mpsc::channel();
         let thread = scope.spawn(move || {
@@ -256,7 +256,7 @@ fn calls_at_other_threads_go_on_while_the_source_blocks() {
 }
 
 #[test]
-fn a_page_that_comes_serves_all_who_waited_for_it() {
+fn a_new_page_serves_all_threads_that_waited_for_it() {
     let gate = Gate::new();
     let (slab, mut objects) = full_page(&gate);
     let slab = &slab;
@@ -276,7 +276,7 @@ fn a_page_that_comes_serves_all_who_waited_for_it() {
 }
 
 #[test]
-fn a_refusal_reaches_everyone_who_waited_and_nothing_is_lost() {
+fn a_refusal_reaches_all_threads_that_waited_and_nothing_is_lost() {
     let gate = Gate::new();
     let (slab, objects) = full_page(&gate);
     let slab = &slab;

@@ -35,6 +35,17 @@ pub enum PageChange<'p, X> {
     Emptied(PageClaim<'p, X>),
 }
 
+/// Where a claimed page comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageOrigin {
+    /// The page was open. Its free slots are free.
+    Open,
+    /// The page was kept empty. The caller has all of its slots.
+    KeptEmpty,
+    /// The page became empty while it was claimed. The caller has all of its slots.
+    Emptied,
+}
+
 impl<'g, X: FirstList> PageGroup<'g, X> {
     /// Examines a page after some of its bits were set: lists it if it has free slots, and empties
     /// it if all are free. The reason is [`FreeOutcome::Examine`](super::page::FreeOutcome), or
@@ -94,12 +105,11 @@ impl<'g, X: FirstList> PageGroup<'g, X> {
         }
     }
 
-    /// Claims a page of one list. Returns `true` with it if the page was kept empty; the caller
-    /// then has all of its slots.
+    /// Claims a page of one list.
     ///
     /// The search moves pages that are in the wrong list to the list where they belong, and skips
     /// pages without a free slot.
-    pub fn find(&self, list: usize, from: usize) -> Option<(usize, PageClaim<'g, X>, bool)> {
+    pub fn find(&self, list: usize, from: usize) -> Option<(usize, PageClaim<'g, X>, PageOrigin)> {
         let mut moves = 0;
         while let Some(page) = self.hints.clear_one(list, from) {
             // Before the claim: if another thread has the claim and puts the page back, a thread
@@ -107,7 +117,7 @@ impl<'g, X: FirstList> PageGroup<'g, X> {
             self.pages[page].clear_listed();
             let Some((claim, was_empty)) = self.pages[page].claim() else { continue };
             if was_empty {
-                return Some((page, claim, true));
+                return Some((page, claim, PageOrigin::KeptEmpty));
             }
             let first_list = self.pages[page].info.first_list();
             let misplaced = match claim.page().fullness() {
@@ -122,11 +132,10 @@ impl<'g, X: FirstList> PageGroup<'g, X> {
             // The hint may be stale: the page has been used for the other lifetime since.
             let misplaced = misplaced || (list != EMPTY_LIST && list / BINS * BINS != first_list);
             if !misplaced {
-                return Some((page, claim, false));
+                return Some((page, claim, PageOrigin::Open));
             }
             if let PageChange::Emptied(claim) = self.put_back(page, claim) {
-                claim.free_all();
-                return Some((page, claim, false));
+                return Some((page, claim, PageOrigin::Emptied));
             }
         }
         None

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use super::hints::EMPTY_LIST;
 use super::page::{BINS, FreeOutcome, Fullness, SLOTS_PER_WORD, SPARSE_BELOW_BIN, set_free};
-use super::page_group::PageChange;
+use super::page_group::{PageChange, PageOrigin};
 use super::page_table::{PageInfo, SlabClaim, SlabPage};
 use super::shared::{SlabShared, SlotLocation};
 use super::tags::TAG_MARK;
@@ -194,17 +194,18 @@ impl SlabShared {
 
     /// Releases one of the pages that are kept empty; returns its bytes.
     fn release_kept(&self) -> Option<usize> {
-        let (claim, was_empty) = self.page_table.claim_listed(&[EMPTY_LIST], 0)?;
+        let (claim, origin) = self.page_table.claim_listed(&[EMPTY_LIST], 0)?;
         let bytes = claim.page().info.bytes();
-        if was_empty {
-            self.empty_pages.remove(bytes);
-            self.release(claim);
-            Some(bytes)
-        } else {
+        if origin == PageOrigin::Open {
             // The hint was stale: the page was used again in the meantime.
             self.put_back(claim);
-            Some(0)
+            return Some(0);
         }
+        if origin == PageOrigin::KeptEmpty {
+            self.empty_pages.remove(bytes);
+        }
+        self.release(claim);
+        Some(bytes)
     }
 
     /// Releases all pages that are kept empty.

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::geometry::DEFAULT_PAGE;
 use super::hints::EMPTY_LIST;
 use super::page::{BINS, SLOTS_PER_WORD};
+use super::page_group::PageOrigin;
 use super::page_table::{SlabClaim, SlabPage};
 use super::registry;
 use super::shared::SlabShared;
@@ -42,9 +43,10 @@ impl SlabShared {
         const LISTS: [[usize; BINS + 1]; 2] =
             [[7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST], [15, 14, 13, 12, 11, 10, 9, 8, EMPTY_LIST]];
         loop {
-            let (claim, was_empty) = self.page_table.claim_listed(&LISTS[lifetime], start)?;
-            if was_empty || claim.page().info.lifetime.load(Ordering::Relaxed) == lifetime as u8 {
-                return Some(self.prepare(claim, was_empty, lifetime));
+            let (claim, origin) = self.page_table.claim_listed(&LISTS[lifetime], start)?;
+            let fits = claim.page().info.lifetime.load(Ordering::Relaxed) == lifetime as u8;
+            if fits || origin != PageOrigin::Open {
+                return Some(self.prepare(claim, origin, lifetime));
             }
             // A stale hint: the page was kept empty in between, and serves the other lifetime now.
             self.put_back(claim);
@@ -68,17 +70,25 @@ impl SlabShared {
             self.put_back(claim);
             return None;
         }
-        Some(self.prepare(claim, was_empty, lifetime))
+        let origin = if was_empty { PageOrigin::KeptEmpty } else { PageOrigin::Open };
+        Some(self.prepare(claim, origin, lifetime))
     }
 
     /// Prepares a page that was just claimed for the thread that takes its slots.
-    fn prepare<'s>(&self, claim: SlabClaim<'s>, was_empty: bool, lifetime: usize) -> SlabClaim<'s> {
+    fn prepare<'s>(
+        &self,
+        claim: SlabClaim<'s>,
+        origin: PageOrigin,
+        lifetime: usize,
+    ) -> SlabClaim<'s> {
         let page = claim.page();
-        if was_empty {
+        if origin == PageOrigin::KeptEmpty {
             self.empty_pages.reuse(page.info.bytes());
+        }
+        if origin != PageOrigin::Open {
             page.info.lifetime.store(lifetime as u8, Ordering::Relaxed);
             claim.free_all();
-            // A thread that looked at the page while it was kept empty found no free slot.
+            // A thread that looked at the page before found no free slot.
             self.waiters.wake_after_stores(os::wake_all);
         }
         // The thread that claims the page may cache its own frees to it.

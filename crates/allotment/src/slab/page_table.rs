@@ -18,7 +18,7 @@ use core::{ptr, slice};
 
 use super::hints::{Hints, words_for};
 use super::page::{BINS, PageClaim, PageDescriptor};
-use super::page_group::{FirstList, PageGroup};
+use super::page_group::{FirstList, PageGroup, PageOrigin};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{MIN_CHUNK, align_up};
 use crate::memory::lifo::{Lifo, Links, NIL};
@@ -305,14 +305,13 @@ impl PageTable {
     }
 
     /// Claims a page that one of the lists names: the fullest page with free slots, if the lists
-    /// are in that order and the hints are up to date. Returns `true` with it if the page was kept
-    /// empty. The search in each list starts at the descriptor `start`, which is different for each
-    /// thread.
+    /// are in that order and the hints are up to date. The search in each list starts at the
+    /// descriptor `start`, which is different for each thread.
     pub(super) fn claim_listed(
         &self,
         lists: &[usize],
         start: u32,
-    ) -> Option<(SlabClaim<'_>, bool)> {
+    ) -> Option<(SlabClaim<'_>, PageOrigin)> {
         let (start_bucket, start_position) = bucket_of(start);
         let is_made = |bucket: &&AtomicPtr<Bucket>| !bucket.load(Ordering::Relaxed).is_null();
         let buckets = self.buckets.iter().take_while(is_made).count();
@@ -324,8 +323,8 @@ impl PageTable {
             for step in 0..buckets {
                 let bucket = self.bucket((first + step) % buckets).expect("counted above");
                 let from = if step == 0 { start_position } else { 0 };
-                if let Some((_, claim, was_empty)) = bucket.group().find(list, from) {
-                    return Some((claim, was_empty));
+                if let Some((_, claim, origin)) = bucket.group().find(list, from) {
+                    return Some((claim, origin));
                 }
             }
         }

@@ -284,6 +284,7 @@ impl ThreadCache {
 
     // ---- for the slow paths ----
 
+    #[inline]
     pub(super) fn shared(&self) -> &SlabShared {
         debug_assert!(!self.shared.is_null());
         // SAFETY: a cache in use holds a reference to its slab. `NO_CACHE` never comes here.
@@ -294,18 +295,23 @@ impl ThreadCache {
         self.header.lifetime as usize
     }
 
+    #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.header.capacity.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(super) fn top(&self) -> usize {
         self.header.top.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(super) fn set_top(&self, top: usize) {
         self.header.top.store(top, Ordering::Relaxed);
     }
 
+    /// Takes a cached slot, for a caller that has a reference to the cache.
+    #[inline]
     pub(super) fn pop_cached(&self) -> Option<NonNull<u8>> {
         let top = self.top();
         if top == self.capacity() {
@@ -317,6 +323,7 @@ impl ThreadCache {
     }
 
     /// Caches a slot. The caller has checked that there is room.
+    #[inline]
     pub(super) fn push_cached(&self, slot: NonNull<u8>) {
         let top = self.top() - 1;
         // SAFETY: a free entry (invariant 2).

@@ -9,7 +9,7 @@ use allotment::for_loom::lifo::{Lifo, Links, NIL};
 use allotment::for_loom::page::{
     BINS, FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD,
 };
-use allotment::for_loom::page_group::{FirstList, PageChange, PageGroup};
+use allotment::for_loom::page_group::{FirstList, PageChange, PageGroup, PageOrigin};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -237,7 +237,7 @@ impl PagesModel {
         self.claim_or_kept().map(|(claim, _)| claim)
     }
 
-    /// The same; `true` if the page was kept empty, so that its slots could not be taken before.
+    /// The same; `true` if the caller had all of its slots, so that no thread could take one before.
     pub fn claim_or_kept(&self) -> Option<(ModelClaim<'_>, bool)> {
         self.gate.pass();
         let (claim, kept) = self.claim_in(&FULLEST_FIRST)?;
@@ -262,7 +262,8 @@ impl PagesModel {
         Some(claim)
     }
 
-    /// Claims a page of one of the lists, as `claim_listed` in page_table.rs does; `true` with it if it was kept empty.
+    /// Claims a page of one of the lists, as `claim_listed` in page_table.rs does; `true` with it if the caller
+    /// has all of its slots.
     fn claim_in(&self, lists: &[usize]) -> Option<(ModelClaim<'_>, bool)> {
         lists.iter().find_map(|list| self.claim_in_list(*list))
     }
@@ -277,7 +278,10 @@ impl PagesModel {
                 let page = self.pages[page].has_page().then_some(page)?;
                 (page, self.resume_claim(page), false)
             }
-            _ => self.group().find(list, 0)?,
+            _ => {
+                let (page, claim, origin) = self.group().find(list, 0)?;
+                (page, claim, origin != PageOrigin::Open)
+            }
         };
         self.note_claim(page, true);
         Some((claim, kept))

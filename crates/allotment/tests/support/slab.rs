@@ -10,7 +10,7 @@ pub fn layout(size: usize, align: usize) -> Layout {
     Layout::from_size_align(size, align).expect("a valid layout")
 }
 
-/// A small generator, one for each thread.
+/// A small random number generator, one for each thread.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A live object: every word of it holds its number, so that two that overlap spoil each other.
+/// A live object: every word of it holds its number, so that two objects that overlap overwrite each other.
 #[derive(Debug)]
 pub struct Object {
     pub start: NonNull<u8>,
@@ -39,11 +39,11 @@ pub struct Object {
     number: u64,
 }
 
-// SAFETY: an address and two numbers; whoever has the object has its slot.
+// SAFETY: an address and two numbers; the owner of the object owns its slot.
 unsafe impl Send for Object {}
 
 impl Object {
-    /// Stamps a slot that was allocated just now. Numbers are the caller's to keep apart.
+    /// Stamps a slot that was just allocated. The caller gives each object a different number.
     pub fn stamp(start: NonNull<u8>, layout: Layout, number: u64) -> Self {
         assert_eq!(start.addr().get() % layout.align(), 0, "{start:?} is aligned");
         let object = Self::claim(start, layout, number);
@@ -58,7 +58,7 @@ impl Object {
         object
     }
 
-    /// What was stamped with this number before, or the beginning of it, of a multiple of eight bytes.
+    /// An object that was stamped with this number before, or its beginning, a multiple of eight bytes.
     pub fn claim(start: NonNull<u8>, layout: Layout, number: u64) -> Self {
         Self { start, size: layout.size(), number }
     }
@@ -73,7 +73,7 @@ impl Object {
             .wrapping_add(index as u64)
     }
 
-    /// Asserts that nobody else wrote here since the stamp.
+    /// Asserts that nothing else was written here since the stamp.
     pub fn assert_intact(&self) {
         for index in 0..self.words() {
             // SAFETY: as in `stamp`.
@@ -87,7 +87,7 @@ impl Object {
         }
     }
 
-    /// Its slot, to be freed; what was in it was right until now.
+    /// Checks the object, and returns its slot to be freed.
     pub fn end(self) -> NonNull<u8> {
         self.assert_intact();
         self.start
@@ -114,7 +114,7 @@ pub fn assert_apart<'o>(objects: impl IntoIterator<Item = &'o Object>) {
     }
 }
 
-/// What is held is what the parts say, to the byte.
+/// Asserts that the bytes held are the sum of the parts, to the byte.
 pub fn assert_sums(statistics: &Statistics) {
     let parts = statistics.structure_bytes
         + statistics.live_bytes
@@ -124,7 +124,7 @@ pub fn assert_sums(statistics: &Statistics) {
     assert!(statistics.peak_held_bytes >= statistics.held_bytes, "{statistics:?}");
 }
 
-/// The figures of a slab that no thread is inside of, with so many live objects.
+/// Asserts the statistics of a slab with this many live objects, while no thread is inside a call.
 pub fn assert_exact(slab: &RawSlab, live: usize, budget: Option<&Budget>) -> Statistics {
     let statistics = slab.statistics();
     assert_sums(&statistics);
@@ -137,7 +137,7 @@ pub fn assert_exact(slab: &RawSlab, live: usize, budget: Option<&Budget>) -> Sta
     statistics
 }
 
-/// Nothing lives, and after a trim no page is left.
+/// Asserts that no object is live, and that after a trim no page is left.
 pub fn assert_empties(slab: &RawSlab) -> Statistics {
     assert_exact(slab, 0, None);
     slab.trim();
@@ -147,7 +147,7 @@ pub fn assert_empties(slab: &RawSlab) -> Statistics {
     statistics
 }
 
-/// What a slab's pages begin at multiples of.
+/// A slab's pages begin at multiples of this.
 pub const GRANULE: usize = 64 << 10;
 /// An object of 64 bytes.
 pub const WORDS: Layout = Layout::new::<[u64; 8]>();
@@ -164,7 +164,7 @@ pub fn free_all(slab: &RawSlab, objects: impl IntoIterator<Item = Object>) {
     objects.into_iter().for_each(|object| free(slab, object));
 }
 
-/// Frees in one go, past the caches.
+/// Frees all objects in one call, past the caches.
 pub fn free_many(slab: &RawSlab, objects: impl IntoIterator<Item = Object>) {
     let slots: Vec<_> = objects.into_iter().map(Object::end).collect();
     // SAFETY: live, from this slab, and ended.

@@ -67,7 +67,7 @@ fn release(input: &mut Input<'_>) -> Release {
     }
 }
 
-/// Builds the slab that the bytes ask for; nothing where its budget has no room for the slab itself.
+/// Builds the slab that the bytes ask for; `None` if its budget has no room for the slab itself.
 pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Option<Setup> {
     let size = match input.below(8) {
         0 => 0,
@@ -143,7 +143,7 @@ pub fn assert_refusal(error: AllocError) {
 }
 
 impl Setup {
-    /// The figures are exact while no thread is inside.
+    /// Asserts that the statistics are exact while no thread is inside a call.
     pub fn check(&self, live: usize) -> Statistics {
         let statistics = slab::assert_exact(&self.slab, live, self.budget.as_ref());
         if self.passthrough {
@@ -162,7 +162,7 @@ impl Setup {
         statistics
     }
 
-    /// The slab is dropped: everything went back.
+    /// Drops the slab, and asserts that everything was given back.
     pub fn finish(self) {
         drop(self.slab);
         if let Some(budget) = self.budget {
@@ -177,7 +177,7 @@ impl Setup {
     }
 }
 
-/// One thread's part of a program: its calls and the objects that it has.
+/// One thread's part of a program: its calls and its objects.
 pub struct Run<'s, 'b> {
     pub input: Input<'b>,
     slab: &'s RawSlab,
@@ -187,7 +187,7 @@ pub struct Run<'s, 'b> {
 }
 
 impl<'s, 'b> Run<'s, 'b> {
-    /// Threads of one slab have numbers of their own.
+    /// Each thread of a slab gives its objects different numbers.
     pub fn new(slab: &'s RawSlab, bytes: &'b [u8], thread: u64) -> Self {
         Self {
             input: Input::new(bytes),
@@ -225,7 +225,7 @@ impl<'s, 'b> Run<'s, 'b> {
 
     fn pick_some(&mut self) -> Vec<Object> {
         let count = self.input.below(1 + self.objects.len().min(600));
-        // From the end, in the order of allocation or the other way round, or scattered.
+        // From the end, in the order of allocation or in reverse, or scattered.
         let mut some = self.objects.split_off(self.objects.len() - count);
         match self.input.below(3) {
             0 => some.reverse(),
@@ -309,7 +309,7 @@ impl<'s, 'b> Run<'s, 'b> {
         }
     }
 
-    /// Every object is as it was stamped.
+    /// Asserts that every object is as it was stamped.
     pub fn check_objects(&self) {
         self.objects.iter().for_each(Object::assert_intact);
         slab::assert_apart(&self.objects);
@@ -324,7 +324,7 @@ impl<'s, 'b> Run<'s, 'b> {
     }
 }
 
-/// Runs a program on one thread, exact figures after each call.
+/// Runs a program on one thread, with exact statistics after each call.
 pub fn run_alone(fixed: Fixed, bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some(setup) = build(fixed, &mut input) else { return };

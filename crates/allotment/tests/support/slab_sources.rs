@@ -1,5 +1,5 @@
-//! Sources for the slab's tests: a gate that blocks, and one that lends addresses and memory apart and keeps
-//! the books of both.
+//! Sources for the slab's tests: a gate that blocks, and a source that lends addresses and memory separately and
+//! records both.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -14,7 +14,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Malloc behind a gate: while it is closed, whoever asks for a block stands inside.
+/// Malloc behind a gate: while it is closed, a thread that asks for a block waits inside.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -43,7 +43,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Opens, and refuses those who stand inside.
+    /// Opens, and refuses the threads that wait inside.
     pub fn open_and_refuse(&self) {
         let mut state = locked(&self.state);
         state.refuse = true;
@@ -51,7 +51,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Refuses nobody any more.
+    /// Stops refusing.
     pub fn accept(&self) {
         locked(&self.state).refuse = false;
     }
@@ -61,7 +61,7 @@ impl Gate {
         locked(&self.state).acquired
     }
 
-    /// Waits until a thread stands inside.
+    /// Waits until a thread waits inside.
     pub fn wait_for_visitor(&self) {
         let mut state = locked(&self.state);
         while state.inside == 0 {
@@ -213,7 +213,7 @@ unsafe impl PagedSource for PagedRecorder {
         assert_eq!(locked(&self.books).committed.get(&first), Some(&len), "taken like this");
         // SAFETY: passed on to the caller.
         unsafe { self.inner().decommit(start, len) }
-        // Only now: a commit of these pages while they go would lose its bytes, and is found out.
+        // After the call: a commit of these pages during the call would lose its bytes, and is detected.
         assert!(locked(&self.books).committed.remove(&first).is_some(), "given back once");
     }
 
