@@ -69,6 +69,7 @@ fn run(command: &mut Command) {
     let status = command
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_INCREMENTAL")
         .env_remove("CARGO_BUILD_TARGET")
         .status()
         .expect("the toolchain runs");
