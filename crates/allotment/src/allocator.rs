@@ -23,12 +23,12 @@ macro_rules! allocator {
         allocator!($allocator, $error, [] crate::PoolRef);
         allocator!($allocator, $error, [] crate::Sealer<'_>);
     };
-    ($allocator:path, $error:path, [$($generics:tt)*] $home:ty) => {
-        // SAFETY: a block of a `BlockSource` stays valid and in place until it is freed here, or until
-        // what the `BlockSource` borrows ends. A collection borrows its arena or reap, which can't be
-        // reset, rewound or dropped meanwhile. All copies of a `BlockSource` are the same one. The calls
-        // do what their names say, and never unwind.
-        unsafe impl<$($generics)*> $allocator for $home {
+    ($allocator:path, $error:path, [$($generics:tt)*] $source:ty) => {
+        // SAFETY: a block of a `BlockSource` stays valid and in place until it is freed here, or
+        // until what the `BlockSource` borrows ends. A collection borrows its arena or reap, which
+        // can't be reset, rewound or dropped meanwhile. All copies of a `BlockSource` are the same
+        // one. The calls do what their names say, and never unwind.
+        unsafe impl<$($generics)*> $allocator for $source {
             #[inline]
             fn allocate(
                 &self,
@@ -77,8 +77,8 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is that of `BlockSource`; the added bytes belong to the
-                // block.
+                // SAFETY: the trait's contract is that of `BlockSource`; the added bytes belong to
+                // the block.
                 unsafe {
                     let grown = BlockSource::resize::<Report>(*self, block, old, new);
                     let block = grown.map_err(|_| $error)?;

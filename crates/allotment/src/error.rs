@@ -26,7 +26,7 @@ pub enum ErrorKind {
     ForkedChild,
     /// Sealed memory can't be allocated: its initialiser has ended, or runs on another thread.
     Sealed,
-    /// The name is longer than [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes.
+    /// The name is longer than [`MAX_NAME_LEN`] bytes.
     NameTooLong,
 }
 

@@ -312,7 +312,7 @@ fn ten_thousand_living_arenas_each_have_statistics_of_their_own() {
 #[test]
 fn an_arena_that_has_grown_goes_on_in_huge_pages_unless_it_is_told_not_to() {
     if std::env::var_os("ALLOTMENT_EXPECT_TOOL").is_some() {
-        println!("skipped under a memory tool: a watched arena keeps to ordinary pages");
+        println!("skipped under a memory tool: a checked arena uses ordinary pages only");
         return;
     }
     // On a thread of its own each, which has no chunk at hand.

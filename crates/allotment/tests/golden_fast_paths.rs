@@ -94,6 +94,7 @@ fn run(command: &mut Command) {
     let status = command
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_INCREMENTAL")
         .env_remove("CARGO_BUILD_TARGET")
         .env_remove("CARGO_INCREMENTAL")
         .status()

@@ -91,7 +91,7 @@ impl Library {
         };
         let mut rest = &path[1..];
         while let Some((name, others)) = rest.split_first() {
-            let inner = [&at[..], &[name.clone()]].concat();
+            let inner = [&at[..], core::slice::from_ref(name)].concat();
             if name == "super" {
                 at.pop()?;
             } else if self.sources.contains_key(&inner) {
@@ -139,17 +139,12 @@ impl Library {
                 }
             }
         }
-        let mut circles = BTreeSet::new();
-        for from in 0..count {
-            let circle: Vec<String> = (0..count)
-                .filter(|to| reaches[from][*to] && reaches[*to][from])
-                .map(|to| files[to].join("/"))
-                .collect();
-            if !circle.is_empty() {
-                circles.insert(circle.join(", "));
-            }
-        }
-        circles.into_iter().collect()
+        let circle_of = |from: usize| -> Vec<String> {
+            let both = (0..count).filter(|to| reaches[from][*to] && reaches[*to][from]);
+            both.map(|to| files[to].join("/")).collect()
+        };
+        let circles: BTreeSet<String> = (0..count).map(|file| circle_of(file).join(", ")).collect();
+        circles.into_iter().filter(|circle| !circle.is_empty()).collect()
     }
 }
 

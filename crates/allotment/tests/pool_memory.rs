@@ -50,7 +50,7 @@ fn alone(test: &str, body: impl FnOnce()) {
     }
     if under_a_tool() {
         return println!(
-            "skipped under a memory tool: a watched pool keeps chunks while something is live"
+            "skipped under a memory tool: a checked pool keeps chunks while a block is live"
         );
     }
     Child::new(test, test).succeeds();

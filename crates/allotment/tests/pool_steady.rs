@@ -24,7 +24,9 @@ fn alone(test: &str, body: impl FnOnce()) {
         return body();
     }
     if under_a_tool() || passed_through() {
-        return println!("skipped: a watched pool has books, and lets blocks rest");
+        return println!(
+            "skipped: a checked pool has a ledger, and keeps freed blocks in quarantine"
+        );
     }
     Child::new(test, test).succeeds();
 }

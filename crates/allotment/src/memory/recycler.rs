@@ -49,7 +49,7 @@ pub const MAX_LINKS: u32 = 1 << 16;
 /// What the adaptive policy always allows, in bytes.
 pub const ADAPTIVE_FLOOR: usize = 2 << 20;
 
-/// The initial limit; see [`Recycler::set_limit`].
+/// The initial limit; see [`ChunkCache::set_limit`].
 pub const DEFAULT_LIMIT: usize = 1 << 30;
 
 const ADAPTIVE_INTERVAL: u64 = 1000;
