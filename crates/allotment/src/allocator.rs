@@ -109,7 +109,7 @@ macro_rules! allocator {
     feature = "allocator-api2-04",
     feature = "nightly-allocator-api",
 ))]
-use crate::{error::Report, memory::block_source::BlockSource};
+use crate::{collections::BlockSource, error::Report};
 
 #[cfg(feature = "allocator-api2-02")]
 allocator!(allocator_api2_02::alloc::Allocator, allocator_api2_02::alloc::AllocError);

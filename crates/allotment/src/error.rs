@@ -100,11 +100,19 @@ impl fmt::Display for AllocError {
 impl std::error::Error for AllocError {}
 
 /// What a call does when memory can't be had. One generic body serves a call and its `try_` twin.
-pub(crate) trait OnFailure {
+///
+/// `pub` because the collections' [`BlockSource`](crate::collections::BlockSource) names it; this
+/// module is private.
+pub trait OnFailure {
     /// Uninhabited for the infallible call, [`AllocError`] for its `try_` twin.
     type Error;
 
     fn fail(error: AllocError) -> Self::Error;
+
+    /// A collection of this many values does not fit the address space.
+    fn capacity_overflow(values: usize) -> Self::Error {
+        Self::fail(AllocError::new(ErrorKind::SizeOverflow, values))
+    }
 }
 
 /// The infallible call: the process ends, as after any failed Rust allocation.
@@ -124,6 +132,13 @@ impl OnFailure for Abort {
         let layout = core::alloc::Layout::from_size_align(error.requested, 1)
             .unwrap_or(core::alloc::Layout::new::<u8>());
         std::alloc::handle_alloc_error(layout)
+    }
+
+    /// Panics, as the standard library's collections do.
+    #[cold]
+    #[inline(never)]
+    fn capacity_overflow(_: usize) -> Self::Error {
+        panic!("capacity overflow")
     }
 }
 

@@ -104,6 +104,8 @@ mod arena;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
+pub mod collections;
+#[cfg(not(loom))]
 mod free_list;
 #[cfg(not(loom))]
 mod report;
@@ -119,8 +121,7 @@ pub use memory::release::Release;
 pub use allotment_derive::ReadOnly;
 #[cfg(not(loom))]
 pub use arena::{
-    Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, IntoIter, Mark, Retain,
-    Scope,
+    Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, Mark, Retain, Scope,
 };
 #[cfg(not(loom))]
 pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
@@ -159,7 +160,7 @@ pub mod layout_for_fuzzing {
 pub mod for_loom {
     pub use crate::memory::{layout, lifo, recycler};
     pub use crate::pool::ownership;
-    pub use crate::sealed::{fences, publication, readers};
+    pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{
         cache_ownership, geometry, hints, page, page_group, references, waiters,
     };
@@ -184,6 +185,8 @@ mod pages {
     struct Arena;
     #[doc = include_str!("../../../docs/src/choose.md")]
     struct Choose;
+    #[doc = include_str!("../../../docs/src/collections.md")]
+    struct Collections;
     #[doc = include_str!("../../../docs/src/debugging.md")]
     struct Debugging;
     #[doc = include_str!("../../../docs/src/free-list.md")]

@@ -1,4 +1,4 @@
-//! `ArenaVec` and `ArenaString` against the standard ones, with every drop counted.
+//! The collections of every kind of memory against the standard library's, with every drop counted.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 
@@ -6,9 +6,15 @@
 mod support;
 
 use std::cell::Cell;
+use std::fmt::{Debug, Display, Write};
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
-use allotment::{Arena, ArenaBox, ArenaString, ArenaVec, Budget, format_in};
+use allotment::collections::{BlockSource, StringIn, VecIn};
+use allotment::{
+    Arena, ArenaBox, ArenaString, ArenaVec, Budget, LocalPool, PoolBox, PoolString, PoolVec, Reap,
+    Sealed, format_in, unsize_box,
+};
 use proptest::test_runner::{Config, TestError, TestRunner};
 use support::input::Input;
 use support::program::{caught, throw};
@@ -40,6 +46,24 @@ impl Value {
     fn new(number: u16, living: &Rc<Cell<isize>>) -> Self {
         living.set(living.get() + 1);
         Self { number, living: living.clone() }
+    }
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        Self::new(self.number, &self.living)
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl PartialEq<u16> for Value {
+    fn eq(&self, other: &u16) -> bool {
+        self.number == *other
     }
 }
 
@@ -77,18 +101,24 @@ impl Iterator for Liar<'_> {
     }
 }
 
-fn vec_program(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+fn numbers(values: &[Value]) -> Vec<u16> {
+    values.iter().map(|value| value.number).collect()
+}
+
+/// Runs a program on a vector in this memory and on one of the standard library. `disturb` takes a block behind the vector, so that
+/// it has to move when it grows.
+fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl Fn()) {
     let living = Rc::new(Cell::new(0));
-    let budget = match input.below(3) {
-        0 => Budget::new(usize::from(input.word())),
-        _ => Budget::new(usize::MAX),
+    let made = |numbers: &[u16]| -> Vec<Value> {
+        numbers.iter().map(|number| Value::new(*number, &living)).collect()
     };
-    let arena = Arena::builder().budget(&budget).hardened(input.one_in(4)).build();
-    let mut vec = ArenaVec::new_in(&arena);
+    let some = |input: &mut Input<'_>| -> Vec<u16> {
+        (0..input.below(30)).map(|_| u16::from(input.byte() % 8)).collect()
+    };
+    let mut vec: VecIn<Value, S> = VecIn::new_in(source);
     let mut model: Vec<u16> = Vec::new();
     while !input.is_empty() {
-        match input.byte() % 12 {
+        match input.byte() % 24 {
             0..=2 => {
                 let number = input.word();
                 if vec.try_push(Value::new(number, &living)).is_ok() {
@@ -107,64 +137,156 @@ fn vec_program(bytes: &[u8]) {
                 }
             }
             5 => {
+                let values = some(input);
+                let before = model.len();
+                let complete = vec.try_extend(made(&values)).is_ok();
+                model.extend(&values[..vec.len() - before]);
+                assert!(!complete || model.len() == before + values.len());
+            }
+            6 => {
+                let values = some(input);
+                if vec.try_extend_from_slice(&made(&values)).is_ok() {
+                    model.extend(values);
+                }
+            }
+            7 => {
                 let len = input.below(model.len() + 2);
                 vec.truncate(len);
                 model.truncate(len);
             }
-            6 => {
+            8 => {
                 let more = input.below(100);
-                if vec.try_reserve(more).is_ok() {
+                let reserved = if input.one_in(2) {
+                    vec.try_reserve(more)
+                } else {
+                    vec.try_reserve_exact(more)
+                };
+                if reserved.is_ok() {
                     assert!(vec.capacity() >= vec.len() + more);
                 }
             }
-            7 => {
-                // Another object behind: the vector has to move when it grows.
-                let _ = arena.try_alloc(1u64);
-            }
-            8 => {
-                if let Some(value) = vec.last_mut() {
+            9 => disturb(),
+            10 => {
+                for value in &mut vec {
                     value.number ^= 0x5555;
-                    *model.last_mut().expect("as long") ^= 0x5555;
+                }
+                model.iter_mut().for_each(|number| *number ^= 0x5555);
+            }
+            11 => {
+                let (index, number) = (input.below(model.len() + 1), input.word());
+                if vec.try_insert(index, Value::new(number, &living)).is_ok() {
+                    model.insert(index, number);
                 }
             }
-            9 => {
-                let boxed: ArenaBox<'_, [Value]> = vec.into_boxed_slice();
-                assert!(boxed.iter().map(|value| value.number).eq(model.drain(..)));
-                drop(boxed);
-                assert_eq!(living.get(), 0);
-                vec = ArenaVec::new_in(&arena);
+            12 if !model.is_empty() => {
+                let index = input.below(model.len());
+                assert_eq!(vec.remove(index).number, model.remove(index));
             }
-            10 => {
-                let taken = input.below(model.len() + 1);
-                let mut values = vec.into_iter();
-                assert_eq!(values.len(), model.len());
-                let first: Vec<u16> = values.by_ref().take(taken).map(|v| v.number).collect();
-                assert_eq!(first, model[..taken]);
+            13 if !model.is_empty() => {
+                let index = input.below(model.len());
+                assert_eq!(vec.swap_remove(index).number, model.swap_remove(index));
+            }
+            14 => {
+                let divisor = 1 + u16::from(input.byte() % 5);
+                vec.retain(|value| value.number % divisor != 1);
+                model.retain(|number| number % divisor != 1);
+            }
+            15 => {
+                vec.retain_mut(|value| {
+                    value.number ^= 1;
+                    value.number & 2 == 0
+                });
+                model.retain_mut(|number| {
+                    *number ^= 1;
+                    *number & 2 == 0
+                });
+            }
+            16 => {
+                vec.dedup();
+                model.dedup();
+                vec.dedup_by_key(|value| value.number / 2);
+                model.dedup_by_key(|number| *number / 2);
+            }
+            17 => {
+                let end = input.below(model.len() + 1);
+                let start = input.below(end + 1);
+                let (front, back) = (input.below(4), input.below(4));
+                let (mut drain, mut expected) = (vec.drain(start..end), model.drain(start..end));
+                assert_eq!(drain.len(), expected.len());
+                for _ in 0..front {
+                    assert_eq!(drain.next().map(|value| value.number), expected.next());
+                }
+                for _ in 0..back {
+                    assert_eq!(drain.next_back().map(|value| value.number), expected.next_back());
+                }
+                assert_eq!(numbers(drain.as_slice()), expected.as_slice());
+            }
+            18 => {
+                let index = input.below(model.len() + 1);
+                if let Ok(mut tail) = vec.try_split_off(index) {
+                    let mut expected = model.split_off(index);
+                    assert_eq!(numbers(&tail), expected);
+                    if input.one_in(2) && tail.try_append(&mut vec).is_ok() {
+                        expected.append(&mut model);
+                        assert!(vec.is_empty());
+                        (vec, model) = (tail, expected);
+                    }
+                }
+            }
+            19 => {
+                let (len, number) = (input.below(model.len() + 10), input.word());
+                if vec.try_resize(len, Value::new(number, &living)).is_ok() {
+                    model.resize(len, number);
+                }
+            }
+            20 => {
+                let (front, back) = (input.below(model.len() + 1), input.below(4));
+                let (mut values, mut expected) = (vec.into_iter(), model.into_iter());
+                assert_eq!(values.len(), expected.len());
+                let taken: Vec<Value> = values.by_ref().take(front).collect();
+                assert_eq!(numbers(&taken), expected.by_ref().take(front).collect::<Vec<_>>());
+                let taken: Vec<Value> = values.by_ref().rev().take(back).collect();
+                assert_eq!(numbers(&taken), expected.by_ref().rev().take(back).collect::<Vec<_>>());
+                assert_eq!(numbers(values.as_slice()), expected.as_slice());
                 drop(values);
-                model.clear();
-                vec = ArenaVec::new_in(&arena);
+                (vec, model) = (VecIn::new_in(source), Vec::new());
+            }
+            21 => {
+                let values: Vec<Value> = vec.into_iter().rev().collect();
+                model.reverse();
+                assert_eq!(numbers(&values), model);
+                (vec, model) = (VecIn::new_in(source), Vec::new());
+            }
+            22 => {
+                let _ = vec.try_shrink_to_fit();
             }
             _ => {
                 vec.clear();
                 model.clear();
             }
         }
-        assert!(vec.iter().map(|value| value.number).eq(model.iter().copied()));
+        assert_eq!(numbers(&vec), model);
         assert_eq!(living.get(), model.len() as isize, "each value is dropped once");
-        assert!(vec.capacity() >= vec.len());
+        assert!(vec == model && vec == model[..] && vec.capacity() >= vec.len());
     }
     drop(vec);
     assert_eq!(living.get(), 0);
 }
 
-fn string_program(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
-    let arena = Arena::<8>::builder_with_min_align().hardened(input.one_in(4)).build();
-    let mut string = ArenaString::new_in(&arena);
+fn string_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl Fn()) {
+    let mut string = StringIn::new_in(source);
     let mut model = String::new();
     let pieces = ["", "a", "größe", "☂", "数える", "plain ascii text that is longer"];
+    // A byte between two characters, or the end.
+    let boundary = |input: &mut Input<'_>, model: &str| {
+        let mut index = input.below(model.len() + 1);
+        while !model.is_char_boundary(index) {
+            index += 1;
+        }
+        index
+    };
     while !input.is_empty() {
-        match input.byte() % 8 {
+        match input.byte() % 16 {
             0 | 1 => {
                 let piece = pieces[input.below(pieces.len())];
                 string.push_str(piece);
@@ -184,34 +306,107 @@ fn string_program(bytes: &[u8]) {
                 }
             }
             5 => {
-                use std::fmt::Write;
                 let number = input.word();
                 write!(string, "<{number:>7}>").unwrap();
                 write!(model, "<{number:>7}>").unwrap();
             }
             6 => {
-                let finished = string.into_str();
-                assert_eq!(*finished, model);
-                string = ArenaString::from_str_in(finished, &arena);
+                let (index, piece) = (boundary(input, &model), pieces[input.below(pieces.len())]);
+                string.insert_str(index, piece);
+                model.insert_str(index, piece);
             }
+            7 => {
+                let index = boundary(input, &model);
+                string.insert(index, 'ß');
+                model.insert(index, 'ß');
+            }
+            8 => {
+                let index = boundary(input, &model);
+                if index < model.len() {
+                    assert_eq!(string.remove(index), model.remove(index));
+                }
+            }
+            9 => {
+                let kept = |character: char| !matches!(character, 'a' | '☂' | 'え' | ' ');
+                string.retain(kept);
+                model.retain(kept);
+            }
+            10 => {
+                let index = boundary(input, &model);
+                let (tail, expected) = (string.split_off(index), model.split_off(index));
+                assert_eq!(tail, expected);
+                string += &tail;
+                model += &expected;
+            }
+            11 => {
+                string.extend(["x", "größe"]);
+                model.extend(["x", "größe"]);
+                string.extend(['☂', 'y']);
+                model.extend(['☂', 'y']);
+            }
+            12 => {
+                string.make_ascii_uppercase();
+                model.make_ascii_uppercase();
+            }
+            13 => {
+                let bytes = string.into_bytes();
+                assert_eq!(bytes, model.as_bytes());
+                string = StringIn::from_utf8(bytes).expect("the bytes of a string");
+                string.shrink_to_fit();
+            }
+            14 => disturb(),
             _ => {
-                let behind = format_in!(&arena, "{}", model.len());
-                assert_eq!(&*behind, model.len().to_string());
+                string.clear();
+                model.clear();
             }
         }
-        assert_eq!(&*string, model);
+        assert_eq!(string, model);
+        assert_eq!(format!("{string} {string:?}"), format!("{model} {model:?}"));
         assert!(string.capacity() >= string.len());
     }
 }
 
-#[test]
-fn an_arena_vec_is_a_vec_that_drops_each_value_once() {
-    programs(1000, vec_program);
+/// Runs a vector and a string program in each kind of memory.
+fn in_each_memory(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let budget = match input.below(3) {
+        0 => Budget::new(usize::from(input.word())),
+        _ => Budget::new(usize::MAX),
+    };
+    let hardened = input.one_in(4);
+    let copy = || Input::new(input.rest());
+
+    let arena = Arena::builder().budget(&budget).hardened(hardened).build();
+    vec_program(&mut copy(), &arena, || _ = arena.try_alloc(1u64));
+    let packed = Arena::<1>::builder_with_min_align().hardened(hardened).build();
+    string_program(&mut copy(), &packed, || _ = packed.alloc(1u8));
+
+    let pool = LocalPool::builder().budget(&budget).hardened(hardened).build();
+    vec_program(&mut copy(), pool.reference(), || ());
+    vec_program(&mut copy(), &pool, || ());
+    assert_eq!(pool.statistics().live_objects, 0);
+    let free = LocalPool::builder().hardened(hardened).build();
+    string_program(&mut copy(), free.reference(), || ());
+
+    let reap = Reap::builder().budget(&budget).hardened(hardened).build();
+    vec_program(&mut copy(), &reap, || ());
+    assert_eq!(reap.statistics().live_objects, 0);
+
+    // The first page of sealed memory is the library's own.
+    let budget = Budget::new(budget.cap().saturating_add(4096));
+    let sealed = Sealed::<()>::builder().budget(&budget).try_new(|sealer| {
+        vec_program(&mut copy(), sealer, || _ = sealer.try_value(1u64));
+    });
+    drop(sealed);
+    drop(Sealed::<()>::new(|sealer| {
+        string_program(&mut copy(), sealer, || _ = sealer.value(1u8));
+    }));
+    assert_eq!(budget.used(), 0);
 }
 
 #[test]
-fn an_arena_string_is_a_string() {
-    programs(500, string_program);
+fn vectors_and_strings_of_every_memory_are_those_of_std_and_drop_each_value_once() {
+    programs(500, in_each_memory);
 }
 
 #[test]
@@ -262,6 +457,26 @@ fn a_panicking_destructor_drops_the_others_once_and_loses_none() {
 }
 
 #[test]
+fn an_arena_vec_becomes_a_box_that_drops_each_value_once_and_a_string_becomes_a_str() {
+    let living = Rc::new(Cell::new(0));
+    let arena = Arena::new();
+    for len in [0, 1, 7, 1000] {
+        let mut vec = ArenaVec::from_iter_in((0..len).map(|n| Value::new(n, &living)), &arena);
+        vec.truncate(usize::from(len / 2));
+        let boxed: ArenaBox<'_, [Value]> = vec.into_boxed_slice();
+        assert!(boxed.iter().map(|value| value.number).eq(0..len / 2));
+        assert_eq!(living.get(), len as isize / 2);
+        drop(boxed);
+        assert_eq!(living.get(), 0);
+        let text = "größe".repeat(usize::from(len));
+        let mut string = ArenaString::from_str_in(&text, &arena);
+        let behind = format_in!(&arena, "{len}");
+        string.push('☂');
+        assert_eq!((&*string.into_str(), &*behind), (&*(text + "☂"), &*len.to_string()));
+    }
+}
+
+#[test]
 fn a_string_cut_inside_a_character_panics_and_stays() {
     let arena = Arena::new();
     let mut string = ArenaString::from_str_in("☂", &arena);
@@ -282,4 +497,235 @@ fn what_a_box_gives_away_is_not_dropped_by_it() {
     arena.alloc_undropped(Value::new(3, &living));
     drop(arena);
     assert_eq!(living.get(), 2, "leaked and undropped values are not dropped");
+}
+
+/// Runs `work`, which panics with a message that the standard library's collections have too.
+fn panics(work: impl FnOnce()) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).expect_err("a panic");
+    match panic.downcast::<&str>() {
+        Ok(text) => String::from(*text),
+        Err(other) => *other.downcast::<String>().expect("a message"),
+    }
+}
+
+#[test]
+fn a_capacity_that_overflows_panics_as_in_std_and_changes_nothing() {
+    fn overflows<S: BlockSource>(source: S) {
+        let mut vec = VecIn::from_iter_in([1u64, 2], source);
+        let mut string = StringIn::from_str_in("text", source);
+        let words = isize::MAX as usize / 8 + 1;
+        assert_eq!(panics(|| vec.reserve(usize::MAX)), "capacity overflow");
+        assert_eq!(panics(|| vec.reserve_exact(words)), "capacity overflow");
+        assert_eq!(panics(|| vec.resize(words, 3)), "capacity overflow");
+        assert_eq!(panics(|| string.reserve(isize::MAX as usize)), "capacity overflow");
+        let new = || drop(VecIn::<u64, S>::with_capacity_in(words, source));
+        assert_eq!(panics(new), "capacity overflow");
+        assert!(vec == [1, 2] && string == "text");
+        let mut units = VecIn::from_iter_in([(), ()], source);
+        assert_eq!(panics(|| units.reserve(usize::MAX - 1)), "capacity overflow");
+        assert_eq!(units.len(), 2);
+    }
+    let (arena, pool) = (Arena::new(), LocalPool::new());
+    overflows(&arena);
+    overflows(pool.reference());
+    drop(Sealed::<()>::new(|sealer| overflows(sealer)));
+}
+
+#[test]
+fn an_index_beyond_the_end_panics_and_changes_nothing() {
+    fn beyond<S: BlockSource>(source: S) {
+        let mut vec = VecIn::from_iter_in([1, 2, 3], source);
+        panics(|| vec.insert(4, 0));
+        panics(|| _ = vec.remove(3));
+        panics(|| _ = vec.swap_remove(3));
+        panics(|| _ = vec.split_off(4));
+        panics(|| drop(vec.drain(..4)));
+        panics(|| drop(vec.drain(..=usize::MAX)));
+        assert_eq!(vec, [1, 2, 3]);
+        let mut string = StringIn::from_str_in("a☂", source);
+        for inside in [2, 5] {
+            panics(|| string.insert_str(inside, "x"));
+            panics(|| string.insert(inside, 'x'));
+            panics(|| _ = string.remove(inside));
+            panics(|| _ = string.split_off(inside));
+        }
+        panics(|| string.truncate(2));
+        assert_eq!(string, "a☂");
+    }
+    let (arena, pool) = (Arena::new(), LocalPool::new());
+    beyond(&arena);
+    beyond(pool.reference());
+    drop(Sealed::<()>::new(|sealer| beyond(sealer)));
+}
+
+#[test]
+fn a_panic_in_a_closure_loses_no_value() {
+    let living = Rc::new(Cell::new(0));
+    let arena = Arena::new();
+    let fill = || ArenaVec::from_iter_in((0..8).map(|n| Value::new(n / 2, &living)), &arena);
+    for bad in 0..8 {
+        let seen = Cell::new(0);
+        let throws = || {
+            if seen.replace(seen.get() + 1) == bad {
+                throw();
+            }
+        };
+        let mut vec = fill();
+        let dedup = |a: &mut Value, b: &mut Value| {
+            throws();
+            a == b
+        };
+        // A vector of eight values has seven pairs.
+        assert_eq!(caught(|| vec.dedup_by(dedup)).is_none(), bad < 7);
+        assert_eq!(vec.len(), if bad < 7 { 8 } else { 4 });
+        drop(vec);
+        let mut vec = fill();
+        seen.set(0);
+        let retain = |_: &Value| {
+            throws();
+            false
+        };
+        assert!(caught(|| vec.retain(retain)).is_none());
+        assert_eq!(vec.len(), 8 - bad, "those not seen stay");
+        drop(vec);
+        assert_eq!(living.get(), 0);
+    }
+    let mut string = ArenaString::from_str_in("größe", &arena);
+    assert!(
+        caught(|| string.retain(|character| if character == 'ß' { throw() } else { false }))
+            .is_none()
+    );
+    assert_eq!(string, "");
+    string.push('x');
+    assert_eq!(string, "x");
+}
+
+#[test]
+fn collections_of_different_memory_compare_hash_and_print_as_their_contents() {
+    let arena = Arena::new();
+    let a = ArenaVec::from_iter_in([3, 1, 2], &arena);
+    let b = PoolVec::from([3, 1, 2]);
+    assert!(a == b && a <= b && a[..] == b && a == vec![3, 1, 2] && a == [3, 1, 2]);
+    let larger = PoolVec::from([3, 2]);
+    assert!(a < larger && a.clone().cmp(&a).is_eq());
+    assert_eq!(format!("{a:?} {b:?}"), "[3, 1, 2] [3, 1, 2]");
+    let hasher = RandomState::new();
+    assert_eq!(hasher.hash_one(&a), hasher.hash_one([3, 1, 2].as_slice()));
+    let (s, t) = (format_in!(&arena, "te{}", "xt"), PoolString::from("text"));
+    assert!(s == t && s == "text" && s <= t && s.clone() == *String::from("text"));
+    assert_eq!(hasher.hash_one(&s), hasher.hash_one("text"));
+    let (x, y) = (arena.alloc_boxed(1), arena.alloc_boxed(2));
+    assert!(x < y && x != y && hasher.hash_one(&x) == hasher.hash_one(1));
+    let mut moved = b;
+    moved.append(&mut a.clone());
+    assert_eq!(moved, [3, 1, 2, 3, 1, 2]);
+    drop(Sealed::<()>::new(|sealer| {
+        let mut sealed = sealer.vec::<i32>();
+        sealed.extend(&[3, 1, 2]);
+        assert!(sealed == a && sealed.into_slice() == a);
+        assert!(StringIn::from_str_in("text", sealer) == s);
+    }));
+}
+
+#[test]
+fn an_iterator_gives_the_memory_back_when_it_ends() {
+    let arena = Arena::new();
+    let mut values = ArenaVec::from_iter_in(0..100u64, &arena).into_iter();
+    assert_eq!((values.next(), values.next_back()), (Some(0), Some(99)));
+    drop(values);
+    assert_eq!(arena.statistics().live_bytes, 0);
+}
+
+#[test]
+fn what_is_turned_into_a_slice_in_a_scope_stays_while_inner_scopes_come_and_go() {
+    let living = Rc::new(Cell::new(0));
+    let mut arena = Arena::builder().hardened(true).build();
+    arena.scope(|outer| {
+        let mut numbers = ArenaVec::new_in(outer);
+        numbers.extend(0..1000u32);
+        let numbers = numbers.into_slice_in(outer);
+        let text = format_in!(outer, "{} of {}", 3, "ten").into_str_in(outer);
+        let boxed = ArenaVec::from_iter_in((0..5).map(|n| Value::new(n, &living)), outer)
+            .into_boxed_slice_in(outer);
+        for round in 0..10 {
+            let sum: u32 = outer.scope(|inner| {
+                let copy = ArenaVec::from_iter_in(numbers.iter().map(|n| n + round), inner)
+                    .into_slice_in(inner);
+                let mut mark = inner.mark();
+                mark.alloc([0u64; 100]);
+                mark.rewind();
+                copy.iter().sum()
+            });
+            assert_eq!(sum, 499_500 + 1000 * round);
+            numbers[999] = 999;
+            text.make_ascii_uppercase();
+        }
+        assert!(numbers.iter().copied().eq(0..1000));
+        assert_eq!((&*text, living.get()), ("3 OF TEN", 5));
+        drop(boxed);
+        assert_eq!(living.get(), 0);
+    });
+    assert_eq!(arena.statistics().live_objects, 0);
+}
+
+#[test]
+fn a_vector_of_another_arena_is_no_slice_of_the_scope() {
+    let other = Arena::new();
+    let mut arena = Arena::new();
+    arena.scope(|scope| {
+        let theirs = ArenaVec::from_iter_in(0..3, &other);
+        assert!(panics(|| _ = theirs.into_slice_in(scope)).contains("another arena"));
+        let theirs = format_in!(&other, "text");
+        assert!(panics(|| _ = theirs.into_str_in(scope)).contains("another arena"));
+    });
+}
+
+#[test]
+fn boxes_become_boxes_of_trait_objects_and_slices() {
+    trait Shape {
+        fn area(&self) -> u32;
+    }
+    struct Square(u32, #[allow(dead_code, reason = "counts drops")] Value);
+    struct Empty;
+    impl Shape for Square {
+        fn area(&self) -> u32 {
+            self.0 * self.0
+        }
+    }
+    impl Shape for Empty {
+        fn area(&self) -> u32 {
+            0
+        }
+    }
+    let living = Rc::new(Cell::new(0));
+    let value = || Value::new(0, &living);
+    let arena = Arena::new();
+    let shapes: [ArenaBox<'_, dyn Shape>; 3] = [
+        unsize_box!(arena.alloc_boxed(Square(3, value()))),
+        unsize_box!(arena.alloc_boxed(Empty)),
+        unsize_box!(arena.alloc_boxed(Square(4, value()))),
+    ];
+    assert_eq!(shapes.iter().map(|shape| shape.area()).sum::<u32>(), 25);
+    drop(shapes);
+    assert_eq!(living.get(), 0);
+
+    let pool = LocalPool::builder().hardened(true).build();
+    pool.enter(|| {
+        let mut shapes: PoolVec<PoolBox<dyn Shape>> = PoolVec::new();
+        shapes.push(unsize_box!(PoolBox::new(Square(3, value()))));
+        shapes.push(unsize_box!(PoolBox::new(Empty)));
+        assert_eq!((shapes[0].area() + shapes[1].area(), pool.statistics().live_objects), (9, 2));
+        drop(shapes);
+        let values: PoolBox<[Value]> = unsize_box!(PoolBox::new([value(), value()]));
+        assert_eq!((values.len(), living.get()), (2, 2));
+    });
+    assert_eq!((living.get(), pool.statistics().live_objects), (0, 0));
+
+    let text = String::from("borrowed");
+    let shown: ArenaBox<'_, dyn Display + '_> = unsize_box!(arena.alloc_boxed(text.as_str()));
+    let debug: ArenaBox<'_, dyn Debug + '_> = unsize_box!(arena.alloc_boxed(&text));
+    assert_eq!(format!("{shown} {debug:?}"), "borrowed \"borrowed\"");
+    let numbers: ArenaBox<'_, dyn DoubleEndedIterator<Item = u8>> =
+        unsize_box!(arena.alloc_boxed(0..4));
+    assert!(numbers.rev().eq([3, 2, 1, 0]));
 }

@@ -6,6 +6,7 @@ mod support;
 use core::alloc::Layout;
 use core::cell::Cell;
 
+use allotment::collections::IntoIter;
 use allotment::{
     AllocError, Arena, ArenaBox, ArenaBuilder, ArenaString, ArenaVec, Budget, File, Malloc, Mark,
     Mmap, Recycler, Report, Retain, Scope, SharedSource, Statistics,
@@ -52,6 +53,8 @@ fn what_reaches_an_arena_stays_on_its_thread() {
     const { assert!(!has!(Scope<'static>: Send) && !has!(Scope<'static>: Sync)) };
     const { assert!(!has!(ArenaVec<'static, u8>: Send) && !has!(ArenaVec<'static, u8>: Sync)) };
     const { assert!(!has!(ArenaString<'static>: Send) && !has!(ArenaString<'static>: Sync)) };
+    // Dropping the iterator gives memory back to the arena.
+    const { assert!(!has!(IntoIter<u8, &'static Arena>: Send)) };
 }
 
 #[test]
@@ -59,8 +62,10 @@ fn a_box_may_go_where_its_value_may() {
     const { assert!(has!(ArenaBox<'static, u8>: Send) && has!(ArenaBox<'static, u8>: Sync)) };
     const { assert!(!has!(ArenaBox<'static, std::rc::Rc<u8>>: Send)) };
     const { assert!(!has!(ArenaBox<'static, Cell<u8>>: Sync)) };
-    const { assert!(has!(allotment::IntoIter<'static, u8>: Send)) };
-    const { assert!(!has!(allotment::IntoIter<'static, std::rc::Rc<u8>>: Send)) };
+    const { assert!(has!(ArenaBox<'static, [u8]>: Send)) };
+    const { assert!(!has!(ArenaBox<'static, [std::rc::Rc<u8>]>: Send)) };
+    const { assert!(!has!(ArenaBox<'static, dyn Fn()>: Send)) };
+    const { assert!(has!(ArenaBox<'static, dyn Fn() + Send>: Send)) };
     let arena = Arena::new();
     let mut boxed = arena.alloc_boxed(vec![1, 2, 3]);
     std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! Models of `Published` (`src/sealed/publication.rs`, `readers.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of `Published` (`src/sealed/publication.rs`, `hazard_records.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! Each claim is explored with two full fences, and with the kernel's. Beside the protocol that ships stand those that break a claim, as
-//! models that must fail.
+//! Each claim is explored with two full fences, and with the kernel's. Copies of the protocol with one
+//! mistake each break a claim: those models must fail.
 #![cfg(loom)]
 
 use allotment::for_loom::fences::{ByKernel, as_thread};
@@ -12,7 +12,7 @@ mod loom_support;
 use loom_support::explore;
 use loom_support::publications::{Model, Protocol, Real, Written, Wrong};
 
-/// Runs a part of a model as a thread of this number.
+/// Spawns the model's thread with this number.
 fn spawn<P: Protocol>(
     model: &Arc<Model<P>>,
     number: usize,
@@ -99,9 +99,9 @@ macro_rules! holds {
                 explore_with_the_kernels_fences($preemptions, $model::<Real<false>>, Wrong::Nothing);
             }
 
-            /// The end of one generation is the next one's beginning, at the same address.
+            /// The next generation has the address of one that ended.
             #[test]
-            fn with_addresses_that_come_again() {
+            fn with_addresses_that_are_reused() {
                 explore_with_the_kernels_fences($preemptions, $model::<Real<true>>, Wrong::Nothing);
             }
         })*
@@ -113,11 +113,11 @@ holds! {
     the_last_of_two_readers_ends_the_generation: two_read, 2;
     of_two_publications_at_a_time_both_take_place: two_publish, 2;
     generations_end_one_after_the_other: one_publishes_twice, 3;
-    a_look_beside_the_writers_own_ends_nothing_early: one_leaves, 2;
+    a_scan_beside_the_writers_own_ends_nothing_early: one_leaves, 2;
 }
 
 #[test]
-fn what_the_models_that_must_fail_are_made_from_holds() {
+fn the_copy_without_a_mistake_holds() {
     explore_with_the_kernels_fences(3, one_reads::<Written>, Wrong::Nothing);
     explore_with_the_kernels_fences(2, one_leaves::<Written>, Wrong::Nothing);
 }
@@ -133,7 +133,7 @@ macro_rules! fails {
 }
 
 fails! {
-    a_reader_without_a_second_look_reads_what_has_ended: one_reads, NoSecondLook, "Concurrent read and write";
+    a_reader_without_a_second_check_reads_what_has_ended: one_reads, NoSecondCheck, "Concurrent read and write";
     a_reader_that_announces_without_a_fence_reads_what_has_ended: one_reads, AnnouncesUnfenced, "Concurrent read and write";
     a_reader_that_withdraws_quietly_leaves_a_generation_behind: one_reads, WithdrawsQuietly, "every replaced generation has ended";
     a_reader_that_leaves_quietly_leaves_a_generation_behind: one_reads, LeavesQuietly, "every replaced generation has ended";
@@ -141,9 +141,9 @@ fails! {
     a_slot_that_is_cleared_relaxed_lets_a_generation_end_beside_its_reader: one_reads, ClearsRelaxed, "Concurrent read and write";
     a_generation_that_is_published_relaxed_is_read_before_it_is_made: one_leaves, ReplacesRelaxed, "Concurrent read and write";
     a_writer_that_fences_before_it_replaces_ends_what_is_read: one_reads, FencesFirst, "Concurrent read and write";
-    a_look_that_is_not_counted_leaves_a_generation_behind: one_reads, LooksUncounted, "every replaced generation has ended";
-    a_look_without_a_fence_leaves_a_generation_behind: one_reads, LooksUnfenced, "every replaced generation has ended";
+    a_scan_that_is_not_counted_leaves_a_generation_behind: one_reads, ScansUncounted, "every replaced generation has ended";
+    a_scan_without_a_fence_leaves_a_generation_behind: one_reads, ScansUnfenced, "every replaced generation has ended";
     a_list_put_back_blindly_leaves_a_generation_behind: one_reads, PutsBackBlindly, "every replaced generation has ended";
     a_count_that_begins_after_the_scan_leaves_a_generation_behind: one_reads, CountsAfterTheScan, "every replaced generation has ended";
-    a_list_that_nobody_takes_ends_a_generation_twice: one_leaves, TakesNothing, "Concurrent write";
+    a_list_that_no_scan_takes_ends_a_generation_twice: one_leaves, TakesNothing, "Concurrent write";
 }

@@ -1,14 +1,15 @@
-//! Models of the threads' records of `Published` (`src/sealed/readers.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of the threads' records of `Published` (`src/sealed/hazard_records.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! A thread at its end has no record of its own: it takes one, reserves a slot, gives the record up and reads by that slot. Another does
-//! the same meanwhile. Which records there are lies in static memory, which loom's atomics can't; the list of them and the records are what ships.
+//! A thread at its end has no record of its own: it takes one, reserves a slot, gives the record up and reads through that slot. Another
+//! thread does the same at the same time. The shipped list is a static, which loom's atomics can't be; the list and the records here are
+//! of the shipped types.
 #![cfg(loom)]
 
 use core::ptr::NonNull;
 
 use allotment::for_loom::fences::{ByKernel, as_thread};
-use allotment::for_loom::publication::{FREE, Generation, Publication, Slot, unlink};
-use allotment::for_loom::readers::{Record, Records, reserve};
+use allotment::for_loom::hazard_records::{HazardRecord, HazardRecords, reserve};
+use allotment::for_loom::publication::{FREE, Generation, HazardSlot, Publication, unlink};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -20,27 +21,27 @@ use loom_support::explore;
 /// Where threads find slots.
 trait Slots: Send + Sync + 'static {
     fn make() -> Self;
-    /// A slot that nobody else announces in until it is cleared.
-    fn slot(&self) -> &'static Slot;
-    fn announce(&self, word: usize) -> bool;
+    /// A slot in which no other thread announces until it is cleared.
+    fn slot(&self) -> &'static HazardSlot;
+    fn announces(&self, word: usize) -> bool;
 }
 
-struct Real(Records);
+struct Real(HazardRecords);
 
-fn new_record() -> &'static Record {
-    Box::leak(Box::new(Record::new()))
+fn new_record() -> &'static HazardRecord {
+    Box::leak(Box::new(HazardRecord::new()))
 }
 
 impl Slots for Real {
     fn make() -> Self {
-        let records = Records::new();
+        let records = HazardRecords::new();
         let record = new_record();
         records.add(record);
         record.disown();
         Self(records)
     }
 
-    fn slot(&self) -> &'static Slot {
+    fn slot(&self) -> &'static HazardSlot {
         let record = self.0.adopt().unwrap_or_else(|| {
             let record = new_record();
             self.0.add(record);
@@ -52,34 +53,34 @@ impl Slots for Real {
         slot
     }
 
-    fn announce(&self, word: usize) -> bool {
-        self.0.announce(word)
+    fn announces(&self, word: usize) -> bool {
+        self.0.announces(word)
     }
 }
 
-/// What is done instead of what should be.
+/// The mistakes of the copy.
 mod wrong {
     pub const NOTHING: u8 = 0;
-    /// A record is adopted without a look at its slots.
+    /// A record is adopted without a check of its slots.
     pub const ADOPTS_BLINDLY: u8 = 1;
     /// A record is given up before a slot of it is reserved.
     pub const DISOWNS_FIRST: u8 = 2;
-    /// A slot is reserved without the order that puts the reads of who had it before first.
+    /// A slot is reserved without the order that puts the reads of its former owner first.
     pub const RESERVES_RELAXED: u8 = 3;
 }
 
-/// The same once more with records of one slot, wrong in one way or in none.
+/// A copy with records of one slot, with one mistake or none.
 struct Written<const WRONG: u8> {
-    records: [(AtomicU32, &'static Slot); 2],
+    records: [(AtomicU32, &'static HazardSlot); 2],
 }
 
 impl<const WRONG: u8> Slots for Written<WRONG> {
     fn make() -> Self {
-        let record = |_| (AtomicU32::new(0), &*Box::leak(Box::new(Slot::new(FREE))));
+        let record = |_| (AtomicU32::new(0), &*Box::leak(Box::new(HazardSlot::new(FREE))));
         Self { records: [0, 1].map(record) }
     }
 
-    fn slot(&self) -> &'static Slot {
+    fn slot(&self) -> &'static HazardSlot {
         loop {
             for (owned, slot) in &self.records {
                 if owned.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -101,7 +102,7 @@ impl<const WRONG: u8> Slots for Written<WRONG> {
         }
     }
 
-    fn announce(&self, word: usize) -> bool {
+    fn announces(&self, word: usize) -> bool {
         self.records.iter().any(|(_, slot)| slot.load(Ordering::Acquire) == word)
     }
 }
@@ -109,8 +110,8 @@ impl<const WRONG: u8> Slots for Written<WRONG> {
 /// Two values: the first one is replaced by the second.
 struct Model<S> {
     slots: S,
-    /// The writer's, which nobody else is after.
-    writers: &'static Slot,
+    /// The writer's slot, which no other thread takes.
+    writers: &'static HazardSlot,
     publication: Publication<usize>,
     alive: [UnsafeCell<bool>; 2],
 }
@@ -123,7 +124,7 @@ impl<S: Slots> Model<S> {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             slots: S::make(),
-            writers: Box::leak(Box::new(Slot::new(FREE))),
+            writers: Box::leak(Box::new(HazardSlot::new(FREE))),
             publication: Publication::new(generation(0), 0),
             alive: [UnsafeCell::new(true), UnsafeCell::new(true)],
         })
@@ -135,36 +136,36 @@ impl<S: Slots> Model<S> {
             if let Some(generation) = self.publication.enter(slot) {
                 return self.end(slot, generation);
             }
-            self.look();
+            self.scan();
         }
     }
 
-    fn end(&self, slot: &Slot, generation: NonNull<Generation<usize>>) {
-        // SAFETY: announced, and generations stay.
+    fn end(&self, slot: &HazardSlot, generation: NonNull<Generation<usize>>) {
+        // SAFETY: announced, and generations are never freed.
         let value = unsafe { generation.as_ref() }.value;
         // SAFETY: announced; loom fails the model if it ends meanwhile.
         assert!(self.alive[value].with(|alive| unsafe { *alive }), "what is read has not ended");
         if self.publication.leave(slot, generation) {
-            self.look();
+            self.scan();
         }
     }
 
     fn publish(&self) {
-        let current = self.publication.enter(self.writers).expect("nobody else publishes");
-        // SAFETY: announced; the new one is ours.
+        let current = self.publication.enter(self.writers).expect("no other thread publishes");
+        // SAFETY: announced; only this thread has the new one.
         assert!(unsafe { self.publication.replace(current, generation(1), || ()) });
         self.end(self.writers, current);
     }
 
-    fn look(&self) {
-        let mut chain = self
-            .publication
-            .look(|word| self.writers.load(Ordering::Acquire) == word || self.slots.announce(word));
-        // SAFETY: ours, and generations stay.
+    fn scan(&self) {
+        let mut chain = self.publication.scan(|word| {
+            self.writers.load(Ordering::Acquire) == word || self.slots.announces(word)
+        });
+        // SAFETY: the chain belongs to this scan, and generations are never freed.
         while let Some(generation) = unsafe { unlink(&mut chain) } {
             // SAFETY: as above.
             let value = unsafe { generation.as_ref() }.value;
-            // SAFETY: nobody reads it, or loom fails the model.
+            // SAFETY: no thread reads it, or loom fails the model.
             self.alive[value].with_mut(|alive| unsafe { *alive = false });
         }
     }
@@ -182,7 +183,7 @@ fn two_threads_at_their_end<S: Slots>() {
         });
         model.publish();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
-        // SAFETY: all readers are gone.
+        // SAFETY: all readers were joined.
         let alive = [0, 1].map(|value| model.alive[value].with(|alive| unsafe { *alive }));
         assert_eq!(alive, [false, true], "every replaced generation has ended");
     });
@@ -194,7 +195,7 @@ fn threads_that_share_a_record_keep_what_they_read() {
 }
 
 #[test]
-fn what_the_models_that_must_fail_are_made_from_holds() {
+fn the_copy_without_a_mistake_holds() {
     two_threads_at_their_end::<Written<{ wrong::NOTHING }>>();
 }
 
@@ -213,7 +214,7 @@ fn a_record_that_is_given_up_before_its_slot_is_reserved_loses_what_is_read() {
 #[test]
 #[should_panic(expected = "Concurrent read and write")]
 fn a_slot_that_is_reserved_relaxed_lets_a_generation_end_beside_its_reader() {
-    // For loom two full fences order more than they must.
+    // In loom, two full fences order more than they must.
     let _by_kernel = ByKernel::new();
     two_threads_at_their_end::<Written<{ wrong::RESERVES_RELAXED }>>();
 }

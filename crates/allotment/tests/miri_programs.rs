@@ -2,12 +2,14 @@
 //! small and use no file, no fork and no protected page.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::mpsc;
 
+use allotment::collections::{BlockSource, StringIn, VecIn};
 use allotment::{
     Arena, ArenaBox, ArenaString, ArenaVec, Budget, FreeList, Lifetime, ListBox, LocalPool,
-    PoolBox, PoolString, PoolVec, RawSlab, Reap, Slab,
+    PoolBox, PoolString, PoolVec, RawSlab, Reap, Slab, unsize_box,
 };
 use std::alloc::Layout;
 
@@ -189,4 +191,84 @@ fn what_escapes_a_pool_stays_valid() {
     escaped.set(3);
     drop(escaped);
     assert_eq!((shared.get(), Rc::strong_count(&shared)), (3, 1));
+}
+
+/// Every call that moves values inside a vector or string, in one kind of memory.
+fn collections_in<S: BlockSource>(source: S) {
+    let count = 30;
+    let text = |number: u32| number.to_string();
+    let mut vec = VecIn::from_iter_in((0..count).map(text), source);
+    vec.insert(0, text(count));
+    vec.insert(5, text(count));
+    assert_eq!((vec.remove(0), vec.swap_remove(4)), (text(count), text(count)));
+    vec.retain(|number| number.len() < 3);
+    vec.dedup_by_key(|number| number.len());
+    assert_eq!(*vec, ["0", "29", "4", "10"]);
+    vec.resize(8, text(7));
+    let clones = vec.to_vec();
+    vec.extend_from_slice(&clones);
+    let mut drain = vec.drain(2..9);
+    assert_eq!(
+        (drain.next(), drain.next_back()),
+        (Some(clones[2].clone()), Some(clones[0].clone()))
+    );
+    drop(drain);
+    let mut tail = vec.split_off(4);
+    tail.append(&mut vec);
+    for number in &mut tail {
+        number.push('!');
+    }
+    tail.shrink_to_fit();
+    let mut values = tail.into_iter();
+    assert!(values.next().is_some() && values.next_back().is_some());
+    assert_eq!(values.rev().count(), 7);
+    let mut units = VecIn::new_in(source);
+    units.resize(5, ());
+    assert_eq!(units.into_iter().count(), 5);
+
+    let mut string = StringIn::from_str_in("größe", source);
+    string.insert_str(0, "die ");
+    string.insert(4, '☂');
+    assert_eq!((string.remove(4), string.pop()), ('☂', Some('e')));
+    string.retain(|character| character != 'i');
+    let end = string.split_off(3);
+    string += &end;
+    assert_eq!(string, "de größ");
+}
+
+#[test]
+fn collections_move_their_values_as_those_of_std() {
+    let (arena, pool, reap) = (Arena::new(), LocalPool::new(), Reap::new());
+    collections_in(&arena);
+    collections_in(pool.reference());
+    collections_in(&pool);
+    collections_in(&reap);
+}
+
+#[test]
+fn slices_of_a_scope_and_boxes_of_trait_objects_stay_valid() {
+    let mut arena = Arena::new();
+    arena.scope(|outer| {
+        let numbers = ArenaVec::from_iter_in(0..OBJECTS, outer).into_slice_in(outer);
+        let boxed = ArenaVec::from_iter_in((0..5).map(|n| n.to_string()), outer);
+        let boxed = boxed.into_boxed_slice_in(outer);
+        let name = ArenaString::from_str_in("name", outer).into_str_in(outer);
+        outer.scope(|inner| {
+            numbers[0] = ArenaVec::from_iter_in(numbers.iter().copied(), inner).len();
+            name.make_ascii_uppercase();
+        });
+        assert_eq!((numbers[0], &*name, &*boxed[4]), (OBJECTS, "NAME", "4"));
+        let shown: ArenaBox<'_, dyn Display + '_> = unsize_box!(outer.alloc_boxed(text_of(3)));
+        assert_eq!(shown.to_string(), "3");
+    });
+    let pool = LocalPool::new();
+    let mut boxes: PoolVec<PoolBox<dyn Display>> = PoolVec::new_in(pool.reference());
+    boxes.push(unsize_box!(PoolBox::new_in(text_of(3), pool.reference())));
+    boxes.push(unsize_box!(PoolBox::new_in(4, pool.reference())));
+    assert_eq!(format!("{}{}", boxes[0], boxes[1]), "34");
+    assert_eq!(PoolBox::into_inner(PoolBox::new(text_of(5))), "5");
+}
+
+fn text_of(number: u32) -> String {
+    number.to_string()
 }

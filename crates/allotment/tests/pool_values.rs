@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use allotment::pool::{PoolDrain, PoolIntoIter, current};
+use allotment::collections::{Drain, IntoIter};
+use allotment::pool::current;
 use allotment::{Budget, ErrorKind, LocalPool, PoolBox, PoolRef, PoolString, PoolVec};
 use support::traits::has;
 
@@ -217,10 +218,10 @@ fn values_are_sent_and_shared_where_what_they_hold_is() {
     assert!(has!(PoolVec<u32>: Send) && has!(PoolVec<u32>: Sync));
     assert!(has!(PoolString: Send) && has!(PoolString: Sync));
     assert!(has!(PoolBox<dyn Fn() + Send>: Send) && !has!(PoolBox<dyn Fn() + Send>: Sync));
-    assert!(has!(PoolDrain<'static, u8>: Send) && has!(PoolIntoIter<u8>: Sync));
+    assert!(has!(Drain<'static, u8, PoolRef>: Send) && has!(IntoIter<u8, PoolRef>: Sync));
     assert!(!has!(PoolVec<Rc<u32>>: Send) && !has!(PoolBox<Rc<u32>>: Sync));
     assert!(has!(PoolVec<Cell<u32>>: Send) && !has!(PoolVec<Cell<u32>>: Sync));
-    assert!(!has!(PoolDrain<'static, Rc<u8>>: Send) && !has!(PoolIntoIter<Rc<u8>>: Send));
+    assert!(!has!(Drain<'static, Rc<u8>, PoolRef>: Send) && !has!(IntoIter<Rc<u8>, PoolRef>: Send));
 }
 
 // ---- limits ----

@@ -8,8 +8,8 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::Arena;
+use crate::collections::BlockSource;
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
-use crate::memory::block_source::BlockSource;
 
 /// The alignment of memory for callers that give none.
 const DEFAULT_ALIGN: usize = 16;

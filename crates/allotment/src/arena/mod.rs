@@ -46,4 +46,4 @@ pub use retain::Retain;
 pub use scope::{ArenaPosition, Mark, Scope};
 pub use string::ArenaString;
 pub use typed::Arena;
-pub use vec::{ArenaVec, IntoIter};
+pub use vec::ArenaVec;

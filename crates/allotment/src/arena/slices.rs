@@ -241,16 +241,26 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         ArenaVec::try_from_iter_in(values, self).map(ArenaVec::into_slice)
     }
 
+    fn boxed_or<F: OnFailure, T>(
+        &self,
+        len: usize,
+        make: impl FnMut(usize) -> T,
+    ) -> Result<ArenaBox<'_, [T]>, F::Error> {
+        let mut values = ArenaVec::with_capacity_in_or::<F>(len, self)?;
+        values.extend_or::<F>((0..len).map(make))?;
+        Ok(values.into_boxed_slice())
+    }
+
     /// Makes a slice of values in a box that drops them.
     ///
     /// # Panics
-    /// As [`alloc_slice_with`](Self::alloc_slice_with).
+    /// If the size overflows; otherwise as [`alloc_slice_with`](Self::alloc_slice_with).
     pub fn alloc_slice_boxed<T>(
         &self,
         len: usize,
         make: impl FnMut(usize) -> T,
     ) -> ArenaBox<'_, [T]> {
-        ArenaBox::owning(always(self.fill_always_or::<Abort, T>(len, make)))
+        always(self.boxed_or::<Abort, T>(len, make))
     }
 
     /// Like [`alloc_slice_boxed`](Self::alloc_slice_boxed), but returns an error instead of
@@ -263,7 +273,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         len: usize,
         make: impl FnMut(usize) -> T,
     ) -> Result<ArenaBox<'_, [T]>, AllocError> {
-        self.fill_always_or::<Report, T>(len, make).map(ArenaBox::owning)
+        self.boxed_or::<Report, T>(len, make)
     }
 
     /// Allocates memory for `len` values, for the caller to fill. Values written there are never

@@ -275,7 +275,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`alloc`](Self::alloc).
     #[inline]
     pub fn alloc_boxed<T>(&self, value: T) -> ArenaBox<'_, T> {
-        ArenaBox::owning(always(self.value_or::<Abort, T>(value)))
+        // SAFETY: blocks of this arena, which is borrowed as long as the box is.
+        always(unsafe { ArenaBox::new_in_or::<Abort>(value, self) })
     }
 
     /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of aborting. A failed
@@ -285,7 +286,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_boxed<T>(&self, value: T) -> Result<ArenaBox<'_, T>, AllocError> {
-        self.value_or::<Report, T>(value).map(ArenaBox::owning)
+        // SAFETY: as in `alloc_boxed`.
+        unsafe { ArenaBox::new_in_or::<Report>(value, self) }
     }
 
     /// Moves a value into the arena that will never be dropped. This is right for a structure whose

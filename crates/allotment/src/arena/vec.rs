@@ -1,16 +1,15 @@
-//! A vector in an arena: a [`Buffer`] that allocates from the arena.
+//! A vector in an arena.
 
-use core::fmt;
-use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
+use core::ptr;
 
 use super::Arena;
 use super::boxed::ArenaBox;
+use super::scope::Scope;
 use super::typed::NoDrop;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::buffer::Buffer;
+use crate::collections::VecIn;
 
-/// A growing vector in an [`Arena`]. While it is the arena's last object, it grows in place.
+/// A growing vector in an [`Arena`]. While it is the arena's last object, it grows in place. Its
+/// further methods are those of [`VecIn`].
 ///
 /// When the vector has to move, its old memory stays in the arena until a reset. Dropping the
 /// vector drops its values, and gives its memory back if it is the arena's last object. A vector
@@ -23,131 +22,32 @@ use crate::memory::buffer::Buffer;
 /// let squares: &mut [i32] = squares.into_slice();
 /// assert_eq!(squares, [1, 4, 9, 16]);
 /// ```
-pub struct ArenaVec<'a, T: 'a, const MIN_ALIGN: usize = 8> {
-    values: Buffer<T, &'a Arena<MIN_ALIGN>>,
-}
+///
+/// A vector in a scope borrows the scope, so it can't grow while an inner scope runs.
+/// [`into_slice_in`](VecIn::into_slice_in) turns it into a slice that lives as long as the scope:
+///
+/// ```
+/// use allotment::{Arena, ArenaVec};
+///
+/// let mut arena = Arena::new();
+/// arena.scope(|scope| {
+///     let squares = ArenaVec::from_iter_in((1..=4).map(|n| n * n), scope);
+///     let squares = squares.into_slice_in(scope);
+///     let sum = scope.scope(|inner| {
+///         let shifted = ArenaVec::from_iter_in(squares.iter().map(|n| n + 1), inner);
+///         shifted.iter().sum::<i32>()
+///     });
+///     squares[0] = sum;
+///     assert_eq!(squares, [34, 4, 9, 16]);
+/// });
+/// ```
+pub type ArenaVec<'a, T, const MIN_ALIGN: usize = 8> = VecIn<T, &'a Arena<MIN_ALIGN>>;
 
-impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
-    /// An empty vector. It takes no memory before its first value.
-    #[must_use]
-    pub const fn new_in(arena: &'a Arena<MIN_ALIGN>) -> Self {
-        Self { values: Buffer::new_in(arena) }
-    }
-
-    /// An empty vector with room for `capacity` values.
-    ///
-    /// # Panics
-    /// Aborts where [`try_with_capacity_in`](Self::try_with_capacity_in) returns an error.
-    #[must_use]
-    pub fn with_capacity_in(capacity: usize, arena: &'a Arena<MIN_ALIGN>) -> Self {
-        let mut vec = Self::new_in(arena);
-        vec.reserve(capacity);
-        vec
-    }
-
-    /// Like [`with_capacity_in`](Self::with_capacity_in), but returns an error instead of aborting.
-    ///
-    /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`].
-    pub fn try_with_capacity_in(
-        capacity: usize,
-        arena: &'a Arena<MIN_ALIGN>,
-    ) -> Result<Self, AllocError> {
-        let mut vec = Self::new_in(arena);
-        vec.try_reserve(capacity)?;
-        Ok(vec)
-    }
-
-    /// Collects an iterator.
-    ///
-    /// # Panics
-    /// As [`push`](Self::push), and if the iterator panics.
-    pub fn from_iter_in(values: impl IntoIterator<Item = T>, arena: &'a Arena<MIN_ALIGN>) -> Self {
-        always(Self::from_iter_or::<Abort>(values, arena))
-    }
-
-    /// Like [`from_iter_in`](Self::from_iter_in), but returns an error instead of aborting.
-    ///
-    /// # Errors
-    /// As [`try_push`](Self::try_push).
-    pub fn try_from_iter_in(
-        values: impl IntoIterator<Item = T>,
-        arena: &'a Arena<MIN_ALIGN>,
-    ) -> Result<Self, AllocError> {
-        Self::from_iter_or::<Report>(values, arena)
-    }
-
-    fn from_iter_or<F: OnFailure>(
-        values: impl IntoIterator<Item = T>,
-        arena: &'a Arena<MIN_ALIGN>,
-    ) -> Result<Self, F::Error> {
-        let mut vec = Self::new_in(arena);
-        vec.values.extend::<F>(values)?;
-        Ok(vec)
-    }
-
-    /// Appends a value.
-    ///
-    /// # Panics
-    /// Aborts where [`try_push`](Self::try_push) returns an error.
-    #[inline]
-    pub fn push(&mut self, value: T) {
-        always(self.values.push::<Abort>(value));
-    }
-
-    /// Appends a value, or drops it and returns the reason why it failed.
-    ///
-    /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`]. The vector
-    /// is then as it was.
-    #[inline]
-    pub fn try_push(&mut self, value: T) -> Result<(), AllocError> {
-        self.values.push::<Report>(value)
-    }
-
-    /// Removes the last value and returns it.
-    #[inline]
-    pub fn pop(&mut self) -> Option<T> {
-        self.values.pop()
-    }
-
-    /// Makes room for at least `more` further values.
-    ///
-    /// # Panics
-    /// Aborts where [`try_reserve`](Self::try_reserve) returns an error.
-    pub fn reserve(&mut self, more: usize) {
-        always(self.values.reserve::<Abort>(more));
-    }
-
-    /// Like [`reserve`](Self::reserve), but returns an error instead of aborting.
-    ///
-    /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`]. The vector
-    /// is then as it was.
-    pub fn try_reserve(&mut self, more: usize) -> Result<(), AllocError> {
-        self.values.reserve::<Report>(more)
-    }
-
-    /// Drops all values after the first `len`.
-    pub fn truncate(&mut self, len: usize) {
-        self.values.truncate(len);
-    }
-
-    /// Drops all values and keeps the memory.
-    pub fn clear(&mut self) {
-        self.truncate(0);
-    }
-
-    /// The number of values that the vector has room for.
-    #[must_use]
-    pub const fn capacity(&self) -> usize {
-        self.values.capacity()
-    }
-
+impl<'a, T, const MIN_ALIGN: usize> VecIn<T, &'a Arena<MIN_ALIGN>> {
     /// The arena that the vector allocates from.
     #[must_use]
     pub const fn arena(&self) -> &'a Arena<MIN_ALIGN> {
-        self.values.home()
+        self.source()
     }
 
     /// Turns the vector into a slice that lives as long as the arena is borrowed. Does not compile
@@ -163,117 +63,70 @@ impl<'a, T, const MIN_ALIGN: usize> ArenaVec<'a, T, MIN_ALIGN> {
     pub fn into_boxed_slice(mut self) -> ArenaBox<'a, [T]> {
         // Give unused capacity back if this is the arena's last object. Otherwise it stays, which
         // is fine.
-        let _ = self.values.shrink::<Report>();
-        // SAFETY: initialised, and owned by the box from here on; the memory belongs to the arena.
-        ArenaBox::owning(unsafe { self.values.into_raw().as_mut() })
-    }
-}
-
-impl<T: Copy, const MIN_ALIGN: usize> ArenaVec<'_, T, MIN_ALIGN> {
-    #[inline]
-    pub(super) fn extend_from_slice_or<F: OnFailure>(
-        &mut self,
-        values: &[T],
-    ) -> Result<(), F::Error> {
-        self.values.extend_copied::<F>(values)
+        let _ = self.try_shrink_to_fit();
+        // SAFETY: initialised, and owned by the box from here on; the memory belongs to the arena,
+        // which is borrowed for `'a`.
+        unsafe { ArenaBox::from_raw(self.into_raw()) }
     }
 
-    /// Appends copies of `values`.
+    /// Turns the vector into a slice that lives as long as the scope that it was made in, instead
+    /// of the borrow of that scope. Does not compile for a type that needs drop; use
+    /// [`into_boxed_slice_in`](Self::into_boxed_slice_in) for those.
+    ///
+    /// ```compile_fail,E0502
+    /// let mut arena = allotment::Arena::new();
+    /// arena.scope(|outer| {
+    ///     let mark = outer.mark();
+    ///     let freed_with_the_mark = allotment::ArenaVec::from_iter_in(0..3, &*mark);
+    ///     let slice = freed_with_the_mark.into_slice_in(outer);
+    ///     drop(mark);
+    ///     assert_eq!(slice, [0, 1, 2]);
+    /// });
+    /// ```
+    ///
+    /// ```compile_fail
+    /// let mut arena = allotment::Arena::new();
+    /// let escaped = arena.scope(|scope| {
+    ///     allotment::ArenaVec::from_iter_in(0..3, scope).into_slice_in(scope)
+    /// });
+    /// ```
     ///
     /// # Panics
-    /// Aborts where [`try_extend_from_slice`](Self::try_extend_from_slice) returns an error.
-    #[inline]
-    pub fn extend_from_slice(&mut self, values: &[T]) {
-        always(self.extend_from_slice_or::<Abort>(values));
+    /// If the vector is in another arena than the scope.
+    #[must_use]
+    pub fn into_slice_in<'s>(self, scope: &Scope<'s, MIN_ALIGN>) -> &'s mut [T]
+    where
+        T: 's,
+    {
+        const { NoDrop::<T>::CHECK };
+        ArenaBox::leak(self.into_boxed_slice_in(scope))
     }
 
-    /// Like [`extend_from_slice`](Self::extend_from_slice), but returns an error instead of
-    /// aborting.
+    /// Turns the vector into a box that lives as long as the scope that it was made in, instead of
+    /// the borrow of that scope.
     ///
-    /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`Arena::try_alloc`]. The vector
-    /// is then as it was.
-    #[inline]
-    pub fn try_extend_from_slice(&mut self, values: &[T]) -> Result<(), AllocError> {
-        self.extend_from_slice_or::<Report>(values)
+    /// # Panics
+    /// If the vector is in another arena than the scope.
+    #[must_use]
+    pub fn into_boxed_slice_in<'s>(self, scope: &Scope<'s, MIN_ALIGN>) -> ArenaBox<'s, [T]>
+    where
+        T: 's,
+    {
+        assert!(ptr::eq(self.arena(), &**scope), "the vector is in another arena than the scope");
+        // SAFETY: the memory was allocated from the scope's arena. That arena frees it when the
+        // innermost scope or mark ends that was open when the vector was made. An inner scope or
+        // mark of `scope` borrows `scope` mutably, and a vector made in it borrows it in turn; so
+        // with `scope` borrowed here, no such vector exists. The memory was allocated in `scope`,
+        // or in a scope around it, and stays valid for `'s`.
+        unsafe { ArenaBox::from_raw(ArenaBox::into_raw(self.into_boxed_slice())) }
     }
 }
 
-impl<T, const MIN_ALIGN: usize> Deref for ArenaVec<'_, T, MIN_ALIGN> {
-    type Target = [T];
-
-    #[inline]
-    fn deref(&self) -> &[T] {
-        &self.values
-    }
-}
-
-impl<T, const MIN_ALIGN: usize> DerefMut for ArenaVec<'_, T, MIN_ALIGN> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.values
-    }
-}
-
-impl<T, const MIN_ALIGN: usize> Extend<T> for ArenaVec<'_, T, MIN_ALIGN> {
-    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
-        always(self.values.extend::<Abort>(values));
-    }
-}
-
-impl<T: fmt::Debug, const MIN_ALIGN: usize> fmt::Debug for ArenaVec<'_, T, MIN_ALIGN> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-/// An iterator over the values of an [`ArenaVec`]. Dropping it drops the values that are left.
-pub struct IntoIter<'a, T: 'a> {
-    /// The values not yet taken are `boxed[next..]`; those before were moved out.
-    boxed: ManuallyDrop<ArenaBox<'a, [T]>>,
-    next: usize,
-}
-
-impl<T> Iterator for IntoIter<'_, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        let value = self.boxed.get(self.next)?;
-        self.next += 1;
-        // SAFETY: initialised, and counted as taken from here on.
-        Some(unsafe { core::ptr::from_ref(value).read() })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.boxed.len() - self.next;
-        (left, Some(left))
-    }
-}
-
-impl<T> ExactSizeIterator for IntoIter<'_, T> {}
-
-impl<T> Drop for IntoIter<'_, T> {
-    fn drop(&mut self) {
-        let left = &mut self.boxed[self.next..];
-        // SAFETY: initialised, not taken, and dropped only here.
-        unsafe { core::ptr::from_mut(left).drop_in_place() }
-    }
-}
-
-impl<'a, T, const MIN_ALIGN: usize> IntoIterator for ArenaVec<'a, T, MIN_ALIGN> {
-    type Item = T;
-    type IntoIter = IntoIter<'a, T>;
-
-    fn into_iter(self) -> IntoIter<'a, T> {
-        IntoIter { boxed: ManuallyDrop::new(self.into_boxed_slice()), next: 0 }
-    }
-}
-
-impl<'v, T, const MIN_ALIGN: usize> IntoIterator for &'v ArenaVec<'_, T, MIN_ALIGN> {
-    type Item = &'v T;
-    type IntoIter = core::slice::Iter<'v, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
+impl<T: Clone, const MIN_ALIGN: usize> Clone for ArenaVec<'_, T, MIN_ALIGN> {
+    /// Clones the values into the same arena.
+    fn clone(&self) -> Self {
+        let mut clone = Self::with_capacity_in(self.len(), self.arena());
+        clone.extend_from_slice(self);
+        clone
     }
 }

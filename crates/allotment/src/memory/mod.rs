@@ -22,7 +22,6 @@
 //! | `file` | files as sources |
 //! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
 //! | `spans` | pieces of a source for a slab's pages |
-//! | `block_source`, `raw_vec`, `buffer` | where a value's memory comes from; uninitialised memory for values; a growing vector of values |
 
 pub mod budget;
 pub mod layout;
@@ -31,10 +30,6 @@ pub mod recycler;
 pub mod release;
 pub mod word;
 
-#[cfg(not(loom))]
-pub mod block_source;
-#[cfg(not(loom))]
-pub mod buffer;
 #[cfg(not(loom))]
 pub mod cache_padded;
 #[cfg(not(loom))]
@@ -52,8 +47,6 @@ pub mod os;
 #[cfg(miri)]
 #[path = "os_for_miri.rs"]
 pub mod os;
-#[cfg(not(loom))]
-mod raw_vec;
 #[cfg(not(loom))]
 pub mod region;
 #[cfg(not(loom))]

@@ -6,15 +6,15 @@ use core::ptr::NonNull;
 use super::local_pool::LocalPool;
 use super::pool_ref::PoolRef;
 use super::reap::Reap;
+use crate::collections::BlockSource;
 use crate::error::OnFailure;
-use crate::memory::block_source::BlockSource;
 
-macro_rules! home {
-    ($home:ty, $free:expr) => {
+macro_rules! block_source {
+    ($source:ty, $free:expr) => {
         // SAFETY: a reap's blocks stay valid until it is reset or dropped, and a borrow of the reap
         // prevents both. Blocks of a pool or of the global heap stay valid until they are freed.
         // Nothing unwinds.
-        unsafe impl BlockSource for $home {
+        unsafe impl BlockSource for $source {
             #[inline]
             fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
                 self.try_alloc_layout(layout).map_err(F::fail)
@@ -46,7 +46,7 @@ macro_rules! home {
     };
 }
 
-home!(&Reap, Reap::free_layout);
-home!(&LocalPool, LocalPool::free_layout);
+block_source!(&Reap, Reap::free_layout);
+block_source!(&LocalPool, LocalPool::free_layout);
 // A reference frees blocks of any pool and of the global heap.
-home!(PoolRef, |_, block, layout| PoolRef::free_anywhere(block, layout));
+block_source!(PoolRef, |_, block, layout| PoolRef::free_anywhere(block, layout));

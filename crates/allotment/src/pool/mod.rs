@@ -2,8 +2,8 @@
 //! and [`LocalPool`], which a thread enters.
 //!
 //! [`current`] returns the pool that the thread has entered. This module also has the types that
-//! the calls of [`Reap`], [`LocalPool`] and [`PoolVec`] return; the types that most programs name
-//! are at the root of the crate.
+//! the calls of [`Reap`] and [`LocalPool`] return; the types that most programs name are at the root
+//! of the crate.
 
 // The files, lowest first: each imports only files above it in this table, except that a type and
 // its builder import each other.
@@ -30,14 +30,12 @@
 // | `global_alloc` | `PoolGlobalAlloc`, a global allocator that prefers the current pool |
 // | `local_pool`, `local_pool_builder` | `LocalPool` and its options |
 // | `block_source` | reaps, pools and references to pools as sources of blocks for collections |
-// | `boxed`, `drain`, `vec`, `string`, `vec_traits`, `string_traits` | values and collections in a pool |
+// | `collections` | `PoolBox`, `PoolVec`, `PoolString` |
 
 #[cfg(not(loom))]
 mod block_source;
 #[cfg(not(loom))]
 mod blocks;
-#[cfg(not(loom))]
-mod boxed;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
@@ -49,9 +47,9 @@ mod chunks;
 #[cfg(not(loom))]
 mod class_lists;
 #[cfg(not(loom))]
-mod current;
+mod collections;
 #[cfg(not(loom))]
-mod drain;
+mod current;
 #[cfg(not(loom))]
 mod global_alloc;
 #[cfg(not(loom))]
@@ -87,20 +85,10 @@ mod shared;
 #[cfg(not(loom))]
 mod size_classes;
 #[cfg(not(loom))]
-mod string;
-#[cfg(not(loom))]
-mod string_traits;
-#[cfg(not(loom))]
 mod sweep;
-#[cfg(not(loom))]
-mod vec;
-#[cfg(not(loom))]
-mod vec_traits;
 
 #[cfg(not(loom))]
-pub use boxed::PoolBox;
-#[cfg(not(loom))]
-pub use drain::{PoolDrain, PoolIntoIter};
+pub use collections::{PoolBox, PoolString, PoolVec};
 #[cfg(not(loom))]
 pub use global_alloc::PoolGlobalAlloc;
 #[cfg(not(loom))]
@@ -113,7 +101,3 @@ pub use pool_ref::{PoolRef, current};
 pub use reap::Reap;
 #[cfg(not(loom))]
 pub use reap_builder::ReapBuilder;
-#[cfg(not(loom))]
-pub use string::PoolString;
-#[cfg(not(loom))]
-pub use vec::PoolVec;

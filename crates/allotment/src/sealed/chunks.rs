@@ -1,29 +1,30 @@
-//! The unsafe core of sealed memory: chunks, a position in each, and the protection of their pages.
+//! `SealedChunks`: the unsafe core of sealed memory. Chunks, a position in each, and the protection
+//! of their pages.
 //!
 //! ```text
-//! newest                                                     oldest
-//! ┌───────────────────────────┐   ┌──────────────────────────────────┐
-//! │Chunk│block│block│  free   │──▶│Chunk│header│name│block│block│free│
-//! └───────────────────────────┘   └──────────────────────────────────┘
-//!         FIRST ≤   used ≤ charged ≤ size
+//! newest                                oldest
+//! ┌────────────────────────────────┐   ┌────────────────────────────────────────────┐
+//! │ChunkHeader│block│block│  free  │──▶│ChunkHeader│SealedChunks│name│block│block│free│
+//! └────────────────────────────────┘   └────────────────────────────────────────────┘
+//! 0           FIRST ≤     used ≤ charged ≤ size
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. `newest` heads a list of chunks that only this ground holds. Each chunk is one of the
+//! 1. `newest` heads a list of chunks that only this `SealedChunks` holds. Each chunk is one of the
 //!    library's own mappings, has `size` bytes at a multiple of the segment granule, begins with
-//!    its `Chunk` header, and is registered under the record. The ground lies in the oldest chunk.
-//!    `current` is one of the chunks.
+//!    its header, and is registered under the record. The `SealedChunks` itself lies in the oldest
+//!    chunk. `current` is one of the chunks.
 //! 2. Bytes in `[used, size)` of a chunk belong to no block. Every block lies in `[FIRST, used)` of
 //!    one chunk, and no two blocks overlap. A chunk with `used == FIRST` has no block. In any other
 //!    chunk, no block lies below `lowest`.
 //! 3. `charged` is a whole number of pages, and at least `used`. Its sum over all chunks is the
 //!    record's held bytes, and what the budget was charged. Since a chunk was taken, nothing has
 //!    been written to it at or behind `charged`.
-//! 4. `builder` is the token of a living thread, or 0. While it is a token, only that thread
-//!    touches the cells of the ground and of the chunks, and the chunks are writable. Once it is 0,
-//!    it stays 0. From then on no cell is written until [`end`](SealedChunks::end), whose caller has
-//!    exclusive access to the ground.
+//! 4. `building_thread` is the token of a living thread, or 0. While it is a token, only that thread
+//!    touches the cells of the `SealedChunks` and of the headers, and the chunks are writable. Once
+//!    it is 0, it stays 0. From then on no cell is written until [`end`](SealedChunks::end), whose
+//!    caller has exclusive access.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -42,38 +43,40 @@ use crate::statistics::{AllocatorKind, Record};
 
 /// The header at the beginning of each chunk.
 #[repr(C, align(64))]
-struct Chunk {
+struct ChunkHeader {
     /// The chunk that was taken before this one.
-    older: Option<NonNull<Chunk>>,
+    older: Option<NonNull<ChunkHeader>>,
     size: usize,
     align: usize,
     link: u32,
-    /// The chunk came from the recycler: its pages may have memory even if this ground did not
-    /// touch them.
+    /// The chunk came from the recycler: its pages may have memory even if this `SealedChunks` did
+    /// not touch them.
     recycled: bool,
-    /// Where the lowest block begins, if the chunk has a block.
+    /// The offset of the lowest block, if the chunk has a block.
     lowest: Cell<usize>,
     used: Cell<usize>,
     charged: Cell<usize>,
 }
 
-/// Where a chunk's first block may begin.
-const FIRST: usize = size_of::<Chunk>();
+/// The offset at which a chunk's first block may begin.
+const FIRST: usize = size_of::<ChunkHeader>();
 
 /// When a block of at least this size is freed, all chunks are searched for the one that ends with
 /// it, because that chunk may then be empty.
-const LARGE: usize = 32 << 10;
+const LARGE_BLOCK: usize = 32 << 10;
 
 /// Sealed memory comes from the library's own mappings, whose protection can be changed.
 static SOURCE: SharedSource = SharedSource::DEFAULT;
 
-/// The state of sealed memory. It lies in that memory, and is sealed with it.
+/// Chunks that one thread builds in, and that are then sealed. The value lies in its oldest chunk,
+/// and is sealed with it.
 pub(crate) struct SealedChunks {
-    builder: AtomicUsize,
-    newest: Cell<NonNull<Chunk>>,
-    current: Cell<NonNull<Chunk>>,
-    /// The size of the last chunk taken for growth. The next chunk has twice this size.
-    grown: Cell<usize>,
+    building_thread: AtomicUsize,
+    newest: Cell<NonNull<ChunkHeader>>,
+    current: Cell<NonNull<ChunkHeader>>,
+    /// The size of the last chunk that was not taken for one large block. The next chunk has twice
+    /// this size.
+    last_growth: Cell<usize>,
     record: &'static Record,
     budget: Option<Budget>,
     name: Cell<Option<NonNull<str>>>,
@@ -91,7 +94,7 @@ fn token() -> usize {
 
 /// The terms on which chunks are taken. With a budget, chunks are fresh mappings: the pages of a
 /// warm chunk would have memory before they are charged.
-fn chunks(recycles: bool) -> ChunkSource<'static> {
+fn chunk_terms(recycles: bool) -> ChunkSource<'static> {
     ChunkSource {
         source: &SOURCE,
         budget: None,
@@ -108,8 +111,8 @@ fn take_chunk(
     record: &'static Record,
     budget: Option<&Budget>,
     need: usize,
-    grown: usize,
-) -> Result<NonNull<Chunk>, AllocError> {
+    last_growth: usize,
+) -> Result<NonNull<ChunkHeader>, AllocError> {
     let charged = align_up(FIRST, os::page_size());
     if let Some(budget) = budget {
         budget.charge(charged)?;
@@ -119,21 +122,21 @@ fn take_chunk(
             budget.credit(charged);
         }
     };
-    let chunks = chunks(budget.is_none());
-    let taken = chunks.take(need, grown).inspect_err(|_| uncharge())?;
+    let terms = chunk_terms(budget.is_none());
+    let taken = terms.take(need, last_growth).inspect_err(|_| uncharge())?;
     let owner = ptr::from_ref(record).expose_provenance();
     let owner = NonZeroUsize::new(owner).expect("a reference is not null");
     if let Err(error) = segments::register(taken.start, taken.size, owner) {
-        chunks.return_unused(taken);
+        terms.return_unused(taken);
         uncharge();
         return Err(error);
     }
     tools::allow(taken.start, taken.size);
-    let chunk = taken.start.cast::<Chunk>();
+    let chunk = taken.start.cast::<ChunkHeader>();
     // SAFETY: the mapping belongs to this call, has at least one granule, and is aligned to a
     // granule.
     unsafe {
-        chunk.write(Chunk {
+        chunk.write(ChunkHeader {
             older: None,
             size: taken.size,
             align: taken.align,
@@ -162,13 +165,13 @@ fn take_chunk(
 unsafe fn give_chunk(
     record: &'static Record,
     budget: Option<&Budget>,
-    chunk: NonNull<Chunk>,
+    chunk: NonNull<ChunkHeader>,
     sealed: bool,
 ) {
     // SAFETY: the header is read before the chunk is given back, and only this function accesses
     // it. Size, alignment and link are those that the chunk was taken with.
     unsafe {
-        let Chunk { size, align, link, charged, .. } = chunk.read();
+        let ChunkHeader { size, align, link, charged, .. } = chunk.read();
         let start = chunk.cast::<u8>();
         segments::unregister(start, size);
         let writable = !sealed || os::make_accessible(start, size).is_ok();
@@ -191,8 +194,8 @@ unsafe fn give_chunk(
 }
 
 impl SealedChunks {
-    /// Takes the first chunk, and begins to build on this thread. The caller must end the ground
-    /// with [`end`](Self::end).
+    /// Takes the first chunk, and begins to build on this thread. The caller must
+    /// [`end`](Self::end) it.
     pub(super) fn begin(
         name: Option<&str>,
         budget: Option<Budget>,
@@ -208,34 +211,34 @@ impl SealedChunks {
                 FIRST + size_of::<SealedChunks>() <= 4096 && align_of::<SealedChunks>() <= FIRST
             )
         };
-        // SAFETY: the chunk belongs to this call, its first page is charged, and the ground fits
-        // into that page.
-        let ground = unsafe {
-            let place = chunk.cast::<u8>().add(FIRST).cast::<Self>();
+        // SAFETY: the chunk belongs to this call, its first page is charged, and `Self` fits into
+        // that page.
+        let this = unsafe {
+            let this = chunk.cast::<u8>().add(FIRST).cast::<Self>();
             chunk.as_ref().used.set(FIRST + size_of::<Self>());
-            place.write(Self {
-                builder: AtomicUsize::new(token()),
+            this.write(Self {
+                building_thread: AtomicUsize::new(token()),
                 newest: Cell::new(chunk),
                 current: Cell::new(chunk),
-                grown: Cell::new(chunk.as_ref().size),
+                last_growth: Cell::new(chunk.as_ref().size),
                 record,
                 budget,
                 name: Cell::new(None),
             });
-            place
+            this
         };
         if let Some(name) = name {
             // SAFETY: begun above. It ends only below, if there is no memory for the name.
-            match unsafe { ground.as_ref() }.copy_name(name) {
+            match unsafe { this.as_ref() }.copy_name(name) {
                 Ok(()) => {}
                 Err(error) => {
-                    // SAFETY: only this call has the ground.
-                    unsafe { Self::end(ground) };
+                    // SAFETY: only this call has it.
+                    unsafe { Self::end(this) };
                     return Err(error);
                 }
             }
         }
-        Ok(ground)
+        Ok(this)
     }
 
     fn copy_name(&self, name: &str) -> Result<(), AllocError> {
@@ -247,7 +250,7 @@ impl SealedChunks {
         unsafe { copy.copy_from_nonoverlapping(NonNull::from(name).cast(), name.len()) };
         let bytes = NonNull::slice_from_raw_parts(copy, name.len());
         self.name.set(NonNull::new(bytes.as_ptr() as *mut str));
-        // The name belongs to the ground. It does not count as an object of the user.
+        // The name is the library's own. It does not count as an object of the user.
         self.count(-1, -(name.len() as i64));
         Ok(())
     }
@@ -257,16 +260,15 @@ impl SealedChunks {
     }
 
     pub(super) fn name(&self) -> Option<&str> {
-        // SAFETY: a copy of a string, in the ground's own memory, which lives as long as the
-        // ground.
+        // SAFETY: a copy of a string, in memory that lives as long as `self`.
         self.name.get().map(|name| unsafe { name.as_ref() })
     }
 
-    /// Whether the calling thread builds here (invariant 4).
+    /// Whether the calling thread is the building thread (invariant 4).
     fn is_building(&self) -> bool {
         // Relaxed: a thread reads its own token only if it wrote that token itself and has written
         // nothing since. The token of another living thread is never equal to it.
-        self.builder.load(Ordering::Relaxed) == token()
+        self.building_thread.load(Ordering::Relaxed) == token()
     }
 
     fn count(&self, objects: i64, bytes: i64) {
@@ -283,22 +285,21 @@ impl SealedChunks {
             let dangling = ptr::without_provenance_mut(layout.align());
             return Ok(NonNull::new(dangling).expect("an alignment is not zero"));
         }
-        let block = match self.place(self.current.get(), layout)? {
+        let block = match self.alloc_in(self.current.get(), layout)? {
             Some(block) => block,
-            None => self.place_in_new_chunk(layout)?,
+            None => self.alloc_in_new_chunk(layout)?,
         };
         self.count(1, layout.size() as i64);
         Ok(block)
     }
 
     /// Allocates a block behind all others of this chunk, if the chunk has room.
-    fn place(
+    fn alloc_in(
         &self,
-        chunk: NonNull<Chunk>,
+        chunk: NonNull<ChunkHeader>,
         layout: Layout,
     ) -> Result<Option<NonNull<u8>>, AllocError> {
-        // SAFETY: the ground holds the chunk, and only this thread touches its header
-        // (invariants 1 and 4).
+        // SAFETY: one of the chunks, and only this thread touches its header (invariants 1 and 4).
         let header = unsafe { chunk.as_ref() };
         let base = chunk.addr().get();
         let start = align_up(base + header.used.get(), layout.align()) - base;
@@ -317,7 +318,7 @@ impl SealedChunks {
     }
 
     /// Charges the pages that lie below `end` (invariant 3).
-    fn charge_up_to(&self, header: &Chunk, end: usize) -> Result<(), AllocError> {
+    fn charge_up_to(&self, header: &ChunkHeader, end: usize) -> Result<(), AllocError> {
         let more = align_up(end, os::page_size()).saturating_sub(header.charged.get());
         if more > 0 {
             if let Some(budget) = &self.budget {
@@ -330,7 +331,7 @@ impl SealedChunks {
     }
 
     #[cold]
-    fn place_in_new_chunk(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+    fn alloc_in_new_chunk(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let need = chunk_bytes_for(FIRST, layout.size(), layout.align(), SEGMENT_GRANULE)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
         if let Some(budget) = &self.budget {
@@ -339,8 +340,8 @@ impl SealedChunks {
             budget.charge(layout.size())?;
             budget.credit(layout.size());
         }
-        let chunk = take_chunk(self.record, self.budget.as_ref(), need, self.grown.get())?;
-        let block = match self.place(chunk, layout) {
+        let chunk = take_chunk(self.record, self.budget.as_ref(), need, self.last_growth.get())?;
+        let block = match self.alloc_in(chunk, layout) {
             Ok(block) => block.expect("the chunk was taken with room for the block"),
             Err(error) => {
                 // SAFETY: taken above, on no list, and without a block.
@@ -348,19 +349,19 @@ impl SealedChunks {
                 return Err(error);
             }
         };
-        // SAFETY: the ground holds the chunks, and only this thread touches their headers
-        // (invariants 1 and 4). No reference to a header is held here.
+        // SAFETY: only this thread touches the headers of the chunks (invariants 1 and 4). No
+        // reference to a header is held here.
         unsafe {
             (*chunk.as_ptr()).older = Some(self.newest.get());
             self.newest.set(chunk);
             let size = chunk.as_ref().size;
             if size <= MAX_GROWTH {
-                self.grown.set(size);
+                self.last_growth.set(size);
             }
             // Continue in the chunk that has more room left.
             let current = self.current.get();
-            let left_there = current.as_ref().size - current.as_ref().used.get();
-            if size - chunk.as_ref().used.get() >= left_there {
+            let left_in_current = current.as_ref().size - current.as_ref().used.get();
+            if size - chunk.as_ref().used.get() >= left_in_current {
                 self.current.set(chunk);
             }
         }
@@ -369,16 +370,20 @@ impl SealedChunks {
 
     /// The chunk whose last block is `block`, if that is the current chunk, or if the block is
     /// large.
-    fn chunk_that_ends_with(&self, block: NonNull<u8>, size: usize) -> Option<NonNull<Chunk>> {
+    fn chunk_that_ends_with(
+        &self,
+        block: NonNull<u8>,
+        size: usize,
+    ) -> Option<NonNull<ChunkHeader>> {
         let end = block.addr().get() + size;
-        // SAFETY: chunks that the ground holds (invariants 1 and 4).
-        let ends = |chunk: NonNull<Chunk>| unsafe {
+        // SAFETY: chunks on the list (invariants 1 and 4).
+        let ends = |chunk: NonNull<ChunkHeader>| unsafe {
             chunk < block.cast() && chunk.addr().get() + chunk.as_ref().used.get() == end
         };
         if ends(self.current.get()) {
             return Some(self.current.get());
         }
-        let mut chunk = (size >= LARGE).then(|| self.newest.get());
+        let mut chunk = (size >= LARGE_BLOCK).then(|| self.newest.get());
         while let Some(this) = chunk {
             if ends(this) {
                 return chunk;
@@ -394,8 +399,8 @@ impl SealedChunks {
     /// given back. On another thread, or once the memory is sealed, nothing happens.
     ///
     /// # Safety
-    /// The block came from this ground with this layout, was not freed since, and is not used any
-    /// more.
+    /// The block came from [`alloc`](Self::alloc) of these chunks with this layout, or was last
+    /// resized to it. It was not freed since, and is not used any more.
     pub(super) unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         let size = layout.size();
         if size == 0 || !self.is_building() {
@@ -404,20 +409,20 @@ impl SealedChunks {
         self.count(-1, -(size as i64));
         if let Some(chunk) = self.chunk_that_ends_with(block, size) {
             let start = block.addr().get() - chunk.addr().get();
-            // SAFETY: a chunk that the ground holds (invariants 1 and 4).
+            // SAFETY: a chunk on the list (invariants 1 and 4).
             let header = unsafe { chunk.as_ref() };
             let is_empty = start == header.lowest.get();
             header.used.set(if is_empty { FIRST } else { start });
             if is_empty && chunk != self.current.get() {
-                self.drop_empty(chunk);
+                self.give_back_empty(chunk);
             }
         }
     }
 
-    /// Gives back a chunk without a block, unless it is the oldest one, in which the ground lies.
-    /// Nothing is allocated in it any more.
-    fn drop_empty(&self, empty: NonNull<Chunk>) {
-        // SAFETY: chunks that the ground holds (invariants 1 and 4). No reference to a header
+    /// Gives back a chunk without a block, unless it is the oldest one, in which `self` lies. Nothing
+    /// is allocated in it any more.
+    fn give_back_empty(&self, empty: NonNull<ChunkHeader>) {
+        // SAFETY: chunks on the list (invariants 1 and 4). No reference to a header
         // outlives its statement.
         unsafe {
             let older = empty.as_ref().older;
@@ -454,7 +459,7 @@ impl SealedChunks {
         }
         match self.chunk_that_ends_with(block, old) {
             Some(chunk) => {
-                // SAFETY: a chunk that the ground holds (invariants 1 and 4).
+                // SAFETY: a chunk on the list (invariants 1 and 4).
                 let header = unsafe { chunk.as_ref() };
                 let start = block.addr().get() - chunk.addr().get();
                 if header.size - start < new {
@@ -477,27 +482,26 @@ impl SealedChunks {
     /// If the system refuses. Only [`end`](Self::end) may be called after that.
     ///
     /// # Safety
-    /// The ground was begun on this thread and not sealed, and nothing writes to its memory any
-    /// more.
-    pub(super) unsafe fn seal(ground: NonNull<Self>) -> Result<(), AllocError> {
-        // SAFETY: the ground was begun, and this thread builds (invariant 4).
-        let this = unsafe { ground.as_ref() };
+    /// `this` was begun on this thread and not sealed, and nothing writes to its memory any more.
+    pub(super) unsafe fn seal(this: NonNull<Self>) -> Result<(), AllocError> {
+        // SAFETY: begun, and this thread builds (invariant 4).
+        let this = unsafe { this.as_ref() };
         let record = this.record;
         let mut next = Some(this.newest.get());
         while let Some(chunk) = next {
-            // SAFETY: a chunk that the ground holds (invariant 1).
+            // SAFETY: a chunk on the list (invariant 1).
             let header = unsafe { chunk.as_ref() };
             next = header.older;
             if header.used.get() == FIRST {
-                this.drop_empty(chunk);
+                this.give_back_empty(chunk);
             }
         }
         let newest = this.newest.get();
         let mut structures = size_of::<Self>() + this.name().map_or(0, str::len);
-        let mut stale = 0;
+        let mut uncharged = 0;
         let mut next = Some(newest);
         while let Some(chunk) = next {
-            // SAFETY: a chunk that the ground holds (invariant 1).
+            // SAFETY: a chunk on the list (invariant 1).
             let header = unsafe { chunk.as_ref() };
             structures += FIRST;
             let kept = align_up(header.used.get(), os::page_size());
@@ -509,26 +513,26 @@ impl SealedChunks {
                 let _ = unsafe { os::discard(chunk.cast::<u8>().add(kept), touched - kept) };
                 record.source_calls.add(1);
             }
-            stale += header.charged.get() - kept;
+            uncharged += header.charged.get() - kept;
             header.charged.set(kept);
             next = header.older;
         }
-        record.held_bytes.sub(stale as u64);
+        record.held_bytes.sub(uncharged as u64);
         if let Some(budget) = &this.budget {
-            budget.credit(stale);
+            budget.credit(uncharged);
         }
         record.structure_bytes.set(structures as u64);
         let filled = record.live_bytes.get() + structures as u64;
         record.wasted_bytes.set(record.held_bytes.get().saturating_sub(filled));
         // Relaxed: another thread gets the value from its owner, and that hand-over orders this
         // store before the reads of that thread.
-        this.builder.store(0, Ordering::Relaxed);
+        this.building_thread.store(0, Ordering::Relaxed);
         let mut next = Some(newest);
         while let Some(chunk) = next {
-            // SAFETY: as above. No cell is written any more (invariant 4), nor anything else: the
-            // caller guarantees it.
+            // SAFETY: as above. No cell is written any more (invariant 4), nor anything else, as the
+            // caller guarantees.
             unsafe {
-                let Chunk { size, older, .. } = *chunk.as_ref();
+                let ChunkHeader { size, older, .. } = *chunk.as_ref();
                 record.source_calls.add(1);
                 os::make_read_only(chunk.cast(), size)?;
                 next = older;
@@ -540,12 +544,12 @@ impl SealedChunks {
     /// Has the kernel refuse every later change to the pages, if it can.
     ///
     /// # Safety
-    /// The ground was sealed, and is never ended.
-    pub(super) unsafe fn keep_for_ever(&self) {
+    /// It was sealed, and is never ended.
+    pub(super) unsafe fn seal_for_ever(&self) {
         let mut next = Some(self.newest.get());
         while let Some(chunk) = next {
-            // SAFETY: chunks that the ground holds (invariant 1). They are never given back, as the
-            // caller guarantees.
+            // SAFETY: chunks on the list (invariant 1). They are never given back, as the caller
+            // guarantees.
             unsafe {
                 // On a kernel that can't, the pages stay read-only.
                 let _ = os::seal_permanently(chunk.cast(), chunk.as_ref().size);
@@ -554,16 +558,16 @@ impl SealedChunks {
         }
     }
 
-    /// Gives all memory back, including the memory of the ground. Nothing in it is dropped.
+    /// Gives all memory back, including that of the `SealedChunks` itself. Nothing in it is dropped.
     ///
     /// # Safety
-    /// Nothing in the memory is used any more, and no other thread uses the ground.
-    pub(super) unsafe fn end(ground: NonNull<Self>) {
-        // SAFETY: guaranteed by the caller. The ground is read once, before its chunks are given
-        // back. The header of each chunk is read before that chunk is given back.
+    /// Nothing in the memory is used any more, and no other thread uses `this`.
+    pub(super) unsafe fn end(this: NonNull<Self>) {
+        // SAFETY: guaranteed by the caller. `this` is read once, before its chunks are given back.
+        // The header of each chunk is read before that chunk is given back.
         unsafe {
-            let Self { builder, newest, record, budget, .. } = ground.read();
-            let sealed = builder.into_inner() == 0;
+            let Self { building_thread, newest, record, budget, .. } = this.read();
+            let sealed = building_thread.into_inner() == 0;
             let mut next = Some(newest.get());
             while let Some(chunk) = next {
                 next = chunk.as_ref().older;

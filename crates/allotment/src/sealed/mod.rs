@@ -1,34 +1,44 @@
 //! Read-only shared objects: `Sealed`, `Published`, `RwShared`.
 //!
-//! | files | contents |
+//! | file, lowest first | what it holds |
 //! |---|---|
-//! | `typed`, `builder` | `Sealed`: a value that is built once and then only read |
-//! | `sealer`, `vec`, `string`, `map` | what an initialiser builds with |
-//! | `read_only`, `sealable` | which types may be sealed |
-//! | `region`, `ground` | the memory: chunks, and the protection of their pages |
-//! | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
+//! | `fences` | a memory fence that costs readers nothing and writers a system call |
+//! | `publication` | the protocol of `Published`: how a generation is replaced and reclaimed |
+//! | `hazard_records` | the slots in which threads announce the generation that they read |
 //! | `published` | `Published`: a value that is replaced while threads read it |
-//! | `publication`, `readers`, `fences` | the protocol of `Published`, which loom explores |
+//! | `read_only` | `ReadOnly`: which types may be sealed |
+//! | `chunks` | the memory: chunks, blocks in them, and the protection of their pages |
+//! | `sealer` | `Sealer`: allocates for an initialiser |
+//! | `memory` | owns the chunks of one value |
+//! | `collections` | the vector and the string in sealed memory |
+//! | `sealable` | the type that a `Sealed` holds, at any lifetime |
+//! | `map` | hash maps and sets in sealed memory |
+//! | `typed`, `builder` | `Sealed`: a value that is built once and then only read |
+//! | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
 //! | `contracts` | doc tests of programs that must not compile |
+//!
+//! Loom explores `fences`, `publication` and `hazard_records`.
 
 pub mod fences;
+pub mod hazard_records;
 pub mod publication;
 #[cfg(not(loom))]
 mod published;
-pub mod readers;
 
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
 mod chunks;
+#[cfg(not(loom))]
+mod collections;
 #[cfg(all(doctest, feature = "derive"))]
 mod contracts;
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 mod map;
 #[cfg(not(loom))]
-mod read_only;
+mod memory;
 #[cfg(not(loom))]
-mod region;
+mod read_only;
 #[cfg(not(loom))]
 mod rw_shared;
 #[cfg(not(loom))]
@@ -36,14 +46,12 @@ mod sealable;
 #[cfg(not(loom))]
 mod sealer;
 #[cfg(not(loom))]
-mod string;
-#[cfg(not(loom))]
 mod typed;
-#[cfg(not(loom))]
-mod vec;
 
 #[cfg(not(loom))]
 pub use builder::SealedBuilder;
+#[cfg(not(loom))]
+pub use collections::{SealString, SealVec};
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 pub use map::{SealMap, SealSet};
 #[cfg(not(loom))]
@@ -55,11 +63,7 @@ pub use sealable::Sealable;
 #[cfg(not(loom))]
 pub use sealer::Sealer;
 #[cfg(not(loom))]
-pub use string::SealString;
-#[cfg(not(loom))]
 pub use typed::Sealed;
-#[cfg(not(loom))]
-pub use vec::SealVec;
 
 #[cfg(not(loom))]
 pub use published::{Published, Reading};

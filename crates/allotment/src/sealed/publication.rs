@@ -13,11 +13,11 @@
 //!   is it still the current one?
 //!     no: scan
 //!
-//! scan (`look`), by a thread that cleared a slot that may have kept a replaced generation
-//!   increment `leavings`
+//! scan, by a thread that cleared a slot that may have kept a replaced generation
+//!   increment `scans`
 //!   take the retired list
 //!   reclaim what no slot announces, put the rest back
-//!   did `leavings` change in the meantime? Scan again.
+//!   did `scans` change in the meantime? Scan again.
 //! ```
 //!
 //! Where at least one of two threads must see the other's access, each of them has a fence between
@@ -39,12 +39,12 @@
 //!    already replaced: a reader finds out about the replacement only after it announced the
 //!    generation.
 //! 4. No generation stays on the list because a scan is missing. A thread that clears a slot that
-//!    may have kept a replaced generation increments `leavings`, and then takes the list. A thread
-//!    that puts generations back on the list reads `leavings` after that, and scans again if it
+//!    may have kept a replaced generation increments `scans`, and then takes the list. A thread
+//!    that puts generations back on the list reads `scans` after that, and scans again if it
 //!    changed since before the list was taken. At least one of the two sees the other's write.
-//! 5. A word in a slot is the generation's address combined with the publication's mark. So an
+//! 5. A word in a slot is the generation's address combined with the publication's tag. So an
 //!    announcement that is about to be withdrawn does not keep another publication's generation
-//!    that was allocated at the same address in the meantime. The mark affects only how soon a
+//!    that was allocated at the same address in the meantime. The tag affects only how soon a
 //!    generation is reclaimed; safety does not depend on it.
 //!
 //! The announcement with a second check is Michael's (*Hazard Pointers*, 2004).
@@ -56,7 +56,7 @@ use super::fences::{heavy, light};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
 /// A word in which a thread announces the generation that it reads.
-pub type Slot = AtomicUsize;
+pub type HazardSlot = AtomicUsize;
 
 /// A slot that announces nothing.
 pub const FREE: usize = 0;
@@ -83,24 +83,25 @@ impl<T> Generation<T> {
 #[derive(Debug)]
 pub struct Publication<T> {
     current: AtomicPtr<Generation<T>>,
-    mark: usize,
+    tag: usize,
     /// The retired list: replaced generations, put here after a heavy fence.
     retired: AtomicPtr<Generation<T>>,
     /// Replaced generations whose heavy fence was refused. They wait for the next heavy fence.
     unfenced: AtomicPtr<Generation<T>>,
-    /// Counts the cleared slots that may have kept a replaced generation.
-    leavings: AtomicUsize,
+    /// Counts the scans, each of which follows a cleared slot that may have kept a replaced
+    /// generation.
+    scans: AtomicUsize,
 }
 
 impl<T> Publication<T> {
     /// A publication whose current generation is `first`, which belongs to it from here on.
-    pub fn new(first: NonNull<Generation<T>>, mark: usize) -> Self {
+    pub fn new(first: NonNull<Generation<T>>, tag: usize) -> Self {
         Self {
             current: AtomicPtr::new(first.as_ptr()),
-            mark,
+            tag,
             retired: AtomicPtr::new(ptr::null_mut()),
             unfenced: AtomicPtr::new(ptr::null_mut()),
-            leavings: AtomicUsize::new(0),
+            scans: AtomicUsize::new(0),
         }
     }
 
@@ -108,16 +109,16 @@ impl<T> Publication<T> {
     #[inline(always)]
     fn word(&self, generation: *mut Generation<T>) -> usize {
         // Never `FREE`, because the address is not zero.
-        generation.addr() | self.mark
+        generation.addr() | self.tag
     }
 
     /// Announces the current generation in a free slot of the calling thread. The generation is
     /// kept until the thread [leaves](Self::leave) it.
     ///
     /// Returns `None` if the generation was replaced in the meantime. The slot is then free again,
-    /// and the caller must scan ([`look`](Self::look)) before it tries again.
+    /// and the caller must [scan](Self::scan) before it tries again.
     #[inline(always)]
-    pub fn enter(&self, slot: &Slot) -> Option<NonNull<Generation<T>>> {
+    pub fn enter(&self, slot: &HazardSlot) -> Option<NonNull<Generation<T>>> {
         let seen = self.current.load(Ordering::Relaxed);
         // Release pairs with the Acquire of the scanning thread: what this thread read before
         // through this slot happens before the reclamation of what it read.
@@ -134,9 +135,9 @@ impl<T> Publication<T> {
     }
 
     /// Clears the slot that announces a generation. Returns whether the generation was replaced; if
-    /// so, the caller must scan ([`look`](Self::look)).
+    /// so, the caller must [scan](Self::scan).
     #[inline(always)]
-    pub fn leave(&self, slot: &Slot, generation: NonNull<Generation<T>>) -> bool {
+    pub fn leave(&self, slot: &HazardSlot, generation: NonNull<Generation<T>>) -> bool {
         // Release pairs with the Acquire of the scanning thread: all reads happen before the
         // generation is reclaimed.
         slot.store(FREE, Ordering::Release);
@@ -145,8 +146,8 @@ impl<T> Publication<T> {
     }
 
     /// Puts `new` in the place of `old`, and returns `true`; returns `false` if `old` is no longer
-    /// the current generation. In both cases the caller must then leave `old`, and scan
-    /// ([`look`](Self::look)). `replaced` is called after the exchange, and before other threads
+    /// the current generation. In both cases the caller must then leave `old`, and
+    /// [scan](Self::scan). `replaced` is called after the exchange, and before other threads
     /// may reclaim `old`.
     ///
     /// # Safety
@@ -188,45 +189,45 @@ impl<T> Publication<T> {
     /// Scans the retired list: takes the replaced generations that no slot announces. Returns the
     /// first of a chain that belongs to the caller, or null if there are none. `announced` returns
     /// whether a word is in any slot, and reads the slots with Acquire.
-    pub fn look(&self, announced: impl Fn(usize) -> bool) -> *mut Generation<T> {
-        // Release pairs with the Acquire below: a thread that sees this leaving counted also sees
+    pub fn scan(&self, announced: impl Fn(usize) -> bool) -> *mut Generation<T> {
+        // Release pairs with the Acquire below: a thread that sees this scan counted also sees
         // the slot cleared.
-        self.leavings.fetch_add(1, Ordering::Release);
-        // Pairs with the fence below. This thread increments `leavings` and then takes the list;
-        // another thread puts generations on the list and then reads `leavings`. At least one of
+        self.scans.fetch_add(1, Ordering::Release);
+        // Pairs with the fence below. This thread increments `scans` and then takes the list;
+        // another thread puts generations on the list and then reads `scans`. At least one of
         // them sees the other's write.
         fence(Ordering::SeqCst);
-        let mut ended = ptr::null_mut();
+        let mut unread = ptr::null_mut();
         loop {
-            let leavings = self.leavings.load(Ordering::Acquire);
-            let mut hand = take(&self.retired);
-            if hand.is_null() {
-                return ended;
+            let scans = self.scans.load(Ordering::Acquire);
+            let mut next = take(&self.retired);
+            if next.is_null() {
+                return unread;
             }
             let (mut kept, mut last) = (ptr::null_mut::<Generation<T>>(), ptr::null_mut());
-            while !hand.is_null() {
-                let generation = hand;
+            while !next.is_null() {
+                let generation = next;
                 let to = if announced(self.word(generation)) {
                     if kept.is_null() {
                         last = generation;
                     }
                     &mut kept
                 } else {
-                    &mut ended
+                    &mut unread
                 };
                 // SAFETY: taken from the list, so it belongs to this call (invariant 2).
-                hand = unsafe { (*generation).next.replace(*to) };
+                next = unsafe { (*generation).next.replace(*to) };
                 *to = generation;
             }
             if kept.is_null() {
-                return ended;
+                return unread;
             }
             // SAFETY: they belong to this call, and are linked from `kept` to `last`.
             unsafe { push(&self.retired, kept, last) };
             // Pairs with the fence above.
             fence(Ordering::SeqCst);
-            if self.leavings.load(Ordering::Relaxed) == leavings {
-                return ended;
+            if self.scans.load(Ordering::Relaxed) == scans {
+                return unread;
             }
         }
     }

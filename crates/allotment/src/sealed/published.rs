@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! 1. Every generation is one value in a block of [`Metadata`]. [`generation`] makes it, and
-//!    [`end`] drops and frees it once. From its publication until it is part of an [`Ended`] chain,
-//!    the generation belongs to the publication, whose protocol (`publication.rs`) says when no
+//! 1. Every generation is one value in a block of [`Metadata`]. [`new_generation`] makes it, and
+//!    [`drop_generation`] drops and frees it once. From its publication until it is part of an
+//!    [`UnreadChain`], the generation belongs to the publication, whose protocol (`publication.rs`) says when no
 //!    thread reads it any more.
 //! 2. While a `Reading` lives, its slot announces its generation.
 
@@ -14,8 +14,8 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::publication::{Generation, Publication, Slot, unlink};
-use super::{fences, readers};
+use super::publication::{Generation, HazardSlot, Publication, unlink};
+use super::{fences, hazard_records};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::metadata::Metadata;
 
@@ -82,7 +82,7 @@ pub struct Published<T: Send + Sync> {
 }
 
 /// A generation and the slot that announces it.
-type Announced<T> = (NonNull<Generation<T>>, &'static Slot);
+type AnnouncedGeneration<T> = (NonNull<Generation<T>>, &'static HazardSlot);
 
 impl<T: Send + Sync> Published<T> {
     /// Publishes the first generation, whose number is 1.
@@ -100,13 +100,13 @@ impl<T: Send + Sync> Published<T> {
     }
 
     fn make<F: OnFailure>(value: T) -> Result<Self, F::Error> {
-        /// Counts the publications: each count is a mark.
-        static MARKS: AtomicUsize = AtomicUsize::new(0);
+        /// The number of publications made so far, and the next one's tag.
+        static TAGS: AtomicUsize = AtomicUsize::new(0);
         fences::decide();
-        let first = generation::<T, F>(1, value)?;
-        // The mark is in bits 48 to 63, above the addresses. It repeats after 65,536 publications.
-        let mark = MARKS.fetch_add(1, Ordering::Relaxed) << 48;
-        Ok(Self { publication: Publication::new(first, mark), retired: AtomicUsize::new(0) })
+        let first = new_generation::<T, F>(1, value)?;
+        // The tag is in bits 48 to 63, above the addresses. It repeats after 65,536 publications.
+        let tag = TAGS.fetch_add(1, Ordering::Relaxed) << 48;
+        Ok(Self { publication: Publication::new(first, tag), retired: AtomicUsize::new(0) })
     }
 
     /// Returns the current generation, and keeps it until the [`Reading`] is dropped.
@@ -129,7 +129,7 @@ impl<T: Send + Sync> Published<T> {
 
     #[inline(always)]
     fn read_or<F: OnFailure>(&self) -> Result<Reading<'_, T>, F::Error> {
-        let (generation, slot) = match readers::first_slot() {
+        let (generation, slot) = match hazard_records::first_slot() {
             Some(slot) => match self.publication.enter(slot) {
                 Some(generation) => (generation, slot),
                 None => self.announce_again::<F>()?,
@@ -139,12 +139,12 @@ impl<T: Send + Sync> Published<T> {
         Ok(Reading { published: self, generation, slot })
     }
 
-    /// Enters when the thread's first slot is taken, or when the thread has no record. Marked cold
-    /// only for the layout of the code.
+    /// Announces in another slot than the thread's first one, or in a first record. Marked cold only
+    /// for the layout of the code.
     #[cold]
     #[inline(never)]
-    fn announce_elsewhere<F: OnFailure>(&self) -> Result<Announced<T>, F::Error> {
-        let slot = readers::slot().map_err(F::fail)?;
+    fn announce_elsewhere<F: OnFailure>(&self) -> Result<AnnouncedGeneration<T>, F::Error> {
+        let slot = hazard_records::free_slot().map_err(F::fail)?;
         match self.publication.enter(slot) {
             Some(generation) => Ok((generation, slot)),
             None => self.announce_again::<F>(),
@@ -155,10 +155,10 @@ impl<T: Send + Sync> Published<T> {
     /// [`enter`](Publication::enter).
     #[cold]
     #[inline(never)]
-    fn announce_again<F: OnFailure>(&self) -> Result<Announced<T>, F::Error> {
+    fn announce_again<F: OnFailure>(&self) -> Result<AnnouncedGeneration<T>, F::Error> {
         loop {
-            self.look();
-            let slot = readers::slot().map_err(F::fail)?;
+            self.scan();
+            let slot = hazard_records::free_slot().map_err(F::fail)?;
             if let Some(generation) = self.publication.enter(slot) {
                 return Ok((generation, slot));
             }
@@ -181,11 +181,11 @@ impl<T: Send + Sync> Published<T> {
     }
 
     fn publish_or<F: OnFailure>(&self, value: T) -> Result<u64, F::Error> {
-        let mut new = Fresh(generation::<T, F>(0, value)?);
+        let mut new = Unpublished(new_generation::<T, F>(0, value)?);
         loop {
             match self.replace(self.read_or::<F>()?, new) {
                 Ok(number) => return Ok(number),
-                Err(rest) => new = rest,
+                Err(unpublished) => new = unpublished,
             }
         }
     }
@@ -214,7 +214,7 @@ impl<T: Send + Sync> Published<T> {
     fn update_or<F: OnFailure>(&self, mut change: impl FnMut(&T) -> T) -> Result<u64, F::Error> {
         loop {
             let current = self.read_or::<F>()?;
-            let new = Fresh(generation::<T, F>(0, change(&current))?);
+            let new = Unpublished(new_generation::<T, F>(0, change(&current))?);
             if let Ok(number) = self.replace(current, new) {
                 return Ok(number);
             }
@@ -222,10 +222,10 @@ impl<T: Send + Sync> Published<T> {
     }
 
     /// Puts a new generation in the place of `current`, if that is still the current one.
-    fn replace(&self, current: Reading<'_, T>, new: Fresh<T>) -> Result<u64, Fresh<T>> {
+    fn replace(&self, current: Reading<'_, T>, new: Unpublished<T>) -> Result<u64, Unpublished<T>> {
         let number = Reading::generation(&current) + 1;
         // SAFETY: `current` announces the old generation. No other thread has the new one yet. If
-        // it is published, `new` is forgotten below; otherwise it stays a `Fresh`.
+        // it is published, `new` is forgotten below; otherwise it stays an `Unpublished`.
         unsafe {
             (*new.0.as_ptr()).number = number;
             let count = || _ = self.retired.fetch_add(1, Ordering::Relaxed);
@@ -256,9 +256,9 @@ impl<T: Send + Sync> Published<T> {
     /// Scans the retired list, and drops the generations that no thread reads.
     #[cold]
     #[inline(never)]
-    fn look(&self) {
-        let first = self.publication.look(readers::announced);
-        drop(Ended { first, retired: &self.retired });
+    fn scan(&self) {
+        let first = self.publication.scan(hazard_records::announced);
+        drop(UnreadChain { first, retired: &self.retired });
     }
 }
 
@@ -267,7 +267,7 @@ impl<T: Send + Sync> Drop for Published<T> {
         // SAFETY: `self` is borrowed exclusively, so every reading was dropped or leaked. The
         // publication is not used again.
         let first = unsafe { self.publication.take_all() };
-        drop(Ended { first, retired: &AtomicUsize::new(usize::MAX) });
+        drop(UnreadChain { first, retired: &AtomicUsize::new(usize::MAX) });
     }
 }
 
@@ -317,7 +317,7 @@ impl<T: Send + Sync> From<T> for Published<T> {
 pub struct Reading<'p, T: Send + Sync> {
     published: &'p Published<T>,
     generation: NonNull<Generation<T>>,
-    slot: &'static Slot,
+    slot: &'static HazardSlot,
 }
 
 // SAFETY: a shared reference gives out only `&T` and the number. Dropping needs the reading itself,
@@ -349,7 +349,7 @@ impl<T: Send + Sync> Drop for Reading<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.published.publication.leave(self.slot, self.generation) {
-            self.published.look();
+            self.published.scan();
         }
     }
 }
@@ -367,7 +367,10 @@ impl<T: Send + Sync + fmt::Display> fmt::Display for Reading<'_, T> {
 }
 
 /// Makes a generation. If that fails, the value is dropped.
-fn generation<T, F: OnFailure>(number: u64, value: T) -> Result<NonNull<Generation<T>>, F::Error> {
+fn new_generation<T, F: OnFailure>(
+    number: u64,
+    value: T,
+) -> Result<NonNull<Generation<T>>, F::Error> {
     let mut value = Some(value);
     let mut make = |_| Generation::new(number, value.take().expect("called once"));
     let block = Metadata::new(1, &mut make).map_err(F::fail)?;
@@ -379,8 +382,8 @@ fn generation<T, F: OnFailure>(number: u64, value: T) -> Result<NonNull<Generati
 /// Drops a generation and frees its block.
 ///
 /// # Safety
-/// It was made by [`generation`], no thread uses it any more, and it is ended once.
-unsafe fn end<T>(generation: NonNull<Generation<T>>) {
+/// It was made by [`new_generation`], no thread uses it any more, and this is called once for it.
+unsafe fn drop_generation<T>(generation: NonNull<Generation<T>>) {
     // SAFETY: the block of one value, and adopted once, as the caller guarantees. The block is
     // freed even if the destructor panics.
     let block = unsafe { Metadata::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
@@ -390,46 +393,68 @@ unsafe fn end<T>(generation: NonNull<Generation<T>>) {
     drop(block);
 }
 
-/// A generation that is not published.
-struct Fresh<T>(NonNull<Generation<T>>);
+/// A generation that is not published yet. The drop drops it.
+struct Unpublished<T>(NonNull<Generation<T>>);
 
-impl<T> Drop for Fresh<T> {
+impl<T> Drop for Unpublished<T> {
     fn drop(&mut self) {
-        // SAFETY: made by `generation` and not published, so no other thread has it. It is ended
-        // only here.
-        unsafe { end(self.0) };
+        // SAFETY: made by `new_generation` and not published, so no other thread has it. It is
+        // dropped only here.
+        unsafe { drop_generation(self.0) };
     }
 }
 
 /// A chain of generations that no thread reads. Dropping it drops them.
-struct Ended<'p, T> {
+struct UnreadChain<'p, T> {
     first: *mut Generation<T>,
     retired: &'p AtomicUsize,
 }
 
-impl<T> Ended<'_, T> {
-    fn end_next(&mut self) -> bool {
-        // SAFETY: the chain belongs to this `Ended`.
+impl<T> UnreadChain<'_, T> {
+    fn drop_next(&mut self) -> bool {
+        // SAFETY: the chain belongs to `self`.
         let Some(generation) = (unsafe { unlink(&mut self.first) }) else { return false };
         self.retired.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: it belonged to this chain and was taken off just above, so it is ended once. No
-        // thread reads it (invariant 1).
-        unsafe { end(generation) };
+        // SAFETY: it belonged to this chain and was taken off just above, so it is dropped once.
+        // No thread reads it (invariant 1).
+        unsafe { drop_generation(generation) };
         true
     }
 }
 
-impl<T> Drop for Ended<'_, T> {
+impl<T> Drop for UnreadChain<'_, T> {
     fn drop(&mut self) {
         /// Drops the remaining generations if a destructor panics.
-        struct Rest<'e, 'p, T>(&'e mut Ended<'p, T>);
-        impl<T> Drop for Rest<'_, '_, T> {
+        struct DropRemaining<'c, 'p, T>(&'c mut UnreadChain<'p, T>);
+        impl<T> Drop for DropRemaining<'_, '_, T> {
             fn drop(&mut self) {
-                while self.0.end_next() {}
+                while self.0.drop_next() {}
             }
         }
-        let rest = Rest(self);
-        while rest.0.end_next() {}
-        mem::forget(rest);
+        let remaining = DropRemaining(self);
+        while remaining.0.drop_next() {}
+        mem::forget(remaining);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Published, hazard_records};
+
+    #[test]
+    fn threads_one_after_the_other_share_their_records() {
+        let published = Published::new(7);
+        let before = hazard_records::record_count();
+        for _ in 0..300 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let readings: Vec<_> = (0..20).map(|_| published.read()).collect();
+                    assert!(readings.iter().all(|reading| **reading == 7));
+                });
+            });
+        }
+        // A thread may end after its scope, and other threads of this process read too.
+        let more = hazard_records::record_count() - before;
+        assert!(more < 100, "{more} records for 300 threads that have three each");
     }
 }

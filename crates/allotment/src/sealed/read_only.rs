@@ -19,8 +19,6 @@ use std::hash::RandomState;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-use super::sealer::Sealer;
-
 /// A type that may be sealed: no code writes to it through a shared reference, and it owns nothing
 /// outside of itself.
 ///
@@ -29,9 +27,9 @@ use super::sealer::Sealer;
 ///
 /// | instead of | seal |
 /// |---|---|
-/// | `String` | `&'s str` from [`Sealer::str`], or a [`SealString`](crate::SealString) |
-/// | `Vec<T>`, `Box<[T]>` | `&'s [T]` from [`Sealer::slice`], or a [`SealVec`](crate::SealVec) |
-/// | `Box<T>`, `Rc<T>`, `Arc<T>` | `&'s T` from [`Sealer::value`] |
+/// | `String` | `&'s str` from [`Sealer::str`](crate::Sealer::str), or a [`SealString`](crate::SealString) |
+/// | `Vec<T>`, `Box<[T]>` | `&'s [T]` from [`Sealer::slice`](crate::Sealer::slice), or a [`SealVec`](crate::SealVec) |
+/// | `Box<T>`, `Rc<T>`, `Arc<T>` | `&'s T` from [`Sealer::value`](crate::Sealer::value) |
 /// | `std::collections::HashMap` | a `SealMap` (feature `hashbrown-017`), or a sorted slice |
 /// | `PathBuf`, `CString` | `&'s Path` (`Path::new` of a sealed `&'s str`), `&'s CStr` |
 /// | `Cell`, `RefCell`, `Mutex`, atomics, `OnceLock` | a shared object beside the sealed one |
@@ -76,7 +74,7 @@ read_only!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, 
 read_only!(NonZero<u8>, NonZero<u16>, NonZero<u32>, NonZero<u64>, NonZero<u128>, NonZero<usize>);
 read_only!(NonZero<i8>, NonZero<i16>, NonZero<i32>, NonZero<i64>, NonZero<i128>, NonZero<isize>);
 read_only!(bool, char, (), str, CStr, Path, TypeId, Ordering, PhantomPinned, RangeFull);
-read_only!(Duration, Instant, SystemTime, RandomState, Sealer<'_>);
+read_only!(Duration, Instant, SystemTime, RandomState);
 read_only!(IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6);
 read_only!(core::convert::Infallible, core::alloc::Layout);
 

@@ -7,9 +7,8 @@ use core::ops::{Range, RangeInclusive};
 use core::time::Duration;
 use std::time::{Instant, SystemTime};
 
+use super::collections::{SealString, SealVec};
 use super::read_only::ReadOnly;
-use super::string::SealString;
-use super::vec::SealVec;
 
 /// A type that a [`Sealed`](crate::Sealed) can hold. It stands for the same type at any lifetime of
 /// the sealed memory.

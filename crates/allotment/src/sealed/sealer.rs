@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! 1. `ground` was begun, and ends after `'s`.
-//! 2. A block from the ground belongs to the caller alone until it is freed, or until `'s` ends.
+//! 1. `chunks` were begun, and end after `'s`.
+//! 2. A block from the chunks belongs to the caller alone until it is freed, or until `'s` ends.
 
 use core::alloc::Layout;
 use core::fmt::{self, Write};
@@ -12,16 +12,14 @@ use core::ptr::NonNull;
 
 use super::chunks::SealedChunks;
 use super::read_only::ReadOnly;
-use super::string::SealString;
-use super::vec::SealVec;
+use crate::collections::{BlockSource, StringIn, VecIn};
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::block_source::BlockSource;
 
 /// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
 /// A copy is the same sealer. A sealer works only on the thread that runs the initialiser, and only
 /// while it runs. Any other use is an [`ErrorKind::Sealed`](crate::ErrorKind) error. So a
-/// collection that holds a sealer (a [`SealVec`], a map) can be part of the sealed value, and other
+/// collection that holds a sealer (a [`SealVec`](crate::SealVec), a map) can be part of the sealed value, and other
 /// threads can read it.
 ///
 /// With the feature for their version of the `Allocator` trait, a `Sealer` is also an allocator for
@@ -31,35 +29,35 @@ use crate::memory::block_source::BlockSource;
 /// allocation.
 #[derive(Clone, Copy)]
 pub struct Sealer<'s> {
-    ground: NonNull<SealedChunks>,
+    chunks: NonNull<SealedChunks>,
     lifetime: PhantomData<&'s ()>,
 }
 
-// SAFETY: only the building thread touches the ground's cells; every call checks that it runs on
-// that thread (the ground's invariant 4).
+// SAFETY: only the building thread touches the cells of the chunks; every call checks that it runs
+// on that thread (invariant 4 of `SealedChunks`).
 unsafe impl Send for Sealer<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Sealer<'_> {}
 
 impl<'s> Sealer<'s> {
     /// # Safety
-    /// The ground was begun, and does not end before `'s`.
-    pub(super) unsafe fn new(ground: NonNull<SealedChunks>) -> Self {
-        Self { ground, lifetime: PhantomData }
+    /// The chunks were begun, and do not end before `'s`.
+    pub(super) const unsafe fn new(chunks: NonNull<SealedChunks>) -> Self {
+        Self { chunks, lifetime: PhantomData }
     }
 
-    fn ground(&self) -> &'s SealedChunks {
+    fn chunks(&self) -> &'s SealedChunks {
         // SAFETY: invariant 1.
-        unsafe { self.ground.as_ref() }
+        unsafe { self.chunks.as_ref() }
     }
 
     fn value_or<F: OnFailure, T>(self, value: T) -> Result<&'s mut T, F::Error> {
-        let place = BlockSource::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
+        let address = BlockSource::alloc::<F>(self, Layout::new::<T>())?.cast::<T>();
         // SAFETY: a fresh block for one `T`, which belongs to this call alone for `'s`
         // (invariant 2).
         unsafe {
-            place.write(value);
-            Ok(&mut *place.as_ptr())
+            address.write(value);
+            Ok(&mut *address.as_ptr())
         }
     }
 
@@ -67,17 +65,30 @@ impl<'s> Sealer<'s> {
         self,
         values: impl ExactSizeIterator<Item = T>,
     ) -> Result<&'s [T], F::Error> {
-        let mut vec = SealVec::new_in(self);
-        vec.reserve_exact_or::<F>(values.len())?;
+        let mut vec = VecIn::with_capacity_in_or::<F>(values.len(), self)?;
         vec.extend_or::<F>(values)?;
-        Ok(vec.leak())
+        Ok(Self::lend(vec))
     }
 
     fn copy_or<F: OnFailure, T: Copy>(self, values: &[T]) -> Result<&'s [T], F::Error> {
-        let mut vec = SealVec::new_in(self);
-        vec.reserve_exact_or::<F>(values.len())?;
-        vec.extend_from_slice_or::<F>(values)?;
-        Ok(vec.leak())
+        let mut vec = VecIn::with_capacity_in_or::<F>(values.len(), self)?;
+        vec.extend_copied_or::<F>(values)?;
+        Ok(Self::lend(vec))
+    }
+
+    /// Lends the values of a vector for as long as the memory is there, and never drops them.
+    pub(super) fn lend<T>(mut vec: VecIn<T, Self>) -> &'s [T] {
+        // Give unused capacity back if the vector is the last block. Otherwise it stays, which is
+        // fine.
+        let _ = vec.try_shrink_to_fit();
+        // SAFETY: initialised, and the memory belonged to the vector alone for `'s` (invariant 2).
+        unsafe { vec.into_raw().as_ref() }
+    }
+
+    /// As [`lend`](Self::lend), for a string.
+    pub(super) fn lend_str(string: StringIn<Self>) -> &'s str {
+        // SAFETY: the bytes of a string.
+        unsafe { core::str::from_utf8_unchecked(Self::lend(string.into_bytes())) }
     }
 
     /// A copy of this string.
@@ -168,7 +179,7 @@ impl<'s> Sealer<'s> {
         string
             .write_fmt(arguments)
             .expect("no memory, or a formatting implementation returned an error");
-        string.into_str()
+        Self::lend_str(string)
     }
 
     /// Like [`format`](Self::format), but returns an error if there is no memory.
@@ -180,18 +191,21 @@ impl<'s> Sealer<'s> {
     /// If a formatting implementation returns an error.
     pub fn try_format(self, arguments: fmt::Arguments<'_>) -> Result<&'s str, AllocError> {
         /// Keeps the allocation error, which `fmt::Error` can't carry.
-        struct Writer<'s>(SealString<'s>, Result<(), AllocError>);
-        impl Write for Writer<'_> {
+        struct StringOrError<'s> {
+            string: StringIn<Sealer<'s>>,
+            result: Result<(), AllocError>,
+        }
+        impl Write for StringOrError<'_> {
             fn write_str(&mut self, text: &str) -> fmt::Result {
-                self.1 = self.0.try_push_str(text);
-                self.1.map_err(|_| fmt::Error)
+                self.result = self.string.try_push_str(text);
+                self.result.map_err(|_| fmt::Error)
             }
         }
-        let mut writer = Writer(self.string(), Ok(()));
-        let written = writer.write_fmt(arguments);
-        writer.1?;
-        written.expect("a formatting implementation returned an error");
-        Ok(writer.0.into_str())
+        let mut output = StringOrError { string: self.string(), result: Ok(()) };
+        let formatted = output.write_fmt(arguments);
+        output.result?;
+        formatted.expect("a formatting implementation returned an error");
+        Ok(Self::lend_str(output.string))
     }
 
     /// Uninitialised memory of this layout, for what the other calls can't express. It is sealed
@@ -205,7 +219,8 @@ impl<'s> Sealer<'s> {
     /// let squares = Sealed::<&'static [u32]>::new(|sealer| {
     ///     let layout = Layout::array::<u32>(100).unwrap();
     ///     let start = sealer.alloc_layout(layout).cast::<u32>();
-    ///     // SAFETY: room for a hundred, ours alone while this runs; all of them are written before they are lent.
+    ///     // SAFETY: memory for 100 numbers, which only this initialiser has. All are written before
+    ///     // they are lent.
     ///     unsafe {
     ///         (0..100).for_each(|number| start.add(number as usize).write(number * number));
     ///         core::slice::from_raw_parts(start.as_ptr(), 100)
@@ -232,35 +247,39 @@ impl<'s> Sealer<'s> {
     /// An empty vector that grows in sealed memory. If the length is known, use
     /// [`slice`](Self::slice): a vector that has to move leaves its old memory behind.
     #[must_use]
-    pub const fn vec<T>(self) -> SealVec<'s, T> {
-        SealVec::new_in(self)
+    pub const fn vec<T>(self) -> VecIn<T, Self> {
+        VecIn::new_in(self)
     }
 
     /// An empty string that grows in sealed memory.
     #[must_use]
-    pub const fn string(self) -> SealString<'s> {
-        SealString::new_in(self)
+    pub const fn string(self) -> StringIn<Self> {
+        StringIn::new_in(self)
     }
 }
+
+// SAFETY: it is an address and writes nothing: its calls check that they run on the building thread,
+// and there are none once the memory is sealed.
+unsafe impl ReadOnly for Sealer<'_> {}
 
 impl fmt::Debug for Sealer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealer").field("name", &self.ground().name()).finish_non_exhaustive()
+        f.debug_struct("Sealer").field("name", &self.chunks().name()).finish_non_exhaustive()
     }
 }
 
-// SAFETY: the ground's blocks stay valid until they are freed, or until `'s` ends (invariant 2).
+// SAFETY: blocks stay valid until they are freed, or until `'s` ends (invariant 2).
 // Nothing unwinds.
 unsafe impl BlockSource for Sealer<'_> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        self.ground().alloc(layout).map_err(F::fail)
+        self.chunks().alloc(layout).map_err(F::fail)
     }
 
     #[inline]
     unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.ground().free(block, layout) }
+        unsafe { self.chunks().free(block, layout) }
     }
 
     unsafe fn resize<F: OnFailure>(
@@ -273,7 +292,7 @@ unsafe impl BlockSource for Sealer<'_> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             if in_place {
-                match self.ground().resize_in_place(block, old.size(), new.size()) {
+                match self.chunks().resize_in_place(block, old.size(), new.size()) {
                     Ok(true) => return Ok(block),
                     Ok(false) => {}
                     Err(error) => return Err(F::fail(error)),

@@ -2,17 +2,17 @@
 //!
 //! # Invariants
 //!
-//! 1. `value` is an initialised `T::In<'a>` in the region's memory, for every `'a` during which the
-//!    region lives. The initialiser works for any lifetime, so the value that it made is valid for
+//! 1. `value` is an initialised `T::In<'a>` in `memory`, for every `'a` during which `memory` lives.
+//!    The initialiser works for any lifetime, so the value that it made is valid for
 //!    any lifetime. A lifetime changes nothing in a type's bytes.
-//! 2. When [`Sealed::make`] returns, the region's pages are read-only. From then on nothing writes
+//! 2. When [`Sealed::make`] returns, the pages of `memory` are read-only. From then on nothing writes
 //!    to them, because the value is `ReadOnly`.
 
 use core::fmt;
 use core::ptr::NonNull;
 
 use super::builder::SealedBuilder;
-use super::region::Region;
+use super::memory::SealedMemory;
 use super::sealable::Sealable;
 use super::sealer::Sealer;
 use crate::error::{Abort, AllocError, OnFailure, always};
@@ -88,7 +88,7 @@ use crate::statistics::Statistics;
 /// ```
 pub struct Sealed<T: Sealable> {
     value: NonNull<T::In<'static>>,
-    region: Region,
+    memory: SealedMemory,
 }
 
 // SAFETY: it owns its value, which is `Send` and `Sync` because it is `ReadOnly`.
@@ -96,18 +96,19 @@ unsafe impl<T: Sealable> Send for Sealed<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sealable> Sync for Sealed<T> {}
 
-/// Runs an initialiser and writes its value to `place`.
+/// Runs an initialiser and writes its value to `address`.
 ///
 /// # Safety
-/// `place` has room for one `T::In`, belongs to the caller alone, and stays valid for `'s`.
+/// There is memory for one `T::In` at `address`, which belongs to the caller alone and stays valid
+/// for `'s`.
 unsafe fn fill<'s, T: Sealable, E>(
-    place: NonNull<u8>,
+    address: NonNull<u8>,
     sealer: Sealer<'s>,
     init: impl FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
 ) -> Result<(), E> {
     let value = init(sealer)?;
     // SAFETY: guaranteed by the caller.
-    unsafe { place.cast::<T::In<'s>>().write(value) };
+    unsafe { address.cast::<T::In<'s>>().write(value) };
     Ok(())
 }
 
@@ -164,16 +165,16 @@ impl<T: Sealable> Sealed<T> {
         budget: Option<Budget>,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
-        // If anything below fails or unwinds, dropping the region gives its memory back.
-        let region = Region::begin(name, budget)?;
-        let place = region.ground().alloc(core::alloc::Layout::new::<T::In<'static>>())?;
-        // SAFETY: a fresh block for the value, valid as long as the region lives.
-        unsafe { fill::<T, E>(place, region.sealer(), init) }?;
+        // If anything below fails or unwinds, the drop gives the memory back.
+        let memory = SealedMemory::begin(name, budget)?;
+        let address = memory.chunks().alloc(core::alloc::Layout::new::<T::In<'static>>())?;
+        // SAFETY: a fresh block for the value, valid as long as `memory` lives.
+        unsafe { fill::<T, E>(address, memory.sealer(), init) }?;
         // SAFETY: begun above on this thread. Nothing writes to the memory any more: what the
         // initialiser made is either part of the value, which is `ReadOnly`, or could not leave the
         // initialiser, because it works for any lifetime.
-        unsafe { region.seal() }?;
-        Ok(Self { value: place.cast(), region })
+        unsafe { memory.seal() }?;
+        Ok(Self { value: address.cast(), memory })
     }
 
     pub(super) fn make_or<F: OnFailure>(
@@ -204,11 +205,11 @@ impl<T: Sealable> Sealed<T> {
     /// change to its pages (`mseal`, Linux 6.10). On an older kernel they just stay read-only.
     #[must_use]
     pub fn leak(self) -> &'static T::In<'static> {
-        let Self { value, region } = self;
-        // SAFETY: sealed (invariant 2). From here on the region is never dropped, so the value
+        let Self { value, memory } = self;
+        // SAFETY: sealed (invariant 2). From here on the memory is never given back, so the value
         // lives until the process ends (invariant 1).
         unsafe {
-            region.leak();
+            memory.leak();
             value.as_ref()
         }
     }
@@ -228,13 +229,13 @@ impl<T: Sealable> Sealed<T> {
     /// The statistics of its memory: `held = structures + live + wasted`.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.region.ground().record().statistics()
+        self.memory.chunks().record().statistics()
     }
 
     /// The name set by [`SealedBuilder::name`].
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.region.ground().name()
+        self.memory.chunks().name()
     }
 }
 

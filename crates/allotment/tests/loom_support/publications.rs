@@ -1,4 +1,5 @@
-//! A publication for models: values that loom watches, and the protocol once more, wrong in one way.
+//! A publication for models: values whose accesses loom checks, and a second copy of the protocol, with
+//! one mistake.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -7,7 +8,7 @@ use core::sync::atomic::{AtomicUsize as Counter, Ordering::Relaxed as Counting};
 use std::sync::Mutex;
 
 use allotment::for_loom::fences::{heavy, light};
-use allotment::for_loom::publication::{self, FREE, Publication, Slot, unlink};
+use allotment::for_loom::publication::{self, FREE, HazardSlot, Publication, unlink};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
@@ -15,28 +16,28 @@ use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 pub const THREADS: usize = 3;
 const VALUES: usize = 4;
 
-/// What the models need of the protocol: the real one has it, and [`Written`].
+/// What the models call. Implemented by the shipped protocol ([`Real`]) and by the copy ([`Written`]).
 pub trait Protocol: Send + Sync + 'static {
     type Generation: 'static;
     fn make(wrong: Wrong, first: usize) -> Self;
     fn value(generation: &Self::Generation) -> usize;
-    fn enter(&self, slot: &Slot) -> Option<*mut Self::Generation>;
-    /// Whether nothing has to be looked at after a failed `enter`, wrongly.
+    fn enter(&self, slot: &HazardSlot) -> Option<*mut Self::Generation>;
+    /// Whether a failed `enter` is not followed by a scan, which is a mistake.
     fn withdraws_quietly(&self) -> bool;
-    fn leave(&self, slot: &Slot, generation: *mut Self::Generation) -> bool;
+    fn leave(&self, slot: &HazardSlot, generation: *mut Self::Generation) -> bool;
     fn replace(&self, old: *mut Self::Generation, value: usize) -> bool;
-    /// The values that have ended.
-    fn look(&self, slots: &[Slot]) -> Vec<usize>;
+    /// The values of the generations that this scan takes.
+    fn scan(&self, slots: &[HazardSlot]) -> Vec<usize>;
 }
 
-fn announced(slots: &[Slot], word: usize) -> bool {
+fn announced(slots: &[HazardSlot], word: usize) -> bool {
     slots.iter().any(|slot| slot.load(Ordering::Acquire) == word)
 }
 
 /// The publication, the threads' slots, and the values.
 pub struct Model<P> {
     protocol: P,
-    slots: [Slot; THREADS],
+    slots: [HazardSlot; THREADS],
     alive: [UnsafeCell<bool>; VALUES],
     ended: Counter,
 }
@@ -45,13 +46,13 @@ impl<P: Protocol> Model<P> {
     pub fn new(wrong: Wrong) -> Arc<Self> {
         Arc::new(Self {
             protocol: P::make(wrong, 0),
-            slots: core::array::from_fn(|_| Slot::new(FREE)),
+            slots: core::array::from_fn(|_| HazardSlot::new(FREE)),
             alive: core::array::from_fn(|value| UnsafeCell::new(value == 0)),
             ended: Counter::new(0),
         })
     }
 
-    /// Reads as this thread does, and gives the value, whose reading has to be ended.
+    /// Enters the current generation as this thread. The caller ends the reading.
     pub fn begin(&self, thread: usize) -> *mut P::Generation {
         let slot = &self.slots[thread];
         loop {
@@ -60,13 +61,13 @@ impl<P: Protocol> Model<P> {
                 return generation;
             }
             if !self.protocol.withdraws_quietly() {
-                self.look();
+                self.scan();
             }
         }
     }
 
     fn use_value(&self, generation: *mut P::Generation) -> usize {
-        // SAFETY: generations stay until the model ends, and are not written.
+        // SAFETY: generations are never freed, and are not written.
         let value = P::value(unsafe { &*generation });
         // SAFETY: announced; loom fails the model if another thread ends it meanwhile.
         let alive = self.alive[value].with(|alive| unsafe { *alive });
@@ -77,7 +78,7 @@ impl<P: Protocol> Model<P> {
     pub fn end(&self, thread: usize, generation: *mut P::Generation) {
         self.use_value(generation);
         if self.protocol.leave(&self.slots[thread], generation) {
-            self.look();
+            self.scan();
         }
     }
 
@@ -87,12 +88,12 @@ impl<P: Protocol> Model<P> {
     }
 
     pub fn publish(&self, thread: usize, value: usize) {
-        // SAFETY: nobody else has the value yet.
+        // SAFETY: no other thread has the value yet.
         self.alive[value].with_mut(|alive| unsafe { *alive = true });
         loop {
             let current = self.begin(thread);
             let replaced = self.protocol.replace(current, value);
-            // Whoever replaced it may still read it.
+            // The thread that replaced it may still read it.
             self.end(thread, current);
             if replaced {
                 return;
@@ -100,9 +101,9 @@ impl<P: Protocol> Model<P> {
         }
     }
 
-    fn look(&self) {
-        for value in self.protocol.look(&self.slots) {
-            // SAFETY: the protocol says that nobody reads it; loom fails the model if somebody does.
+    fn scan(&self) {
+        for value in self.protocol.scan(&self.slots) {
+            // SAFETY: by the protocol no thread reads it; loom fails the model if one does.
             let alive = self.alive[value]
                 .with_mut(|alive| unsafe { core::mem::replace(&mut *alive, false) });
             assert!(alive, "a generation ends once");
@@ -110,34 +111,35 @@ impl<P: Protocol> Model<P> {
         }
     }
 
-    /// Once all readers are gone.
+    /// The caller has joined all readers.
     pub fn assert_ended(&self, count: usize) {
         assert_eq!(self.ended.load(Counting), count, "every replaced generation has ended");
     }
 }
 
-// ---- what ships ----
+// ---- the shipped protocol ----
 
 type Generation = publication::Generation<usize>;
 
-/// What ships. Either no generation's address comes again, so that what is read too late is found; or each one's does.
-pub struct Real<const AGAIN: bool> {
+/// The shipped protocol. With `REUSE`, each generation's address is used again; without it, none is, so
+/// that loom finds a read that comes too late.
+pub struct Real<const REUSE: bool> {
     publication: Publication<usize>,
-    /// Ended, for the next ones.
+    /// Ended generations, to be used again.
     spare: Mutex<Vec<Spare>>,
 }
 
 struct Spare(NonNull<Generation>);
 
-// SAFETY: nobody else has it.
+// SAFETY: the list alone has it.
 unsafe impl Send for Spare {}
 
-/// Some bytes for each schedule, never freed.
+/// Leaked: some bytes for each schedule.
 fn generation(value: usize) -> NonNull<Generation> {
     NonNull::from(Box::leak(Box::new(Generation::new(0, value))))
 }
 
-impl<const AGAIN: bool> Protocol for Real<AGAIN> {
+impl<const REUSE: bool> Protocol for Real<REUSE> {
     type Generation = Generation;
 
     fn make(_: Wrong, first: usize) -> Self {
@@ -148,7 +150,7 @@ impl<const AGAIN: bool> Protocol for Real<AGAIN> {
         generation.value
     }
 
-    fn enter(&self, slot: &Slot) -> Option<*mut Generation> {
+    fn enter(&self, slot: &HazardSlot) -> Option<*mut Generation> {
         self.publication.enter(slot).map(NonNull::as_ptr)
     }
 
@@ -156,32 +158,32 @@ impl<const AGAIN: bool> Protocol for Real<AGAIN> {
         false
     }
 
-    fn leave(&self, slot: &Slot, generation: *mut Generation) -> bool {
+    fn leave(&self, slot: &HazardSlot, generation: *mut Generation) -> bool {
         self.publication.leave(slot, NonNull::new(generation).unwrap())
     }
 
     fn replace(&self, old: *mut Generation, value: usize) -> bool {
         let new =
             self.spare.lock().unwrap().pop().map_or_else(|| generation(value), |spare| spare.0);
-        // SAFETY: the new one is ours, `old` is announced.
+        // SAFETY: only this thread has the new one; `old` is announced.
         unsafe {
             (*new.as_ptr()).value = value;
             let replaced = self.publication.replace(NonNull::new(old).unwrap(), new, || ());
-            if AGAIN && !replaced {
+            if REUSE && !replaced {
                 self.spare.lock().unwrap().push(Spare(new));
             }
             replaced
         }
     }
 
-    fn look(&self, slots: &[Slot]) -> Vec<usize> {
-        let mut chain = self.publication.look(|word| announced(slots, word));
+    fn scan(&self, slots: &[HazardSlot]) -> Vec<usize> {
+        let mut chain = self.publication.scan(|word| announced(slots, word));
         let mut ended = Vec::new();
-        // SAFETY: the chain is ours, and stays.
+        // SAFETY: the chain belongs to this scan, and its generations are never freed.
         while let Some(generation) = unsafe { unlink(&mut chain) } {
             // SAFETY: as above.
             ended.push(unsafe { generation.as_ref() }.value);
-            if AGAIN {
+            if REUSE {
                 self.spare.lock().unwrap().push(Spare(generation));
             }
         }
@@ -189,36 +191,36 @@ impl<const AGAIN: bool> Protocol for Real<AGAIN> {
     }
 }
 
-// ---- the same once more, with one thing wrong ----
+// ---- the copy, with one mistake ----
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     Nothing,
-    /// A reader takes what it announced without a second look.
-    NoSecondLook,
-    /// A reader has no fence between its announcement and its second look.
+    /// A reader takes what it announced without a second check.
+    NoSecondCheck,
+    /// A reader has no fence between its announcement and its second check.
     AnnouncesUnfenced,
-    /// A reader that withdraws its announcement does not look for what it may have kept.
+    /// A reader that withdraws its announcement does not scan for what it may have kept.
     WithdrawsQuietly,
-    /// A reader that ends does not look whether its generation is still the current one.
+    /// A reader that leaves does not check whether its generation is still the current one.
     LeavesQuietly,
-    /// The same, without a fence before that.
+    /// A reader that leaves checks that without a fence before.
     LeavesUnfenced,
-    /// The slot is cleared without the order that puts the reads before the end.
+    /// The slot is cleared without the order that puts the reads before the reclamation.
     ClearsRelaxed,
-    /// A generation is published without the order that puts its making before.
+    /// A generation is published without the order that puts its construction before.
     ReplacesRelaxed,
     /// The heavy fence comes before the exchange.
     FencesFirst,
-    /// Leavings are not counted.
-    LooksUncounted,
-    /// Whoever looks has no fence between what it left and the list.
-    LooksUnfenced,
-    /// What is put back on the list is not looked at again.
+    /// Scans are not counted.
+    ScansUncounted,
+    /// A scan has no fence between the count and the list.
+    ScansUnfenced,
+    /// What a scan puts back on the list is not scanned again.
     PutsBackBlindly,
-    /// Leavings are counted from after the scan on.
+    /// The count is read only after the scan.
     CountsAfterTheScan,
-    /// The list is read by whoever looks, and taken by nobody.
+    /// A scan reads the list, and does not take it.
     TakesNothing,
 }
 
@@ -231,7 +233,7 @@ pub struct Written {
     wrong: Wrong,
     current: AtomicPtr<Node>,
     retired: AtomicPtr<Node>,
-    leavings: AtomicUsize,
+    scans: AtomicUsize,
 }
 
 fn node(value: usize) -> *mut Node {
@@ -242,7 +244,7 @@ impl Written {
     fn push(&self, first: *mut Node, last: *mut Node) {
         let mut head = self.retired.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the caller's.
+            // SAFETY: the generations belong to the caller.
             unsafe { (*last).next.set(head) };
             match self.retired.compare_exchange(head, first, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -260,7 +262,7 @@ impl Protocol for Written {
             wrong,
             current: AtomicPtr::new(node(first)),
             retired: AtomicPtr::new(core::ptr::null_mut()),
-            leavings: AtomicUsize::new(0),
+            scans: AtomicUsize::new(0),
         }
     }
 
@@ -268,13 +270,13 @@ impl Protocol for Written {
         generation.value
     }
 
-    fn enter(&self, slot: &Slot) -> Option<*mut Node> {
+    fn enter(&self, slot: &HazardSlot) -> Option<*mut Node> {
         let seen = self.current.load(Ordering::Acquire);
         slot.store(seen.addr(), Ordering::Release);
         if self.wrong != Wrong::AnnouncesUnfenced {
             light();
         }
-        if self.wrong == Wrong::NoSecondLook {
+        if self.wrong == Wrong::NoSecondCheck {
             return Some(seen);
         }
         let current = self.current.load(Ordering::Acquire);
@@ -289,7 +291,7 @@ impl Protocol for Written {
         self.wrong == Wrong::WithdrawsQuietly
     }
 
-    fn leave(&self, slot: &Slot, generation: *mut Node) -> bool {
+    fn leave(&self, slot: &HazardSlot, generation: *mut Node) -> bool {
         let order =
             if self.wrong == Wrong::ClearsRelaxed { Ordering::Relaxed } else { Ordering::Release };
         slot.store(FREE, order);
@@ -318,26 +320,26 @@ impl Protocol for Written {
         true
     }
 
-    fn look(&self, slots: &[Slot]) -> Vec<usize> {
-        if self.wrong != Wrong::LooksUncounted {
-            self.leavings.fetch_add(1, Ordering::Release);
+    fn scan(&self, slots: &[HazardSlot]) -> Vec<usize> {
+        if self.wrong != Wrong::ScansUncounted {
+            self.scans.fetch_add(1, Ordering::Release);
         }
-        if self.wrong != Wrong::LooksUnfenced {
+        if self.wrong != Wrong::ScansUnfenced {
             fence(Ordering::SeqCst);
         }
         let mut ended = Vec::new();
         loop {
-            let mut leavings = self.leavings.load(Ordering::Acquire);
-            let mut hand = if self.wrong == Wrong::TakesNothing {
+            let mut scans = self.scans.load(Ordering::Acquire);
+            let mut next_node = if self.wrong == Wrong::TakesNothing {
                 self.retired.load(Ordering::Acquire)
             } else {
                 self.retired.swap(core::ptr::null_mut(), Ordering::Acquire)
             };
             let (mut kept, mut last) = (core::ptr::null_mut::<Node>(), core::ptr::null_mut());
-            while !hand.is_null() {
-                let generation = hand;
-                // SAFETY: ours, or nobody's who should have it; it stays.
-                hand = unsafe { (*generation).next.get() };
+            while !next_node.is_null() {
+                let generation = next_node;
+                // SAFETY: never freed. With `TakesNothing` another scan may have it too.
+                next_node = unsafe { (*generation).next.get() };
                 if !announced(slots, generation.addr()) {
                     // SAFETY: as above.
                     ended.push(unsafe { (*generation).value });
@@ -351,7 +353,7 @@ impl Protocol for Written {
                 kept = generation;
             }
             if self.wrong == Wrong::CountsAfterTheScan {
-                leavings = self.leavings.load(Ordering::Acquire);
+                scans = self.scans.load(Ordering::Acquire);
             }
             if kept.is_null() {
                 return ended;
@@ -360,7 +362,7 @@ impl Protocol for Written {
                 self.push(kept, last);
             }
             fence(Ordering::SeqCst);
-            let unchanged = self.leavings.load(Ordering::Relaxed) == leavings;
+            let unchanged = self.scans.load(Ordering::Relaxed) == scans;
             if unchanged || self.wrong == Wrong::PutsBackBlindly {
                 return ended;
             }

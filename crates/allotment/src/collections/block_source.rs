@@ -1,33 +1,25 @@
-//! `BlockSource`: where the memory of a growing value comes from: an arena, a reap or a pool.
+//! `BlockSource`: where a collection's memory comes from.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use crate::error::{AllocError, OnFailure, Report};
 
-/// Memory of any layout, one block at a time, for the collections of this library and of other
-/// crates.
+/// What a collection allocates from: `&Arena`, [`PoolRef`](crate::PoolRef),
+/// [`Sealer`](crate::Sealer), `&Reap` or `&LocalPool`.
 ///
-/// A copy allocates from the same place.
+/// A copy allocates from the same memory. Other crates can't implement this trait.
 ///
 /// # Safety
 /// A block is valid for `layout.size()` bytes at `layout.align()`, and overlaps no other memory in
-/// use. It stays so until it is freed, or until what the `BlockSource` borrows ends. Nothing
-/// unwinds.
-pub(crate) unsafe trait BlockSource: Copy {
+/// use. It stays so until it is freed, or until what the source borrows ends. Nothing unwinds.
+pub unsafe trait BlockSource: Copy {
     /// An uninitialised block of this layout. A block of size zero may be dangling.
+    #[doc(hidden)]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error>;
 
     /// As [`alloc`](Self::alloc), but zeroed.
-    #[cfg_attr(
-        not(any(
-            feature = "allocator-api2-02",
-            feature = "allocator-api2-03",
-            feature = "allocator-api2-04",
-            feature = "nightly-allocator-api",
-        )),
-        allow(dead_code, reason = "the `Allocator` traits alone ask for it")
-    )]
+    #[doc(hidden)]
     #[inline]
     fn alloc_zeroed(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let block = self.alloc::<Report>(layout)?;
@@ -39,14 +31,16 @@ pub(crate) unsafe trait BlockSource: Copy {
     /// Frees a block.
     ///
     /// # Safety
-    /// The block came from this `BlockSource` with this layout, or was last resized to it. It was
-    /// not freed, and is not used any more.
+    /// The block came from this source with this layout, or was last resized to it. It was not
+    /// freed, and is not used any more.
+    #[doc(hidden)]
     unsafe fn free(self, block: NonNull<u8>, layout: Layout);
 
     /// Gives a block another layout and keeps its first bytes. On an error the block is as it was.
     ///
     /// # Safety
     /// As for [`free`](Self::free), with the layout `old`.
+    #[doc(hidden)]
     unsafe fn resize<F: OnFailure>(
         self,
         block: NonNull<u8>,
@@ -59,6 +53,7 @@ pub(crate) unsafe trait BlockSource: Copy {
     ///
     /// # Safety
     /// As for [`resize`](Self::resize).
+    #[doc(hidden)]
     #[cold]
     unsafe fn move_to<F: OnFailure>(
         self,

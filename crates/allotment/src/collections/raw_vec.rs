@@ -2,32 +2,32 @@
 //!
 //! # Invariant
 //!
-//! `first` points to memory for `capacity` values that came from `home` and was last resized to
+//! `first` points to memory for `capacity` values that came from `source` and was last resized to
 //! that layout. If that memory has no bytes, `first` is dangling. Only this `RawVec` may access the
-//! memory. Its users don't change the two fields.
+//! memory. Its users don't change the fields.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::block_source::BlockSource;
-use crate::error::{AllocError, ErrorKind, OnFailure};
+use crate::error::OnFailure;
 
 /// Uninitialised memory for values.
-pub(super) struct RawVec<T, H: BlockSource> {
+pub(super) struct RawVec<T, S: BlockSource> {
     pub first: NonNull<T>,
     pub capacity: usize,
-    pub home: H,
+    pub source: S,
 }
 
-// SAFETY: the `RawVec` owns its memory (the invariant), and the values in it belong to the buffer.
-unsafe impl<T: Send, H: BlockSource + Send> Send for RawVec<T, H> {}
+// SAFETY: the `RawVec` owns its memory (the invariant), and the values in it belong to its user.
+unsafe impl<T: Send, S: BlockSource + Send> Send for RawVec<T, S> {}
 // SAFETY: as above; shared access only reads.
-unsafe impl<T: Sync, H: BlockSource + Sync> Sync for RawVec<T, H> {}
+unsafe impl<T: Sync, S: BlockSource + Sync> Sync for RawVec<T, S> {}
 
-impl<T, H: BlockSource> RawVec<T, H> {
-    pub(super) const fn new_in(home: H) -> Self {
+impl<T, S: BlockSource> RawVec<T, S> {
+    pub(super) const fn new_in(source: S) -> Self {
         let capacity = if size_of::<T>() == 0 { usize::MAX } else { 0 };
-        Self { first: NonNull::dangling(), capacity, home }
+        Self { first: NonNull::dangling(), capacity, source }
     }
 
     fn layout(&self) -> Layout {
@@ -38,22 +38,21 @@ impl<T, H: BlockSource> RawVec<T, H> {
 
     /// Resizes the memory to exactly `capacity` values. On an error nothing has changed.
     pub(super) fn resize<F: OnFailure>(&mut self, capacity: usize) -> Result<(), F::Error> {
-        let new = Layout::array::<T>(capacity)
-            .map_err(|_| F::fail(AllocError::new(ErrorKind::SizeOverflow, capacity)))?;
+        let new = Layout::array::<T>(capacity).map_err(|_| F::capacity_overflow(capacity))?;
         let old = self.layout();
         if new.size() == old.size() {
             return Ok(());
         }
-        let place = if old.size() == 0 {
-            self.home.alloc::<F>(new)?
+        let block = if old.size() == 0 {
+            self.source.alloc::<F>(new)?
         } else if new.size() == 0 {
             self.free();
             NonNull::<T>::dangling().cast()
         } else {
-            // SAFETY: the home's memory of the layout `old` (the invariant).
-            unsafe { self.home.resize::<F>(self.first.cast(), old, new) }?
+            // SAFETY: memory of `source` with the layout `old` (the invariant).
+            unsafe { self.source.resize::<F>(self.first.cast(), old, new) }?
         };
-        self.first = place.cast();
+        self.first = block.cast();
         self.capacity = capacity;
         Ok(())
     }
@@ -62,13 +61,13 @@ impl<T, H: BlockSource> RawVec<T, H> {
     fn free(&mut self) {
         let layout = self.layout();
         if layout.size() > 0 {
-            // SAFETY: memory of `home` with this layout (the invariant); nothing else accesses it.
-            unsafe { self.home.free(self.first.cast(), layout) };
+            // SAFETY: memory of `source` with this layout (the invariant); nothing else accesses it.
+            unsafe { self.source.free(self.first.cast(), layout) };
         }
     }
 }
 
-impl<T, H: BlockSource> Drop for RawVec<T, H> {
+impl<T, S: BlockSource> Drop for RawVec<T, S> {
     fn drop(&mut self) {
         self.free();
     }

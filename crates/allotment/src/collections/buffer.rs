@@ -1,0 +1,338 @@
+//! `Buffer`: contiguous values in growing memory; the unsafe core of [`VecIn`](super::VecIn).
+//!
+//! # Invariants
+//!
+//! 1. A `RawVec` has memory for `capacity` values, which only its owner may access (`raw_vec.rs`).
+//! 2. The first `len <= capacity` values are initialised, and the buffer owns them.
+
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+
+use super::block_source::BlockSource;
+use super::raw_vec::RawVec;
+use crate::error::{OnFailure, Report};
+use crate::memory::layout::MAX_GROWTH;
+
+/// Contiguous values in growing memory.
+pub(super) struct Buffer<T, S: BlockSource> {
+    /// Dropped after the values, even if the drop of a value unwinds.
+    memory: RawVec<T, S>,
+    len: usize,
+}
+
+impl<T, S: BlockSource> Buffer<T, S> {
+    /// An empty buffer, without memory.
+    pub(super) const fn new_in(source: S) -> Self {
+        Self { memory: RawVec::new_in(source), len: 0 }
+    }
+
+    #[inline]
+    pub(super) const fn capacity(&self) -> usize {
+        self.memory.capacity
+    }
+
+    #[inline]
+    pub(super) const fn source(&self) -> &S {
+        &self.memory.source
+    }
+
+    /// The address of the first value. Its provenance covers the whole capacity.
+    #[inline]
+    pub(super) const fn first(&self) -> NonNull<T> {
+        self.memory.first
+    }
+
+    /// # Safety
+    /// The first `len` values are initialised, and the buffer owns them (invariant 2).
+    #[inline]
+    pub(super) unsafe fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.capacity());
+        self.len = len;
+    }
+
+    // ---- capacity ----
+
+    /// Makes the capacity sufficient for `more` further values.
+    #[inline]
+    pub(super) fn reserve<F: OnFailure>(&mut self, more: usize) -> Result<(), F::Error> {
+        if more <= self.memory.capacity - self.len { Ok(()) } else { self.grow::<F>(more) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow<F: OnFailure>(&mut self, more: usize) -> Result<(), F::Error> {
+        let needed = self.len.checked_add(more).ok_or_else(|| F::capacity_overflow(more))?;
+        let least = match size_of::<T>() {
+            1 => 16,
+            ..=1024 => 4,
+            _ => 1,
+        };
+        let doubled = self.memory.capacity.saturating_mul(2).max(needed).max(least);
+        // Doubling is optional. If it fails, try just what is needed.
+        if doubled > needed && self.memory.resize::<Report>(doubled).is_ok() {
+            return Ok(());
+        }
+        self.memory.resize::<F>(needed)
+    }
+
+    /// As [`reserve`](Self::reserve), but without extra capacity.
+    pub(super) fn reserve_exact<F: OnFailure>(&mut self, more: usize) -> Result<(), F::Error> {
+        let needed = self.len.checked_add(more).ok_or_else(|| F::capacity_overflow(more))?;
+        if needed <= self.memory.capacity { Ok(()) } else { self.memory.resize::<F>(needed) }
+    }
+
+    /// Gives back the memory that holds no value.
+    pub(super) fn shrink<F: OnFailure>(&mut self) -> Result<(), F::Error> {
+        if size_of::<T>() == 0 { Ok(()) } else { self.memory.resize::<F>(self.len) }
+    }
+
+    // ---- single values ----
+
+    #[inline]
+    pub(super) fn push<F: OnFailure>(&mut self, value: T) -> Result<(), F::Error> {
+        if self.len == self.memory.capacity {
+            self.grow::<F>(1)?;
+        }
+        // SAFETY: `len < capacity` (invariant 1).
+        unsafe { self.first().add(self.len).write(value) };
+        self.len += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<T> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: initialised, and no longer counted (invariant 2).
+        Some(unsafe { self.first().add(self.len).read() })
+    }
+
+    /// Inserts a value before the value at `index`, which is at most the length.
+    pub(super) fn insert<F: OnFailure>(&mut self, index: usize, value: T) -> Result<(), F::Error> {
+        assert!(index <= self.len, "index {index} is beyond the length {}", self.len);
+        self.reserve::<F>(1)?;
+        // SAFETY: the capacity suffices for one more value (invariant 1), and nothing unwinds.
+        unsafe {
+            let address = self.first().add(index);
+            address.add(1).copy_from(address, self.len - index);
+            address.write(value);
+        }
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Removes the value at this index and returns it.
+    pub(super) fn remove(&mut self, index: usize) -> T {
+        assert!(index < self.len, "index {index} is not below the length {}", self.len);
+        self.len -= 1;
+        // SAFETY: the value is initialised and is moved out; the values behind it close the gap
+        // (invariant 2).
+        unsafe {
+            let address = self.first().add(index);
+            let value = address.read();
+            address.copy_from(address.add(1), self.len - index);
+            value
+        }
+    }
+
+    // ---- many values ----
+
+    /// Drops all values after the first `len`.
+    pub(super) fn truncate(&mut self, len: usize) {
+        if len < self.len {
+            let removed = self.len - len;
+            // Set the length before the drops. If a drop unwinds, the other values are dropped, and
+            // none twice.
+            self.len = len;
+            // SAFETY: initialised, and no longer counted (invariant 2).
+            unsafe {
+                let first = self.first().add(len).as_ptr();
+                ptr::slice_from_raw_parts_mut(first, removed).drop_in_place();
+            };
+        }
+    }
+
+    /// Keeps the values for which `keeps` returns `true`. If it unwinds, the values that it has not
+    /// seen stay.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&mut T) -> bool) {
+        /// `keeps` has seen the first `seen` of `len` values. The first `kept` stay; the gap lies
+        /// between.
+        struct CloseGap<'b, T, S: BlockSource> {
+            buffer: &'b mut Buffer<T, S>,
+            kept: usize,
+            seen: usize,
+            len: usize,
+        }
+        impl<T, S: BlockSource> Drop for CloseGap<'_, T, S> {
+            fn drop(&mut self) {
+                let left = self.len - self.seen;
+                let first = self.buffer.first();
+                // SAFETY: `left` initialised values lie behind the gap, and close it.
+                unsafe { first.add(self.kept).copy_from(first.add(self.seen), left) };
+                self.buffer.len = self.kept + left;
+            }
+        }
+        let len = core::mem::take(&mut self.len);
+        let mut gap = CloseGap { buffer: self, kept: 0, seen: 0, len };
+        while gap.seen < len {
+            let first = gap.buffer.first();
+            // SAFETY: initialised, and counted only by the guard. A value counts as seen before it
+            // is dropped.
+            unsafe {
+                let mut value = first.add(gap.seen);
+                let keep = keeps(value.as_mut());
+                gap.seen += 1;
+                if keep {
+                    first.add(gap.kept).copy_from(value, 1);
+                    gap.kept += 1;
+                } else {
+                    value.drop_in_place();
+                }
+            }
+        }
+    }
+
+    pub(super) fn extend<F: OnFailure>(
+        &mut self,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<(), F::Error> {
+        let mut values = values.into_iter();
+        while let Some(value) = values.next() {
+            if self.len == self.memory.capacity {
+                // The size hint may be wrong. Follow it up to 1 MiB, and go on without it if that
+                // fails.
+                let most = (MAX_GROWTH / size_of::<T>().max(1)).max(self.memory.capacity).max(1);
+                let hinted = values.size_hint().0.saturating_add(1).min(most);
+                if self.reserve::<Report>(hinted).is_err() {
+                    self.reserve::<F>(1)?;
+                }
+            }
+            self.push::<F>(value)?;
+        }
+        Ok(())
+    }
+
+    /// Appends clones. If a clone unwinds, the clones before it stay.
+    pub(super) fn extend_cloned<F: OnFailure>(&mut self, values: &[T]) -> Result<(), F::Error>
+    where
+        T: Clone,
+    {
+        /// Counts in a register, so that clones that are plain copies become one copy.
+        struct AddToLen<'l>(&'l mut usize, usize);
+        impl Drop for AddToLen<'_> {
+            fn drop(&mut self) {
+                *self.0 += self.1;
+            }
+        }
+        self.reserve::<F>(values.len())?;
+        // SAFETY: the capacity reaches beyond `len` (invariant 1).
+        let end = unsafe { self.first().add(self.len) };
+        let mut added = AddToLen(&mut self.len, 0);
+        for value in values {
+            // SAFETY: as above, for each of the `values.len()` values.
+            unsafe { end.add(added.1).write(value.clone()) };
+            added.1 += 1;
+        }
+        Ok(())
+    }
+
+    /// Inserts copies before the value at `index`, which is at most the length.
+    #[inline]
+    pub(super) fn insert_copied<F: OnFailure>(
+        &mut self,
+        index: usize,
+        values: &[T],
+    ) -> Result<(), F::Error>
+    where
+        T: Copy,
+    {
+        assert!(index <= self.len, "index {index} is beyond the length {}", self.len);
+        self.reserve::<F>(values.len())?;
+        // SAFETY: the capacity suffices for the further values (invariant 1). The values from
+        // `index` on move behind the new ones. The borrowed values lie elsewhere.
+        unsafe {
+            let address = self.first().add(index);
+            address.add(values.len()).copy_from(address, self.len - index);
+            address.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
+        }
+        self.len += values.len();
+        Ok(())
+    }
+
+    /// Appends copies.
+    #[inline]
+    pub(super) fn extend_copied<F: OnFailure>(&mut self, values: &[T]) -> Result<(), F::Error>
+    where
+        T: Copy,
+    {
+        self.reserve::<F>(values.len())?;
+        // SAFETY: the capacity suffices for the further values (invariant 1), and the borrowed
+        // values lie elsewhere.
+        unsafe {
+            self.first()
+                .add(self.len)
+                .copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
+        }
+        self.len += values.len();
+        Ok(())
+    }
+
+    /// Moves the values from `index` on to the end of another buffer.
+    pub(super) fn move_tail<F: OnFailure, R: BlockSource>(
+        &mut self,
+        index: usize,
+        to: &mut Buffer<T, R>,
+    ) -> Result<(), F::Error> {
+        assert!(index <= self.len, "index {index} is beyond the length {}", self.len);
+        let moved = self.len - index;
+        to.reserve::<F>(moved)?;
+        // SAFETY: the other buffer's capacity suffices (invariant 1). The values are counted there
+        // from here on, and no longer here (invariant 2). Two buffers don't overlap.
+        unsafe {
+            let end = to.first().add(to.len);
+            end.copy_from_nonoverlapping(self.first().add(index), moved);
+        }
+        self.len = index;
+        to.len += moved;
+        Ok(())
+    }
+
+    // ---- the end ----
+
+    /// Returns the values, with the memory of the whole capacity; the caller owns both.
+    pub(super) fn into_raw(self) -> NonNull<[T]> {
+        let buffer = ManuallyDrop::new(self);
+        NonNull::slice_from_raw_parts(buffer.first(), buffer.len)
+    }
+
+    /// Returns the memory. Its first `len` values are initialised, and the caller owns them.
+    pub(super) fn into_memory(self) -> (RawVec<T, S>, usize) {
+        let buffer = ManuallyDrop::new(self);
+        // SAFETY: read once, and the buffer is not used or dropped any more.
+        (unsafe { ptr::from_ref(&buffer.memory).read() }, buffer.len)
+    }
+}
+
+impl<T, S: BlockSource> Drop for Buffer<T, S> {
+    fn drop(&mut self) {
+        self.truncate(0);
+    }
+}
+
+impl<T, S: BlockSource> Deref for Buffer<T, S> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` initialised values (invariant 2).
+        unsafe { core::slice::from_raw_parts(self.first().as_ptr(), self.len) }
+    }
+}
+
+impl<T, S: BlockSource> DerefMut for Buffer<T, S> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: `len` initialised values (invariant 2).
+        unsafe { core::slice::from_raw_parts_mut(self.first().as_ptr(), self.len) }
+    }
+}

@@ -1,0 +1,48 @@
+//! One vector, one string and one box for every allocator.
+//!
+//! [`ArenaVec`](crate::ArenaVec), [`PoolVec`](crate::PoolVec) and [`SealVec`](crate::SealVec) are
+//! names of [`VecIn`] with the memory of an arena, a pool or a sealed value; so are the strings of
+//! [`StringIn`], and [`ArenaBox`](crate::ArenaBox) and [`PoolBox`](crate::PoolBox) of [`BoxIn`].
+//! Methods have the standard library's names and behaviour. Each method that may allocate has a
+//! `try_` twin, which returns an [`AllocError`](crate::AllocError) instead of ending the process.
+//!
+//! ```
+//! use allotment::{Arena, ArenaVec};
+//!
+//! let arena = Arena::new();
+//! let mut numbers = ArenaVec::from_iter_in(1..=6, &arena);
+//! numbers.insert(0, 7);
+//! numbers.retain(|number| number % 2 == 1);
+//! for number in &mut numbers {
+//!     *number *= 10;
+//! }
+//! assert_eq!(numbers, [70, 10, 30, 50]);
+//! assert!(numbers.into_iter().rev().eq([50, 30, 10, 70]));
+//! ```
+// The files, lowest first:
+//
+// | file | what it holds |
+// |---|---|
+// | `block_source` | `BlockSource`: where a collection's memory comes from |
+// | `raw_vec` | uninitialised memory for values, which grows and shrinks |
+// | `buffer` | contiguous values in it: the unsafe core of the vector |
+// | `iterators` | `IntoIter` and `Drain`, which take values out of a buffer |
+// | `vec`, `vec_traits` | `VecIn`, without unsafe code |
+// | `string`, `string_traits` | `StringIn`: a `VecIn` of bytes that are UTF-8 |
+// | `boxed` | `BoxIn`: one value with an owner; `unsize_box!` |
+
+mod block_source;
+mod boxed;
+mod buffer;
+mod iterators;
+mod raw_vec;
+mod string;
+mod string_traits;
+mod vec;
+mod vec_traits;
+
+pub use block_source::BlockSource;
+pub use boxed::{ArenaMemory, BoxIn, BoxMemory, PoolMemory};
+pub use iterators::{Drain, IntoIter};
+pub use string::StringIn;
+pub use vec::VecIn;
