@@ -144,7 +144,9 @@ pub use sealed::{
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 pub use sealed::{SealMap, SealSet};
 #[cfg(not(loom))]
-pub use slab::{Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle};
+pub use slab::{
+    Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle, SlabSlot,
+};
 #[cfg(not(loom))]
 pub use statistics::Statistics;
 

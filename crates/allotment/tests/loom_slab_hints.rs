@@ -1,7 +1,7 @@
 //! Models of the hints of a slab with many pages (`src/slab/hints.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! A list of more than 64 pages has several words, and a bit for each of them that says whether it has a hint. When
-//! all is quiet every hint that was set is found, once.
+//! A list of more than 64 pages has several words, and a summary bit for each word that says whether the word has a
+//! hint. With no thread inside a call, every hint that was set is found once.
 #![cfg(loom)]
 
 use allotment::for_loom::hints::{Hints, LISTS, words_for};
@@ -12,32 +12,32 @@ use loom::thread;
 mod loom_support;
 use loom_support::{Gate, explore};
 
-/// Two words a list, and one for their bits.
+/// Two words for each list, and one summary word.
 const PAGES: usize = 128;
 const LIST: usize = 3;
-/// Pages of the second word, which a search from page 0 on finds by its bit alone.
+/// Pages of the second word, which a search from page 0 finds by its summary bit alone.
 const FIRST: usize = 70;
 const SECOND: usize = 71;
 
-/// What is done instead of what should be.
+/// Which step is wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// A word's bit is cleared without a second look at the word.
-    DisusesBlindly,
-    /// A word's bit is cleared and the word looked at in an order that others may see the other way round.
-    DisusesUnordered,
-    /// A hint is set after its word's bit.
-    UsesFirst,
+    /// A summary bit is cleared without a second look at its word.
+    ClearsSummaryBlindly,
+    /// A summary bit is cleared and its word read without an order between them.
+    ClearsSummaryUnordered,
+    /// A hint is set after its word's summary bit.
+    SetsSummaryFirst,
 }
 
-struct Lists {
+struct ModelHints {
     wrong: Wrong,
     gate: Gate,
     words: Vec<AtomicU64>,
 }
 
-impl Lists {
+impl ModelHints {
     fn new(wrong: Wrong) -> Self {
         Self {
             wrong,
@@ -50,7 +50,7 @@ impl Lists {
         Hints { words: &self.words }
     }
 
-    /// The second word of the list, and the word with its bit.
+    /// The second word of the list, and the summary word.
     fn second(&self) -> (&AtomicU64, &AtomicU64) {
         let words = self.words.len() / LISTS;
         (&self.words[LIST * words + 1], &self.words[LIST * words + 2])
@@ -58,9 +58,9 @@ impl Lists {
 
     fn set(&self, page: usize) {
         self.gate.pass();
-        if self.wrong == Wrong::UsesFirst {
-            let (word, used) = self.second();
-            used.fetch_or(2, Ordering::SeqCst);
+        if self.wrong == Wrong::SetsSummaryFirst {
+            let (word, summary) = self.second();
+            summary.fetch_or(2, Ordering::SeqCst);
             word.fetch_or(1 << (page - 64), Ordering::SeqCst);
         } else {
             self.hints().set(LIST, page);
@@ -69,11 +69,11 @@ impl Lists {
 
     fn clear_one(&self) -> Option<usize> {
         self.gate.pass();
-        if !matches!(self.wrong, Wrong::DisusesBlindly | Wrong::DisusesUnordered) {
+        if !matches!(self.wrong, Wrong::ClearsSummaryBlindly | Wrong::ClearsSummaryUnordered) {
             return self.hints().clear_one(LIST, 0);
         }
-        let (word, used) = self.second();
-        if used.load(Ordering::Relaxed) == 0 {
+        let (word, summary) = self.second();
+        if summary.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let hints = word.load(Ordering::Relaxed);
@@ -81,9 +81,9 @@ impl Lists {
         let before = word.fetch_and(!bit, Ordering::AcqRel);
         let found = (before & bit != 0).then(|| 64 + bit.trailing_zeros() as usize);
         if before == bit {
-            used.fetch_and(!2, Ordering::AcqRel);
-            if self.wrong == Wrong::DisusesUnordered && word.load(Ordering::Relaxed) != 0 {
-                used.fetch_or(2, Ordering::AcqRel);
+            summary.fetch_and(!2, Ordering::AcqRel);
+            if self.wrong == Wrong::ClearsSummaryUnordered && word.load(Ordering::Relaxed) != 0 {
+                summary.fetch_or(2, Ordering::AcqRel);
             }
         }
         found
@@ -93,7 +93,7 @@ impl Lists {
 /// Hints are set by one thread, or by two, and followed by another.
 fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize, wrong: Wrong) {
     explore(3, move || {
-        let lists = Arc::new(Lists::new(wrong));
+        let lists = Arc::new(ModelHints::new(wrong));
         before.iter().for_each(|page| lists.set(*page));
         let pages = [FIRST, SECOND];
         let threads: Vec<_> = pages[2 - setters..]
@@ -138,26 +138,26 @@ fn two_hints_of_one_word_set_while_one_is_followed_are_found() {
 #[test]
 #[should_panic(expected = "a hint was lost")]
 fn a_word_that_is_called_unused_without_a_second_look_loses_a_hint() {
-    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::DisusesBlindly);
+    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::ClearsSummaryBlindly);
 }
 
 #[test]
 #[should_panic(expected = "a hint was lost")]
 fn a_word_that_is_called_unused_without_order_loses_a_hint() {
-    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::DisusesUnordered);
+    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::ClearsSummaryUnordered);
 }
 
 #[test]
 #[should_panic(expected = "a hint was lost")]
 fn a_word_that_is_called_used_before_it_has_a_hint_loses_it() {
-    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::UsesFirst);
+    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::SetsSummaryFirst);
 }
 
 /// Two threads follow the last hint of a word while a third sets another.
 #[test]
 fn a_hint_set_while_two_threads_follow_the_last_of_its_word_is_found() {
     explore(3, || {
-        let lists = Arc::new(Lists::new(Wrong::Nothing));
+        let lists = Arc::new(ModelHints::new(Wrong::Nothing));
         lists.set(FIRST);
         let followers = [(); 2].map(|()| {
             let lists = Arc::clone(&lists);

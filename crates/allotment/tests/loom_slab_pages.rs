@@ -1,8 +1,8 @@
-//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `hints.rs` and `block.rs`): slots are
+//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `hints.rs` and `page_group.rs`): slots are
 //! freed while pages are put back, released and looked for. Explored by loom; `.ci/loom` runs them.
 //!
-//! At the end of each model, when all is quiet, every free slot can be found, no empty page is left unnoticed,
-//! and the memory of each page has gone exactly once, when its slots were nobody's.
+//! At the end of each model, with no thread inside a call, every free slot can be found, no empty page is left
+//! unnoticed, and the memory of each page was given back exactly once, when no thread owned its slots.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -10,32 +10,32 @@ use loom::thread;
 
 mod loom_support;
 use loom_support::explore;
-use loom_support::slab::{Slots, Wrong, Yard};
+use loom_support::slab::{PagesModel, Slots, Wrong};
 
-/// A yard with one page, claimed by nobody any more, and the slots that were taken of it.
-fn with_open_page(yard: Yard, takes: &[(usize, usize)]) -> (Arc<Yard>, Vec<Slots>) {
-    let claim = yard.fresh().expect("the first page");
-    let page = yard.keep(claim);
+/// A slab with one page, which no thread has claimed, and the slots that were taken of it.
+fn with_open_page(pages: PagesModel, takes: &[(usize, usize)]) -> (Arc<PagesModel>, Vec<Slots>) {
+    let claim = pages.new_page().expect("the first page");
+    let page = pages.leave_claim(claim);
     let take = |(mark, &(word, most)): (usize, &(usize, usize))| {
-        yard.take(page, word, most, 10 + mark as u32).expect("a slot of a new page")
+        pages.take(page, word, most, 10 + mark as u32).expect("a slot of a new page")
     };
     let slots = takes.iter().enumerate().map(take).collect();
-    yard.put_back(yard.resume(page));
-    (Arc::new(yard), slots)
+    pages.put_back(pages.resume_claim(page));
+    (Arc::new(pages), slots)
 }
 
-fn find_and_put_back(yard: &Yard) {
-    if let Some(claim) = yard.find() {
-        yard.put_back(claim);
+fn find_and_put_back(pages: &PagesModel) {
+    if let Some(claim) = pages.claim() {
+        pages.put_back(claim);
     }
 }
 
 /// Finds a page and uses its free slots up.
-fn find_and_use_up(yard: &Yard, mark: u32) -> Option<Slots> {
-    let claim = yard.find()?;
-    let page = yard.keep(claim);
-    let taken = yard.take(page, 0, 64, mark);
-    yard.put_back(yard.resume(page));
+fn find_and_use_up(pages: &PagesModel, mark: u32) -> Option<Slots> {
+    let claim = pages.claim()?;
+    let page = pages.leave_claim(claim);
+    let taken = pages.take(page, 0, 64, mark);
+    pages.put_back(pages.resume_claim(page));
     taken
 }
 
@@ -44,16 +44,16 @@ fn find_and_use_up(yard: &Yard, mark: u32) -> Option<Slots> {
 /// Another thread frees one of a page's two slots while its owner puts the page back.
 fn a_free_while_the_page_is_put_back(wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 2).wrong(wrong));
-        let claim = yard.fresh().unwrap();
-        let page = yard.keep(claim);
-        let theirs = yard.take(page, 0, 1, 11).unwrap();
-        let mine = yard.take(page, 0, 1, 12).unwrap();
-        let other = Arc::clone(&yard);
+        let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
+        let claim = pages.new_page().unwrap();
+        let page = pages.leave_claim(claim);
+        let theirs = pages.take(page, 0, 1, 11).unwrap();
+        let mine = pages.take(page, 0, 1, 12).unwrap();
+        let other = Arc::clone(&pages);
         let freer = thread::spawn(move || other.free(theirs));
-        yard.put_back(yard.resume(page));
+        pages.put_back(pages.resume_claim(page));
         freer.join().unwrap();
-        yard.nothing_is_lost([mine]);
+        pages.nothing_is_lost([mine]);
     });
 }
 
@@ -83,20 +83,20 @@ fn a_free_that_does_not_order_its_store_and_its_look_loses_its_slot() {
 #[test]
 fn a_page_whose_last_slots_are_freed_while_it_is_put_back_goes_once() {
     explore(3, || {
-        let yard = Arc::new(Yard::new(1, 1, 2));
-        let claim = yard.fresh().unwrap();
-        let page = yard.keep(claim);
+        let pages = Arc::new(PagesModel::new(1, 1, 2));
+        let claim = pages.new_page().unwrap();
+        let page = pages.leave_claim(claim);
         let freers = [11, 12].map(|mark| {
-            let slots = yard.take(page, 0, 1, mark).unwrap();
-            let yard = Arc::clone(&yard);
-            thread::spawn(move || yard.free(slots))
+            let slots = pages.take(page, 0, 1, mark).unwrap();
+            let pages = Arc::clone(&pages);
+            thread::spawn(move || pages.free(slots))
         });
-        yard.put_back(yard.resume(page));
+        pages.put_back(pages.resume_claim(page));
         for freer in freers {
             freer.join().unwrap();
         }
-        assert_eq!(yard.released(), 1);
-        yard.nothing_is_lost([]);
+        assert_eq!(pages.released(), 1);
+        pages.nothing_is_lost([]);
     });
 }
 
@@ -105,20 +105,20 @@ fn a_page_whose_last_slots_are_freed_while_it_is_put_back_goes_once() {
 /// Two threads free the last two slots of an open page, of one word or of two.
 fn the_last_two_slots_are_freed(slots: usize, takes: [(usize, usize); 2], wrong: Wrong) {
     explore(3, move || {
-        let (yard, taken) = with_open_page(Yard::new(1, 1, slots).wrong(wrong), &takes);
+        let (pages, taken) = with_open_page(PagesModel::new(1, 1, slots).wrong(wrong), &takes);
         let freers: Vec<_> = taken
             .into_iter()
             .map(|slots| {
-                let yard = Arc::clone(&yard);
-                thread::spawn(move || yard.free(slots))
+                let pages = Arc::clone(&pages);
+                thread::spawn(move || pages.free(slots))
             })
             .collect();
-        find_and_put_back(&yard);
+        find_and_put_back(&pages);
         for freer in freers {
             freer.join().unwrap();
         }
-        assert_eq!(yard.released(), 1, "nobody noticed that a page is empty");
-        yard.nothing_is_lost([]);
+        assert_eq!(pages.released(), 1, "an empty page was not noticed");
+        pages.nothing_is_lost([]);
     });
 }
 
@@ -133,7 +133,7 @@ fn of_two_threads_that_free_the_last_slots_of_two_words_one_releases_the_page() 
 }
 
 #[test]
-#[should_panic(expected = "nobody noticed")]
+#[should_panic(expected = "an empty page was not noticed")]
 fn two_frees_that_do_not_order_their_store_and_their_look_leave_an_empty_page() {
     the_last_two_slots_are_freed(65, [(0, 64), (1, 1)], Wrong::FreesUnordered);
 }
@@ -141,22 +141,22 @@ fn two_frees_that_do_not_order_their_store_and_their_look_leave_an_empty_page() 
 /// The last slot is freed while another thread takes one without a claim, and frees it again.
 fn a_page_is_emptied_while_a_slot_is_stolen(wrong: Wrong) {
     explore(3, move || {
-        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 2).wrong(wrong), &[(0, 1)]);
+        let (pages, mut taken) = with_open_page(PagesModel::new(1, 1, 2).wrong(wrong), &[(0, 1)]);
         let last = taken.pop().unwrap();
-        let other = Arc::clone(&yard);
+        let other = Arc::clone(&pages);
         let freer = thread::spawn(move || other.free(last));
-        let stolen = yard.steal(1, 21);
+        let stolen = pages.steal(1, 21);
         if let Some(slots) = stolen {
-            yard.free(slots);
+            pages.free(slots);
         }
         freer.join().unwrap();
-        assert_eq!(yard.released(), 1);
-        yard.nothing_is_lost([]);
+        assert_eq!(pages.released(), 1);
+        pages.nothing_is_lost([]);
     });
 }
 
 #[test]
-fn a_page_is_released_only_by_who_has_all_of_its_slots() {
+fn a_page_is_released_only_by_a_thread_with_all_of_its_slots() {
     a_page_is_emptied_while_a_slot_is_stolen(Wrong::Nothing);
 }
 
@@ -172,18 +172,18 @@ fn a_page_that_is_released_because_all_bits_were_set_goes_under_a_slot_in_use() 
 /// that saw the page open before.
 fn a_page_is_put_back_while_another_thread_looks_for_one(hint: bool, wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 2).wrong(wrong));
-        let claim = yard.fresh().unwrap();
-        let page = yard.keep(claim);
-        let mine = yard.take(page, 0, 1, 11).unwrap();
+        let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
+        let claim = pages.new_page().unwrap();
+        let page = pages.leave_claim(claim);
+        let mine = pages.take(page, 0, 1, 11).unwrap();
         if hint {
-            yard.list_late(page);
+            pages.list_late(page);
         }
-        let other = Arc::clone(&yard);
+        let other = Arc::clone(&pages);
         let finder = thread::spawn(move || find_and_put_back(&other));
-        yard.put_back(yard.resume(page));
+        pages.put_back(pages.resume_claim(page));
         finder.join().unwrap();
-        yard.nothing_is_lost([mine]);
+        pages.nothing_is_lost([mine]);
     });
 }
 
@@ -218,15 +218,15 @@ fn a_hint_that_is_left_alone_is_lost_when_its_clearing_is_not_ordered_with_the_l
 #[test]
 fn two_threads_that_look_for_pages_never_have_one_together() {
     explore(3, || {
-        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 4), &[(0, 2), (0, 1)]);
+        let (pages, mut taken) = with_open_page(PagesModel::new(1, 1, 4), &[(0, 2), (0, 1)]);
         let freed = taken.pop().unwrap();
         let finders = [21, 22].map(|mark| {
-            let yard = Arc::clone(&yard);
-            thread::spawn(move || find_and_use_up(&yard, mark))
+            let pages = Arc::clone(&pages);
+            thread::spawn(move || find_and_use_up(&pages, mark))
         });
-        yard.free(freed);
+        pages.free(freed);
         let found = finders.map(|finder| finder.join().unwrap());
-        yard.nothing_is_lost(found.into_iter().flatten().chain(taken));
+        pages.nothing_is_lost(found.into_iter().flatten().chain(taken));
     });
 }
 
@@ -234,15 +234,16 @@ fn two_threads_that_look_for_pages_never_have_one_together() {
 /// thread follows that hint.
 fn a_page_is_used_up_while_it_is_listed(wrong: Wrong) {
     explore(3, move || {
-        let (yard, mut taken) = with_open_page(Yard::new(1, 1, 3).wrong(wrong), &[(0, 1), (0, 1)]);
+        let (pages, mut taken) =
+            with_open_page(PagesModel::new(1, 1, 3).wrong(wrong), &[(0, 1), (0, 1)]);
         let freed = taken.remove(0);
         let finders = [21, 22].map(|mark| {
-            let yard = Arc::clone(&yard);
-            thread::spawn(move || find_and_use_up(&yard, mark))
+            let pages = Arc::clone(&pages);
+            thread::spawn(move || find_and_use_up(&pages, mark))
         });
-        yard.free_sampled(freed, true);
+        pages.free_sampled(freed, true);
         let found = finders.map(|finder| finder.join().unwrap());
-        yard.nothing_is_lost(found.into_iter().flatten().chain(taken));
+        pages.nothing_is_lost(found.into_iter().flatten().chain(taken));
     });
 }
 

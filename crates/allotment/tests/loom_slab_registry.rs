@@ -1,53 +1,62 @@
-//! Models of how long a slab lives (`src/slab/registry.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of how long a slab lives (`src/slab/references.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! The entries lie in static memory, which loom's atomics can't, so their protocol is written here once more:
-//! `enter`, `refer`, `refer_more`, `unrefer` and the stack of vacant numbers, which is the one that ships. A core
-//! is a cell that loom watches: it is read by who refers to it, and written by who makes or destroys it.
+//! The references and the stack of vacant numbers are those that ship. The table of entries (`registry.rs`) lies in
+//! static memory, which loom's atomics can't; the models have one entry. A slab is a cell that loom watches: it is
+//! read by a thread with a reference, and written by the thread that makes or destroys it.
 #![cfg(loom)]
 
+use std::ptr::NonNull;
+
 use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::references::References;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 mod loom_support;
 use loom_support::{Gate, explore};
 
-/// What is done instead of what should be.
+/// Which step is wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wrong {
     Nothing,
     /// References are counted up from zero, too.
-    RefersToNothing,
-    /// The last reference is given up without the order after the others' uses.
-    UnrefersRelaxed,
-    /// A core is entered without the order that hands it over.
-    EntersRelaxed,
-    /// The number serves again before its core is forgotten.
-    GivesNumberFirst,
-    /// Who frees by address has no reference but the page's, which goes with the page.
+    CountsUpFromZero,
+    /// The last reference is released without the order after the others' uses.
+    ReleasesRelaxed,
+    /// A slab is registered without the order that hands it over.
+    RegistersRelaxed,
+    /// The number is returned before its slab is forgotten.
+    ReturnsNumberFirst,
+    /// A thread that frees by address has no reference but the page's, which is released with the page.
     FreesWithoutReference,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Life {
     Unmade,
     Alive,
     Destroyed,
 }
 
-/// One entry, and the cores that it stands for one after the other.
+/// A slab, which is one of those that the number stands for one after the other.
+type ModelSlab = UnsafeCell<Life>;
+
+/// One entry, and its slabs.
 struct Registry {
     wrong: Wrong,
     gate: Gate,
-    references: AtomicUsize,
-    /// A core's number plus one, or 0.
-    core: AtomicUsize,
-    cores: [UnsafeCell<State>; 2],
+    references: References<ModelSlab>,
+    slabs: [ModelSlab; 2],
     vacant: Lifo,
     next: AtomicU32,
 }
+
+// SAFETY: the references hand out addresses of `slabs`, which loom watches.
+unsafe impl Send for Registry {}
+// SAFETY: as above.
+unsafe impl Sync for Registry {}
 
 impl Links for Registry {
     fn next(&self, _: u32) -> &AtomicU32 {
@@ -55,214 +64,219 @@ impl Links for Registry {
     }
 }
 
+fn change(slab: &ModelSlab, from: Life, to: Life) {
+    // SAFETY: the caller makes or destroys the slab; loom fails the model if another thread touches it.
+    let before = slab.with_mut(|life| unsafe { core::mem::replace(&mut *life, to) });
+    assert_eq!(before, from, "a slab is made once and destroyed once");
+}
+
+/// What a reference is for.
+fn use_slab(slab: &ModelSlab) {
+    // SAFETY: the caller has a reference; loom fails the model if another thread writes meanwhile.
+    let life = slab.with(|life| unsafe { *life });
+    assert_eq!(life, Life::Alive, "a slab with references lives");
+}
+
 impl Registry {
-    /// The first core is there, with one reference.
+    /// The first slab is registered, with one reference.
     fn new(wrong: Wrong) -> Arc<Self> {
-        let registry = Self {
+        let registry = Arc::new(Self {
             wrong,
             gate: Gate::new(),
-            references: AtomicUsize::new(0),
-            core: AtomicUsize::new(0),
-            cores: [UnsafeCell::new(State::Unmade), UnsafeCell::new(State::Unmade)],
+            references: References::none(),
+            slabs: [UnsafeCell::new(Life::Unmade), UnsafeCell::new(Life::Unmade)],
             vacant: Lifo::new(),
             next: AtomicU32::new(NIL),
-        };
-        registry.enter(0);
-        Arc::new(registry)
+        });
+        registry.register(0);
+        registry
     }
 
-    fn change(&self, core: usize, from: State, to: State) {
-        // SAFETY: the caller makes or destroys the core; loom fails the model if another thread touches it.
-        let before =
-            self.cores[core].with_mut(|state| unsafe { core::mem::replace(&mut *state, to) });
-        assert_eq!(before, from, "a core is made once and destroyed once");
-    }
-
-    /// What a reference is for.
-    fn use_core(&self, core: usize) {
-        // SAFETY: the caller has a reference; loom fails the model if another thread writes meanwhile.
-        let state = self.cores[core].with(|state| unsafe { *state });
-        assert_eq!(state, State::Alive, "a core that is referred to lives");
-    }
-
-    fn enter(&self, core: usize) {
+    fn register(&self, index: usize) {
         self.gate.pass();
-        self.change(core, State::Unmade, State::Alive);
-        self.core.store(core + 1, Ordering::Relaxed);
-        let order =
-            if self.wrong == Wrong::EntersRelaxed { Ordering::Relaxed } else { Ordering::Release };
-        self.references.store(1, order);
-    }
-
-    fn refer(&self) -> Option<usize> {
-        self.gate.pass();
-        if self.wrong == Wrong::RefersToNothing {
-            self.references.fetch_add(1, Ordering::Acquire);
-            return self.core.load(Ordering::Relaxed).checked_sub(1);
+        let slab = &self.slabs[index];
+        change(slab, Life::Unmade, Life::Alive);
+        if self.wrong == Wrong::RegistersRelaxed {
+            let (count, object) = self.references.words();
+            object.store(core::ptr::from_ref(slab).cast_mut(), Ordering::Relaxed);
+            count.store(1, Ordering::Relaxed);
+        } else {
+            self.references.set(NonNull::from(slab));
         }
-        let mut references = self.references.load(Ordering::Relaxed);
-        while references > 0 {
-            match self.references.compare_exchange_weak(
-                references,
-                references + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return self.core.load(Ordering::Relaxed).checked_sub(1),
-                Err(now) => references = now,
+    }
+
+    fn try_add(&self) -> Option<&ModelSlab> {
+        self.gate.pass();
+        let slab = if self.wrong == Wrong::CountsUpFromZero {
+            let (count, object) = self.references.words();
+            count.fetch_add(1, Ordering::Acquire);
+            NonNull::new(object.load(Ordering::Relaxed))
+        } else {
+            self.references.try_add()
+        };
+        // SAFETY: one of `slabs`.
+        slab.map(|slab| unsafe { slab.as_ref() })
+    }
+
+    /// Releases a reference, as `release_reference` in shared.rs does: the last one destroys the slab and returns
+    /// its number.
+    fn release(&self) {
+        self.gate.pass();
+        let last = match self.wrong {
+            Wrong::ReleasesRelaxed | Wrong::ReturnsNumberFirst => self.release_wrongly(),
+            _ => self.references.release(),
+        };
+        if let Some(slab) = last {
+            // SAFETY: one of `slabs`.
+            change(unsafe { slab.as_ref() }, Life::Alive, Life::Destroyed);
+            if self.wrong != Wrong::ReturnsNumberFirst {
+                self.vacant.push(self, 0);
             }
         }
-        None
     }
 
-    fn refer_more(&self) {
-        let before = self.references.fetch_add(1, Ordering::Relaxed);
-        assert!(before > 0, "a reference to nothing");
-    }
-
-    fn unrefer(&self) {
-        self.gate.pass();
-        let order =
-            if self.wrong == Wrong::UnrefersRelaxed { Ordering::Relaxed } else { Ordering::AcqRel };
-        if self.references.fetch_sub(1, order) != 1 {
-            return;
+    fn release_wrongly(&self) -> Option<NonNull<ModelSlab>> {
+        let (count, object) = self.references.words();
+        let relaxed = self.wrong == Wrong::ReleasesRelaxed;
+        let order = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
+        if count.fetch_sub(1, order) != 1 {
+            return None;
         }
-        if self.wrong == Wrong::GivesNumberFirst {
+        if self.wrong == Wrong::ReturnsNumberFirst {
             self.vacant.push(self, 0);
         }
-        let core = self.core.swap(0, Ordering::Relaxed);
-        let core = core.checked_sub(1).expect("a referred core");
-        self.change(core, State::Alive, State::Destroyed);
-        if self.wrong != Wrong::GivesNumberFirst {
-            self.vacant.push(self, 0);
+        NonNull::new(object.swap(core::ptr::null_mut(), Ordering::Relaxed))
+    }
+
+    /// Visits the slab, as a report does.
+    fn visit(&self) {
+        if let Some(slab) = self.try_add() {
+            use_slab(slab);
+            self.release();
         }
     }
 
-    /// Looks at the slab, as a report does.
-    fn look(&self) {
-        if let Some(core) = self.refer() {
-            self.use_core(core);
-            self.unrefer();
-        }
-    }
-
-    fn is_destroyed(&self, core: usize) -> bool {
-        // SAFETY: no other thread is inside.
-        self.cores[core].with(|state| unsafe { *state }) == State::Destroyed
+    fn is_destroyed(&self, index: usize) -> bool {
+        // SAFETY: no other thread runs.
+        self.slabs[index].with(|life| unsafe { *life }) == Life::Destroyed
     }
 }
 
-/// The last reference is given up while two others look.
-fn a_slab_goes_while_others_look(wrong: Wrong) {
+/// The last reference is released while two other threads visit the slab.
+fn a_slab_is_dropped_while_others_visit_it(wrong: Wrong) {
     explore(3, move || {
         let registry = Registry::new(wrong);
-        let lookers = [(); 2].map(|()| {
+        let visitors = [(); 2].map(|()| {
             let registry = Arc::clone(&registry);
-            thread::spawn(move || registry.look())
+            thread::spawn(move || registry.visit())
         });
-        registry.use_core(0);
-        registry.unrefer();
-        for looker in lookers {
-            looker.join().unwrap();
+        use_slab(&registry.slabs[0]);
+        registry.release();
+        for visitor in visitors {
+            visitor.join().unwrap();
         }
-        assert!(registry.is_destroyed(0), "a core is destroyed with its last reference");
+        assert!(registry.is_destroyed(0), "a slab is destroyed with its last reference");
     });
 }
 
 #[test]
-fn a_core_is_destroyed_once_after_its_last_use() {
-    a_slab_goes_while_others_look(Wrong::Nothing);
+fn a_slab_is_destroyed_once_after_its_last_use() {
+    a_slab_is_dropped_while_others_visit_it(Wrong::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn a_reference_counted_up_from_zero_is_one_to_a_destroyed_core() {
-    a_slab_goes_while_others_look(Wrong::RefersToNothing);
+fn a_reference_counted_up_from_zero_is_one_to_a_destroyed_slab() {
+    a_slab_is_dropped_while_others_visit_it(Wrong::CountsUpFromZero);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn a_reference_given_up_without_order_lets_a_core_go_under_its_user() {
-    a_slab_goes_while_others_look(Wrong::UnrefersRelaxed);
+fn a_reference_released_without_order_destroys_a_slab_in_use() {
+    a_slab_is_dropped_while_others_visit_it(Wrong::ReleasesRelaxed);
 }
 
-/// A slab goes, its number is taken for the next one, and a third thread looks at whatever there is.
-fn a_number_serves_again_while_another_looks(wrong: Wrong) {
+/// A slab is dropped, its number is taken for the next one, and a third thread visits whatever there is.
+fn a_number_is_reused_while_another_visits(wrong: Wrong) {
     explore(3, move || {
         let registry = Registry::new(wrong);
-        let (looks, makes) = (Arc::clone(&registry), Arc::clone(&registry));
-        let looker = thread::spawn(move || looks.look());
+        let (visits, makes) = (Arc::clone(&registry), Arc::clone(&registry));
+        let visitor = thread::spawn(move || visits.visit());
         let maker = thread::spawn(move || {
             makes.gate.pass();
             let made = makes.vacant.pop(&*makes).is_some();
             if made {
-                makes.enter(1);
-                makes.use_core(1);
+                makes.register(1);
+                use_slab(&makes.slabs[1]);
             }
             made
         });
-        registry.unrefer();
+        registry.release();
         let made = maker.join().unwrap();
-        looker.join().unwrap();
+        visitor.join().unwrap();
         if made {
-            registry.look();
-            registry.unrefer();
+            registry.visit();
+            registry.release();
         }
-        let destroyed = [0, 1].map(|core| registry.is_destroyed(core));
-        assert_eq!(destroyed, [true, made], "a core is destroyed with its last reference");
+        let destroyed = [0, 1].map(|index| registry.is_destroyed(index));
+        assert_eq!(destroyed, [true, made], "a slab is destroyed with its last reference");
     });
 }
 
 #[test]
-fn a_number_stands_for_one_core_at_a_time() {
-    a_number_serves_again_while_another_looks(Wrong::Nothing);
+fn a_number_stands_for_one_slab_at_a_time() {
+    a_number_is_reused_while_another_visits(Wrong::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn a_core_entered_without_order_is_used_before_it_is_made() {
-    a_number_serves_again_while_another_looks(Wrong::EntersRelaxed);
+fn a_slab_registered_without_order_is_used_before_it_is_made() {
+    a_number_is_reused_while_another_visits(Wrong::RegistersRelaxed);
 }
 
 #[test]
-#[should_panic(expected = "a core is destroyed with its last reference")]
-fn a_number_given_back_before_its_core_is_forgotten_forgets_the_next_one() {
-    a_number_serves_again_while_another_looks(Wrong::GivesNumberFirst);
+#[should_panic(expected = "a slab is destroyed with its last reference")]
+fn a_number_returned_before_its_slab_is_forgotten_forgets_the_next_one() {
+    a_number_is_reused_while_another_visits(Wrong::ReturnsNumberFirst);
 }
 
-/// The slab is dropped while another thread frees its last object by address: the page's reference goes with it.
+/// The slab is dropped while another thread frees its last object by address: the page's reference is released in
+/// that call.
 fn the_last_object_is_freed_while_its_slab_is_dropped(wrong: Wrong) {
     explore(3, move || {
         let registry = Registry::new(wrong);
         // The page's.
-        registry.refer_more();
+        registry.references.add();
         let frees = Arc::clone(&registry);
         let freer = thread::spawn(move || {
-            if frees.wrong != Wrong::FreesWithoutReference {
-                frees.refer_more();
+            let adds = frees.wrong != Wrong::FreesWithoutReference;
+            if adds {
+                frees.references.add();
             }
-            frees.use_core(0);
-            // The page goes, and then the core is used once more.
-            frees.unrefer();
-            frees.use_core(0);
-            if frees.wrong != Wrong::FreesWithoutReference {
-                frees.unrefer();
+            // SAFETY: one of `slabs`; the page's reference keeps it.
+            let slab = unsafe { &*frees.references.object() };
+            use_slab(slab);
+            // The page is released, and then the slab is used once more.
+            frees.release();
+            use_slab(slab);
+            if adds {
+                frees.release();
             }
         });
-        registry.use_core(0);
-        registry.unrefer();
+        use_slab(&registry.slabs[0]);
+        registry.release();
         freer.join().unwrap();
         assert!(registry.is_destroyed(0));
     });
 }
 
 #[test]
-fn an_object_freed_after_its_slabs_drop_destroys_the_core_when_it_is_done() {
+fn an_object_freed_after_its_slabs_drop_destroys_the_slab_when_it_is_done() {
     the_last_object_is_freed_while_its_slab_is_dropped(Wrong::Nothing);
 }
 
 #[test]
-#[should_panic(expected = "a core that is referred to lives")]
-fn a_free_that_has_only_its_pages_reference_uses_a_destroyed_core() {
+#[should_panic(expected = "a slab with references lives")]
+fn a_free_that_has_only_its_pages_reference_uses_a_destroyed_slab() {
     the_last_object_is_freed_while_its_slab_is_dropped(Wrong::FreesWithoutReference);
 }

@@ -1,8 +1,8 @@
-//! Models of a slab's pages between threads (`src/slab/page.rs`, `hints.rs` and `block.rs`): pages are released,
-//! kept, stolen from and taken up anew. Explored by loom; `.ci/loom` runs them.
+//! Models of a slab's pages between threads (`src/slab/page.rs`, `hints.rs` and `page_group.rs`): pages are released,
+//! kept, stolen from and taken again. Explored by loom; `.ci/loom` runs them.
 //!
-//! The memory of a page is cells that loom watches; a page's release makes them unusable and a new page usable
-//! again, as decommit and commit do. What a thread that waits does with slots is `steal` here.
+//! The memory of a page is cells that loom watches. A page's release makes them unusable, and a new page makes them
+//! usable again, as decommit and commit do. A waiting thread takes slots by `steal`.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -10,65 +10,65 @@ use loom::thread;
 
 mod loom_support;
 use loom_support::explore;
-use loom_support::slab::{Slots, Wrong, Yard};
+use loom_support::slab::{PagesModel, Slots, Wrong};
 
 /// Makes a page, takes its slots as asked and puts it back.
-fn add_page(yard: &Yard, takes: &[usize]) -> Vec<Slots> {
-    let claim = yard.fresh().expect("there is room for it");
-    let page = yard.keep(claim);
-    let slots = takes.iter().map(|&most| yard.take(page, 0, most, 10).unwrap()).collect();
-    yard.put_back(yard.resume(page));
+fn add_page(pages: &PagesModel, takes: &[usize]) -> Vec<Slots> {
+    let claim = pages.new_page().expect("there is room for it");
+    let page = pages.leave_claim(claim);
+    let slots = takes.iter().map(|&most| pages.take(page, 0, most, 10).unwrap()).collect();
+    pages.put_back(pages.resume_claim(page));
     slots
 }
 
-/// Takes a new page, if one is to be had, and all of its slots.
-fn use_fresh(yard: &Yard, mark: u32) -> Option<Slots> {
-    let claim = yard.fresh()?;
-    let page = yard.keep(claim);
-    let slots = yard.take(page, 0, 64, mark);
-    yard.put_back(yard.resume(page));
+/// Takes a new page, if there is one, and all of its slots.
+fn use_new_page(pages: &PagesModel, mark: u32) -> Option<Slots> {
+    let claim = pages.new_page()?;
+    let page = pages.leave_claim(claim);
+    let slots = pages.take(page, 0, 64, mark);
+    pages.put_back(pages.resume_claim(page));
     slots
 }
 
-fn find_and_take(yard: &Yard, most: usize, mark: u32) -> Option<Slots> {
-    let claim = yard.find()?;
-    let page = yard.keep(claim);
-    let slots = yard.take(page, 0, most, mark);
-    yard.put_back(yard.resume(page));
+fn find_and_take(pages: &PagesModel, most: usize, mark: u32) -> Option<Slots> {
+    let claim = pages.claim()?;
+    let page = pages.leave_claim(claim);
+    let slots = pages.take(page, 0, most, mark);
+    pages.put_back(pages.resume_claim(page));
     slots
 }
 
 // ---- claimed past its hint ----
 
-/// A thread comes back to its page while another follows the page's hint, and a slot of it is freed.
-fn a_page_is_claimed_past_its_hint(yard: fn() -> Yard) {
+/// A thread claims its former page while another follows the page's hint, and a slot of it is freed.
+fn a_page_is_claimed_past_its_hint(pages: fn() -> PagesModel) {
     explore(3, move || {
-        let yard = Arc::new(yard());
-        let mut taken = add_page(&yard, &[1]);
+        let pages = Arc::new(pages());
+        let mut taken = add_page(&pages, &[1]);
         let first = taken.pop().unwrap();
-        let comes_back = Arc::clone(&yard);
+        let owns = Arc::clone(&pages);
         let owner = thread::spawn(move || {
-            let page = comes_back.keep(comes_back.find_again(0)?);
-            let slots = comes_back.take(page, 0, 1, 31);
-            comes_back.put_back(comes_back.resume(page));
+            let page = owns.leave_claim(owns.claim_again(0)?);
+            let slots = owns.take(page, 0, 1, 31);
+            owns.put_back(owns.resume_claim(page));
             slots
         });
-        let follows = Arc::clone(&yard);
+        let follows = Arc::clone(&pages);
         let other = thread::spawn(move || find_and_take(&follows, 1, 32));
-        yard.free(first);
+        pages.free(first);
         let left = [owner.join().unwrap(), other.join().unwrap()];
-        yard.nothing_is_lost(left.into_iter().flatten());
+        pages.nothing_is_lost(left.into_iter().flatten());
     });
 }
 
 #[test]
 fn a_page_that_is_claimed_past_its_hint_is_lost_to_none() {
-    a_page_is_claimed_past_its_hint(|| Yard::new(1, 1, 3));
+    a_page_is_claimed_past_its_hint(|| PagesModel::new(1, 1, 3));
 }
 
 #[test]
 fn a_page_that_is_kept_and_claimed_past_its_hint_is_lost_to_none() {
-    a_page_is_claimed_past_its_hint(|| Yard::new(1, 1, 2).keeping());
+    a_page_is_claimed_past_its_hint(|| PagesModel::new(1, 1, 2).keeping());
 }
 
 // ---- release against reuse ----
@@ -76,14 +76,14 @@ fn a_page_that_is_kept_and_claimed_past_its_hint_is_lost_to_none() {
 /// A page's last slot is freed while another thread takes a page: there are addresses for one.
 fn a_page_goes_while_one_is_taken(descriptors: usize, wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(descriptors, 1, 2).wrong(wrong));
-        let mut taken = add_page(&yard, &[2]);
+        let pages = Arc::new(PagesModel::new(descriptors, 1, 2).wrong(wrong));
+        let mut taken = add_page(&pages, &[2]);
         let last = taken.pop().unwrap();
-        let other = Arc::clone(&yard);
-        let taker = thread::spawn(move || use_fresh(&other, 21));
-        yard.free(last);
+        let other = Arc::clone(&pages);
+        let taker = thread::spawn(move || use_new_page(&other, 21));
+        pages.free(last);
         let theirs = taker.join().unwrap();
-        yard.nothing_is_lost(theirs);
+        pages.nothing_is_lost(theirs);
     });
 }
 
@@ -109,18 +109,18 @@ fn a_descriptor_that_serves_again_before_loses_its_next_page() {
     a_page_goes_while_one_is_taken(1, Wrong::FreesDescriptorFirst);
 }
 
-/// A page goes and its descriptor is taken up for another one, while a thread follows its old hint.
+/// A page is released and its descriptor assigned to another page, while a thread follows the old hint.
 fn a_page_is_followed_by_another_while_a_thread_looks_for_one(wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 2).wrong(wrong));
-        let mut taken = add_page(&yard, &[1]);
+        let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
+        let mut taken = add_page(&pages, &[1]);
         let last = taken.pop().unwrap();
-        let other = Arc::clone(&yard);
+        let other = Arc::clone(&pages);
         let finder = thread::spawn(move || find_and_take(&other, 1, 21));
-        yard.free(last);
-        let mine = use_fresh(&yard, 22);
+        pages.free(last);
+        let mine = use_new_page(&pages, 22);
         let theirs = finder.join().unwrap();
-        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+        pages.nothing_is_lost(mine.into_iter().chain(theirs));
     });
 }
 
@@ -135,31 +135,32 @@ fn an_old_hint_that_is_taken_for_the_truth_claims_another_threads_page() {
     a_page_is_followed_by_another_while_a_thread_looks_for_one(Wrong::TrustsHints);
 }
 
-/// A thread steals from a page that goes, and whose descriptor is taken up for another.
+/// A thread steals from a page that is released, and whose descriptor is assigned to another page.
 #[test]
 fn a_slot_stolen_late_is_one_of_the_next_page_of_its_descriptor() {
     explore(3, || {
-        let yard = Arc::new(Yard::new(1, 1, 2));
-        let mut taken = add_page(&yard, &[2]);
+        let pages = Arc::new(PagesModel::new(1, 1, 2));
+        let mut taken = add_page(&pages, &[2]);
         let last = taken.pop().unwrap();
-        let other = Arc::clone(&yard);
+        let other = Arc::clone(&pages);
         let thief = thread::spawn(move || other.steal_one(21));
-        yard.free(last);
-        let claim = yard.fresh();
+        pages.free(last);
+        let claim = pages.new_page();
         let mine = claim.and_then(|claim| {
-            let page = yard.keep(claim);
-            let mine = yard.take(page, 0, 1, 22);
-            yard.put_back(yard.resume(page));
+            let page = pages.leave_claim(claim);
+            let mine = pages.take(page, 0, 1, 22);
+            pages.put_back(pages.resume_claim(page));
             mine
         });
         let theirs = thief.join().unwrap();
-        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+        pages.nothing_is_lost(mine.into_iter().chain(theirs));
     });
 }
 
 // ---- stealing ----
 
-/// What the owner of a claimed page does before he puts it back, while a thread that would have to wait steals from it.
+/// What the owner of a claimed page does before it puts the page back, while a thread that would have to wait steals
+/// from it.
 #[derive(Clone, Copy)]
 enum Owner {
     TakesOne,
@@ -169,13 +170,13 @@ enum Owner {
 
 fn a_slot_is_stolen_from_a_claimed_page(
     owner: Owner,
-    yard: impl Fn() -> Yard + Send + Sync + 'static,
+    pages: impl Fn() -> PagesModel + Send + Sync + 'static,
 ) {
     explore(3, move || {
-        let yard = Arc::new(yard());
-        let claim = yard.fresh().unwrap();
-        let page = yard.keep(claim);
-        let other = Arc::clone(&yard);
+        let pages = Arc::new(pages());
+        let claim = pages.new_page().unwrap();
+        let page = pages.leave_claim(claim);
+        let other = Arc::clone(&pages);
         let thief = thread::spawn(move || {
             let stolen = other.steal(1, 21);
             match stolen {
@@ -188,20 +189,20 @@ fn a_slot_is_stolen_from_a_claimed_page(
             }
         });
         let mine = match owner {
-            Owner::TakesOne => yard.take(page, 0, 1, 11),
-            Owner::TakesAll => yard.take(page, 0, 64, 11),
+            Owner::TakesOne => pages.take(page, 0, 1, 11),
+            Owner::TakesAll => pages.take(page, 0, 64, 11),
             Owner::TakesNone => None,
         };
-        yard.put_back(yard.resume(page));
+        pages.put_back(pages.resume_claim(page));
         let theirs = thief.join().unwrap();
-        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+        pages.nothing_is_lost(mine.into_iter().chain(theirs));
     });
 }
 
 #[test]
 fn a_slot_is_the_owners_or_the_thiefs_when_both_take() {
     for owner in [Owner::TakesOne, Owner::TakesAll] {
-        a_slot_is_stolen_from_a_claimed_page(owner, || Yard::new(1, 1, 2));
+        a_slot_is_stolen_from_a_claimed_page(owner, || PagesModel::new(1, 1, 2));
     }
 }
 
@@ -209,45 +210,45 @@ fn a_slot_is_the_owners_or_the_thiefs_when_both_take() {
 #[should_panic(expected = "Causality violation")]
 fn a_claim_that_is_taken_for_the_slots_gives_a_slot_to_two() {
     a_slot_is_stolen_from_a_claimed_page(Owner::TakesOne, || {
-        Yard::new(1, 1, 2).wrong(Wrong::TakesAsIfAlone)
+        PagesModel::new(1, 1, 2).wrong(Wrong::TakesAsIfAlone)
     });
 }
 
 #[test]
 fn a_page_put_back_unused_goes_when_the_thief_has_brought_its_slots_back() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || Yard::new(1, 1, 2));
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || PagesModel::new(1, 1, 2));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_page_that_goes_unused_without_its_slots_takes_the_thiefs() {
     a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || {
-        Yard::new(1, 1, 2).wrong(Wrong::EmptiesWithoutTaking)
+        PagesModel::new(1, 1, 2).wrong(Wrong::EmptiesWithoutTaking)
     });
 }
 
 #[test]
 fn a_page_put_back_unused_is_kept_when_the_thief_has_brought_its_slots_back() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || Yard::new(1, 1, 2).keeping());
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || PagesModel::new(1, 1, 2).keeping());
 }
 
 /// A page is kept empty and used again while a thief is at work.
 fn a_page_is_kept_and_used_again_while_a_slot_is_stolen(wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
-        let claim = yard.fresh().unwrap();
-        let page = yard.keep(claim);
-        let other = Arc::clone(&yard);
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
+        let claim = pages.new_page().unwrap();
+        let page = pages.leave_claim(claim);
+        let other = Arc::clone(&pages);
         let thief = thread::spawn(move || other.steal_one(21));
-        yard.put_back(yard.resume(page));
-        let mine = find_and_take(&yard, 1, 22);
+        pages.put_back(pages.resume_claim(page));
+        let mine = find_and_take(&pages, 1, 22);
         let theirs = thief.join().unwrap();
-        yard.nothing_is_lost(mine.into_iter().chain(theirs));
+        pages.nothing_is_lost(mine.into_iter().chain(theirs));
     });
 }
 
 #[test]
-fn a_page_is_kept_only_by_who_has_all_of_its_slots() {
+fn a_page_is_kept_only_by_a_thread_with_all_of_its_slots() {
     a_page_is_kept_and_used_again_while_a_slot_is_stolen(Wrong::Nothing);
 }
 
@@ -260,21 +261,21 @@ fn a_page_that_is_kept_without_its_slots_gives_a_stolen_one_again() {
 /// A page of two words is put back unused, so that all of it is taken, while two threads steal from it.
 fn a_page_is_taken_whole_while_slots_are_stolen(wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 65).wrong(wrong));
-        let claim = yard.fresh().unwrap();
-        let page = yard.keep(claim);
+        let pages = Arc::new(PagesModel::new(1, 1, 65).wrong(wrong));
+        let claim = pages.new_page().unwrap();
+        let page = pages.leave_claim(claim);
         let thieves = [21, 22].map(|mark| {
-            let yard = Arc::clone(&yard);
-            thread::spawn(move || yard.steal_one_of(page, usize::from(mark == 22), mark))
+            let pages = Arc::clone(&pages);
+            thread::spawn(move || pages.steal_one_of(page, usize::from(mark == 22), mark))
         });
-        yard.put_back(yard.resume(page));
+        pages.put_back(pages.resume_claim(page));
         let stolen = thieves.map(|thief| thief.join().unwrap());
-        yard.nothing_is_lost(stolen.into_iter().flatten());
+        pages.nothing_is_lost(stolen.into_iter().flatten());
     });
 }
 
 #[test]
-fn who_can_not_take_a_page_whole_gives_back_what_he_took() {
+fn a_thread_that_can_not_take_a_whole_page_gives_back_what_it_took() {
     a_page_is_taken_whole_while_slots_are_stolen(Wrong::Nothing);
 }
 
@@ -289,16 +290,16 @@ fn a_page_taken_by_half_is_lost() {
 /// A page that is kept empty is used again by one thread and given back by another.
 fn a_kept_page_is_used_while_it_is_trimmed(wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
-        let taken = add_page(&yard, &[2]);
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
+        let taken = add_page(&pages, &[2]);
         for slots in taken {
-            yard.free(slots);
+            pages.free(slots);
         }
-        let other = Arc::clone(&yard);
+        let other = Arc::clone(&pages);
         let trimmer = thread::spawn(move || other.trim());
-        let mine = find_and_take(&yard, 1, 21);
+        let mine = find_and_take(&pages, 1, 21);
         trimmer.join().unwrap();
-        yard.nothing_is_lost(mine);
+        pages.nothing_is_lost(mine);
     });
 }
 
@@ -310,16 +311,16 @@ fn a_page_that_is_kept_is_used_again_or_given_back_not_both() {
 /// A page that is kept empty is emptied, used and trimmed by three threads.
 fn a_page_is_kept_while_it_is_trimmed(wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
-        let mut taken = add_page(&yard, &[1]);
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
+        let mut taken = add_page(&pages, &[1]);
         let last = taken.pop().unwrap();
-        let (trims, finds) = (Arc::clone(&yard), Arc::clone(&yard));
+        let (trims, finds) = (Arc::clone(&pages), Arc::clone(&pages));
         let trimmer = thread::spawn(move || trims.trim());
         let finder = thread::spawn(move || find_and_take(&finds, 1, 21));
-        yard.free(last);
+        pages.free(last);
         trimmer.join().unwrap();
         let theirs = finder.join().unwrap();
-        yard.nothing_is_lost(theirs);
+        pages.nothing_is_lost(theirs);
     });
 }
 
@@ -337,14 +338,14 @@ fn a_trim_that_trusts_the_empty_list_gives_back_a_page_in_use() {
 /// The slab is closed while its last page becomes empty.
 fn a_page_is_kept_while_the_slab_is_closed(wrong: Wrong) {
     explore(3, move || {
-        let yard = Arc::new(Yard::new(1, 1, 2).keeping().wrong(wrong));
-        let mut taken = add_page(&yard, &[2]);
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
+        let mut taken = add_page(&pages, &[2]);
         let last = taken.pop().unwrap();
-        let other = Arc::clone(&yard);
+        let other = Arc::clone(&pages);
         let freer = thread::spawn(move || other.free(last));
-        yard.close();
+        pages.close();
         freer.join().unwrap();
-        assert_eq!(yard.released(), 1, "a closed slab keeps a page");
+        assert_eq!(pages.released(), 1, "a closed slab keeps a page");
     });
 }
 
@@ -362,31 +363,31 @@ fn a_page_that_is_kept_without_a_second_look_outlives_the_closed_slab() {
 // ---- all of it ----
 
 /// Three threads free, steal, look for pages, take new ones, and trim.
-fn threads_do_everything(yard: fn() -> Yard) {
+fn threads_do_everything(pages: fn() -> PagesModel) {
     explore(2, move || {
-        let yard = Arc::new(yard());
-        let mut taken = add_page(&yard, &[1, 1]);
+        let pages = Arc::new(pages());
+        let mut taken = add_page(&pages, &[1, 1]);
         let (last, first) = (taken.pop().unwrap(), taken.pop().unwrap());
         let [one, two] = [(first, 21), (last, 22)].map(|(slots, mark)| {
-            let yard = Arc::clone(&yard);
+            let pages = Arc::clone(&pages);
             thread::spawn(move || {
-                yard.free_sampled(slots, mark == 21);
-                if mark == 21 { find_and_take(&yard, 64, mark) } else { yard.steal_one(mark) }
+                pages.free_sampled(slots, mark == 21);
+                if mark == 21 { find_and_take(&pages, 64, mark) } else { pages.steal_one(mark) }
             })
         });
-        let mine = find_and_take(&yard, 1, 23).or_else(|| use_fresh(&yard, 24));
-        yard.trim();
+        let mine = find_and_take(&pages, 1, 23).or_else(|| use_new_page(&pages, 24));
+        pages.trim();
         let theirs = [one, two].map(|thread| thread.join().unwrap());
-        yard.nothing_is_lost(theirs.into_iter().flatten().chain(mine));
+        pages.nothing_is_lost(theirs.into_iter().flatten().chain(mine));
     });
 }
 
 #[test]
 fn threads_that_do_everything_lose_nothing_when_pages_go_at_once() {
-    threads_do_everything(|| Yard::new(2, 2, 3));
+    threads_do_everything(|| PagesModel::new(2, 2, 3));
 }
 
 #[test]
 fn threads_that_do_everything_lose_nothing_when_pages_are_kept() {
-    threads_do_everything(|| Yard::new(2, 2, 3).keeping());
+    threads_do_everything(|| PagesModel::new(2, 2, 3).keeping());
 }

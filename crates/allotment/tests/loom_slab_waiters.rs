@@ -1,247 +1,242 @@
-//! Models of how threads wait for slots (`grow_one_by_one` and around it in `src/slab/core.rs`), explored by loom;
-//! `.ci/loom` runs them.
+//! Models of how threads wait for slots (`src/slab/waiters.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! The pages are those that ship. The core calls the system, which loom can't follow, so the waiter's protocol is
-//! written here once more: who waits counts himself, marks all pages, notes the event and looks for slots; who has
-//! made a slot available looks whether somebody waits after that, and then changes the event. Accesses that are
-//! sequentially consistent have a fence beside them, as in `store_before_load`, because loom knows that of fences
-//! only.
+//! The waiters and the pages are those that ship. The models have their own marks, because loom can't follow the
+//! segment map, and they do not sleep, because loom can't follow the system: a thread sleeps only while the event
+//! has the value that the thread has read; the system compares the two and suspends the thread in one step. So a
+//! model's waiting thread ends where it would sleep, with that value. If the event has changed when all threads
+//! have ended, the thread would have been woken, and looks again. If not, it sleeps on, and no slot may be free.
 //!
-//! A thread sleeps only while the event is the one that it has noted; the system compares the two and lays it down
-//! in one step. So a model's waiter ends where it would sleep, with that event. If it was changed when all is quiet,
-//! the waiter would have been woken, and looks again; if not it sleeps on, and no slot may be free. The source is
-//! held up for ever by another thread, unless a model says otherwise.
+//! Another thread has the source turn and keeps it, unless a model says otherwise.
 #![cfg(loom)]
 
+use allotment::for_loom::waiters::{PageMark, Waiters};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 
 mod loom_support;
-use loom_support::slab::{Held, Slots, Told, Wrong as WrongStep, Yard};
+use loom_support::slab::{Listing, ModelClaim, PagesModel, Slots, Wrong as WrongStep};
 use loom_support::{Gate, explore};
 
-/// What is done instead of what should be.
+/// The process of all threads.
+const PROCESS: u32 = 1;
+
+/// Which step is wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// Who waits looks for slots before he is counted.
+    /// A waiting thread looks for slots before it is counted.
     CountsAfterTheLook,
-    /// Who waits notes the event after he has looked.
+    /// A waiting thread reads the event after it has looked.
     NotesTheEventLate,
-    /// Who frees looks for waiters in an order that others may see the other way round.
-    TellsUnordered,
-    /// A slot that was freed to a claimed page is nobody's news.
+    /// A thread that frees reads the count of waiting threads before others see its free.
+    WakesUnordered,
+    /// A slot that was freed to a claimed page wakes no thread.
     FreesToClaimedSilently,
-    /// A page that was kept empty is used again, and its slots are nobody's news.
+    /// A page that was kept empty is used again, and its slots wake no thread.
     UsesKeptSilently,
-    /// The source's turn ends in an order that others may see the other way round.
+    /// The source turn's end and the read of the count are not ordered.
     EndsTurnUnordered,
-    /// A mark is cleared without a second look for waiters.
+    /// A mark is cleared without a second look for waiting threads.
     ClearsMarkBlindly,
-    /// A new page is not marked for those who wait already.
+    /// A new page is not marked for threads that already wait.
     LeavesNewUnmarked,
+}
+
+/// The mark of one page.
+struct ModelMark(AtomicU32);
+
+impl PageMark for ModelMark {
+    fn is(&self, marked: bool) -> bool {
+        self.0.load(Ordering::Relaxed) == u32::from(marked)
+    }
+
+    fn store(&self, marked: bool) {
+        self.0.store(u32::from(marked), Ordering::SeqCst);
+    }
+
+    fn set(&self) {
+        self.0.fetch_or(1, Ordering::SeqCst);
+    }
 }
 
 struct Slab {
     wrong: Wrong,
     gate: Gate,
-    yard: Yard,
-    /// How many threads wait.
-    attention: AtomicU32,
-    event: AtomicU32,
-    /// 1 while a thread asks the source.
-    growing: AtomicU32,
-    /// 1 while no free of the page is cached.
-    marks: Vec<AtomicU32>,
+    pages: PagesModel,
+    waiters: Waiters,
+    marks: Vec<ModelMark>,
 }
 
 impl Slab {
-    fn new(yard: Yard, pages: usize, wrong: Wrong) -> Self {
+    /// A slab whose source turn another thread has.
+    fn new(pages: PagesModel, count: usize, wrong: Wrong) -> Self {
+        let waiters = Waiters::none();
+        assert!(waiters.try_take_turn(PROCESS));
         Self {
             wrong,
             gate: Gate::new(),
-            yard,
-            attention: AtomicU32::new(0),
-            event: AtomicU32::new(0),
-            growing: AtomicU32::new(1),
-            marks: (0..pages).map(|_| AtomicU32::new(0)).collect(),
+            pages,
+            waiters,
+            marks: (0..count).map(|_| ModelMark(AtomicU32::new(0))).collect(),
         }
     }
 
-    // ---- who waits ----
+    // ---- a waiting thread ----
 
-    /// Waits for a slot; the source is another thread's. Gives the event at which it sleeps, if it does.
+    /// Waits for a slot. Returns the event at which the thread sleeps, if it does.
     fn wait_for_slot(&self, mark: u32) -> Result<Slots, u32> {
-        if self.wrong == Wrong::CountsAfterTheLook {
-            if let Some(slots) = self.look_for_slot(mark) {
+        let early = self.wrong == Wrong::CountsAfterTheLook;
+        if early {
+            if let Some(slots) = self.find_slot(mark) {
                 return Ok(slots);
             }
-            self.count_and_mark();
-            return Err(self.event.load(Ordering::SeqCst));
         }
-        self.count_and_mark();
-        loop {
-            let mut event = self.event.load(Ordering::SeqCst);
-            if let Some(slots) = self.look_for_slot(mark) {
-                self.attention.fetch_sub(1, Ordering::SeqCst);
-                return Ok(slots);
-            }
-            if self.wrong == Wrong::NotesTheEventLate {
-                event = self.event.load(Ordering::SeqCst);
-            }
-            if self.event.load(Ordering::SeqCst) == event {
-                return Err(event);
-            }
-        }
+        self.gate.pass();
+        let find = || if early { None } else { self.find_slot(mark) };
+        let sleep = |event: &AtomicU32, seen| {
+            let late = self.wrong == Wrong::NotesTheEventLate;
+            let seen = if late { event.load(Ordering::SeqCst) } else { seen };
+            // The system sleeps only while the event has this value.
+            if event.load(Ordering::SeqCst) == seen { Err(seen) } else { Ok(()) }
+        };
+        self.waiters.wait(|| self.mark_all(), find, sleep)
     }
 
-    /// What a thread that waits gets in the end, when all is quiet and there is a slot for it.
+    /// What a waiting thread gets in the end, when all others have ended and there is a slot for it.
     fn wake(&self, got: Result<Slots, u32>, mark: u32) -> Slots {
-        got.unwrap_or_else(|event| {
-            assert_ne!(
-                self.event.load(Ordering::SeqCst),
-                event,
-                "a thread sleeps beside a free slot"
-            );
-            self.look_for_slot(mark).expect("there is a slot")
+        got.unwrap_or_else(|seen| {
+            let [_, event, _] = self.waiters.words();
+            assert_ne!(event.load(Ordering::SeqCst), seen, "a thread sleeps beside a free slot");
+            self.find_slot(mark).expect("there is a slot")
         })
     }
 
-    fn count_and_mark(&self) {
-        self.gate.pass();
-        self.attention.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+    fn mark_all(&self) {
         for (page, mark) in self.marks.iter().enumerate() {
-            if self.yard.has_page(page) {
-                mark.fetch_or(1, Ordering::SeqCst);
+            if self.pages.has_page(page) {
+                mark.set();
             }
         }
     }
 
-    fn look_for_slot(&self, mark: u32) -> Option<Slots> {
+    /// What `grow_by_turns` in page_supply.rs looks for.
+    fn find_slot(&self, mark: u32) -> Option<Slots> {
         self.gate.pass();
-        if let Some(claim) = self.yard.find() {
+        if let Some(claim) = self.pages.claim() {
             return self.take_and_put_back(claim, mark);
         }
-        if let Some(slots) = self.yard.steal_one(mark) {
+        if let Some(slots) = self.pages.steal_one(mark) {
             return Some(slots);
         }
-        if !self.take_turn() {
+        if !self.waiters.try_take_turn(PROCESS) {
             return None;
         }
-        let claim = self.yard.fresh();
+        let claim = self.pages.new_page();
         self.end_turn();
         self.take_and_put_back(claim?, mark)
     }
 
-    fn take_and_put_back(&self, claim: Held<'_>, mark: u32) -> Option<Slots> {
-        let page = self.yard.keep(claim);
-        let slots = self.yard.take(page, 0, 1, mark);
-        self.put_back(self.yard.resume(page));
+    fn take_and_put_back(&self, claim: ModelClaim<'_>, mark: u32) -> Option<Slots> {
+        let page = self.pages.leave_claim(claim);
+        let slots = self.pages.take(page, 0, 1, mark);
+        self.put_back(self.pages.resume_claim(page));
         slots
     }
 
-    fn take_turn(&self) -> bool {
-        self.growing.load(Ordering::Relaxed) == 0
-            && self.growing.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
+    // ---- a thread that makes a slot available ----
 
-    // ---- who has something for them ----
-
-    /// Tells those who wait, after something was written that is sequentially consistent.
-    fn tell(&self) {
-        if self.wrong != Wrong::TellsUnordered {
-            fence(Ordering::SeqCst);
-        }
-        self.tell_unordered();
-    }
-
-    fn tell_unordered(&self) {
+    fn wake_waiters(&self) {
         self.gate.pass();
-        if self.attention.load(Ordering::SeqCst) != 0 {
-            self.event.fetch_add(1, Ordering::SeqCst);
+        if self.wrong == Wrong::WakesUnordered {
+            self.wake_unordered();
+        } else {
+            self.waiters.wake(|_| ());
+        }
+    }
+
+    /// Wakes as `Waiters::wake` does, without its order.
+    fn wake_unordered(&self) {
+        let [attention, event, _] = self.waiters.words();
+        if attention.load(Ordering::SeqCst) != 0 {
+            event.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     fn end_turn(&self) {
         self.gate.pass();
-        self.growing.store(0, Ordering::Release);
         if self.wrong == Wrong::EndsTurnUnordered {
-            self.tell_unordered();
+            let [_, _, source_turn] = self.waiters.words();
+            source_turn.store(0, Ordering::Release);
+            self.wake_unordered();
         } else {
-            self.tell();
+            self.waiters.end_turn(|_| ());
         }
     }
 
-    fn put_back(&self, claim: Held<'_>) {
-        if self.yard.put_back(claim) == Told::Waiters {
-            self.tell();
+    fn put_back(&self, claim: ModelClaim<'_>) {
+        if self.pages.put_back(claim) == Listing::Changed {
+            self.wake_waiters();
         }
     }
 
-    /// Frees slots out of a cache.
-    fn spill(&self, slots: Slots) {
-        let told = self.yard.free(slots);
-        if told == Told::Waiters || self.wrong != Wrong::FreesToClaimedSilently {
-            self.tell();
+    /// Frees slots to their page.
+    fn free(&self, slots: Slots) {
+        let listing = self.pages.free(slots);
+        if listing == Listing::Changed || self.wrong != Wrong::FreesToClaimedSilently {
+            self.wake_waiters();
         }
     }
 
     /// Claims a page and takes a slot of it; the page stays claimed.
     fn claim_and_take(&self, mark: u32) -> Option<(usize, Option<Slots>)> {
-        let (claim, kept) = self.yard.find_or_kept()?;
-        if kept && self.wrong != Wrong::UsesKeptSilently {
-            self.tell();
+        let (claim, was_empty) = self.pages.claim_or_kept()?;
+        if was_empty && self.wrong != Wrong::UsesKeptSilently {
+            self.gate.pass();
+            self.waiters.wake_after_stores(|_| ());
         }
-        let page = self.yard.keep(claim);
-        Some((page, self.yard.take(page, 0, 1, mark)))
-    }
-
-    fn is_calm(&self) -> bool {
-        self.gate.pass();
-        fence(Ordering::SeqCst);
-        self.attention.load(Ordering::SeqCst) == 0
+        let page = self.pages.leave_claim(claim);
+        Some((page, self.pages.take(page, 0, 1, mark)))
     }
 
     /// Clears a page's mark, as is done where it is claimed or has become full enough.
     fn clear_mark(&self, page: usize) {
-        let marked = u32::from(!self.is_calm());
-        if self.marks[page].load(Ordering::Relaxed) == marked {
-            return;
-        }
-        self.marks[page].store(marked, Ordering::SeqCst);
-        if self.wrong != Wrong::ClearsMarkBlindly && marked == 0 && !self.is_calm() {
-            self.marks[page].fetch_or(1, Ordering::SeqCst);
+        self.gate.pass();
+        let mark = &self.marks[page];
+        if self.wrong != Wrong::ClearsMarkBlindly {
+            self.waiters.update_mark(false, mark);
+        } else if self.waiters.allow_caching() && !mark.is(false) {
+            mark.store(false);
         }
     }
 
     /// Makes a page, without a mark, which stays claimed.
     fn make_page(&self) -> usize {
-        let page = self.yard.keep(self.yard.fresh().expect("there is room for it"));
-        if self.wrong != Wrong::LeavesNewUnmarked && !self.is_calm() {
-            self.marks[page].fetch_or(1, Ordering::SeqCst);
+        let page = self.pages.leave_claim(self.pages.new_page().expect("there is room for it"));
+        self.gate.pass();
+        if self.wrong != Wrong::LeavesNewUnmarked {
+            self.waiters.mark_new(&self.marks[page]);
         }
         page
     }
 }
 
-/// A slab with one page of three slots, which is full and claimed by nobody, and its slots.
+/// A slab with one page of three slots, which is full and claimed by no thread, and its slots.
 fn with_full_page(wrong: Wrong) -> (Arc<Slab>, [Slots; 3]) {
     let (slab, page, slots) = with_claimed_page(wrong);
-    slab.put_back(slab.yard.resume(page));
+    slab.put_back(slab.pages.resume_claim(page));
     (slab, slots)
 }
 
 /// The same, but the page is claimed.
 fn with_claimed_page(wrong: Wrong) -> (Arc<Slab>, usize, [Slots; 3]) {
-    let mut yard = Yard::new(1, 1, 3);
-    if wrong == Wrong::TellsUnordered {
-        yard = yard.wrong(WrongStep::FreesUnordered);
+    let mut pages = PagesModel::new(1, 1, 3);
+    if wrong == Wrong::WakesUnordered {
+        pages = pages.wrong(WrongStep::FreesUnordered);
     }
-    let page = yard.keep(yard.fresh().unwrap());
-    let slots = [11, 12, 13].map(|mark| yard.take(page, 0, 1, mark).unwrap());
-    (Arc::new(Slab::new(yard, 1, wrong)), page, slots)
+    let page = pages.leave_claim(pages.new_page().unwrap());
+    let slots = [11, 12, 13].map(|mark| pages.take(page, 0, 1, mark).unwrap());
+    (Arc::new(Slab::new(pages, 1, wrong)), page, slots)
 }
 
 fn spawn_waiter(slab: &Arc<Slab>, mark: u32) -> thread::JoinHandle<Result<Slots, u32>> {
@@ -256,9 +251,9 @@ fn a_slot_is_freed_while_a_thread_begins_to_wait(wrong: Wrong) {
     explore(3, move || {
         let (slab, [first, second, third]) = with_full_page(wrong);
         let waiter = spawn_waiter(&slab, 21);
-        slab.spill(first);
+        slab.free(first);
         let got = slab.wake(waiter.join().unwrap(), 21);
-        slab.yard.nothing_is_lost([got, second, third]);
+        slab.pages.nothing_is_lost([got, second, third]);
     });
 }
 
@@ -279,16 +274,16 @@ fn a_thread_that_notes_the_event_after_its_look_sleeps_beside_a_free_slot() {
     a_slot_is_freed_while_a_thread_begins_to_wait(Wrong::NotesTheEventLate);
 }
 
-/// A slot of a claimed page goes back out of a cache, while a thread begins to wait; the claim's owner does nothing
-/// more until that has its slot.
+/// A slot of a claimed page is freed while a thread begins to wait; the claim's owner does nothing more until that
+/// thread has its slot.
 fn a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(wrong: Wrong) {
     explore(3, move || {
         let (slab, page, [first, second, third]) = with_claimed_page(wrong);
         let waiter = spawn_waiter(&slab, 21);
-        slab.spill(first);
+        slab.free(first);
         let got = slab.wake(waiter.join().unwrap(), 21);
-        slab.put_back(slab.yard.resume(page));
-        slab.yard.nothing_is_lost([got, second, third]);
+        slab.put_back(slab.pages.resume_claim(page));
+        slab.pages.nothing_is_lost([got, second, third]);
     });
 }
 
@@ -299,31 +294,31 @@ fn a_slot_freed_to_a_page_whose_owner_sleeps_is_a_waiters() {
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
-fn a_free_to_a_claimed_page_that_wakes_nobody_leaves_a_waiter_asleep() {
+fn a_free_to_a_claimed_page_that_wakes_no_thread_leaves_a_waiter_asleep() {
     a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(Wrong::FreesToClaimedSilently);
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
-fn a_free_that_does_not_order_its_bit_and_its_look_for_waiters_wakes_nobody() {
-    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(Wrong::TellsUnordered);
+fn a_free_that_does_not_order_its_bit_and_its_look_for_waiters_wakes_no_thread() {
+    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(Wrong::WakesUnordered);
 }
 
 /// A page that was kept empty is claimed by a thread that takes one slot of it and then does nothing more, while
 /// another begins to wait.
 fn a_kept_page_is_used_while_a_thread_begins_to_wait(wrong: Wrong) {
     explore(3, move || {
-        let yard = Yard::new(1, 1, 2).keeping();
-        yard.put_back(yard.fresh().unwrap());
-        let slab = Arc::new(Slab::new(yard, 1, wrong));
+        let pages = PagesModel::new(1, 1, 2).keeping();
+        pages.put_back(pages.new_page().unwrap());
+        let slab = Arc::new(Slab::new(pages, 1, wrong));
         let waiter = spawn_waiter(&slab, 21);
         let used = slab.claim_and_take(22);
         let got = slab.wake(waiter.join().unwrap(), 21);
         let mine = used.and_then(|(page, mine)| {
-            slab.put_back(slab.yard.resume(page));
+            slab.put_back(slab.pages.resume_claim(page));
             mine
         });
-        slab.yard.nothing_is_lost(mine.into_iter().chain([got]));
+        slab.pages.nothing_is_lost(mine.into_iter().chain([got]));
     });
 }
 
@@ -341,15 +336,15 @@ fn a_kept_page_that_is_used_again_silently_leaves_a_waiter_asleep() {
 #[test]
 fn a_page_that_is_kept_while_a_thread_begins_to_wait_is_its() {
     explore(3, || {
-        let yard = Yard::new(1, 1, 2).keeping();
-        let page = yard.keep(yard.fresh().unwrap());
-        let last = yard.take(page, 0, 2, 11).unwrap();
-        yard.put_back(yard.resume(page));
-        let slab = Arc::new(Slab::new(yard, 1, Wrong::Nothing));
+        let pages = PagesModel::new(1, 1, 2).keeping();
+        let page = pages.leave_claim(pages.new_page().unwrap());
+        let last = pages.take(page, 0, 2, 11).unwrap();
+        pages.put_back(pages.resume_claim(page));
+        let slab = Arc::new(Slab::new(pages, 1, Wrong::Nothing));
         let waiter = spawn_waiter(&slab, 21);
-        slab.spill(last);
+        slab.free(last);
         let got = slab.wake(waiter.join().unwrap(), 21);
-        slab.yard.nothing_is_lost([got]);
+        slab.pages.nothing_is_lost([got]);
     });
 }
 
@@ -358,28 +353,28 @@ fn two_threads_that_wait_both_get_a_slot_of_two() {
     explore(2, || {
         let (slab, [first, second, third]) = with_full_page(Wrong::Nothing);
         let waiters = [21, 22].map(|mark| spawn_waiter(&slab, mark));
-        slab.spill(first);
-        slab.spill(second);
+        slab.free(first);
+        slab.free(second);
         let got = waiters.map(|waiter| waiter.join().unwrap());
         let got = got.map(|got| slab.wake(got, 23));
-        slab.yard.nothing_is_lost(got.into_iter().chain([third]));
+        slab.pages.nothing_is_lost(got.into_iter().chain([third]));
     });
 }
 
-// ---- the source's turn ----
+// ---- the source turn ----
 
-/// The turn at the source ends, without a page or with one that its thread has claimed and does nothing more with.
+/// The source turn ends, without a page or with one that its thread has claimed and does nothing more with.
 fn the_turn_ends_while_a_thread_begins_to_wait(refused: bool, wrong: Wrong) {
     explore(3, move || {
-        let slab = Arc::new(Slab::new(Yard::new(2, 2, 2), 2, wrong));
+        let slab = Arc::new(Slab::new(PagesModel::new(2, 2, 2), 2, wrong));
         let waiter = spawn_waiter(&slab, 21);
         let page = (!refused).then(|| slab.make_page());
         slab.end_turn();
         let got = slab.wake(waiter.join().unwrap(), 21);
         if let Some(page) = page {
-            slab.put_back(slab.yard.resume(page));
+            slab.put_back(slab.pages.resume_claim(page));
         }
-        slab.yard.nothing_is_lost([got]);
+        slab.pages.nothing_is_lost([got]);
     });
 }
 
@@ -399,22 +394,28 @@ fn a_turn_that_ends_without_order_leaves_a_waiter_asleep() {
     the_turn_ends_while_a_thread_begins_to_wait(true, Wrong::EndsTurnUnordered);
 }
 
-// ---- nothing is cached while somebody waits ----
+// ---- nothing is cached while a thread waits ----
 
 /// A thread begins to wait while another clears a page's mark or makes a page; at the end both pages are marked.
 fn a_page_is_marked_while_a_thread_begins_to_wait(wrong: Wrong, change: fn(&Slab, usize)) {
     explore(3, move || {
-        let yard = Yard::new(2, 2, 2);
-        let page = yard.keep(yard.fresh().unwrap());
-        let slab = Arc::new(Slab::new(yard, 2, wrong));
-        slab.marks[page].store(1, Ordering::Relaxed);
+        let pages = PagesModel::new(2, 2, 2);
+        let page = pages.leave_claim(pages.new_page().unwrap());
+        let slab = Arc::new(Slab::new(pages, 2, wrong));
+        slab.marks[page].set();
         let other = Arc::clone(&slab);
-        let waiter = thread::spawn(move || other.count_and_mark());
+        let waiter = thread::spawn(move || {
+            other.gate.pass();
+            let sleep = |_: &AtomicU32, _| Err(());
+            let got: Result<(), ()> = other.waiters.wait(|| other.mark_all(), || None, sleep);
+            assert!(got.is_err(), "it sleeps");
+        });
         change(&slab, page);
         waiter.join().unwrap();
+        fence(Ordering::SeqCst);
         for (page, mark) in slab.marks.iter().enumerate() {
-            let marked = mark.load(Ordering::Relaxed) == 1;
-            assert!(marked || !slab.yard.has_page(page), "frees are cached while a thread waits");
+            let marked = mark.is(true);
+            assert!(marked || !slab.pages.has_page(page), "frees are cached while a thread waits");
         }
     });
 }
@@ -445,6 +446,6 @@ fn a_page_made_while_a_thread_waits_is_marked() {
 
 #[test]
 #[should_panic(expected = "frees are cached while a thread waits")]
-fn a_new_page_that_is_not_marked_for_those_who_wait_caches_their_slots() {
+fn a_new_page_that_is_not_marked_for_waiting_threads_caches_their_slots() {
     a_page_is_marked_while_a_thread_begins_to_wait(Wrong::LeavesNewUnmarked, make_page);
 }

@@ -5,25 +5,13 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use super::geometry::{DEFAULT_PAGE, MAX_PAGE};
-use super::{RawSlab, Slab};
+use super::raw::RawSlab;
+use super::settings::SlabSettings;
+use super::typed::Slab;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
-
-/// The options that a slab is made with.
-#[derive(Clone, Debug)]
-pub(crate) struct SlabSettings {
-    pub name: Option<Box<str>>,
-    pub source: SharedSource,
-    pub release: Release,
-    pub budget: Option<Budget>,
-    pub max_page_bytes: usize,
-    pub max_cached_bytes: Option<usize>,
-    pub packing: bool,
-    pub hardened: bool,
-    pub report_live: Option<bool>,
-}
 
 /// Builds a [`RawSlab`] or a [`Slab`] with options. Their `builder` functions return one.
 ///

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A header lies at the start of its cache's block (see `thread_cache.rs`). The block stays until
-//!    the slab is destroyed.
+//! 1. A header lies at the start of its cache's block (see `thread_cache.rs`). The block stays
+//!    until the slab is destroyed.
 //! 2. Other threads only read `top`, `capacity`, `outgoing`, `lifetime` and `next`, and acquire the
 //!    ownership. Everything else is the owner's.
 

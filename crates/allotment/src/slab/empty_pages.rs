@@ -5,7 +5,7 @@
 //! | `AtOnce` | never | |
 //! | `Keep(bytes)` | while all kept pages together have at most `bytes` | never |
 //! | `Decay(time)` | always | when no thread needed them for `time` |
-//! | `Adaptive` | within the allowance, or if no release is due | when they exceed the allowance and a release is due |
+//! | `Adaptive` | within the allowance, or if no release is due | if beyond it and a release is due |
 //!
 //! The adaptive allowance is at least one page. It grows by the size of each page taken from the
 //! source within a second of a release, and halves each second. Beyond the allowance, three rules
@@ -154,7 +154,8 @@ impl EmptyPages {
         self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
     }
 
-    /// Records that a thread has refilled its cache. Writes nothing once `MAX_REFILLS` are saved up.
+    /// Records that a thread has refilled its cache. Writes nothing once `MAX_REFILLS` are saved
+    /// up.
     pub(super) fn count_refill(&self) {
         let refills = self.saved_refills.load(Ordering::Relaxed);
         if refills < MAX_REFILLS {

@@ -20,6 +20,7 @@
 //! | `references`, `registry` | how long a slab lives; slab numbers |
 //! | `waiters` | how threads wait for slots |
 //! | `cache_ownership`, `cache_header` | what other threads read of a thread cache |
+//! | `settings` | the options that a slab is made with |
 //! | `shared` | what all threads share of a slab |
 //! | `page_release` | how slots and pages go back |
 //! | `page_supply` | how pages are taken from the source |
@@ -27,10 +28,8 @@
 //! | `thread_cache`, `refill` | the thread cache: fast paths, slow paths |
 //! | `thread_table` | each thread's table of its caches |
 //! | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
-//! | `raw`, `builder`, `typed`, `by_size` | the public interface |
+//! | `boxed`, `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
 //! | `for_c` | what the C interface calls, and what its inline code reads |
-//!
-//! `shared` takes its settings from `builder`, which lies beside the types that it builds.
 
 pub mod cache_ownership;
 pub mod geometry;
@@ -40,6 +39,8 @@ pub mod page_group;
 pub mod references;
 pub mod waiters;
 
+#[cfg(not(loom))]
+mod boxed;
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
@@ -67,6 +68,8 @@ mod refill;
 #[cfg(not(loom))]
 mod registry;
 #[cfg(not(loom))]
+mod settings;
+#[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
 mod slow_paths;
@@ -83,8 +86,9 @@ mod typed;
 pub(crate) use self::shared::SlabShared;
 #[cfg(not(loom))]
 pub use self::{
+    boxed::{SlabBox, SlabSlot},
     builder::SlabBuilder,
     lifetime::Lifetime,
     raw::{RawSlab, RawSlabHandle},
-    typed::{Slab, SlabBox, SlabHandle},
+    typed::{Slab, SlabHandle},
 };

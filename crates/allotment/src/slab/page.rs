@@ -199,7 +199,8 @@ impl<X> PageDescriptor<X> {
             wanted &= !(1 << (63 - wanted.leading_zeros()));
             excess -= 1;
         }
-        // Acquire pairs with the Release of `set_free`: the slot's last use happens before its next.
+        // Acquire pairs with the Release of `set_free`: the slot's last use happens before its
+        // next.
         bits.fetch_and(!wanted, Ordering::Acquire) & wanted
     }
 
@@ -318,8 +319,8 @@ impl<'p, X> PageClaim<'p, X> {
         self.0
     }
 
-    /// Restores a claim from [`into_page`](PageClaim::into_page). The caller holds the page's claim,
-    /// and no other `PageClaim` value stands for it.
+    /// Restores a claim from [`into_page`](PageClaim::into_page). The caller holds the page's
+    /// claim, and no other `PageClaim` value stands for it.
     pub fn from_page(page: &'p PageDescriptor<X>) -> Self {
         debug_assert!(page.is_claimed());
         Self(page)
@@ -346,8 +347,8 @@ impl<'p, X> PageClaim<'p, X> {
         let slots = self.0.slots();
         for word in 0..self.words() {
             let all = full_mask(slots, word);
-            // Acquire: as in `PageDescriptor::take`. The exchange succeeds, and the word's slots are ours,
-            // only if all of them were free.
+            // Acquire: as in `PageDescriptor::take`. The exchange succeeds, and the word's slots
+            // are ours, only if all of them were free.
             if self.0.bits[word]
                 .compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed)
                 .is_err()

@@ -1,4 +1,5 @@
-//! How slots and pages go back: slots are freed to their page, and empty pages are kept or released.
+//! How slots and pages go back: slots are freed to their page, and empty pages are kept or
+//! released.
 //!
 //! The invariants are those of `shared.rs`.
 

@@ -253,8 +253,8 @@ impl PageTable {
         let made = self.new_bucket(bucket, pages).inspect_err(|_| credit(bytes))?;
         let fresh = made.as_ptr().as_ptr();
         let null = ptr::null_mut();
-        // Release pairs with the Acquire in `bucket`. Acquire on failure, to read the other thread's
-        // bucket.
+        // Release pairs with the Acquire in `bucket`. Acquire on failure, to read the other
+        // thread's bucket.
         let set = self.buckets[bucket].compare_exchange(
             null,
             fresh,

@@ -4,7 +4,7 @@
 //!
 //! 1. A `RawSlab` holds one reference to its [`SlabShared`], and closes it when it is dropped.
 //! 2. A slot that `alloc` returned belongs to the caller until the caller frees it. The slot keeps
-//!    its page registered, and the page holds a reference to the core. So the address alone leads
+//!    its page registered, and the page holds a reference to the slab. So the address alone leads
 //!    to both.
 
 use core::alloc::Layout;
@@ -13,9 +13,10 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use super::builder::{SlabBuilder, SlabSettings};
+use super::builder::SlabBuilder;
 use super::checked;
 use super::lifetime::Lifetime;
+use super::settings::SlabSettings;
 use super::shared::SlabShared;
 use super::slow_paths;
 use super::tags::TAG_MARK;
@@ -487,8 +488,8 @@ impl RawSlabHandle<'_> {
     /// As for [`RawSlab::free`].
     #[inline(always)]
     pub unsafe fn free(&self, slot: NonNull<u8>) {
-        // SAFETY: as in `RawSlab::free`. (The tag is also read for `NO_CACHE`, the only cache that a
-        // checked slab has.)
+        // SAFETY: as in `RawSlab::free`. (The tag is also read for `NO_CACHE`, the only cache that
+        // a checked slab has.)
         let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
         // SAFETY: as in `alloc`. The caller upholds the rest.
         unsafe {

@@ -26,8 +26,8 @@ const FREES_ONLY_AFTER: u32 = 8;
 const MAX_OUTGOING_PAGES: usize = 16;
 /// The outgoing slots also keep at most the slab's pages divided by this from being released.
 const OUTGOING_DIVISOR: usize = 32;
-/// A refill takes at least this many slots if they are to be had, or half of the cache's capacity if
-/// that is less.
+/// A refill takes at least this many slots if they are to be had, or half of the cache's capacity
+/// if that is less.
 const REFILL_SLOTS: usize = 32;
 
 /// Prefetches a word's cache line, without any other effect.
@@ -172,8 +172,8 @@ impl ThreadCache {
     }
 
     /// Frees a slot that the fast path did not cache. The reason is that its page is marked, that
-    /// there is no room, or that the cache is [`NO_CACHE`](super::thread_cache::NO_CACHE). In the last
-    /// case the slot is not freed, and the function returns `false`.
+    /// there is no room, or that the cache is [`NO_CACHE`](super::thread_cache::NO_CACHE). In the
+    /// last case the slot is not freed, and the function returns `false`.
     ///
     /// # Safety
     /// As for [`push`](Self::push).
@@ -199,8 +199,9 @@ impl ThreadCache {
         true
     }
 
-    /// Adds a slot of a marked page to the outgoing ones, which are sent back together. Sent back one
-    /// by one, each slot would cost a locked instruction that no later instruction can overtake.
+    /// Adds a slot of a marked page to the outgoing ones, which are sent back together. Sent back
+    /// one by one, each slot would cost a locked instruction that no later instruction can
+    /// overtake.
     #[inline(always)]
     fn add_outgoing(&self, slot: NonNull<u8>, max: usize) {
         let outgoing = self.header.outgoing.load(Ordering::Relaxed);
@@ -253,7 +254,8 @@ impl ThreadCache {
         if outgoing == 0 {
             return;
         }
-        // A refill after the last send, or a higher top, means that slots were allocated in between.
+        // A refill after the last send, or a higher top, means that slots were allocated in
+        // between.
         let popped = self.top() > self.top_at_send.replace(self.top());
         let allocates = popped || self.sends.get() == 0;
         self.header.outgoing.store(0, Ordering::Relaxed);
@@ -263,7 +265,8 @@ impl ThreadCache {
         // on.
         let slots = unsafe { core::slice::from_raw_parts(self.outgoing_entries, outgoing) };
         self.return_slots_as(slots, allocates);
-        // A cache that its thread does not allocate from keeps the slots' pages from becoming empty.
+        // A cache that its thread does not allocate from keeps the slots' pages from becoming
+        // empty.
         let sends = self.sends.get() + 1;
         self.sends.set(sends);
         if sends >= FREES_ONLY_AFTER {
@@ -298,8 +301,8 @@ impl ThreadCache {
 
     /// Makes room in a full cache.
     ///
-    /// - If the cache was full [`FREES_ONLY_AFTER`] times without a refill, all slots are sent back,
-    ///   and the capacity is reset.
+    /// - If the cache was full [`FREES_ONLY_AFTER`] times without a refill, all slots are sent
+    ///   back, and the capacity is reset.
     /// - If the thread has taken as many slots as the cache holds, the capacity doubles, up to the
     ///   maximum.
     /// - In all other cases, the half of the slots that was freed first is sent back.
@@ -357,8 +360,8 @@ impl ThreadCache {
         self.shared().wake_waiters();
     }
 
-    /// Frees slots to their pages. They belong to the cache or to its caller. Slots that follow each
-    /// other and share a bitmap word go back by one instruction.
+    /// Frees slots to their pages. They belong to the cache or to its caller. Slots that follow
+    /// each other and share a bitmap word go back by one instruction.
     pub(super) fn return_slots(&self, slots: &[NonNull<u8>]) {
         // A cache that is full again without a refill belongs to a thread that only frees.
         self.return_slots_as(slots, self.overflows.get() < 2);
@@ -394,8 +397,8 @@ impl ThreadCache {
                     self.abort_on_duplicate(first, more);
                 }
             } else {
-                // A slot without neighbours. The next slots probably have none either, and have their
-                // bits in different cache lines.
+                // A slot without neighbours. The next slots probably have none either, and have
+                // their bits in different cache lines.
                 if let Some(later) = rest.get(PREFETCH_DISTANCE) {
                     // SAFETY: as above.
                     prefetch(unsafe { shared.locate(*later) }.bits);

@@ -18,13 +18,13 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 
-use super::builder::SlabSettings;
 use super::cache_header::CacheHeader;
 use super::empty_pages::EmptyPages;
 use super::geometry::SlabGeometry;
 use super::page::SLOTS_PER_WORD;
 use super::page_table::{PageTable, SlabPage};
 use super::registry;
+use super::settings::SlabSettings;
 use super::tags::{TAG_MARK, tag_of_slab};
 use super::waiters::Waiters;
 use crate::checked::{Misuse, stop};
@@ -181,8 +181,8 @@ impl SlabShared {
     /// The slab of a number.
     ///
     /// # Safety
-    /// The caller has a reference to the slab, or holds one of its slots. The result is used only as
-    /// long as that lasts.
+    /// The caller has a reference to the slab, or holds one of its slots. The result is used only
+    /// as long as that lasts.
     pub(super) unsafe fn of_number<'s>(number: u32) -> &'s Self {
         // SAFETY: `make` registered the slab with this type, and a slab with a reference is alive
         // (invariant 2).
@@ -279,8 +279,8 @@ impl SlabShared {
         Err(AllocError::new(ErrorKind::ForkedChild, self.layout.size()))
     }
 
-    /// In a child made by fork, before anything else: drops the state of threads that the child does
-    /// not have.
+    /// In a child made by fork, before anything else: drops the state of threads that the child
+    /// does not have.
     pub(super) fn after_fork(&self) {
         self.waiters.after_fork();
         self.page_table.after_fork();
@@ -352,8 +352,9 @@ impl SlabShared {
         SlotLocation { page, bits, index }
     }
 
-    /// The bytes from `start`, the first slot of a location's word, to the end of that word's slots,
-    /// or to the end of the page if that comes first. What lies beyond belongs to another page.
+    /// The bytes from `start`, the first slot of a location's word, to the end of that word's
+    /// slots, or to the end of the page if that comes first. What lies beyond belongs to another
+    /// page.
     #[inline(always)]
     pub(super) fn word_bytes(&self, location: SlotLocation<'_>, start: usize) -> usize {
         let end = if self.geometry.fits_granule() {

@@ -1,7 +1,8 @@
-//! Tags: one word for each granule of addresses (64 KiB), which names the slab of the granule's page.
+//! Tags: one word for each granule of addresses (64 KiB), which names the slab of the granule's
+//! page.
 //!
-//! The segment map keeps the tags. A tag is a slab's number times [`TAG_STEP`], plus [`TAG_MARK`] if
-//! the page is marked. Tag 0 is that of memory that belongs to no slab.
+//! The segment map keeps the tags. A tag is a slab's number times [`TAG_STEP`], plus [`TAG_MARK`]
+//! if the page is marked. Tag 0 is that of memory that belongs to no slab.
 
 use super::geometry::MAX_CACHED;
 

@@ -1,20 +1,20 @@
-//! A thread's cache of a slab: cached slots, and the page that it is refilled from. This file has the
-//! fast paths; `refill.rs` has the slow paths.
+//! A thread's cache of a slab: cached slots, and the page that it is refilled from. This file has
+//! the fast paths; `refill.rs` has the slow paths.
 //!
 //! # Invariants
 //!
 //! 1. A cache in use belongs to one thread, its owner. Only the owner calls the functions of
-//!    `ThreadCache`. Other threads use its [`CacheHeader`] alone. A cache stays at its address until
-//!    its slab is destroyed.
+//!    `ThreadCache`. Other threads use its [`CacheHeader`] alone. A cache stays at its address
+//!    until its slab is destroyed.
 //! 2. Behind the `ThreadCache` lie `max_cached` entries and one more. The first `capacity` of them
 //!    are in use, and the entry behind these is null. `top <= capacity <= max_cached`. The slots in
-//!    the entries from `top` to `capacity` belong to the cache: they were taken from their pages and
-//!    no caller uses them. The entries below `top` are free.
+//!    the entries from `top` to `capacity` belong to the cache: they were taken from their pages
+//!    and no caller uses them. The entries below `top` are free.
 //! 3. `current_page` is a page that the cache has claimed.
 //! 4. Behind those lie `max_outgoing` entries. The first `outgoing` of them hold slots that belong
 //!    to the cache, were freed, and are on their way back to their pages. These are the slots of
-//!    marked pages, which are not cached. If `granule_start` and `granule_bytes` name a granule, one
-//!    of these slots lies in it. So the granule's page exists, and belongs to this slab.
+//!    marked pages, which are not cached. If `granule_start` and `granule_bytes` name a granule,
+//!    one of these slots lies in it. So the granule's page exists, and belongs to this slab.
 //!
 //! The static [`NO_CACHE`] is every thread's cache for the slabs that the thread has not used. It
 //! has no entries, so it is always both empty and full. Both fast paths then fall through to the

@@ -1,5 +1,5 @@
-//! Each thread's table of its thread caches, by slab number. The odd number after a slab's number is
-//! for long-lived objects.
+//! Each thread's table of its thread caches, by slab number. The odd number after a slab's number
+//! is for long-lived objects.
 //!
 //! # Invariants
 //!
@@ -67,8 +67,8 @@ static CLOSED_SLABS: AtomicUsize = AtomicUsize::new(0);
 /// Counts a dropped slab. Each thread detaches from the caches of closed slabs when it next takes a
 /// cache.
 pub(super) fn count_closed() {
-    // Release pairs with the Acquire in `detach_closed`: a thread that sees the count sees that the slab is
-    // closed.
+    // Release pairs with the Acquire in `detach_closed`: a thread that sees the count sees that the
+    // slab is closed.
     CLOSED_SLABS.fetch_add(1, Ordering::Release);
 }
 

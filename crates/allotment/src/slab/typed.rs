@@ -1,22 +1,13 @@
 //! `Slab<T>`: values of one type.
-//!
-//! # Invariants
-//!
-//! 1. A `SlabBox` exclusively owns one slot of a slab made for values of its type, and the slot
-//!    holds a value.
 
 use core::alloc::Layout;
-use core::borrow::{Borrow, BorrowMut};
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
-use core::ptr::NonNull;
 
+use super::boxed::{SlabBox, SlabSlot};
 use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
 use super::raw::{RawSlab, RawSlabHandle};
-use super::slow_paths;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::Statistics;
 
@@ -67,7 +58,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn alloc(&self, value: T) -> SlabBox<T> {
         // SAFETY: a slot of this slab, which is for values of this type.
-        unsafe { SlabBox::fill(always(self.raw.alloc_or::<Abort>()), value) }
+        unsafe { SlabSlot::new(always(self.raw.alloc_or::<Abort>())) }.fill(value)
     }
 
     /// Allocates a box that holds `value`.
@@ -78,9 +69,41 @@ impl<T> Slab<T> {
     pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
         match self.raw.alloc_or::<Report>() {
             // SAFETY: as above.
-            Ok(slot) => Ok(unsafe { SlabBox::fill(slot, value) }),
+            Ok(slot) => Ok(unsafe { SlabSlot::new(slot) }.fill(value)),
             Err(error) => Err((error, value)),
         }
+    }
+
+    /// Allocates a slot, then calls `make` and puts what it returns into the slot. If `make`
+    /// panics, the slot is freed.
+    ///
+    /// # Panics
+    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
+    #[inline]
+    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> SlabBox<T> {
+        let slot = self.slot();
+        let value = make();
+        slot.fill(value)
+    }
+
+    /// Allocates a slot without a value.
+    ///
+    /// # Panics
+    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
+    #[inline]
+    pub fn slot(&self) -> SlabSlot<T> {
+        // SAFETY: as above.
+        unsafe { SlabSlot::new(always(self.raw.alloc_or::<Abort>())) }
+    }
+
+    /// Allocates a slot without a value.
+    ///
+    /// # Errors
+    /// Same as [`RawSlab::try_alloc`].
+    #[inline]
+    pub fn try_slot(&self) -> Result<SlabSlot<T>, AllocError> {
+        // SAFETY: as above.
+        self.raw.alloc_or::<Report>().map(|slot| unsafe { SlabSlot::new(slot) })
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -90,7 +113,7 @@ impl<T> Slab<T> {
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
         let slot = always(self.raw.try_alloc_for(lifetime).map_err(Abort::fail));
         // SAFETY: as above.
-        unsafe { SlabBox::fill(slot, value) }
+        unsafe { SlabSlot::new(slot) }.fill(value)
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -104,7 +127,7 @@ impl<T> Slab<T> {
     ) -> Result<SlabBox<T>, (AllocError, T)> {
         match self.raw.try_alloc_for(lifetime) {
             // SAFETY: as above.
-            Ok(slot) => Ok(unsafe { SlabBox::fill(slot, value) }),
+            Ok(slot) => Ok(unsafe { SlabSlot::new(slot) }.fill(value)),
             Err(error) => Err((error, value)),
         }
     }
@@ -168,7 +191,7 @@ impl<T> SlabHandle<'_, T> {
     #[inline]
     pub fn alloc(&self, value: T) -> SlabBox<T> {
         // SAFETY: a slot of a slab for values of this type.
-        unsafe { SlabBox::fill(self.raw.alloc(), value) }
+        unsafe { SlabSlot::new(self.raw.alloc()) }.fill(value)
     }
 
     /// Allocates a box that holds `value`.
@@ -179,136 +202,40 @@ impl<T> SlabHandle<'_, T> {
     pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
         match self.raw.try_alloc() {
             // SAFETY: as above.
-            Ok(slot) => Ok(unsafe { SlabBox::fill(slot, value) }),
+            Ok(slot) => Ok(unsafe { SlabSlot::new(slot) }.fill(value)),
             Err(error) => Err((error, value)),
         }
     }
-}
 
-/// An owned value in a slab. The box is one word; any thread may drop it, even after its [`Slab`].
-///
-/// It dereferences to the value, and is `Send` and `Sync` if the value is. Dropping it frees the
-/// slot by the address alone.
-pub struct SlabBox<T> {
-    value: NonNull<T>,
-    owns: PhantomData<T>,
-}
-
-// SAFETY: the box owns its value as a `Box` does, and any thread may free a slot.
-unsafe impl<T: Send> Send for SlabBox<T> {}
-// SAFETY: sharing the box shares the value and nothing else.
-unsafe impl<T: Sync> Sync for SlabBox<T> {}
-
-impl<T> SlabBox<T> {
-    /// Writes a value into a slot and makes a box of it.
+    /// Allocates a slot, then calls `make` and puts what it returns into the slot. If `make`
+    /// panics, the slot is freed.
     ///
-    /// # Safety
-    /// The caller owns the slot, and its slab is for this type's layout.
-    #[inline(always)]
-    unsafe fn fill(slot: NonNull<u8>, value: T) -> Self {
-        let target = slot.cast::<T>();
-        // SAFETY: the caller owns the slot, and it fits a `T`.
-        unsafe { target.write(value) };
-        Self { value: target, owns: PhantomData }
-    }
-
-    /// Moves the value out of the box and frees its slot.
-    #[must_use]
-    pub fn into_inner(boxed: Self) -> T {
-        let boxed = ManuallyDrop::new(boxed);
-        // SAFETY: the value is read once, and its slot is freed once (invariant 1).
-        unsafe {
-            let value = boxed.value.read();
-            slow_paths::free_by_address(boxed.value.cast());
-            value
-        }
-    }
-
-    /// Returns the value's address. The caller then owns the slot and the value.
-    #[must_use]
-    pub fn into_raw(boxed: Self) -> NonNull<T> {
-        ManuallyDrop::new(boxed).value
-    }
-
-    /// Makes a box of an address.
-    ///
-    /// # Safety
-    /// The address came from [`into_raw`](Self::into_raw), and is made into a box once.
-    #[must_use]
-    pub unsafe fn from_raw(value: NonNull<T>) -> Self {
-        Self { value, owns: PhantomData }
-    }
-}
-
-impl<T> Drop for SlabBox<T> {
+    /// # Panics
+    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
     #[inline]
-    fn drop(&mut self) {
-        /// Frees the slot even if the value's own drop panics.
-        struct FreeOnDrop(NonNull<u8>);
-        impl Drop for FreeOnDrop {
-            #[inline(always)]
-            fn drop(&mut self) {
-                // SAFETY: the box's slot, freed once (invariant 1).
-                unsafe { slow_paths::free_by_address(self.0) }
-            }
-        }
-        let slot = FreeOnDrop(self.value.cast());
-        // SAFETY: the box owns the value, which is dropped once.
-        unsafe { self.value.drop_in_place() };
-        drop(slot);
+    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> SlabBox<T> {
+        let slot = self.slot();
+        let value = make();
+        slot.fill(value)
     }
-}
 
-impl<T> Deref for SlabBox<T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: invariant 1.
-        unsafe { self.value.as_ref() }
+    /// Allocates a slot without a value.
+    ///
+    /// # Panics
+    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
+    #[inline]
+    pub fn slot(&self) -> SlabSlot<T> {
+        // SAFETY: as above.
+        unsafe { SlabSlot::new(self.raw.alloc()) }
     }
-}
 
-impl<T> DerefMut for SlabBox<T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: invariant 1.
-        unsafe { self.value.as_mut() }
-    }
-}
-
-impl<T> AsRef<T> for SlabBox<T> {
-    fn as_ref(&self) -> &T {
-        self
-    }
-}
-
-impl<T> AsMut<T> for SlabBox<T> {
-    fn as_mut(&mut self) -> &mut T {
-        self
-    }
-}
-
-impl<T> Borrow<T> for SlabBox<T> {
-    fn borrow(&self) -> &T {
-        self
-    }
-}
-
-impl<T> BorrowMut<T> for SlabBox<T> {
-    fn borrow_mut(&mut self) -> &mut T {
-        self
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for SlabBox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: fmt::Display> fmt::Display for SlabBox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
+    /// Allocates a slot without a value.
+    ///
+    /// # Errors
+    /// Same as [`RawSlab::try_alloc`].
+    #[inline]
+    pub fn try_slot(&self) -> Result<SlabSlot<T>, AllocError> {
+        // SAFETY: as above.
+        self.raw.try_alloc().map(|slot| unsafe { SlabSlot::new(slot) })
     }
 }

@@ -1,18 +1,18 @@
 //! How threads wait for slots, and how other threads wake them.
 //!
 //! If each page is a call to the source, one thread of a slab at a time makes that call: it has the
-//! *source turn*. A thread that finds no slot and does not get the turn waits, until there is a slot
-//! or the turn is free. While a thread waits, no free may be cached: all pages are *marked*.
+//! *source turn*. A thread that finds no slot and does not get the turn waits, until there is a
+//! slot or the turn is free. While a thread waits, no free may be cached: all pages are *marked*.
 //!
 //! # Invariants
 //!
 //! 1. A thread is counted in `attention` before it marks the pages and looks for a slot. A thread
-//!    that makes a slot available reads `attention` after that (store, then load, on both sides). So
-//!    either the waiting thread finds the slot, or the other thread wakes it.
+//!    that makes a slot available reads `attention` after that (store, then load, on both sides).
+//!    So either the waiting thread finds the slot, or the other thread wakes it.
 //! 2. A thread reads `event` before it looks for a slot, and sleeps only while `event` has that
 //!    value. A thread that wakes others changes `event` first.
-//! 3. A page's mark is cleared, and a new page is left unmarked, only if `attention` is 0 both before
-//!    and after. So a waiting thread finds every page marked, or the other thread marks it.
+//! 3. A page's mark is cleared, and a new page is left unmarked, only if `attention` is 0 both
+//!    before and after. So a waiting thread finds every page marked, or the other thread marks it.
 
 use crate::sync::{AtomicU32, Ordering, fence, store_before_load};
 
@@ -122,8 +122,8 @@ impl Waiters {
 
     // ---- waiting ----
 
-    /// Waits until `find` finds something. `mark_all` marks all pages. `sleep` sleeps while the word
-    /// has the given value.
+    /// Waits until `find` finds something. `mark_all` marks all pages. `sleep` sleeps while the
+    /// word has the given value.
     ///
     /// # Errors
     /// If `sleep` returns an error, which only the models do. The thread is then still counted as
@@ -169,8 +169,8 @@ impl Waiters {
     // ---- the source turn ----
 
     /// Takes the source turn, if it is free. `process` is the id of this process. A turn of another
-    /// process counts as free: it belonged to a thread of the process that this one was forked from,
-    /// which can't end its turn here.
+    /// process counts as free: it belonged to a thread of the process that this one was forked
+    /// from, which can't end its turn here.
     pub fn try_take_turn(&self, process: u32) -> bool {
         let holder = self.source_turn.load(Ordering::Relaxed);
         holder != process

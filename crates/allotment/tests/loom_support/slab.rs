@@ -1,13 +1,15 @@
-//! A slab for the models: the descriptors, hints and steps that ship, over memory that loom watches.
+//! A slab's pages for the models: the descriptors, hints and steps that ship, over memory that loom watches.
 //!
-//! What core.rs does around the steps (asking the source, giving memory back, listing what is kept empty) is
-//! written here once more, in its order. Each step can be had wrong in one way, so that a model is known to see
-//! the error that it is there for.
+//! What page_release.rs and page_supply.rs do around the steps (asking the source, giving memory back, listing pages
+//! that are kept empty) is written here once more, in their order. Each step has one wrong version, so that a model
+//! is known to find the error that it is there for.
 
-use allotment::for_loom::block::{Block, Freed, Lists};
 use allotment::for_loom::hints::{EMPTY_LIST, Hints, words_for};
 use allotment::for_loom::lifo::{Lifo, Links, NIL};
-use allotment::for_loom::page::{After, BINS, Claim, Fullness, Page, WORD};
+use allotment::for_loom::page::{
+    BINS, FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD,
+};
+use allotment::for_loom::page_group::{FirstList, PageChange, PageGroup};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -24,31 +26,32 @@ use memory::{FREE, GONE, Memory};
 
 /// All lists in the order in which a thread that needs slots looks.
 pub const FULLEST_FIRST: [usize; BINS + 1] = [7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST];
-/// What a descriptor knows of its page.
+
+/// What a descriptor stores beside the protocol.
 #[derive(Debug)]
-pub struct Place {
+pub struct ModelPageInfo {
     span: AtomicU32,
     next: AtomicU32,
 }
 
-impl Lists for Place {
+impl FirstList for ModelPageInfo {
     fn first_list(&self) -> usize {
         0
     }
 }
 
-/// Whom core.rs tells after a step, if it does.
+/// Whether a step listed, kept or released a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    Nobody,
-    Waiters,
+pub enum Listing {
+    Unlisted,
+    Changed,
 }
 
 /// The claim of a page.
-pub type Held<'y> = Claim<'y, Place>;
+pub type ModelClaim<'m> = PageClaim<'m, ModelPageInfo>;
 
-/// What a page's bin is when a slot of it is about to be freed, as `sample` in core.rs finds out.
-fn sample(page: &Page<Place>) -> Option<usize> {
+/// The bin of a page when a slot of it is about to be freed, as `sample` in page_release.rs does.
+fn sample(page: &PageDescriptor<ModelPageInfo>) -> Option<usize> {
     if page.is_claimed() {
         return None;
     }
@@ -59,48 +62,48 @@ fn sample(page: &Page<Place>) -> Option<usize> {
     })
 }
 
-/// A slab: a few descriptors, and as many or fewer spans of memory, each for a page of so many slots.
-pub struct Yard {
+/// A slab's pages: a few descriptors, and as many or fewer spans of memory. All pages have the same number of slots.
+pub struct PagesModel {
     wrong: Wrong,
     /// Whether empty pages are kept, until the slab is closed.
     keeps: bool,
     closed: AtomicU32,
     slots: usize,
     gate: Gate,
-    pages: Vec<Page<Place>>,
+    pages: Vec<PageDescriptor<ModelPageInfo>>,
     bits: Vec<&'static [AtomicU64]>,
     hints: Vec<AtomicU64>,
     vacant: Lifo,
     memory: Vec<Memory>,
-    /// A bit for each span that is nobody's.
+    /// A bit for each unused span.
     spans: AtomicU32,
-    /// Touched by who has a page's claim.
+    /// Written by the thread that has a page's claim.
     claims: Vec<UnsafeCell<bool>>,
     released: AtomicU32,
 }
 
-impl Links for Yard {
+impl Links for PagesModel {
     fn next(&self, index: u32) -> &AtomicU32 {
-        &self.pages[index as usize].beside.next
+        &self.pages[index as usize].info.next
     }
 }
 
-impl Yard {
-    /// So many descriptors and spans, for pages of so many slots. Empty pages go at once.
+impl PagesModel {
+    /// Makes descriptors and spans for pages of this many slots. Empty pages are released at once.
     pub fn new(descriptors: usize, spans: usize, slots: usize) -> Self {
-        let words = slots.div_ceil(WORD);
+        let words = slots.div_ceil(SLOTS_PER_WORD);
         // Loom's atomics live as long as one execution and are small: they may stay.
         let bits: Vec<&'static [AtomicU64]> = (0..descriptors)
             .map(|_| &*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect()))
             .collect();
-        let place = || Place { span: AtomicU32::new(0), next: AtomicU32::new(NIL) };
-        let yard = Self {
+        let place = || ModelPageInfo { span: AtomicU32::new(0), next: AtomicU32::new(NIL) };
+        let pages = Self {
             wrong: Wrong::Nothing,
             keeps: false,
             closed: AtomicU32::new(0),
             slots,
             gate: Gate::new(),
-            pages: bits.iter().map(|bits| Page::new(bits, place())).collect(),
+            pages: bits.iter().map(|bits| PageDescriptor::new(bits, place())).collect(),
             bits,
             hints: (0..words_for(descriptors)).map(|_| AtomicU64::new(0)).collect(),
             vacant: Lifo::new(),
@@ -110,9 +113,9 @@ impl Yard {
             released: AtomicU32::new(0),
         };
         for page in (0..descriptors as u32).rev() {
-            yard.vacant.push(&yard, page);
+            pages.vacant.push(&pages, page);
         }
-        yard
+        pages
     }
 
     /// The same, wrong in one way.
@@ -129,29 +132,29 @@ impl Yard {
 
     /// The words of each page's bitmap.
     pub fn words(&self) -> usize {
-        self.slots.div_ceil(WORD)
+        self.slots.div_ceil(SLOTS_PER_WORD)
     }
 
     fn hints(&self) -> Hints<'_> {
         Hints { words: &self.hints }
     }
 
-    fn block(&self) -> Block<'_, Place> {
-        Block { pages: &self.pages, hints: self.hints() }
+    fn group(&self) -> PageGroup<'_, ModelPageInfo> {
+        PageGroup { pages: &self.pages, hints: self.hints() }
     }
 
-    fn number(&self, claim: &Held<'_>) -> usize {
-        let same = |page: &Page<Place>| core::ptr::eq(page, claim.page());
-        self.pages.iter().position(same).expect("a page of this yard")
+    fn number(&self, claim: &ModelClaim<'_>) -> usize {
+        let same = |page: &PageDescriptor<ModelPageInfo>| core::ptr::eq(page, claim.page());
+        self.pages.iter().position(same).expect("a page of this pages")
     }
 
     fn memory_of(&self, page: usize) -> &Memory {
-        &self.memory[self.pages[page].beside.span.load(Ordering::Relaxed) as usize]
+        &self.memory[self.pages[page].info.span.load(Ordering::Relaxed) as usize]
     }
 
-    /// Notes that the caller has a page's claim, or has it no more.
+    /// Records that the caller has a page's claim, or has given it up.
     fn note_claim(&self, page: usize, held: bool) {
-        // SAFETY: who has the claim has the cell; loom fails the model if another thread touches it.
+        // SAFETY: the thread with the claim owns the cell; loom fails the model if another thread touches it.
         let before =
             self.claims[page].with_mut(|claim| unsafe { core::mem::replace(&mut *claim, held) });
         assert_ne!(before, held, "a page has one claim");
@@ -159,8 +162,8 @@ impl Yard {
 
     // ---- pages ----
 
-    /// A new page, as `fresh` in core.rs takes it; none if no addresses or no descriptor are to be had.
-    pub fn fresh(&self) -> Option<Held<'_>> {
+    /// Takes a new page, as `new_page` in page_supply.rs does; `None` if there are no addresses or no descriptor.
+    pub fn new_page(&self) -> Option<ModelClaim<'_>> {
         self.gate.pass();
         let mut spans = self.spans.load(Ordering::Relaxed);
         let span = loop {
@@ -184,17 +187,17 @@ impl Yard {
         };
         self.memory[span as usize].change_all(GONE, FREE);
         let page = &self.pages[index as usize];
-        page.beside.span.store(span, Ordering::Relaxed);
-        let claim = page.take_up(self.slots);
+        page.info.span.store(span, Ordering::Relaxed);
+        let claim = page.assign(self.slots);
         self.note_claim(index as usize, true);
         Some(claim)
     }
 
-    /// Gives a page back, all of whose slots are the caller's, as `release` in core.rs does.
-    fn release(&self, claim: Held<'_>) {
+    /// Releases a page, as `release` in page_release.rs does. The caller has all of its slots.
+    fn release(&self, claim: ModelClaim<'_>) {
         let page = self.number(&claim);
         self.note_claim(page, false);
-        let span = self.pages[page].beside.span.load(Ordering::Relaxed);
+        let span = self.pages[page].info.span.load(Ordering::Relaxed);
         let memory = &self.memory[span as usize];
         if self.wrong == Wrong::FreesDescriptorFirst {
             memory.change_all(FREE, GONE);
@@ -218,34 +221,34 @@ impl Yard {
         self.pages[page].has_page()
     }
 
-    /// Leaves a claim to be [resumed](Self::resume) by its page's number.
-    pub fn keep(&self, claim: Held<'_>) -> usize {
+    /// Leaves a claim to be [resumed](Self::resume_claim) by its page's number.
+    pub fn leave_claim(&self, claim: ModelClaim<'_>) -> usize {
         let page = self.number(&claim);
-        claim.keep();
+        let _ = claim.into_page();
         page
     }
 
-    pub fn resume(&self, page: usize) -> Held<'_> {
-        Claim::resume(&self.pages[page])
+    pub fn resume_claim(&self, page: usize) -> ModelClaim<'_> {
+        PageClaim::from_page(&self.pages[page])
     }
 
-    /// Claims a page with free slots, as `claim` in core.rs does.
-    pub fn find(&self) -> Option<Held<'_>> {
-        self.find_or_kept().map(|(claim, _)| claim)
+    /// Claims a page with free slots, as `claim` in page_supply.rs does.
+    pub fn claim(&self) -> Option<ModelClaim<'_>> {
+        self.claim_or_kept().map(|(claim, _)| claim)
     }
 
     /// The same; `true` if the page was kept empty, so that its slots could not be taken before.
-    pub fn find_or_kept(&self) -> Option<(Held<'_>, bool)> {
+    pub fn claim_or_kept(&self) -> Option<(ModelClaim<'_>, bool)> {
         self.gate.pass();
-        let (claim, kept) = self.find_in(&FULLEST_FIRST)?;
+        let (claim, kept) = self.claim_in(&FULLEST_FIRST)?;
         if kept {
             claim.free_all();
         }
         Some((claim, kept))
     }
 
-    /// Claims a page that the thread had before, past its hint, as `claim_again` in core.rs does.
-    pub fn find_again(&self, page: usize) -> Option<Held<'_>> {
+    /// Claims a page that the thread had before, past its hint, as `claim_again` in page_supply.rs does.
+    pub fn claim_again(&self, page: usize) -> Option<ModelClaim<'_>> {
         self.gate.pass();
         let descriptor = &self.pages[page];
         if !descriptor.is_kept_empty() && !descriptor.is_listed() {
@@ -259,22 +262,22 @@ impl Yard {
         Some(claim)
     }
 
-    /// Claims a page of one of the lists, as `claim` in yard.rs does; `true` with it if it was kept empty.
-    fn find_in(&self, lists: &[usize]) -> Option<(Held<'_>, bool)> {
-        lists.iter().find_map(|list| self.find_in_list(*list))
+    /// Claims a page of one of the lists, as `claim_listed` in page_table.rs does; `true` with it if it was kept empty.
+    fn claim_in(&self, lists: &[usize]) -> Option<(ModelClaim<'_>, bool)> {
+        lists.iter().find_map(|list| self.claim_in_list(*list))
     }
 
-    fn find_in_list(&self, list: usize) -> Option<(Held<'_>, bool)> {
+    fn claim_in_list(&self, list: usize) -> Option<(ModelClaim<'_>, bool)> {
         let (page, claim, kept) = match self.wrong {
             Wrong::ClearsAfterTheLook | Wrong::ClearsUnordered | Wrong::ClearsWithoutTheNote => {
-                self.find_wrongly(list)?
+                self.claim_wrongly(list)?
             }
             Wrong::TrustsHints => {
                 let page = self.hints().clear_one(list, 0)?;
                 let page = self.pages[page].has_page().then_some(page)?;
-                (page, self.resume(page), false)
+                (page, self.resume_claim(page), false)
             }
-            _ => self.block().find(list, 0)?,
+            _ => self.group().find(list, 0)?,
         };
         self.note_claim(page, true);
         Some((claim, kept))
@@ -288,8 +291,8 @@ impl Yard {
         }
     }
 
-    /// Opens a claimed page to all, as `put_back` in core.rs does.
-    pub fn put_back(&self, claim: Held<'_>) -> Told {
+    /// Opens a claimed page to all threads, as `put_back` in page_release.rs does.
+    pub fn put_back(&self, claim: ModelClaim<'_>) -> Listing {
         self.gate.pass();
         let page = self.number(&claim);
         self.note_claim(page, false);
@@ -297,33 +300,33 @@ impl Yard {
         self.settle(freed)
     }
 
-    fn settle(&self, freed: Freed<'_, Place>) -> Told {
+    fn settle(&self, freed: PageChange<'_, ModelPageInfo>) -> Listing {
         let claim = match freed {
-            Freed::Quiet => return Told::Nobody,
-            Freed::Listed => return Told::Waiters,
-            Freed::Emptied(claim) => claim,
+            PageChange::Unlisted => return Listing::Unlisted,
+            PageChange::Listed => return Listing::Changed,
+            PageChange::Emptied(claim) => claim,
         };
         let page = self.number(&claim);
         self.note_claim(page, true);
         if !self.keeps || self.closed.load(Ordering::Relaxed) != 0 {
             self.release(claim);
-            return Told::Waiters;
+            return Listing::Changed;
         }
         self.note_claim(page, false);
         claim.keep_empty();
         self.hints().set(EMPTY_LIST, page);
-        // Whoever closes the slab looks for kept pages after he has said so.
+        // A thread that closes the slab looks for kept pages after it has set the flag.
         fence(Ordering::SeqCst);
         if self.wrong != Wrong::KeepsBlindly && self.closed.load(Ordering::SeqCst) != 0 {
             while self.trim() {}
         }
-        Told::Waiters
+        Listing::Changed
     }
 
-    /// Gives a page back that is kept empty, as `release_kept` in core.rs does, if the hints name one.
+    /// Releases a page that is kept empty, if the hints name one, as `release_kept` in page_release.rs does.
     pub fn trim(&self) -> bool {
         self.gate.pass();
-        let Some((claim, kept)) = self.find_in(&[EMPTY_LIST]) else { return false };
+        let Some((claim, kept)) = self.claim_in(&[EMPTY_LIST]) else { return false };
         if kept || self.wrong == Wrong::TrimsWhatIsUsed {
             self.release(claim);
         } else {
@@ -332,7 +335,7 @@ impl Yard {
         true
     }
 
-    /// Keeps no more empty pages, as `close` in core.rs does.
+    /// Stops keeping empty pages, as `close` in page_release.rs does.
     pub fn close(&self) {
         self.gate.pass();
         self.closed.store(1, Ordering::SeqCst);
@@ -357,13 +360,13 @@ impl Yard {
         (mask != 0).then(|| self.taken(Slots { page, word, mask, mark }))
     }
 
-    /// Takes slots of any page that there is, as `steal` in core.rs does.
+    /// Takes slots of any page, as `steal` in page_supply.rs does.
     pub fn steal(&self, most: usize, mark: u32) -> Option<Slots> {
         self.words_there().find_map(|(page, word)| self.take(page, word, most, mark))
     }
 
     /// The same for one slot, in models where the page's bits are stored meanwhile, all of them by the thread that
-    /// has its slots. Loom lets such a store be lost beside an exchange that changes nothing, as `Page::take` makes
+    /// has its slots. Loom lets such a store be lost beside an exchange that changes nothing, as `PageDescriptor::take` makes
     /// when the slot that it wants is gone; so this one takes by an exchange that fails instead.
     pub fn steal_one(&self, mark: u32) -> Option<Slots> {
         self.words_there().find_map(|(page, word)| self.steal_one_of(page, word, mark))
@@ -397,12 +400,12 @@ impl Yard {
     }
 
     /// Frees slots, on any thread.
-    pub fn free(&self, slots: Slots) -> Told {
+    pub fn free(&self, slots: Slots) -> Listing {
         self.free_sampled(slots, false)
     }
 
-    /// Frees slots; a sampled free looks how full the page is, as some frees of each page do (`free` in core.rs).
-    pub fn free_sampled(&self, slots: Slots, sampled: bool) -> Told {
+    /// Frees slots; a sampled free reads how full the page is, as some frees of each page do (`free` in page_release.rs).
+    pub fn free_sampled(&self, slots: Slots, sampled: bool) -> Listing {
         self.gate.pass();
         let Slots { page, word, mask, mark } = slots;
         self.memory_of(page).change_slots(&slots, mark, FREE);
@@ -411,20 +414,20 @@ impl Yard {
         let sampled = if sampled { sample(descriptor) } else { None };
         let after = if self.wrong == Wrong::FreesUnordered {
             self.bits[page][word].fetch_or(mask, Ordering::AcqRel);
-            After::Look
+            FreeOutcome::Examine
         } else {
-            descriptor.publish(word, mask)
+            descriptor.set_free(word, mask)
         };
         match after {
-            After::DoubleFree => panic!("a slot was freed twice"),
-            After::Nothing if sampled.is_none() => Told::Nobody,
-            After::Nothing | After::Look => {
+            FreeOutcome::DoubleFree => panic!("a slot was freed twice"),
+            FreeOutcome::Done if sampled.is_none() => Listing::Unlisted,
+            FreeOutcome::Done | FreeOutcome::Examine => {
                 let freed = match self.wrong {
-                    Wrong::FreesAfterTheLook if !open => Freed::Quiet,
+                    Wrong::FreesAfterTheLook if !open => PageChange::Unlisted,
                     Wrong::EmptiesWithoutTaking if descriptor.is_open() => {
                         self.list(page, descriptor.fullness())
                     }
-                    _ => self.block().look(page, sampled),
+                    _ => self.group().examine(page, sampled),
                 };
                 self.settle(freed)
             }

@@ -1,12 +1,12 @@
 //! The memory of a model's pages: cells that loom watches, which hold what their owner left there.
 
-use allotment::for_loom::page::WORD;
+use allotment::for_loom::page::SLOTS_PER_WORD;
 use loom::cell::UnsafeCell;
 
-/// Cells of memory for each word of slots: the slots from the fourth on share the last, and are had together.
+/// Cells of memory for each word of slots: the slots from the fourth on share the last, and are taken together.
 const CELLS: usize = 4;
 
-/// Slots of one word that a thread has.
+/// Slots of one word that a thread owns.
 #[derive(Debug)]
 #[must_use = "slots that are lost keep their page"]
 pub struct Slots {
@@ -16,8 +16,9 @@ pub struct Slots {
     pub mark: u32,
 }
 
-/// What an address holds.
+/// An address holds this while its memory was given back.
 pub const GONE: u32 = 0;
+/// An address holds this while its slot is free.
 pub const FREE: u32 = 1;
 
 /// The memory of one page.
@@ -25,10 +26,10 @@ pub const FREE: u32 = 1;
 pub struct Memory(Vec<UnsafeCell<u32>>);
 
 impl Memory {
-    /// The memory of a page of so many slots, which is not there.
+    /// The memory of a page of this many slots, which is not mapped.
     pub fn new(slots: usize) -> Self {
-        let cells = |word: usize| (slots - word * WORD).min(CELLS);
-        let cells = (0..slots.div_ceil(WORD)).map(cells).sum();
+        let cells = |word: usize| (slots - word * SLOTS_PER_WORD).min(CELLS);
+        let cells = (0..slots.div_ceil(SLOTS_PER_WORD)).map(cells).sum();
         Self((0..cells).map(|_| UnsafeCell::new(GONE)).collect())
     }
 

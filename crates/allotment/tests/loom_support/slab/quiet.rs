@@ -1,11 +1,11 @@
-//! What must be true of a slab when all is quiet.
+//! What must be true of a slab's pages while no thread is inside a call.
 
 use allotment::for_loom::hints::LISTS;
 use loom::sync::atomic::Ordering;
 
-use super::{Slots, Yard};
+use super::{PagesModel, Slots};
 
-impl Yard {
+impl PagesModel {
     /// The pages that a list names.
     pub(super) fn named_by(&self, list: usize) -> Vec<usize> {
         let words = self.hints.len() / LISTS;
@@ -13,13 +13,13 @@ impl Yard {
         (0..self.pages.len()).filter(|page| hints & (1 << page) != 0).collect()
     }
 
-    /// Pages given back so far.
+    /// Pages released so far.
     pub fn released(&self) -> u32 {
         self.released.load(Ordering::Relaxed)
     }
 
-    /// Checks, with no thread inside: every page with a free slot can be found, none is empty without having been
-    /// noticed.
+    /// Checks, with no thread inside a call: every page with a free slot can be found, and every empty page was
+    /// released or kept.
     pub fn is_quiet(&self) {
         let named: Vec<Vec<usize>> = (0..LISTS).map(|list| self.named_by(list)).collect();
         for (number, page) in self.pages.iter().enumerate() {
@@ -28,14 +28,14 @@ impl Yard {
             if page.is_open() {
                 let free = page.free_slots();
                 assert!(free == 0 || listed, "an open page with free slots is in no list");
-                assert!(free < page.slots(), "nobody noticed that a page is empty");
+                assert!(free < page.slots(), "an empty page was not noticed");
             }
             assert!(!page.is_kept_empty() || listed, "a page that is kept empty is in no list");
         }
     }
 
-    /// Checks, with no thread inside and these slots the last ones in use, that nothing is lost: freed, trimmed,
-    /// every page goes.
+    /// Checks, with no thread inside a call and these slots the last ones in use, that nothing is lost: when all are
+    /// freed and kept pages are trimmed, every page is released.
     pub fn nothing_is_lost(&self, slots: impl IntoIterator<Item = Slots>) {
         self.is_quiet();
         for slots in slots {

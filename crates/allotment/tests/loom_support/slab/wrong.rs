@@ -1,52 +1,56 @@
-//! The steps of a slab that can be had wrong.
+//! The wrong versions of a slab's steps.
 
-use allotment::for_loom::block::Freed;
 use allotment::for_loom::hints::LISTS;
-use allotment::for_loom::page::{Fullness, WORD};
+use allotment::for_loom::page::{Fullness, SLOTS_PER_WORD};
+use allotment::for_loom::page_group::PageChange;
 use loom::sync::atomic::{Ordering, fence};
 
-use super::{Held, Place, Yard};
+use super::{ModelClaim, ModelPageInfo, PagesModel};
 
-/// What a step does instead of what it should.
+/// Which step is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Nothing: the step ships.
+    /// None: the steps are those that ship.
     Nothing,
-    /// A page that is put back is looked at before it is opened.
+    /// The bits of a page that is put back are read before the page is opened.
     OpensAfterTheLook,
     /// A page that is put back is listed before it is opened.
     OpensAfterTheHint,
-    /// Who frees looks at the state before he sets the bit.
+    /// A free reads the state before it sets the bit.
     FreesAfterTheLook,
-    /// Who frees sets the bit and looks at the state in an order that others may see the other way round.
+    /// A free sets the bit and reads the state without an order between them.
     FreesUnordered,
-    /// A hint is cleared after the look at its page.
+    /// A hint is cleared after its page was examined.
     ClearsAfterTheLook,
-    /// A hint is cleared before the look at its page, in an order that others may see the other way round.
+    /// A hint is cleared before its page is examined, without an order between them.
     ClearsUnordered,
-    /// A hint is cleared, and its page's note left, that it has one.
+    /// A hint is cleared, but its page is still recorded as listed.
     ClearsWithoutTheNote,
-    /// A hint is taken for the truth.
+    /// A hint is trusted: its page is taken without a claim.
     TrustsHints,
-    /// All bits are set, so the page is given back: without taking its slots.
+    /// A page is released because all bits are set, without taking its slots.
     EmptiesWithoutTaking,
-    /// Who can't take all slots of a page doesn't give back those that he took.
+    /// A thread that can't take all slots of a page doesn't give back those that it took.
     LeavesHalfTaken,
-    /// Addresses serve again before their memory has gone.
+    /// Addresses are reused before their memory was given back.
     FreesAddressesFirst,
-    /// A descriptor serves again before it is released.
+    /// A descriptor is reused before it is released.
     FreesDescriptorFirst,
-    /// What the empty list names is given back whether it was kept or is used.
+    /// A page that the empty list names is released even if it is in use.
     TrimsWhatIsUsed,
-    /// An empty page is kept without a second look whether the slab was closed.
+    /// An empty page is kept without a second look at the closed flag.
     KeepsBlindly,
-    /// Slots are taken by a load and a store, as if a claim kept all others off.
+    /// Slots are taken by a load and a store, as if a claim kept all other threads away.
     TakesAsIfAlone,
 }
 
-impl Yard {
-    /// Opens a claimed page as `put_back` in block.rs does, or wrongly.
-    pub(super) fn opened<'y>(&'y self, page: usize, claim: Held<'y>) -> Freed<'y, Place> {
+impl PagesModel {
+    /// Opens a claimed page as `put_back` in page_group.rs does, or wrongly.
+    pub(super) fn opened<'m>(
+        &'m self,
+        page: usize,
+        claim: ModelClaim<'m>,
+    ) -> PageChange<'m, ModelPageInfo> {
         match self.wrong {
             Wrong::OpensAfterTheLook => {
                 let fullness = claim.page().fullness();
@@ -60,7 +64,7 @@ impl Yard {
                     self.hints().set(bin, page);
                 }
                 match (before, claim.put_back()) {
-                    (Fullness::Bin(_), Fullness::Bin(_)) => Freed::Listed,
+                    (Fullness::Bin(_), Fullness::Bin(_)) => PageChange::Listed,
                     (_, fullness) => self.list(page, fullness),
                 }
             }
@@ -68,41 +72,41 @@ impl Yard {
                 let fullness = claim.put_back();
                 self.list(page, fullness)
             }
-            _ => self.block().put_back(page, claim),
+            _ => self.group().put_back(page, claim),
         }
     }
 
-    /// What `list` in block.rs does, for the steps that are wrong.
-    pub(super) fn list(&self, page: usize, fullness: Fullness) -> Freed<'_, Place> {
+    /// What `list` in page_group.rs does, for the steps that are wrong.
+    pub(super) fn list(&self, page: usize, fullness: Fullness) -> PageChange<'_, ModelPageInfo> {
         match fullness {
-            Fullness::Full => Freed::Quiet,
+            Fullness::Full => PageChange::Unlisted,
             Fullness::Bin(bin) => {
                 self.pages[page].set_listed();
                 self.hints().set(bin, page);
-                Freed::Listed
+                PageChange::Listed
             }
             Fullness::Empty => match self.pages[page].claim_open() {
-                None => Freed::Quiet,
-                Some(claim) if self.empties(&claim) => Freed::Emptied(claim),
+                None => PageChange::Unlisted,
+                Some(claim) if self.empties(&claim) => PageChange::Emptied(claim),
                 Some(claim) => self.opened(page, claim),
             },
         }
     }
 
-    fn empties(&self, claim: &Held<'_>) -> bool {
+    fn empties(&self, claim: &ModelClaim<'_>) -> bool {
         let page = claim.page();
         match self.wrong {
             Wrong::EmptiesWithoutTaking => true,
             Wrong::LeavesHalfTaken => {
-                let taken = |word| page.take(word, WORD).count_ones() as usize;
+                let taken = |word| page.take(word, SLOTS_PER_WORD).count_ones() as usize;
                 (0..page.words()).map(taken).sum::<usize>() == page.slots()
             }
             _ => claim.take_all(),
         }
     }
 
-    /// What `find` in block.rs begins with: its steps swapped, without their order, or one left out.
-    pub(super) fn find_wrongly(&self, list: usize) -> Option<(usize, Held<'_>, bool)> {
+    /// The first steps of `find` in page_group.rs: swapped, without their order, or one left out.
+    pub(super) fn claim_wrongly(&self, list: usize) -> Option<(usize, ModelClaim<'_>, bool)> {
         let page = self.named_by(list).first().copied()?;
         let claim = || self.pages[page].claim().map(|(claim, kept)| (page, claim, kept));
         let clear = |order| {
