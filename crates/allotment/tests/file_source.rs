@@ -1,4 +1,5 @@
-//! The file source where files are: full, read-only and missing directories, limits, a second process.
+//! The file source in real directories: full, read-only and missing ones, limits on files, a second
+//! process.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -12,9 +13,9 @@ use std::sync::Arc;
 use allotment::{Arena, ErrorKind, File};
 use support::child::{self, Child, Directory};
 
-/// Takes 64 KiB objects until the source refuses, and asserts that the refusal is this one, that nothing
-/// changed, and that what was had can be written and the arena used again.
-fn fills_up_and_goes_on(source: File, refusals: &[i32]) {
+/// Allocates objects of 64 KiB until the source refuses. Asserts that the refusal is one of these,
+/// that it changed nothing, that all objects can be written, and that the arena can be used again.
+fn fills_up_and_works_again(source: File, refusals: &[i32]) {
     let source = Arc::new(source);
     let mut arena = Arena::builder().source(source.clone()).build();
     for _ in 0..3 {
@@ -52,15 +53,15 @@ fn a_limit_on_files_is_an_error_and_no_signal() {
         Child::new(test, "low limit on files").limit_files(1 << 20).succeeds();
         return;
     }
-    // SAFETY: the kernel tells of the limit by this signal too, which by default ends the process.
+    // SAFETY: the kernel also reports the limit by this signal, which ends the process by default.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    fills_up_and_goes_on(File::in_directory(&std::env::temp_dir()).unwrap(), &[libc::EFBIG]);
+    fills_up_and_works_again(File::in_directory(&std::env::temp_dir()).unwrap(), &[libc::EFBIG]);
 }
 
 fn mount_tmpfs(at: &Path, flags: libc::c_ulong, options: &str) -> bool {
     let at = CString::new(at.as_os_str().as_encoded_bytes()).unwrap();
     let options = CString::new(options).unwrap();
-    // SAFETY: mounts in this process's own view of the mounts; the strings end with a nul.
+    // SAFETY: mounts in this process's own view of the mounts; the strings end with a nul byte.
     unsafe {
         libc::mount(
             c"tmpfs".as_ptr(),
@@ -72,7 +73,7 @@ fn mount_tmpfs(at: &Path, flags: libc::c_ulong, options: &str) -> bool {
     }
 }
 
-/// Runs `test` again with mounts of its own; says so where that is not permitted.
+/// Runs `test` again in a child with its own mounts. Prints a line if that is not permitted.
 fn with_own_mounts(test: &str, body: impl FnOnce(&Path) -> bool) {
     if !child::is("own mounts") {
         let directory = Directory::new(test);
@@ -95,9 +96,9 @@ fn a_full_directory_is_an_error_and_no_signal() {
         if !mount_tmpfs(directory, 0, "size=1m") {
             return false;
         }
-        fills_up_and_goes_on(File::in_directory(directory).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_works_again(File::in_directory(directory).unwrap(), &[libc::ENOSPC]);
         let kept = directory.join("kept");
-        fills_up_and_goes_on(File::kept(&kept).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_works_again(File::kept(&kept).unwrap(), &[libc::ENOSPC]);
         true
     });
 }
@@ -125,7 +126,7 @@ fn a_directory_without_permission_is_an_error() {
         Child::new(test, "nobody").env("DIRECTORY", directory.text()).succeeds();
         return;
     }
-    // SAFETY: permissions don't bind root, so a child of root becomes nobody first.
+    // SAFETY: permissions don't limit root, so a child of root changes to the user `nobody` first.
     unsafe {
         if libc::geteuid() == 0 {
             assert_eq!((libc::setgid(65534), libc::setuid(65534)), (0, 0));
@@ -215,7 +216,8 @@ fn a_child_that_only_drops_its_arena_leaves_its_parents_file_alone() {
     let directory = std::env::temp_dir();
     let arena = Arena::builder().source(File::in_directory(&directory).unwrap()).build();
     let text = arena.alloc_str("the parent's data");
-    // SAFETY: the child drops its copy of the arena, which nothing else there uses, and exits.
+    // SAFETY: the child drops its copy of the arena, which nothing else in the child uses, and
+    // exits.
     unsafe {
         let child = libc::fork();
         if child == 0 {

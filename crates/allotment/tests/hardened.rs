@@ -1,4 +1,4 @@
-//! The hardened mode: each misuse, in a process of its own, is named and stopped.
+//! The arena's hardened mode: each misuse, in its own process, is named and stops the process.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -7,7 +7,7 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use allotment::{Arena, Malloc, Retain, SharedSource, Source, owner_of};
-use support::child::{self, Child};
+use support::misuse::{self, print_address};
 
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 8).unwrap()
@@ -17,34 +17,16 @@ fn hardened() -> Arena {
     Arena::builder().name("victim").hardened(true).build()
 }
 
-/// An object, whose address the parent is told.
+/// Allocates an object, and prints its address.
 fn object(arena: &Arena, size: usize) -> NonNull<u8> {
     let object = arena.alloc_layout(layout(size));
-    tell(object);
+    print_address(object);
     object
 }
 
-fn tell(object: NonNull<u8>) {
-    eprintln!("address={:#x}", object.addr().get());
-}
-
-/// Runs `misuse` in a child, which must abort with one line that has these words, the arena's name, the
-/// size and the address that was told last.
+/// Runs `misuse` in a child process, which must be stopped.
 fn is_stopped(test: &str, words: &str, size: usize, misuse: fn()) -> String {
-    if child::is(test) {
-        misuse();
-        panic!("the misuse was not caught");
-    }
-    let stderr = Child::new(test, test).aborts();
-    let told = stderr.lines().filter_map(|line| line.strip_prefix("address=")).next_back();
-    let address = told.expect("the child told the address");
-    let line = stderr
-        .lines()
-        .find(|line| line.starts_with("allotment: arena 'victim': "))
-        .unwrap_or_else(|| panic!("no line of the arena:\n{stderr}"));
-    assert!(line.contains(words), "{line}");
-    assert!(line.contains(&format!("{size} bytes at {address}")), "{line} (told {address})");
-    line.to_owned()
+    misuse::is_stopped(test, test, "arena 'victim'", words, size, misuse)
 }
 
 #[test]
@@ -83,7 +65,7 @@ fn a_foreign_pointer_is_stopped() {
     let line = is_stopped("a_foreign_pointer_is_stopped", "foreign pointer", 8, || {
         let mut local = 7u64;
         let foreign = NonNull::from(&mut local).cast();
-        tell(foreign);
+        print_address(foreign);
         // SAFETY: none: this is the misuse.
         unsafe { hardened().free(foreign, layout(8)) };
     });
@@ -109,7 +91,7 @@ fn a_pointer_into_the_middle_of_an_object_is_stopped() {
         let arena = hardened();
         // SAFETY: inside the object.
         let middle = unsafe { arena.alloc_layout(layout(24)).add(8) };
-        tell(middle);
+        print_address(middle);
         // SAFETY: none: this is the misuse.
         unsafe { arena.free(middle, layout(8)) };
     });
@@ -209,7 +191,7 @@ fn a_write_after_a_scope_is_stopped_when_the_memory_is_used_again() {
 #[test]
 fn correct_programs_are_not_stopped_on_any_source() {
     struct Own;
-    // SAFETY: passes on to malloc.
+    // SAFETY: malloc keeps the contract.
     unsafe impl Source for Own {
         fn name(&self) -> &str {
             "own"
@@ -220,7 +202,7 @@ fn correct_programs_are_not_stopped_on_any_source() {
         }
 
         unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
-            // SAFETY: passed on to the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { Malloc.release(block, layout) }
         }
     }
@@ -238,7 +220,7 @@ fn correct_programs_are_not_stopped_on_any_source() {
                 scope.alloc_slice_with(1000, |index| index);
             });
             let object = arena.alloc_layout(layout(100));
-            // SAFETY: live, with this layout; written inside its bounds.
+            // SAFETY: live, with this layout, and written within its bounds.
             unsafe {
                 object.write_bytes(0xff, 100);
                 arena.free(object, layout(100));

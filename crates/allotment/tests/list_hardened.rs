@@ -1,4 +1,4 @@
-//! The free list's hardened mode: each misuse, in a process of its own, is named and stopped.
+//! The free list's hardened mode: each misuse, in its own process, is named and stops the process.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -10,15 +10,16 @@ use allotment::{
 };
 use support::child::{self, Child};
 use support::list::{self, free_all, objects_of, stamped, stamped_run};
+use support::misuse::{self, pointer_to, print_address};
 use support::setup::file_directory;
 use support::slab::{assert_apart, layout};
 
 const SIZE: usize = 24;
-/// Behind an object: what is more than its size in its place.
+/// The bytes of the red zone behind an object.
 const ZONE: usize = 24;
 
-/// One of several in a test, and the role of its child.
-type Way<F> = (&'static str, F);
+/// One of several cases of a test: the role of its child, and what the child does.
+type Case<F> = (&'static str, F);
 type Does = fn(&RawFreeList, NonNull<u8>);
 type Makes = fn(&RawFreeList) -> NonNull<u8>;
 
@@ -30,68 +31,39 @@ fn hardened() -> RawFreeList {
     named("victim").hardened(true).build()
 }
 
-/// An object, whose address the parent is told.
+/// Allocates an object, and prints its address.
 fn object(list: &RawFreeList) -> NonNull<u8> {
     let object = list.alloc();
-    tell(object);
+    print_address(object);
     object
 }
 
-fn tell(address: NonNull<u8>) {
-    eprintln!("address={:#x}", address.addr().get());
-}
-
-/// Any address at all.
-fn garbage(address: usize) -> NonNull<u8> {
-    let garbage = NonNull::new(core::ptr::without_provenance_mut(address)).expect("not null");
-    tell(garbage);
-    garbage
-}
-
-/// Frees, rightly or not.
+/// Frees an object, correctly or not.
 fn free(list: &RawFreeList, object: NonNull<u8>) {
-    // SAFETY: none: this is the misuse, or what comes before it.
+    // SAFETY: none: this is the misuse, or the call before it.
     unsafe { list.free(object) }
 }
 
-/// Writes, rightly or not.
+/// Writes a byte, correctly or not.
 fn write(object: NonNull<u8>, offset: usize) {
-    // SAFETY: none: this is the misuse. The slab is there.
+    // SAFETY: none: this is the misuse. The slab is still mapped.
     unsafe { object.add(offset).write(1) }
 }
 
-/// Runs `misuse` in a child, which must abort with one line that has these words, the list's name, its size and the
-/// address that was told last.
+/// Runs `misuse` in a child process, which must be stopped.
 fn is_stopped(test: &str, words: &str, misuse: impl Fn()) -> String {
     is_stopped_as(test, test, words, misuse)
 }
 
-/// As above, for one of several in a test.
-fn is_stopped_as(test: &str, role: &str, words: &str, misuse: impl Fn()) -> String {
-    if child::is(role) {
-        misuse();
-        panic!("the misuse was not caught");
-    }
-    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
-        // The child of another one.
-        return String::new();
-    }
-    let stderr = Child::new(test, role).aborts();
-    let told = stderr.lines().filter_map(|line| line.strip_prefix("address=")).next_back();
-    let address = told.expect("the child told the address");
-    let line = stderr
-        .lines()
-        .find(|line| line.starts_with("allotment: free list 'victim': "))
-        .unwrap_or_else(|| panic!("no line of the list:\n{stderr}"));
-    assert!(line.contains(words), "{line}");
-    assert!(line.contains(&format!("{SIZE} bytes at {address}")), "{line} (told {address})");
-    line.to_owned()
+/// As above, for one of several cases of a test.
+fn is_stopped_as(test: &str, case: &str, words: &str, misuse: impl Fn()) -> String {
+    misuse::is_stopped(test, case, "free list 'victim'", words, SIZE, misuse)
 }
 
 #[test]
 fn a_double_free_is_stopped() {
     let test = "a_double_free_is_stopped";
-    let ways: [Way<Does>; 3] = [
+    let cases: [Case<Does>; 3] = [
         ("by address", free),
         // SAFETY: none: this is the misuse.
         ("by a slot of a run", |list, object| {
@@ -104,10 +76,10 @@ fn a_double_free_is_stopped() {
             free(list, object);
         }),
     ];
-    for (way, free_again) in ways {
-        is_stopped_as(test, way, "double free", || {
+    for (case, free_again) in cases {
+        is_stopped_as(test, case, "double free", || {
             let list = hardened();
-            let _stays = list.alloc();
+            let _kept = list.alloc();
             let object = object(&list);
             free(&list, object);
             free_again(&list, object);
@@ -121,19 +93,19 @@ fn an_object_of_a_run_that_is_freed_twice_is_stopped() {
         let list = hardened();
         let run = list.alloc_run(100);
         let third = objects_of(&list, run, 100).nth(2).expect("a hundred");
-        tell(third);
+        print_address(third);
         objects_of(&list, run, 100).for_each(|object| free(&list, object));
         free(&list, third);
     });
 }
 
 #[test]
-fn a_box_that_is_made_of_a_freed_one_is_stopped_when_it_is_dropped() {
-    let test = "a_box_that_is_made_of_a_freed_one_is_stopped_when_it_is_dropped";
+fn a_box_made_from_a_freed_box_is_stopped_when_it_is_dropped() {
+    let test = "a_box_made_from_a_freed_box_is_stopped_when_it_is_dropped";
     is_stopped(test, "double free", || {
         let list = FreeList::<[u64; 3]>::builder().name("victim").hardened(true).build();
         let raw = allotment::ListBox::into_raw(list.alloc([1; 3]));
-        tell(raw.cast());
+        print_address(raw.cast());
         // SAFETY: none for the second: this is the misuse.
         unsafe {
             drop(list.from_raw(raw));
@@ -143,12 +115,12 @@ fn a_box_that_is_made_of_a_freed_one_is_stopped_when_it_is_dropped() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_while_the_object_rests() {
-    is_stopped("a_stale_free_is_stopped_while_the_object_rests", "double free", || {
+fn a_stale_free_is_stopped_while_the_object_is_in_quarantine() {
+    is_stopped("a_stale_free_is_stopped_while_the_object_is_in_quarantine", "double free", || {
         let list = hardened();
         let stale = object(&list);
         free(&list, stale);
-        // New objects don't get the place, whatever comes and goes.
+        // New objects don't get the block, whatever is allocated and freed.
         for _ in 0..1000 {
             let new = list.alloc();
             assert_ne!(new, stale);
@@ -159,8 +131,8 @@ fn a_stale_free_is_stopped_while_the_object_rests() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_after_the_rest_where_the_place_is_free() {
-    let test = "a_stale_free_is_stopped_after_the_rest_where_the_place_is_free";
+fn a_stale_free_is_stopped_after_the_quarantine_while_the_block_is_vacant() {
+    let test = "a_stale_free_is_stopped_after_the_quarantine_while_the_block_is_vacant";
     is_stopped(test, "double free", || {
         let list = hardened();
         let stale = object(&list);
@@ -172,27 +144,29 @@ fn a_stale_free_is_stopped_after_the_rest_where_the_place_is_free() {
 }
 
 #[test]
-fn foreign_pointers_of_all_sorts_are_stopped() {
-    let test = "foreign_pointers_of_all_sorts_are_stopped";
-    let pointers: [Way<Makes>; 11] = [
+fn foreign_pointers_of_all_kinds_are_stopped() {
+    let test = "foreign_pointers_of_all_kinds_are_stopped";
+    let pointers: [Case<Makes>; 11] = [
         ("mallocs", |_| {
             let block = NonNull::from(Box::leak(Box::new(7u64))).cast();
-            tell(block);
+            print_address(block);
             block
         }),
         ("the stack", |_| {
             let mut local = 7u64;
-            garbage((&raw mut local).addr())
+            pointer_to((&raw mut local).addr())
         }),
-        ("code", |_| garbage(tell as *const () as usize)),
-        ("the middle of an object", |list| garbage(list.alloc().addr().get() + 8)),
-        ("the second byte of an object", |list| garbage(list.alloc().addr().get() + 1)),
-        ("behind an object", |list| garbage(list.alloc().addr().get() + SIZE)),
-        ("a place that nobody had", |list| garbage(list.alloc().addr().get() + 10 * list.stride())),
-        ("the beginning of a slab", |list| garbage(list.alloc().addr().get() & !0xffff)),
-        ("one", |_| garbage(1)),
-        ("the last user address", |_| garbage((1 << 47) - 8)),
-        ("no address", |_| garbage(0xdead_beef_dead_bee8)),
+        ("code", |_| pointer_to(print_address as *const () as usize)),
+        ("the middle of an object", |list| pointer_to(list.alloc().addr().get() + 8)),
+        ("the second byte of an object", |list| pointer_to(list.alloc().addr().get() + 1)),
+        ("behind an object", |list| pointer_to(list.alloc().addr().get() + SIZE)),
+        ("a block that was never allocated", |list| {
+            pointer_to(list.alloc().addr().get() + 10 * list.stride())
+        }),
+        ("the beginning of a slab", |list| pointer_to(list.alloc().addr().get() & !0xffff)),
+        ("one", |_| pointer_to(1)),
+        ("the last user address", |_| pointer_to((1 << 47) - 8)),
+        ("no address", |_| pointer_to(0xdead_beef_dead_bee8)),
     ];
     for (role, make) in pointers {
         let line = is_stopped_as(test, role, "foreign pointer", || {
@@ -201,7 +175,7 @@ fn foreign_pointers_of_all_sorts_are_stopped() {
             let pointer = make(&list);
             free(&list, pointer);
         });
-        assert!(!line.contains("it lies in"), "in none but its own: {line}");
+        assert!(!line.contains("it lies in"), "it lies in no other allocator: {line}");
     }
 }
 
@@ -232,14 +206,14 @@ fn an_arenas_object_and_a_slabs_are_stopped_and_their_owners_named() {
     let line = is_stopped_as(test, "arena", "foreign pointer", || {
         let arena = Arena::builder().name("neighbour").hardened(true).build();
         let object = arena.alloc_layout(layout(SIZE, 8));
-        tell(object);
+        print_address(object);
         free(&hardened(), object);
     });
     assert!(line.is_empty() || line.contains("it lies in arena 'neighbour'"), "{line}");
     let line = is_stopped_as(test, "slab", "foreign pointer", || {
         let slab = RawSlab::builder(layout(SIZE, 8)).name("neighbour").build();
         let object = slab.alloc();
-        tell(object);
+        print_address(object);
         free(&hardened(), object);
     });
     assert!(line.is_empty() || line.contains("it lies in slab 'neighbour'"), "{line}");
@@ -260,7 +234,7 @@ fn an_overrun_is_stopped_at_the_free() {
             let list = hardened();
             let run = list.alloc_run(10);
             let object = objects_of(&list, run, 10).nth(4).expect("ten");
-            tell(object);
+            print_address(object);
             write(object, offset);
             objects_of(&list, run, 10).for_each(|object| free(&list, object));
         });
@@ -273,26 +247,26 @@ fn an_overrun_of_a_value_is_stopped_when_its_box_is_dropped() {
         let list = FreeList::<[u8; SIZE]>::builder().name("victim").hardened(true).build();
         let mut boxed = list.alloc([1; SIZE]);
         let object = NonNull::from(&mut *boxed).cast();
-        tell(object);
+        print_address(object);
         write(object, SIZE);
         drop(boxed);
     });
 }
 
 #[test]
-fn a_write_after_free_is_stopped_when_the_place_would_be_used_again() {
-    let test = "a_write_after_free_is_stopped_when_the_place_would_be_used_again";
+fn a_write_after_free_is_stopped_when_the_block_would_be_reused() {
+    let test = "a_write_after_free_is_stopped_when_the_block_would_be_reused";
     for offset in [0, 5, SIZE - 1, SIZE + 3] {
         is_stopped_as(test, &format!("byte {offset}"), "write after free", || {
             let list = hardened();
             let object = object(&list);
-            let stay = stamped(&list, 10);
+            let kept = stamped(&list, 10);
             free(&list, object);
             write(object, offset);
             for _ in 0..3000 {
                 free(&list, list.alloc());
             }
-            free_all(&list, stay);
+            free_all(&list, kept);
         });
     }
 }
@@ -305,13 +279,13 @@ fn a_write_after_free_is_stopped_at_the_trim_or_the_drop() {
     {
         is_stopped_as(test, end, "write after free", || {
             let list = hardened();
-            let _stay: Vec<_> = (0..live).map(|_| list.alloc()).collect();
+            let _kept: Vec<_> = (0..live).map(|_| list.alloc()).collect();
             let object = object(&list);
             free(&list, object);
             write(object, 7);
             if end.starts_with("trim") {
                 list.trim();
-                panic!("the trim did not see it");
+                panic!("the trim did not detect it");
             }
             drop(list);
         });
@@ -319,8 +293,8 @@ fn a_write_after_free_is_stopped_at_the_trim_or_the_drop() {
 }
 
 #[test]
-fn a_write_after_the_rest_is_stopped_too() {
-    let test = "a_write_after_the_rest_is_stopped_too";
+fn a_write_after_the_quarantine_is_stopped_too() {
+    let test = "a_write_after_the_quarantine_is_stopped_too";
     for end in ["used again", "trim", "drop"] {
         is_stopped_as(test, end, "write after free", || {
             let list = hardened();
@@ -339,17 +313,17 @@ fn a_write_after_the_rest_is_stopped_too() {
 }
 
 #[test]
-fn a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it() {
-    let test = "a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it";
-    for way in ["single", "run", "rest of a slab"] {
-        is_stopped_as(test, way, "write after free", || {
+fn a_write_to_a_block_that_was_never_allocated_is_stopped_when_it_is_allocated() {
+    let test = "a_write_to_a_block_that_was_never_allocated_is_stopped_when_it_is_allocated";
+    for case in ["single", "run", "rest of a slab"] {
+        is_stopped_as(test, case, "write after free", || {
             let list = hardened();
             let first = list.alloc();
             // SAFETY: the slab has room for more.
             let next = unsafe { first.add(list.stride()) };
-            tell(next);
+            print_address(next);
             write(next, 3);
-            match way {
+            match case {
                 "single" => drop(stamped(&list, 1)),
                 "run" => drop(stamped_run(&list, 10)),
                 _ => drop((stamped_run(&list, 100_000), stamped(&list, 2000))),
@@ -359,8 +333,8 @@ fn a_write_to_a_place_that_nobody_had_is_stopped_when_somebody_gets_it() {
 }
 
 #[test]
-fn a_list_dropped_with_live_objects_says_so_if_it_is_told_to() {
-    let test = "a_list_dropped_with_live_objects_says_so_if_it_is_told_to";
+fn a_list_dropped_with_live_objects_reports_them_if_that_is_on() {
+    let test = "a_list_dropped_with_live_objects_reports_them_if_that_is_on";
     let cases = [
         (false, None, false),
         (false, Some(true), true),
@@ -378,7 +352,7 @@ fn a_list_dropped_with_live_objects_says_so_if_it_is_told_to() {
             (0..7).for_each(|number| core::mem::forget(list.alloc(number)));
             drop(list.alloc(8));
         }
-        // Nothing is said of a list that nothing is left in.
+        // A list without live objects reports nothing.
         let list = FreeList::<u64>::builder().name("number 9").hardened(true).build();
         drop(list.alloc(1));
         return;
@@ -398,7 +372,7 @@ fn a_name_with_control_characters_is_one_line_of_the_message() {
     let test = "a_name_with_control_characters_is_one_line_of_the_message";
     if child::is(test) {
         let list = named("two\nlines\u{1b}[31m").hardened(true).build();
-        free(&list, garbage(8));
+        free(&list, pointer_to(8));
     }
     let stderr = Child::new(test, test).aborts();
     assert!(

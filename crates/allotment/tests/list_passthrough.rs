@@ -1,5 +1,5 @@
-//! `ALLOTMENT_PASSTHROUGH=1`: every object of a free list is a malloc block of its own, and everything still holds. Random
-//! programs are in `list_programs.rs`.
+//! `ALLOTMENT_PASSTHROUGH=1`: every object of a free list is a separate malloc block, and the
+//! allocator's guarantees still hold. Random programs are in `list_programs.rs`.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,7 +13,7 @@ use support::slab::layout;
 
 type Misuse = fn(&RawFreeList);
 
-/// Runs `body` in a child that passes everything through to malloc.
+/// Runs `body` in a child process in pass-through mode.
 fn passed_through(test: &str, body: impl Fn()) {
     if child::is(test) {
         return body();
@@ -47,7 +47,7 @@ fn each_object_is_a_block_of_malloc() {
         };
         assert_eq!((error.kind(), more.len()), (ErrorKind::BudgetExceeded, 1000));
         list::assert_exact(&list, more.len(), Some(&budget));
-        // A list dropped with live objects gives their blocks back.
+        // A list that is dropped with live objects frees their blocks.
         drop(list);
         assert_eq!(budget.used(), 0);
     });
@@ -68,8 +68,8 @@ fn a_fresh_object_is_a_block_and_a_run_of_more_is_refused() {
 }
 
 #[test]
-fn boxes_and_copies_are_as_ever() {
-    passed_through("boxes_and_copies_are_as_ever", || {
+fn boxes_and_copies_work_as_in_other_modes() {
+    passed_through("boxes_and_copies_work_as_in_other_modes", || {
         struct Node<'l> {
             key: usize,
             next: Option<ListBox<'l, Node<'l>>>,
@@ -81,7 +81,8 @@ fn boxes_and_copies_are_as_ever() {
             head = Some(list.alloc(Node { key, next: head.take() }));
         }
         let head = head.expect("a hundred");
-        // A function and not a closure: on Rust 1.85 a closure keeps the source borrowed while the copy lives.
+        // A function and not a closure: on Rust 1.85 a closure keeps the source borrowed while the
+        // copy lives.
         fn copy_node<'l, 's>(
             node: &'s Node<'l>,
             copier: &mut Copier<'_, 'l, &'s Node<'l>, Node<'l>>,
@@ -102,7 +103,7 @@ fn boxes_and_copies_are_as_ever() {
 #[test]
 fn a_double_free_and_a_foreign_pointer_are_stopped_too() {
     let test = "a_double_free_and_a_foreign_pointer_are_stopped_too";
-    let ways: [(&str, Misuse); 2] = [
+    let cases: [(&str, Misuse); 2] = [
         ("double", |list| {
             let object = list.alloc();
             // SAFETY: none: this is the misuse.
@@ -117,16 +118,16 @@ fn a_double_free_and_a_foreign_pointer_are_stopped_too() {
             unsafe { list.free(foreign.cast()) };
         }),
     ];
-    for (way, misuse) in ways {
-        if child::is(way) {
+    for (case, misuse) in cases {
+        if child::is(case) {
             misuse(&RawFreeList::builder(layout(24, 8)).name("victim").build());
-            panic!("the misuse was not caught");
+            panic!("the misuse was not detected");
         }
     }
-    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_none() {
-        for (way, _) in ways {
-            let stderr = Child::new(test, way).env("ALLOTMENT_PASSTHROUGH", "1").aborts();
-            assert!(stderr.contains("allotment: free list 'victim': "), "{way}: {stderr}");
+    if !child::is_any() {
+        for (case, _) in cases {
+            let stderr = Child::new(test, case).env("ALLOTMENT_PASSTHROUGH", "1").aborts();
+            assert!(stderr.contains("allotment: free list 'victim': "), "{case}: {stderr}");
         }
     }
 }

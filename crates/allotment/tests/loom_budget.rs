@@ -66,14 +66,14 @@ fn of_two_charges_that_do_not_fit_together_at_most_one_is_made_and_it_is_made_ev
     });
 }
 
-/// The check and the charge as two steps.
+/// A budget whose check and charge are two steps.
 struct Unchecked {
     used: AtomicUsize,
 }
 
 #[test]
 #[should_panic(expected = "a cap was passed")]
-fn a_budget_that_looks_first_and_adds_then_passes_its_cap() {
+fn a_budget_that_checks_first_and_adds_afterwards_exceeds_its_cap() {
     explore(3, || {
         let budget = Arc::new(Unchecked { used: AtomicUsize::new(0) });
         let charge = |budget: &Unchecked| {

@@ -1,7 +1,7 @@
 //! Models of the lock-free stack (`src/memory/lifo.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! Each model is a claim about the stack that ships. Beside it stands the version of the stack that breaks the
-//! claim, as a test that must fail: so that the model is known to see the error it is there for.
+//! Each model is a claim about the stack that ships. Beside it is a broken version of the stack, as
+//! a test that must fail. It shows that the model detects the error that it is made for.
 #![cfg(loom)]
 
 use allotment::for_loom::lifo::{Lifo, Links, NIL};
@@ -13,7 +13,8 @@ use loom::thread;
 mod loom_support;
 use loom_support::{Gate, explore};
 
-/// Links, and behind each a chunk whose bytes only the owner may touch: loom reports two who do.
+/// Links, and for each a chunk whose bytes only the owner may access: loom reports an access by two
+/// threads.
 struct Table {
     gate: Gate,
     next: Vec<AtomicU32>,
@@ -29,9 +30,10 @@ impl Table {
         }
     }
 
-    /// What an owner does with a chunk.
+    /// Accesses a chunk as its owner.
     fn write(&self, index: u32, value: u32) {
-        // SAFETY: the caller owns the chunk; loom fails the model if another one touches it meanwhile.
+        // SAFETY: the caller owns the chunk. Loom fails the model if another thread accesses it
+        // meanwhile.
         self.chunks[index as usize].with_mut(|chunk| unsafe { *chunk = value });
     }
 
@@ -47,7 +49,7 @@ impl Links for Table {
     }
 }
 
-/// What the models need of a stack: the real one has it, and the broken ones below.
+/// The operations that the models need: of the real stack, and of the broken ones below.
 trait Stack: Send + Sync + 'static {
     fn push(&self, table: &Table, index: u32);
     fn pop(&self, table: &Table) -> Option<u32>;
@@ -65,7 +67,7 @@ impl Stack for Lifo {
     }
 }
 
-/// The stack with one of its precautions left out.
+/// The stack without one of its precautions.
 struct Broken {
     head: AtomicU64,
     counted: bool,
@@ -128,7 +130,7 @@ fn hand_over(stack: impl Stack) {
 }
 
 #[test]
-fn who_takes_a_chunk_sees_what_its_former_owner_wrote() {
+fn a_thread_that_takes_a_chunk_sees_what_its_former_owner_wrote() {
     explore(3, || hand_over(Lifo::new()));
 }
 
@@ -144,8 +146,8 @@ fn a_relaxed_pop_takes_a_chunk_without_its_bytes() {
     explore(3, || hand_over(Broken::new(true, Ordering::Release, Ordering::Relaxed)));
 }
 
-/// Two chunks lie on the stack, 0 above 1. One thread takes one; another takes both, uses them and pushes
-/// the upper one back. At the end each chunk must have one place.
+/// Two chunks are on the stack, 0 above 1. One thread takes one. Another takes both, uses them and
+/// pushes the upper one back. At the end each chunk must be in exactly one place.
 fn take_use_push_while_another_pops(stack: impl Stack) {
     let table = Table::new(2);
     stack.push(&table, 1);
@@ -220,8 +222,8 @@ fn two_threads_that_push_and_pop_lose_and_duplicate_nothing() {
     });
 }
 
-/// The second chunk is taken by an exchange that reads another thread's pop: its pusher's release goes on
-/// through the exchanges in between.
+/// The second chunk is taken by an exchange that reads another thread's pop. The release of its
+/// pusher continues through the exchanges in between.
 #[test]
 fn a_chunk_below_another_threads_push_is_handed_over_as_well() {
     explore(3, || {

@@ -1,8 +1,9 @@
 //! A model of how a statistics record changes hands while a report reads it
 //! (`src/statistics/records.rs`), explored by loom; `.ci/loom` runs it.
 //!
-//! The records lie in static memory, which loom's atomics can't, so the protocol is written here once more:
-//! two words of a name, one counter, and the steps of `acquire`, `release` and `snapshot` in their order.
+//! The records are in static memory, and loom's atomics can't be static. So this file repeats the
+//! protocol: two words of a name, one counter, and the steps of `acquire`, `release` and `snapshot`
+//! in their order.
 #![cfg(loom)]
 
 use allotment::for_loom::lifo::{Lifo, Links, NIL};
@@ -20,7 +21,7 @@ struct Record {
     state: AtomicU64,
     name: [AtomicU64; 2],
     counter: AtomicU64,
-    /// Whether the owner that takes a record fences its writes against the state of the owner before.
+    /// Whether an owner that takes a record fences its writes against the former owner's state.
     fenced: bool,
 }
 
@@ -68,7 +69,7 @@ impl Record {
     }
 }
 
-/// One thread gives a record back, another takes it under another name, a third reads.
+/// One thread returns a record, another takes it under another name, and a third reads it.
 fn changes_hands_while_a_report_reads(fenced: bool) {
     explore(3, move || {
         let record = Arc::new(Record {

@@ -1,7 +1,8 @@
 //! Models of the recycler (`src/memory/recycler.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! The cache is the one that ships, over a table of the test's own: a chunk is a cell that loom watches, so
-//! that two owners at a time, or an owner after the unmapping, fail the model.
+//! The cache is the one that ships, on a table that the test provides. Loom checks each access to a
+//! chunk, so the model fails if a chunk has two owners at the same time, or an owner after it was
+//! unmapped.
 #![cfg(loom)]
 
 use core::num::NonZeroUsize;
@@ -24,7 +25,7 @@ use loom_support::{Gate, explore};
 /// The size of every chunk in the models: the smallest class.
 const SIZE: usize = class_size(0);
 
-/// The most chunks that a model maps.
+/// The largest number of chunks that a model maps.
 const CHUNKS: usize = 4;
 
 struct Table {
@@ -33,7 +34,7 @@ struct Table {
     start: Vec<AtomicUsize>,
     chunks: Vec<UnsafeCell<Chunk>>,
     capacity: u32,
-    /// Not loom's: bookkeeping of the model, not of the cache.
+    /// Not an atomic of loom: bookkeeping of the model, not of the cache.
     mapped: PlainUsize,
     unmapped: PlainUsize,
     clock: PlainU64,
@@ -66,10 +67,11 @@ impl Table {
         NonNull::without_provenance(NonZeroUsize::MIN.saturating_add(number))
     }
 
-    /// What an owner does with a chunk.
+    /// Accesses a chunk as its owner.
     fn with_chunk(&self, start: NonNull<u8>, work: impl FnOnce(&mut Chunk)) {
         self.chunks[start.addr().get() - 1].with_mut(|chunk| {
-            // SAFETY: the caller owns the chunk; loom fails the model if another thread touches it.
+            // SAFETY: the caller owns the chunk; loom fails the model if another thread accesses
+            // it.
             let chunk = unsafe { &mut *chunk };
             assert!(!chunk.unmapped, "a chunk was used after it was unmapped");
             work(chunk);
@@ -114,7 +116,7 @@ impl Mappings for Table {
     }
 }
 
-/// The cache, its table, and what an allocator does with them.
+/// The cache, its table, and the calls that an allocator makes.
 struct House {
     cache: ChunkCache<SharedTable>,
     table: SharedTable,
@@ -151,7 +153,7 @@ impl Mappings for SharedTable {
     }
 
     unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.unmap(start, size) }
     }
 
@@ -164,7 +166,7 @@ impl House {
     fn new(links: u32) -> Arc<Self> {
         let table = SharedTable(std::sync::Arc::new(Table::new(links)));
         let house = Self { cache: ChunkCache::new(table.clone()), table };
-        // Without decay, until a model asks for it.
+        // Without decay, unless a model sets another policy.
         house.cache.set_policy(Release::Keep(usize::MAX));
         Arc::new(house)
     }
@@ -185,7 +187,7 @@ impl House {
         self.table.gate.pass();
         let mut batch = self.cache.recycle(chunks.len() * SIZE);
         for &chunk in chunks {
-            // SAFETY: taken by the caller, who is done with it.
+            // SAFETY: taken by the caller, and not used any more.
             unsafe { batch.add(Backing::Pages, chunk, SIZE) };
         }
         let unmapped = batch.finish();
@@ -193,13 +195,14 @@ impl House {
         unmapped
     }
 
-    /// Invariant 2, as far as one load can see it; a `cached` that fell below what the stacks hold shows as
-    /// a sum that wrapped.
+    /// Invariant 2, as far as one load can show it. If `cached` fell below the bytes on the stacks,
+    /// the sum wraps.
     fn within_limit(&self) {
         assert!(self.cache.cached() <= self.cache.limit(), "more is cached than the limit allows");
     }
 
-    /// When all is quiet: `cached` is what the stacks hold, and every mapping is on one or unmapped.
+    /// With no thread in the cache: `cached` is the bytes on the stacks, and every mapping is on a
+    /// stack or unmapped.
     fn is_consistent(&self, in_use: usize) {
         let cached = self.cache.cached();
         let mut kept = 0;
@@ -398,7 +401,8 @@ fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
     explore(2, || {
         let house = House::new(4);
         house.cache.set_policy(Release::Adaptive);
-        // Something went back for want of room a moment ago: the next miss raises what is kept.
+        // A chunk went back just before because the allowance was used up. So the next miss raises
+        // the allowance.
         house.cache.set_limit(0);
         let overflowing = house.take(1);
         house.give(&[overflowing]);
@@ -415,7 +419,7 @@ fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
     });
 }
 
-/// The cache in a few lines, with the bytes reserved before the push or after it.
+/// The cache in a few lines. The bytes are reserved before the push or after it.
 struct Small {
     stack: Lifo,
     cached: AtomicUsize,
@@ -470,7 +474,7 @@ fn bytes_reserved_after_the_push_let_the_count_fall_below_the_stack() {
     give_while_another_takes(false);
 }
 
-/// A trim that walks the stack where it lies, instead of taking it whole.
+/// A trim that follows the links on the stack, instead of taking the whole chain.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_trim_that_unmaps_what_it_has_not_taken_meets_a_user() {

@@ -1,4 +1,5 @@
-//! `ALLOTMENT_PASSTHROUGH=1`: every object is a malloc block of its own, and everything still holds.
+//! `ALLOTMENT_PASSTHROUGH=1`: every object is a separate malloc block, and the allocator's
+//! guarantees still hold.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,7 +10,7 @@ use core::ptr::NonNull;
 use allotment::{Arena, ArenaString, ArenaVec, Budget, ErrorKind, format_in};
 use support::child::{self, Child};
 
-/// Runs `body` in a child that passes everything through to malloc.
+/// Runs `body` in a child process in pass-through mode.
 fn passed_through(test: &str, body: fn()) {
     if child::is(test) {
         return body();
@@ -18,8 +19,8 @@ fn passed_through(test: &str, body: fn()) {
 }
 
 #[test]
-fn each_object_is_a_malloc_block_of_its_own() {
-    passed_through("each_object_is_a_malloc_block_of_its_own", || {
+fn each_object_is_a_separate_malloc_block() {
+    passed_through("each_object_is_a_separate_malloc_block", || {
         let arena = Arena::new();
         let objects: Vec<NonNull<[u8]>> = (1..200)
             .map(|size| NonNull::from(arena.alloc_slice_copy(&vec![size as u8; size])))
@@ -38,13 +39,15 @@ fn a_block_that_is_aligned_by_chance_stays_so_when_it_shrinks() {
     passed_through("a_block_that_is_aligned_by_chance_stays_so_when_it_shrinks", || {
         let arena = Arena::<1>::with_min_align();
         let new = Layout::from_size_align(100, 64).unwrap();
-        // Malloc's blocks are aligned to 16 bytes, so that of each four one is aligned to 64.
+        // Malloc aligns blocks to 16 bytes, so about one in four is aligned to 64.
         let mut by_chance = 0;
         for number in 0..1000 {
+            // Moves the next block by a multiple of 16 bytes.
+            arena.alloc_layout(Layout::from_size_align(8 + 16 * (number % 7), 1).unwrap());
             let old = Layout::from_size_align(5000 + number % 100, 1).unwrap();
             let block = arena.alloc_layout(old);
             by_chance += usize::from(block.addr().get() % 64 == 0);
-            // SAFETY: a live block of this arena, which is not used by its old address any more.
+            // SAFETY: a live block of this arena. Its old address is not used afterwards.
             let block = unsafe { arena.try_shrink(block, old, new) }.unwrap();
             assert_eq!(block.addr().get() % 64, 0);
         }

@@ -1,4 +1,5 @@
-//! The hardened mode of reaps and pools: each misuse, in a process of its own, is named and stopped.
+//! The hardened mode of reaps and pools: each misuse, in its own process, is named and stops the
+//! process.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -8,19 +9,20 @@ use core::ptr::NonNull;
 
 use allotment::{LocalPool, PoolRef, Reap};
 use support::child::{self, Child};
+use support::misuse::{self, print_address};
 use support::slab::{Object, assert_apart, layout};
 
 const SIZE: usize = 24;
 const BLOCK: Layout = Layout::new::<[u64; 3]>();
-/// Behind a block of this size in its place.
+/// The bytes of the red zone behind such a block.
 const ZONE: usize = 24;
 
 /// A hardened reap or pool.
 trait Victim {
     fn alloc(&self, layout: Layout) -> NonNull<u8>;
-    /// Frees, rightly or not.
+    /// Frees a block, correctly or not.
     fn free(&self, block: NonNull<u8>, layout: Layout);
-    /// The same, on the owner's thread.
+    /// As above, on the owner's thread.
     fn free_own(&self, block: NonNull<u8>, layout: Layout) {
         self.free(block, layout);
     }
@@ -33,7 +35,7 @@ impl Victim for Reap {
     }
 
     fn free(&self, block: NonNull<u8>, layout: Layout) {
-        // SAFETY: none: this is the misuse, or what comes before it.
+        // SAFETY: none: this is the misuse, or the call before it.
         unsafe { self.free_layout(block, layout) }
     }
 
@@ -70,7 +72,7 @@ impl Victim for FreedElsewhere {
     }
 
     fn free_own(&self, block: NonNull<u8>, layout: Layout) {
-        // Freed elsewhere it would go to whom it belongs.
+        // Another thread would return the block to the pool that it belongs to.
         self.0.free(block, layout);
     }
 
@@ -103,44 +105,25 @@ const VICTIMS: [(&str, Makes); 3] = [
     ("pool elsewhere", || Box::new(FreedElsewhere(pool()))),
 ];
 
-fn tell(address: NonNull<u8>) {
-    eprintln!("address={:#x}", address.addr().get());
-}
-
-/// A block, whose address the parent is told.
+/// Allocates a block, and prints its address.
 fn block(victim: &dyn Victim) -> NonNull<u8> {
     let block = victim.alloc(BLOCK);
-    tell(block);
+    print_address(block);
     block
 }
 
-/// Writes, rightly or not.
+/// Writes a byte, correctly or not.
 fn write(block: NonNull<u8>, offset: usize) {
-    // SAFETY: none: this is the misuse. The chunk is there.
+    // SAFETY: none: this is the misuse. The chunk is still mapped.
     unsafe { block.add(offset).write(1) }
 }
 
-/// Runs `misuse` on each victim in a child, which must abort with one line that has these words, the victim's kind and name,
-/// the size and the address that was told last.
-fn are_stopped(test: &str, way: &str, words: &str, misuse: impl Fn(Box<dyn Victim>)) {
+/// Runs `misuse` on each victim in a child process, which must be stopped.
+fn are_stopped(test: &str, case: &str, words: &str, misuse: impl Fn(Box<dyn Victim>)) {
     for (kind, make) in VICTIMS {
-        let role = format!("{test} {kind} {way}");
-        if child::is(&role) {
-            misuse(make());
-            panic!("the misuse was not caught");
-        }
-        if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
-            // The child of another one.
-            continue;
-        }
-        let stderr = Child::new(test, &role).aborts();
-        let told = stderr.lines().filter_map(|line| line.strip_prefix("address=")).next_back();
-        let address = told.expect("the child told the address");
-        let beginning = format!("allotment: {} 'victim': ", &kind[..4]);
-        let line = stderr.lines().find(|line| line.starts_with(&beginning));
-        let line = line.unwrap_or_else(|| panic!("no line of the {kind}:\n{stderr}"));
-        assert!(line.contains(words), "{line}");
-        assert!(line.contains(&format!("{SIZE} bytes at {address}")), "{line} (told {address})");
+        let case = format!("{test} {kind} {case}");
+        let allocator = format!("{} 'victim'", &kind[..4]);
+        misuse::is_stopped(test, &case, &allocator, words, SIZE, || misuse(make()));
     }
 }
 
@@ -154,12 +137,12 @@ fn a_double_free_is_stopped() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_while_the_block_rests_and_after_it() {
-    let test = "a_stale_free_is_stopped_while_the_block_rests_and_after_it";
-    are_stopped(test, "while it rests", "double free", |victim| {
+fn a_stale_free_is_stopped_during_quarantine_and_after_it() {
+    let test = "a_stale_free_is_stopped_during_quarantine_and_after_it";
+    are_stopped(test, "in quarantine", "double free", |victim| {
         let stale = block(&*victim);
         victim.free(stale, BLOCK);
-        // New blocks don't get the place.
+        // New blocks don't get its memory.
         for _ in 0..200 {
             let new = victim.alloc(BLOCK);
             assert_ne!(new, stale);
@@ -181,11 +164,12 @@ fn a_stale_free_is_stopped_while_the_block_rests_and_after_it() {
 #[test]
 fn foreign_pointers_are_stopped() {
     let test = "foreign_pointers_are_stopped";
-    for (way, offset) in [("second byte", 1), ("middle", 8), ("behind", SIZE), ("next place", 48)] {
-        are_stopped(test, way, "foreign pointer", |victim| {
+    for (case, offset) in [("second byte", 1), ("middle", 8), ("behind", SIZE), ("next place", 48)]
+    {
+        are_stopped(test, case, "foreign pointer", |victim| {
             // SAFETY: in the same chunk.
             let pointer = unsafe { victim.alloc(BLOCK).add(offset) };
-            tell(pointer);
+            print_address(pointer);
             victim.free(pointer, BLOCK);
         });
     }
@@ -194,14 +178,14 @@ fn foreign_pointers_are_stopped() {
 #[test]
 fn a_block_of_another_heap_is_stopped() {
     let test = "a_block_of_another_heap_is_stopped";
-    for (way, of_pool) in [("another pool's", true), ("malloc's", false)] {
-        are_stopped(test, way, "foreign pointer", |victim| {
+    for (case, of_pool) in [("another pool's", true), ("malloc's", false)] {
+        are_stopped(test, case, "foreign pointer", |victim| {
             let other = LocalPool::builder().hardened(true).build();
             let pointer = match of_pool {
                 true => other.alloc_layout(BLOCK),
                 false => NonNull::from(Box::leak(Box::new([7u64; 3]))).cast(),
             };
-            tell(pointer);
+            print_address(pointer);
             victim.free_own(pointer, BLOCK);
         });
     }
@@ -212,17 +196,17 @@ fn a_wrong_size_or_alignment_is_stopped() {
     let test = "a_wrong_size_or_alignment_is_stopped";
     are_stopped(test, "size", "wrong size at free, allocated with 25 bytes", |victim| {
         let block = victim.alloc(layout(SIZE + 1, 8));
-        tell(block);
+        print_address(block);
         victim.free(block, BLOCK);
     });
     are_stopped(test, "alignment", "wrong", |victim| {
         let block = victim.alloc(layout(SIZE, 64));
-        tell(block);
+        print_address(block);
         victim.free(block, BLOCK);
     });
     are_stopped(test, "large", "wrong size at free, allocated with 100000 bytes", |victim| {
         let block = victim.alloc(layout(100_000, 8));
-        tell(block);
+        print_address(block);
         victim.free(block, BLOCK);
     });
 }
@@ -230,8 +214,8 @@ fn a_wrong_size_or_alignment_is_stopped() {
 #[test]
 fn an_overrun_is_stopped_at_the_free() {
     for offset in [SIZE, SIZE + 7, SIZE + ZONE - 1] {
-        let way = format!("byte {offset}");
-        are_stopped("an_overrun_is_stopped_at_the_free", &way, "overrun", |victim| {
+        let case = format!("byte {offset}");
+        are_stopped("an_overrun_is_stopped_at_the_free", &case, "overrun", |victim| {
             let block = block(&*victim);
             write(block, offset);
             victim.free(block, BLOCK);
@@ -257,10 +241,10 @@ fn a_write_after_free_is_stopped() {
         victim.free(block, BLOCK);
         write(block, 7);
         victim.trim();
-        panic!("the trim did not see it");
+        panic!("the trim did not detect it");
     });
     are_stopped(test, "drop", "write after free", |victim| {
-        let _stays = victim.alloc(BLOCK);
+        let _kept = victim.alloc(BLOCK);
         let block = block(&*victim);
         victim.free(block, BLOCK);
         write(block, 7);
@@ -269,22 +253,22 @@ fn a_write_after_free_is_stopped() {
 }
 
 #[test]
-fn a_misuse_of_a_pool_that_has_ended_is_stopped_while_something_lives() {
-    let test = "a_misuse_of_a_pool_that_has_ended_is_stopped_while_something_lives";
-    for (way, words) in [("double free", "double free"), ("overrun", "overrun")] {
-        let role = format!("{test} {way}");
+fn a_misuse_of_a_pool_that_has_ended_is_stopped_while_a_block_is_live() {
+    let test = "a_misuse_of_a_pool_that_has_ended_is_stopped_while_a_block_is_live";
+    for (case, words) in [("double free", "double free"), ("overrun", "overrun")] {
+        let role = format!("{test} {case}");
         if child::is(&role) {
             let pool = pool();
-            let (_stays, block) = (pool.alloc_layout(BLOCK), block(&pool));
+            let (_kept, block) = (pool.alloc_layout(BLOCK), block(&pool));
             drop(pool);
-            if way == "overrun" {
+            if case == "overrun" {
                 write(block, SIZE);
             }
             free_elsewhere(block, BLOCK);
             free_elsewhere(block, BLOCK);
-            panic!("the misuse was not caught");
+            panic!("the misuse was not detected");
         }
-        if std::env::var_os("ALLOTMENT_TEST_CHILD").is_none() {
+        if !child::is_any() {
             let stderr = Child::new(test, &role).aborts();
             assert!(stderr.contains(&format!("pool 'victim': {words}")), "{stderr}");
         }
@@ -311,7 +295,7 @@ fn correct_programs_are_not_stopped() {
 }
 
 #[test]
-fn threads_free_blocks_of_a_hardened_pool_while_its_owner_goes_on_and_after_its_end() {
+fn threads_free_blocks_of_a_hardened_pool_during_its_life_and_after_its_end() {
     let (send, receive) = std::sync::mpsc::channel::<Vec<Object>>();
     let budget = allotment::Budget::new(usize::MAX);
     let receive = std::sync::Mutex::new(receive);
@@ -343,8 +327,8 @@ fn threads_free_blocks_of_a_hardened_pool_while_its_owner_goes_on_and_after_its_
 }
 
 #[test]
-fn a_pool_that_ends_with_live_blocks_says_so_if_it_is_told_to() {
-    let test = "a_pool_that_ends_with_live_blocks_says_so_if_it_is_told_to";
+fn a_pool_that_ends_with_live_blocks_reports_them_if_that_is_on() {
+    let test = "a_pool_that_ends_with_live_blocks_reports_them_if_that_is_on";
     if child::is(test) {
         for (name, report) in
             [("told", Some(true)), ("not told", None), ("told not to", Some(false))]

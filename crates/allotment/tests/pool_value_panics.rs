@@ -1,5 +1,5 @@
-//! Boxes and vectors of a pool whose values panic in constructors, clones and destructors: each value is dropped once, and the memory
-//! is freed.
+//! Boxes and vectors in a pool whose values panic in constructors, clones and destructors: each value
+//! is dropped once, and the memory is freed.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,12 +9,13 @@ use std::cell::Cell;
 use allotment::{LocalPool, PoolBox, PoolVec};
 use support::program::{caught, throw};
 
-/// A pool with a budget: it takes over no memory of an ended pool in which something lives, so that its figures are its own.
+/// A pool with a budget. It takes over no memory of an ended pool that still has live blocks, so its
+/// statistics count its own blocks only.
 fn counted(hardened: bool) -> LocalPool {
     LocalPool::builder().maximum(1 << 30).hardened(hardened).build()
 }
 
-/// A pool as it is, and a hardened one.
+/// A pool with default options, and a hardened one.
 fn pools() -> [LocalPool; 2] {
     [false, true].map(counted)
 }
@@ -126,7 +127,7 @@ fn a_panicking_clone_leaves_those_before_it_and_loses_none() {
 }
 
 #[test]
-fn a_panicking_iterator_leaves_what_it_gave() {
+fn values_before_an_iterators_panic_stay() {
     for pool in pools() {
         let drops = Cell::new(0);
         pool.enter(|| {

@@ -1,5 +1,5 @@
-//! Random operation programs on vectors and strings of a pool, against those of the standard library: budgets run out, pools end,
-//! and other threads grow and drop them.
+//! Random operation programs on vectors and strings in a pool, against those of the standard library:
+//! budgets are used up, pools end, and other threads grow and drop the collections.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 
@@ -30,7 +30,7 @@ fn programs(cases: u32, check: impl Fn(&[u8])) {
     }
 }
 
-/// A pool of the program's choice, with a limit perhaps, which may end under what lives in it.
+/// A pool of the program's choice, perhaps with a limit. It may end before the collection.
 fn some_pool(input: &mut Input<'_>) -> LocalPool {
     let builder = LocalPool::builder().hardened(input.one_in(4));
     match input.below(3) {
@@ -39,7 +39,8 @@ fn some_pool(input: &mut Input<'_>) -> LocalPool {
     }
 }
 
-/// Runs a program on a vector of values that `make` gives, and on one of the standard library. `number` undoes `make`.
+/// Runs a program on a vector of values that `make` makes, and on a standard one. `number` is the
+/// inverse of `make`.
 fn vec_program<T: Clone + Send>(bytes: &[u8], make: impl Fn(u16) -> T, number: impl Fn(&T) -> u16) {
     let mut input = Input::new(bytes);
     let mut pool = some_pool(&mut input);
@@ -142,9 +143,9 @@ fn vec_program<T: Clone + Send>(bytes: &[u8], make: impl Fn(u16) -> T, number: i
             16 => {
                 // Another thread grows it, or drops it.
                 let more: Vec<T> = (0..input.below(100)).map(|n| make(n as u16)).collect();
-                let (ours, drops) = (vec, input.one_in(3));
+                let (before_send, drops) = (vec, input.one_in(3));
                 let sent = move || {
-                    let mut vec = ours;
+                    let mut vec = before_send;
                     vec.extend(more);
                     (!drops).then_some(vec)
                 };

@@ -1,4 +1,5 @@
-//! Boxes, vectors and strings that live in a pool: by default in the current one, wherever they go.
+//! `PoolBox`, `PoolVec` and `PoolString`: which pool their memory comes from, on other threads and
+//! after the pool's end.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -20,12 +21,13 @@ use allotment::pool::current;
 use allotment::{Budget, ErrorKind, LocalPool, PoolBox, PoolRef, PoolString, PoolVec};
 use support::traits::has;
 
-/// A pool with a budget: it takes over no memory of an ended pool in which something lives, so that its figures are its own.
+/// A pool with a budget. It takes over no memory of an ended pool that still has live blocks, so its
+/// statistics count its own blocks only.
 fn counted(hardened: bool) -> LocalPool {
     LocalPool::builder().maximum(1 << 30).hardened(hardened).build()
 }
 
-/// A pool as it is, and a hardened one.
+/// A pool with default options, and a hardened one.
 fn pools() -> [LocalPool; 2] {
     [false, true].map(counted)
 }
@@ -34,7 +36,7 @@ fn live(pool: &LocalPool) -> u64 {
     pool.statistics().live_objects
 }
 
-// ---- where they live ----
+// ---- which pool ----
 
 #[test]
 fn values_live_in_the_current_pool_by_default() {
@@ -107,7 +109,7 @@ fn empty_values_take_no_memory() {
 // ---- on other threads, and after the pool's end ----
 
 #[test]
-fn what_grows_after_the_pools_end_is_the_global_heaps_and_keeps_its_contents() {
+fn a_collection_grown_after_the_pools_end_is_on_the_global_heap_and_keeps_its_contents() {
     for pool in pools() {
         let reference = pool.reference();
         let (mut vec, mut string) = pool.enter(|| {
@@ -123,12 +125,12 @@ fn what_grows_after_the_pools_end_is_the_global_heaps_and_keeps_its_contents() {
         assert!(vec.iter().copied().eq(0..100_000));
         assert!(string.starts_with("made in a pool that has ended 0 1 2"));
         assert!(string.ends_with(" 4999"));
-        assert_eq!(vec.pool(), reference, "it still says where it was made");
+        assert_eq!(vec.pool(), reference, "the pool that it was created with");
     }
 }
 
 #[test]
-fn what_grows_on_another_thread_is_the_global_heaps_and_its_old_memory_goes_home() {
+fn a_vector_grown_on_another_thread_is_on_the_global_heap_and_its_old_block_is_freed() {
     for pool in pools() {
         let vec = pool.enter(|| PoolVec::from_iter(0..10_000u64));
         let grown = thread::spawn(move || {
@@ -139,7 +141,7 @@ fn what_grows_on_another_thread_is_the_global_heaps_and_its_old_memory_goes_home
         });
         let mut grown = grown.join().unwrap();
         assert_eq!(live(&pool), 0);
-        // Back home it stays on the heap: growing is the owner's.
+        // On the pool's own thread again: a block of the global heap grows there.
         grown.extend(20_000..40_000);
         assert!(grown.into_iter().eq(0..40_000));
         assert_eq!(live(&pool), 0);
@@ -147,7 +149,7 @@ fn what_grows_on_another_thread_is_the_global_heaps_and_its_old_memory_goes_home
 }
 
 #[test]
-fn what_is_dropped_on_another_thread_goes_home() {
+fn a_value_dropped_on_another_thread_is_freed_in_its_pool() {
     for pool in pools() {
         let made = pool.enter(|| {
             let boxes: Vec<PoolBox<[u64; 3]>> = (0..500).map(|n| PoolBox::new([n; 3])).collect();
@@ -158,7 +160,7 @@ fn what_is_dropped_on_another_thread_goes_home() {
         let objects = live(&pool);
         assert!(objects >= 1001);
         thread::spawn(move || {
-            // In a pool of its own, where frees wait for others.
+            // Inside a pool of its own, the thread sends remote frees in batches.
             LocalPool::new().enter(|| {
                 assert!(made.0.iter().enumerate().all(|(n, boxed)| **boxed == [n as u64; 3]));
                 drop(made);
@@ -171,7 +173,7 @@ fn what_is_dropped_on_another_thread_goes_home() {
 }
 
 #[test]
-fn sixteen_threads_pass_values_round_and_each_goes_home() {
+fn sixteen_threads_pass_values_round_and_each_is_dropped_once() {
     const THREADS: usize = 16;
     let drops = Arc::new(AtomicUsize::new(0));
     struct Counts(Arc<AtomicUsize>, #[allow(dead_code, reason = "weight")] [u64; 5]);
@@ -198,7 +200,7 @@ fn sixteen_threads_pass_values_round_and_each_goes_home() {
                             next.send((vec, string, boxed)).unwrap();
                         }
                     });
-                    // The pool ends with most of what was made in it on its way.
+                    // The pool ends while most of its values are on their way to other threads.
                     for _ in 0..20 {
                         let (mut vec, mut string, boxed) = receiver.recv().unwrap();
                         vec.extend_from_slice(&[1; 100]);
@@ -214,7 +216,7 @@ fn sixteen_threads_pass_values_round_and_each_goes_home() {
 }
 
 #[test]
-fn values_are_sent_and_shared_where_what_they_hold_is() {
+fn collections_are_send_and_sync_where_their_values_are() {
     assert!(has!(PoolVec<u32>: Send) && has!(PoolVec<u32>: Sync));
     assert!(has!(PoolString: Send) && has!(PoolString: Sync));
     assert!(has!(PoolBox<dyn Fn() + Send>: Send) && !has!(PoolBox<dyn Fn() + Send>: Sync));
@@ -321,7 +323,7 @@ fn growth_doubles_and_shrinking_fits() {
         assert_eq!((vec.capacity(), live(&pool)), (0, 0));
         let mut large = PoolVec::new();
         large.push([0u8; 5000]);
-        assert_eq!(large.capacity(), 1, "a large value takes room for itself alone");
+        assert_eq!(large.capacity(), 1, "one large value takes no extra capacity");
     });
 }
 
@@ -357,7 +359,7 @@ fn boxes_of_any_kind_of_value() {
             let leaked: &mut Aligned = PoolBox::leak(PoolBox::new(Aligned([1; 300])));
             leaked.0[0] = 2;
         });
-        assert_eq!(live(&pool), 1, "what was leaked");
+        assert_eq!(live(&pool), 1, "the leaked value");
     }
 }
 
@@ -420,7 +422,7 @@ fn values_of_no_size_are_counted_and_dropped() {
 // ---- strings ----
 
 #[test]
-fn a_string_stands_for_what_it_holds() {
+fn a_string_compares_prints_and_hashes_as_its_text() {
     let string = PoolString::from("key");
     let text = String::from("key");
     assert_eq!(string, "key");

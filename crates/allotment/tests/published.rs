@@ -1,4 +1,4 @@
-//! `Published`: what is read, when it ends, and on whose call.
+//! `Published`: what a reading returns, when a generation is dropped, and on which call.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -12,7 +12,7 @@ use allotment::{Published, Reading};
 use support::child::{self, Child};
 use support::traits::has;
 
-/// A value that counts its ends, and knows when it is read after one.
+/// A value that counts drops, and fails when it is read after its drop.
 struct Counted {
     number: usize,
     alive: AtomicBool,
@@ -24,15 +24,15 @@ impl Counted {
         Self { number, alive: AtomicBool::new(true), ended: Arc::clone(ended) }
     }
 
-    fn look(&self) -> usize {
-        assert!(self.alive.load(Ordering::Relaxed), "read after its end");
+    fn number(&self) -> usize {
+        assert!(self.alive.load(Ordering::Relaxed), "read after its drop");
         self.number
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        assert!(self.alive.swap(false, Ordering::Relaxed), "ended twice");
+        assert!(self.alive.swap(false, Ordering::Relaxed), "dropped twice");
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -46,10 +46,10 @@ fn a_reader_keeps_what_it_read_and_the_next_one_reads_what_was_published() {
     let counter = Arc::default();
     let published = Published::new(Counted::new(1, &counter));
     let first = published.read();
-    assert_eq!((first.look(), Reading::generation(&first)), (1, 1));
+    assert_eq!((first.number(), Reading::generation(&first)), (1, 1));
     assert_eq!(published.publish(Counted::new(2, &counter)), 2);
     let second = published.read();
-    assert_eq!((first.look(), second.look(), published.generation()), (1, 2, 2));
+    assert_eq!((first.number(), second.number(), published.generation()), (1, 2, 2));
     assert_eq!((ended(&counter), published.retired()), (0, 1));
     drop(first);
     assert_eq!((ended(&counter), published.retired()), (1, 0));
@@ -79,7 +79,7 @@ fn the_last_of_many_readings_drops_the_generation_in_whatever_order_they_end() {
         published.publish(Counted::new(2, &counter));
         let last = readings.swap_remove(last);
         readings.clear();
-        assert_eq!((last.look(), ended(&counter)), (1, 0));
+        assert_eq!((last.number(), ended(&counter)), (1, 0));
         drop(last);
         assert_eq!(ended(&counter), 1);
     }
@@ -96,7 +96,7 @@ fn each_of_many_generations_ends_with_its_own_reader() {
     }
     assert_eq!((ended(&counter), published.retired()), (0, 100));
     for (count, index) in [50, 0, 97, 3].into_iter().enumerate() {
-        assert!(readings[index].look() < 100);
+        assert!(readings[index].number() < 100);
         drop(readings.swap_remove(index));
         assert_eq!(ended(&counter), count + 1);
     }
@@ -139,7 +139,7 @@ fn an_update_that_panics_publishes_nothing() {
     let published = Published::new(Counted::new(1, &counter));
     let result = catch_unwind(AssertUnwindSafe(|| published.update(|_| panic!("no"))));
     assert!(result.is_err());
-    assert_eq!((published.read().look(), published.generation(), ended(&counter)), (1, 1, 0));
+    assert_eq!((published.read().number(), published.generation(), ended(&counter)), (1, 1, 0));
     published.publish(Counted::new(2, &counter));
     assert_eq!(ended(&counter), 1, "the panicking update reads no more");
 }
@@ -239,8 +239,8 @@ fn sixteen_threads_read_while_two_publish_and_nothing_ends_early_or_stays() {
                     let generation = Reading::generation(&reading);
                     assert!(generation >= before, "generations go on");
                     before = generation;
-                    reading.look();
-                    // Some are held for long, more than a record has slots for.
+                    reading.number();
+                    // Some are held for long: more than a record has slots for.
                     if round % 5 == 0 {
                         held.push(reading);
                     }
@@ -248,7 +248,7 @@ fn sixteen_threads_read_while_two_publish_and_nothing_ends_early_or_stays() {
                         drop(held.swap_remove(round % held.len()));
                     }
                     if round % 64 == 0 {
-                        held.iter().for_each(|reading| _ = reading.look());
+                        held.iter().for_each(|reading| _ = reading.number());
                         std::thread::yield_now();
                     }
                 }
@@ -268,11 +268,11 @@ fn a_long_reading_delays_no_other_generations_end() {
     for number in 1..=200 {
         published.publish(Counted::new(number, &counter));
         std::thread::scope(|scope| {
-            scope.spawn(|| published.read().look());
+            scope.spawn(|| published.read().number());
         });
         assert_eq!((ended(&counter), published.retired()), (number - 1, 1));
     }
-    assert_eq!(long.look(), 0);
+    assert_eq!(long.number(), 0);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn threads_that_come_and_go_leave_nothing_announced() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let readings: Vec<_> = (0..20).map(|_| published.read()).collect();
-                    readings.iter().for_each(|reading| _ = reading.look());
+                    readings.iter().for_each(|reading| _ = reading.number());
                 });
             }
             published.publish(Counted::new(number, &counter));
@@ -297,7 +297,7 @@ fn threads_that_come_and_go_leave_nothing_announced() {
 
 static AT_THE_END: OnceLock<Published<Vec<usize>>> = OnceLock::new();
 
-/// Reads, and may hold what it read before, when its thread's values end.
+/// Reads when its thread's values are dropped, and may hold an earlier reading.
 struct ReadsAtTheEnd(Option<Reading<'static, Vec<usize>>>);
 
 impl Drop for ReadsAtTheEnd {
@@ -338,12 +338,12 @@ fn a_thread_reads_in_the_destructors_of_its_values() {
             .collect();
         published.publish(vec![number]);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(published.retired(), 0, "no thread that is gone reads");
+        assert_eq!(published.retired(), 0, "no ended thread announces anything");
     }
 }
 
 #[test]
-fn a_leaked_reading_keeps_its_generation_until_the_published_goes() {
+fn a_leaked_reading_keeps_its_generation_until_the_published_is_dropped() {
     let counter = Arc::default();
     let published = Published::new(Counted::new(1, &counter));
     for _ in 0..10 {
@@ -354,7 +354,7 @@ fn a_leaked_reading_keeps_its_generation_until_the_published_goes() {
     assert_eq!((ended(&counter), published.retired()), (1, 1));
     drop(published);
     assert_eq!(ended(&counter), 3);
-    // Whatever is published at those addresses next ends as it should.
+    // Generations that reuse those addresses are dropped as usual.
     for _ in 0..100 {
         let next = Published::new(Counted::new(1, &counter));
         next.publish(Counted::new(2, &counter));
@@ -396,7 +396,7 @@ fn a_destructors_panic_comes_out_of_the_last_readings_end_and_nothing_else_is_lo
     let counter = Arc::default();
     let panics = |panics| Panics(panics, Arc::clone(&counter));
     let published = Published::new(panics(false));
-    // Kept by one reading each, on another thread; what they leave is collected by one end.
+    // One reading keeps each generation. The end of the second reading drops what both leave.
     let first = published.read();
     published.publish(panics(true));
     let second = published.read();
@@ -405,7 +405,7 @@ fn a_destructors_panic_comes_out_of_the_last_readings_end_and_nothing_else_is_lo
     let result = catch_unwind(AssertUnwindSafe(|| drop(second)));
     assert_eq!(message(result), "a destructor's own panic");
     assert_eq!((ended(&counter), published.retired()), (2, 0));
-    // In the `Published`'s own end all the others end too.
+    // The drop of the `Published` drops all other generations too.
     let leaked = published.read();
     std::mem::forget(leaked);
     published.publish(panics(true));
@@ -416,7 +416,7 @@ fn a_destructors_panic_comes_out_of_the_last_readings_end_and_nothing_else_is_lo
 
 static CHAIN: OnceLock<Published<Chained>> = OnceLock::new();
 
-/// Publishes and reads where it is published, when it ends.
+/// Its destructor reads and publishes in the `Published` that held it.
 struct Chained(usize);
 
 impl Drop for Chained {
@@ -433,23 +433,23 @@ impl Drop for Chained {
 #[test]
 fn a_destructor_reads_and_publishes_where_its_value_was_published() {
     let chain = CHAIN.get_or_init(|| Published::new(Chained(0)));
-    // The end of 10 publishes 9 in the place of 20, whose end publishes 19, and so on.
+    // The drop of 10 publishes 9, which replaces 20; the drop of 20 publishes 19, and so on.
     chain.publish(Chained(10));
     assert_eq!(chain.publish(Chained(20)), 3);
-    // The one that is left has not ended.
+    // The value that is current at the end is not dropped.
     let left = chain.read().0;
     assert_eq!((chain.generation(), chain.retired()), (3 + 10 + 20 - left as u64, 0));
 }
 
 // ---- without the kernel's fences ----
 
-/// Forbids `membarrier` to this process from now on. Whether that could be done.
+/// Forbids `membarrier` to this process from here on. Returns whether that succeeded.
 fn forbid_process_fences() -> bool {
     let forbidden = libc::SYS_membarrier as u32;
     let errno = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
-        // The call's number; is it the one?
+        // Load the call's number and compare it.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
         libc::sock_filter {
             code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
@@ -461,7 +461,7 @@ fn forbid_process_fences() -> bool {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: a filter of four statements; all threads have it from here on.
+    // SAFETY: a filter of four statements, for all threads.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::syscall(
@@ -508,14 +508,14 @@ fn where_the_fences_are_forbidden_later_old_generations_stay_until_the_end_and_n
             let (published, counter) = (&published, &counter);
             scope.spawn(move || {
                 for number in 0..100 {
-                    assert!(published.read().look() < 100);
+                    assert!(published.read().number() < 100);
                     published.publish(Counted::new(number, counter));
                 }
             });
         }
     });
     assert_eq!(published.generation(), 402);
-    // All that was replaced, unless this kernel never had the fences.
+    // All replaced generations, unless this kernel never had the fences.
     let kept = published.retired();
     assert!(kept == 400 || kept == 0, "{kept}");
     drop(published);

@@ -1,19 +1,21 @@
-//! `Published` in a child made by fork, while the parent's other threads were inside of it.
+//! `Published` in a child made by fork, while other threads of the parent read and publish.
 //!
-//! What those threads read at that moment stays in the child until the `Published` goes, and what one of them had taken to end it is
-//! lost to the child: a few generations, once. The child's own readings and publications are as the parent's.
+//! Generations that those threads read at the fork stay in the child until the `Published` is dropped.
+//! Generations that one of them had taken off the list leak in the child: a few, once. The child's own
+//! readings and publications work as in the parent.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use allotment::{Published, Reading};
 
-/// Forks, runs `work` in the child, and gives the child's status once it has ended.
+/// Forks, runs `work` in the child, waits for the child, and returns its status.
 ///
 /// # Safety
 /// `work` may be run in a child of this process: it uses `Published`, and glibc's malloc, which is prepared for this.
 unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
-    // SAFETY: passed on to the caller. An alarm ends a child that hangs; `_exit` runs nothing of the parent's.
+    // SAFETY: guaranteed by the caller. An alarm ends a child that hangs; `_exit` runs no destructor of
+    // the parent.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
@@ -28,7 +30,7 @@ unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
     }
 }
 
-/// Counts the values that live.
+/// Counts the live values.
 struct Value<'c>(usize, &'c AtomicUsize);
 
 impl<'c> Value<'c> {
@@ -45,8 +47,12 @@ impl Drop for Value<'_> {
     }
 }
 
-/// Reads, publishes and reads again; other threads read meanwhile.
-fn goes_on<'c>(published: &Published<Value<'c>>, living: &'c AtomicUsize, most_retired: usize) {
+/// Reads, publishes and reads again; then on several threads.
+fn reads_and_publishes<'c>(
+    published: &Published<Value<'c>>,
+    living: &'c AtomicUsize,
+    most_retired: usize,
+) {
     for round in 0..100 {
         let before = published.read();
         let number = published.publish(Value::new(round, living));
@@ -54,7 +60,7 @@ fn goes_on<'c>(published: &Published<Value<'c>>, living: &'c AtomicUsize, most_r
         assert_ne!(before.0, usize::MAX, "what is read has not ended");
         assert_eq!(published.read().0, round);
     }
-    // Readings of many threads, more than records that are free.
+    // More readings at a time than there are free records.
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
@@ -103,15 +109,16 @@ fn a_forked_child_reads_and_publishes_while_the_parents_threads_were_inside() {
         let stops = Stops(&stop);
         for _ in 0..20 {
             let held = published.read();
-            // Whatever the vanished threads read; a vanished writer has one in hand, reads another, and may have made a third.
+            // Per thread that the child lacks: a reader announces one generation. A writer announces one,
+            // may have taken one off the list, and may have made one.
             let most = READERS + 3 * WRITERS + 1;
             let work = || {
-                goes_on(&published, &living, most);
+                reads_and_publishes(&published, &living, most);
                 assert!(held.0 < 1000, "the forking thread's own reading holds");
                 drop(held);
                 let own = AtomicUsize::new(0);
                 let another = Published::new(Value::new(0, &own));
-                goes_on(&another, &own, 0);
+                reads_and_publishes(&another, &own, 0);
                 drop(another);
                 assert_eq!(own.load(Ordering::Relaxed), 0);
             };
@@ -124,7 +131,7 @@ fn a_forked_child_reads_and_publishes_while_the_parents_threads_were_inside() {
     assert_eq!(living.load(Ordering::Relaxed), 1);
 }
 
-/// Ends what goes on until then, also where the test fails.
+/// Stops the other threads, also when the test fails.
 struct Stops<'s>(&'s AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -139,8 +146,8 @@ fn a_child_of_a_quiet_parent_keeps_nothing_and_so_does_its_child() {
     let published = Published::new(Value::new(0, &living));
     drop(published.read());
     let work = || {
-        goes_on(&published, &living, 0);
-        let work = || goes_on(&published, &living, 0);
+        reads_and_publishes(&published, &living, 0);
+        let work = || reads_and_publishes(&published, &living, 0);
         // SAFETY: as above.
         assert_eq!(unsafe { forked(work) }, 0);
         assert_eq!(living.load(Ordering::Relaxed), 1);
@@ -151,7 +158,7 @@ fn a_child_of_a_quiet_parent_keeps_nothing_and_so_does_its_child() {
 }
 
 #[test]
-fn what_another_thread_reads_at_the_fork_stays_in_the_child_and_goes_with_the_published() {
+fn what_another_thread_reads_at_the_fork_stays_in_the_child_until_the_published_is_dropped() {
     let living = AtomicUsize::new(0);
     let published = Published::new(Value::new(0, &living));
     let reading = AtomicBool::new(false);
@@ -175,7 +182,7 @@ fn what_another_thread_reads_at_the_fork_stays_in_the_child_and_goes_with_the_pu
             published.publish(Value::new(1, living));
             published.publish(Value::new(2, living));
             assert_eq!((published.retired(), living.load(Ordering::Relaxed)), (1, 2));
-            // SAFETY: the child's copy of what the parent keeps, dropped once in this process.
+            // SAFETY: the child has a copy of its own, which it drops once.
             drop(unsafe { core::ptr::read(published) });
             dropped.set(true);
             assert_eq!(living.load(Ordering::Relaxed), 0);

@@ -1,4 +1,5 @@
-//! `Published` and sealed values at the ends of threads, in each other's destructors, and with records given up early.
+//! `Published` and sealed values in the destructors of thread-locals, in each other's destructors, and
+//! with hazard records that are given up early.
 
 mod support;
 
@@ -9,7 +10,7 @@ use std::sync::{Arc, Barrier, OnceLock, Weak};
 use allotment::{Published, Reading, Sealed};
 use support::child::{self, Child};
 
-/// A value that knows whether it was dropped, and how many of its kind live.
+/// A value that detects use after its drop, and counts the live values.
 struct Canary<'c> {
     number: usize,
     check: usize,
@@ -48,10 +49,10 @@ fn twenty_readings_between_publications_end_in_any_order_and_each_generation_onc
             published.publish(Canary::new(first + number, &living));
         }
         assert_eq!(published.retired(), 20);
-        let mut at = 0;
+        let mut index = 0;
         while !readings.is_empty() {
-            at = (at + step) % readings.len();
-            let reading = readings.swap_remove(at);
+            index = (index + step) % readings.len();
+            let reading = readings.swap_remove(index);
             assert!(reading.is_alive() && readings.iter().all(|reading| reading.is_alive()));
             drop(reading);
             let mut held: Vec<_> = readings.iter().map(|reading| reading.number).collect();
@@ -71,19 +72,19 @@ fn readings_among_a_threads_values_stay_when_its_record_is_given_up_and_threads_
     static CHECKED: AtomicUsize = AtomicUsize::new(0);
     static PUBLISHED: OnceLock<Published<Canary<'static>>> = OnceLock::new();
     type Kept = Vec<Reading<'static, Canary<'static>>>;
-    /// Goes after the library's own value of the thread, which was made later.
+    /// Dropped after the library's own thread-local, which was made later.
     struct Late(RefCell<Kept>);
     impl Drop for Late {
         fn drop(&mut self) {
             let published = PUBLISHED.get().unwrap();
             let mut readings = self.0.take();
-            // A thread that takes whatever record it can get, and replaces the generation.
+            // Another thread adopts the records that are free, and replaces the generation.
             let next = std::thread::spawn(move || {
-                let mine: Vec<_> = (0..20).map(|_| published.read()).collect();
-                published.publish(Canary::new(mine[0].number + 1, &LIVING));
-                assert!(mine.iter().all(|reading| reading.is_alive()));
+                let own: Vec<_> = (0..20).map(|_| published.read()).collect();
+                published.publish(Canary::new(own[0].number + 1, &LIVING));
+                assert!(own.iter().all(|reading| reading.is_alive()));
             });
-            // And readings of this thread's, beside it, that no record keeps.
+            // At the same time this thread reads, and owns no record any more.
             for _ in 0..20 {
                 readings.push(published.read());
             }
@@ -112,7 +113,7 @@ fn readings_among_a_threads_values_stay_when_its_record_is_given_up_and_threads_
     assert_eq!(LIVING.load(Ordering::Relaxed), 1);
 }
 
-/// Publishes elsewhere when it goes, as long as there are rounds left.
+/// Its destructor publishes in the other `Published`, as long as rounds are left.
 struct Volley {
     rounds: usize,
     other: Weak<Published<Self>>,
@@ -156,7 +157,7 @@ fn destructors_that_publish_into_each_others_publications_come_to_an_end() {
     assert_eq!((first.retired(), second.retired()), (0, 0));
     let made = (first.generation() + second.generation()) as usize;
     assert_eq!(ends.load(Ordering::Relaxed), made - 2);
-    // The last of the first one may publish once more into the second one. Each that lives counts here.
+    // Dropping `first` may publish once more in `second`. Each live value holds a reference.
     drop((first, second));
     assert_eq!(Arc::strong_count(&ends), 1);
 }
@@ -172,7 +173,7 @@ fn two_destructors_that_panic_in_one_call_abort_the_process() {
     let test = "two_destructors_that_panic_in_one_call_abort_the_process";
     if child::is(test) {
         let published = Published::new(Loud);
-        // The first one stays for a reading that never ends, and so goes with the second.
+        // A leaked reading keeps the first generation, so both are dropped in one call.
         std::mem::forget(published.read());
         published.publish(Loud);
         drop(published);

@@ -1,7 +1,8 @@
-//! Two threads at one `Published` as close together as they can get: what the models say of fences, on a real processor.
-//! `ALLOTMENT_SOAK_SECONDS` makes it longer.
+//! One thread reads a `Published` in a loop while another publishes: the models' claims about fences, on
+//! a real processor. `ALLOTMENT_SOAK_SECONDS` sets the duration (1 by default).
 //!
-//! Without the kernel's fence this fails in half of its runs, with optimisation in nearly all, where there are two processors.
+//! On two processors and without the kernel's fence, half of the runs fail, and with optimisation nearly
+//! all.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,35 +14,35 @@ fn time() -> Duration {
     Duration::from_secs_f64(seconds.unwrap_or(1.0))
 }
 
-const PLACES: usize = 1 << 16;
+const ENTRIES: usize = 1 << 16;
 
-/// A value whose end is noted elsewhere, so that it is known after that.
-struct Noted<'n> {
+/// A value whose drop is recorded outside of it.
+struct RecordsDrop<'n> {
     number: usize,
     ends: &'n [AtomicUsize],
 }
 
-/// Where the end of a number is noted, until that of another one is noted there.
-fn noted(ends: &[AtomicUsize], number: usize) -> &AtomicUsize {
-    &ends[number % PLACES]
+/// The entry that holds `number` after its drop, until a later number reuses the entry.
+fn entry(ends: &[AtomicUsize], number: usize) -> &AtomicUsize {
+    &ends[number % ENTRIES]
 }
 
-impl Drop for Noted<'_> {
+impl Drop for RecordsDrop<'_> {
     fn drop(&mut self) {
-        noted(self.ends, self.number).store(self.number, Ordering::Release);
+        entry(self.ends, self.number).store(self.number, Ordering::Release);
     }
 }
 
 #[test]
 fn what_is_read_in_a_loop_while_another_thread_publishes_in_a_loop_never_ends_early() {
-    let ends: Vec<_> = (0..PLACES).map(|_| AtomicUsize::new(usize::MAX)).collect();
-    let published = Published::new(Noted { number: 0, ends: &ends });
+    let ends: Vec<_> = (0..ENTRIES).map(|_| AtomicUsize::new(usize::MAX)).collect();
+    let published = Published::new(RecordsDrop { number: 0, ends: &ends });
     let (stop, early) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let until = Instant::now() + time();
             for number in 1.. {
-                published.publish(Noted { number, ends: &ends });
+                published.publish(RecordsDrop { number, ends: &ends });
                 if number % 64 == 0 && Instant::now() > until {
                     break;
                 }
@@ -50,19 +51,20 @@ fn what_is_read_in_a_loop_while_another_thread_publishes_in_a_loop_never_ends_ea
         });
         scope.spawn(|| {
             let mut far = vec![0u8; 64 << 20];
-            let mut place = 1usize;
+            let mut random = 1usize;
             while !stop.load(Ordering::Relaxed) {
-                // Stores that wait for memory: the announcement waits behind them, and what is read after it does not.
+                // Stores that wait for memory. The announcement waits behind them in the store buffer;
+                // the loads after it don't.
                 for _ in 0..8 {
-                    place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
-                    let index = (place >> 33) % far.len();
+                    random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
+                    let index = (random >> 33) % far.len();
                     far[index] = 1;
                 }
                 let reading = published.read();
                 let number = reading.number;
-                // Long enough for a writer that did not see the reading.
+                // Long enough for a writer that did not see the announcement.
                 for _ in 0..20 {
-                    if noted(&ends, number).load(Ordering::Acquire) == number {
+                    if entry(&ends, number).load(Ordering::Acquire) == number {
                         early.fetch_add(1, Ordering::Relaxed);
                         break;
                     }
@@ -70,6 +72,10 @@ fn what_is_read_in_a_loop_while_another_thread_publishes_in_a_loop_never_ends_ea
             }
         });
     });
-    assert_eq!(early.load(Ordering::Relaxed), 0, "generations that ended while they were read");
+    assert_eq!(
+        early.load(Ordering::Relaxed),
+        0,
+        "generations that were dropped while they were read"
+    );
     assert_eq!(published.retired(), 0);
 }

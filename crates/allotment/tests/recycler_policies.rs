@@ -1,33 +1,35 @@
-//! What resets keep and what the recycler keeps. One test at a time: the recycler belongs to the process.
+//! What resets and the recycler keep. The tests run one at a time, because the recycler belongs to
+//! the process.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allotment::{Arena, Mmap, Release, Retain, recycler};
 
-/// The recycler, alone, empty, with its default policy and limit.
-struct Turn {
-    _turn: MutexGuard<'static, ()>,
+/// The right to use the recycler alone.
+struct Exclusive {
+    _guard: MutexGuard<'static, ()>,
 }
 
-impl Drop for Turn {
+impl Drop for Exclusive {
     fn drop(&mut self) {
-        // What this test's thread keeps at hand would else go to the recycler in the next test's turn.
+        // Otherwise this thread's chunk would go to the recycler during the next test.
         recycler().trim();
     }
 }
 
-fn alone() -> Turn {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+/// Waits for the other tests, and empties the recycler and resets its policy and limit.
+fn exclusive() -> Exclusive {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     recycler().set_limit(1 << 30);
     recycler().set_policy(Release::Adaptive);
     recycler().trim();
     assert_eq!(recycler().cached_bytes(), 0);
-    Turn { _turn: turn }
+    Exclusive { _guard: guard }
 }
 
-/// A query: 100,000 objects of some 30 bytes.
+/// A query: 100,000 objects of 32 bytes.
 fn query(arena: &Arena) {
     for index in 0..100_000u64 {
         let object = arena.alloc([index; 4]);
@@ -35,7 +37,7 @@ fn query(arena: &Arena) {
     }
 }
 
-/// Chunks of this many bytes, given back all at once.
+/// Fills chunks of this many bytes, and gives them back together.
 fn fill_and_drop(bytes: usize) {
     let arena = Arena::new();
     for _ in 0..bytes / (512 << 10) {
@@ -45,7 +47,7 @@ fn fill_and_drop(bytes: usize) {
 
 #[test]
 fn after_two_queries_a_query_takes_every_chunk_from_the_recycler() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     for round in 0..6 {
         let arena = Arena::new();
         query(&arena);
@@ -59,7 +61,7 @@ fn after_two_queries_a_query_takes_every_chunk_from_the_recycler() {
 
 #[test]
 fn after_two_queries_a_reused_arena_makes_no_source_call_either() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     for retain in [Retain::Nothing, Retain::Newest, Retain::UpTo(1 << 20), Retain::UpTo(64 << 20)] {
         let mut arena = Arena::builder().retain(retain).build();
         for _ in 0..2 {
@@ -77,7 +79,7 @@ fn after_two_queries_a_reused_arena_makes_no_source_call_either() {
 
 #[test]
 fn no_policy_ratchets_to_the_largest_request() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     for (retain, most) in [
         (Retain::Nothing, 0),
         (Retain::Newest, 64 << 10),
@@ -101,8 +103,8 @@ fn no_policy_ratchets_to_the_largest_request() {
 }
 
 #[test]
-fn newest_keeps_a_chunk_of_the_usual_size_and_up_to_keeps_no_more_than_said() {
-    let _turn = alone();
+fn newest_keeps_a_chunk_of_the_usual_size_and_up_to_keeps_at_most_its_bytes() {
+    let _exclusive = exclusive();
     let mut arena = Arena::new();
     for _ in 0..4 {
         arena.alloc_slice_copy(&[1u8; 3000]);
@@ -113,7 +115,7 @@ fn newest_keeps_a_chunk_of_the_usual_size_and_up_to_keeps_no_more_than_said() {
     for _ in 0..4 {
         hinted.alloc(1);
         hinted.reset();
-        assert_eq!(hinted.statistics().chunks, 1, "a hint is what the caller expects to need");
+        assert_eq!(hinted.statistics().chunks, 1, "a reset keeps the hinted chunk");
     }
     for most in [0, 4096, 10_000, 1 << 20, usize::MAX] {
         let mut arena = Arena::builder().retain(Retain::UpTo(most)).build();
@@ -130,7 +132,7 @@ fn newest_keeps_a_chunk_of_the_usual_size_and_up_to_keeps_no_more_than_said() {
 
 #[test]
 fn an_arena_that_releases_at_once_leaves_nothing_and_takes_nothing() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     fill_and_drop(1 << 20);
     let warm = recycler().cached_bytes();
     assert!(warm > 0);
@@ -148,7 +150,7 @@ fn an_arena_that_releases_at_once_leaves_nothing_and_takes_nothing() {
 
 #[test]
 fn a_recycler_switched_off_keeps_nothing() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     fill_and_drop(1 << 20);
     assert!(recycler().cached_bytes() > 0);
     recycler().set_policy(Release::AtOnce);
@@ -161,7 +163,7 @@ fn a_recycler_switched_off_keeps_nothing() {
 
 #[test]
 fn keep_and_the_limit_bound_what_is_kept() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     for most in [0, 4096, 1 << 20, 3 << 20, 9 << 20] {
         recycler().set_policy(Release::Keep(most));
         for _ in 0..3 {
@@ -176,7 +178,7 @@ fn keep_and_the_limit_bound_what_is_kept() {
     fill_and_drop(8 << 20);
     assert!(recycler().cached_bytes() >= 8 << 20);
     recycler().set_limit(2 << 20);
-    assert!(recycler().cached_bytes() <= 2 << 20, "what is over goes back at once");
+    assert!(recycler().cached_bytes() <= 2 << 20, "the excess goes back immediately");
     fill_and_drop(8 << 20);
     assert!(recycler().cached_bytes() <= 2 << 20);
     recycler().set_limit(0);
@@ -184,12 +186,13 @@ fn keep_and_the_limit_bound_what_is_kept() {
 }
 
 #[test]
-fn what_nobody_used_for_the_decay_time_goes_back() {
-    let _turn = alone();
+fn chunks_that_were_idle_for_the_decay_time_go_back() {
+    let _exclusive = exclusive();
     recycler().set_policy(Release::Decay(Duration::from_millis(30)));
     fill_and_drop(16 << 20);
     assert!(recycler().cached_bytes() >= 16 << 20);
-    // One interval to see that it is idle, one to be sure; each ends with a call that gives memory back.
+    // One interval to detect that the memory is idle, and more to be sure. Each ends with a call
+    // that gives memory back.
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(60));
         fill_and_drop(512 << 10);
@@ -199,13 +202,13 @@ fn what_nobody_used_for_the_decay_time_goes_back() {
 
 #[test]
 fn the_adaptive_policy_keeps_what_a_second_round_takes() {
-    let _turn = alone();
-    // What other tests gave back a moment ago would count as a first round.
+    let _exclusive = exclusive();
+    // Memory that other tests gave back just before would count as a first round.
     std::thread::sleep(Duration::from_millis(1100));
     fill_and_drop(32 << 20);
     let after_one = recycler().cached_bytes();
-    assert!(after_one <= 4 << 20, "one burst leaves little behind: {after_one}");
-    // The second round teaches it to keep, or the third where this machine paused for a second.
+    assert!(after_one <= 4 << 20, "one burst leaves little: {after_one}");
+    // The second round raises the allowance, or the third if this machine paused for a second.
     fill_and_drop(32 << 20);
     fill_and_drop(32 << 20);
     assert!(recycler().cached_bytes() >= 32 << 20, "{}", recycler().cached_bytes());
@@ -218,7 +221,7 @@ fn the_adaptive_policy_keeps_what_a_second_round_takes() {
 
 #[test]
 fn huge_page_chunks_are_recycled_among_themselves() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     recycler().set_policy(Release::Keep(usize::MAX));
     drop(Arena::builder().source(Mmap::huge_pages()).hint(1 << 20).build());
     assert_eq!(recycler().cached_bytes(), 2 << 20);
@@ -231,7 +234,7 @@ fn huge_page_chunks_are_recycled_among_themselves() {
 
 #[test]
 fn hardened_chunks_bypass_the_recycler() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     let mut arena = Arena::builder().hardened(true).build();
     arena.alloc_slice_copy(&[1u8; 1 << 20]);
     arena.reset();
@@ -241,7 +244,7 @@ fn hardened_chunks_bypass_the_recycler() {
 
 #[test]
 fn recycled_memory_that_calloc_gives_reads_zeros() {
-    let _turn = alone();
+    let _exclusive = exclusive();
     recycler().set_policy(Release::Keep(usize::MAX));
     for _ in 0..3 {
         let arena = Arena::new();

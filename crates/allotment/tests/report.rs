@@ -18,7 +18,7 @@ fn in_json(name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_named_arena_is_there_as_text_and_as_json_until_it_is_dropped() {
+fn a_named_arena_is_in_the_text_and_the_json_until_it_is_dropped() {
     let arena = named("there").build();
     arena.alloc_slice_copy(&[1u64; 100]);
     arena.alloc(1u8);
@@ -60,7 +60,7 @@ fn arenas_of_one_name_each_have_a_line() {
 }
 
 #[test]
-fn names_with_quotes_controls_and_other_alphabets_come_through_json() {
+fn names_with_quotes_controls_and_other_alphabets_survive_json() {
     for name in [
         "a \"quoted\" name",
         "back\\slash",
@@ -101,13 +101,13 @@ fn another_thread_reads_exact_figures_while_the_owner_waits() {
 }
 
 #[test]
-fn a_report_taken_while_arenas_come_and_go_never_mixes_two() {
+fn a_report_made_while_arenas_are_made_and_dropped_never_mixes_two() {
     let stop = core::sync::atomic::AtomicBool::new(false);
     let stopped = || stop.load(core::sync::atomic::Ordering::Relaxed);
     std::thread::scope(|scope| {
         for thread in 0..3 {
             scope.spawn(move || {
-                let name = format!("coming and going {thread}");
+                let name = format!("made and dropped {thread}");
                 while !stopped() {
                     let arena = named(&name).build();
                     arena.alloc_slice_copy(&[1u64; 10]);
@@ -116,7 +116,7 @@ fn a_report_taken_while_arenas_come_and_go_never_mixes_two() {
         }
         for _ in 0..300 {
             for one in report().allocators {
-                if one.name.starts_with("coming") {
+                if one.name.starts_with("made and") {
                     assert!(one.name.len() == 18 && one.statistics.live_objects <= 1, "{one:?}");
                 }
             }

@@ -1,4 +1,4 @@
-//! `#[derive(ReadOnly)]` against names, parameters and lints that get in its way.
+//! `#[derive(ReadOnly)]` where names, parameters and lints could break the generated code.
 
 #![deny(warnings)]
 #![forbid(unsafe_code)]
@@ -6,7 +6,7 @@
 
 use allotment::{ReadOnly, Sealed};
 
-/// Names that what the derive writes uses too.
+/// Names that the generated code uses too.
 mod names {
     use allotment::ReadOnly;
 

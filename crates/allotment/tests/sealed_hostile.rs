@@ -1,4 +1,5 @@
-//! Sealed memory against initialisers that lie, panic, nest, and use their sealer where nobody would.
+//! Sealed memory with hostile initialisers: wrong length hints, panics, nested builds, sealers used on
+//! other threads and after the end.
 
 mod support;
 
@@ -11,7 +12,7 @@ use allotment::{
 };
 use support::kernel::page_size;
 
-/// An iterator of `length` numbers that says that it has `claimed` ones.
+/// An iterator of `length` numbers that claims to have `claimed`.
 struct Liar {
     next: u32,
     length: u32,
@@ -71,7 +72,7 @@ fn an_iterator_that_claims_more_than_there_can_be_is_refused_and_not_asked() {
 }
 
 #[test]
-fn lies_about_values_of_no_size_are_believed_by_nobody() {
+fn a_wrong_length_of_values_without_bytes_does_no_harm() {
     struct Nothings(usize);
     impl Iterator for Nothings {
         type Item = ();
@@ -107,7 +108,7 @@ fn a_sealer_works_in_destructors_that_unwind_and_all_memory_comes_back() {
             builder.build(|sealer| {
                 let mut held = sealer.vec();
                 held.extend(iter::repeat_with(|| PutsMore(sealer, &put)).take(depth));
-                // Values of a slice whose iterator panics are dropped in the middle of the unwinding, too.
+                // The values of a slice whose iterator panics are dropped during the unwinding too.
                 sealer.slice((0..4u8).map(|at| if at == 3 { panic!("three") } else { at }));
                 sealer.str("not reached")
             })
@@ -137,7 +138,8 @@ fn destructors_that_panic_in_a_vector_lose_nothing_and_the_build_goes_on() {
     assert_eq!((*sealed.get(), dropped.into_inner()), ("after that", 100));
 }
 
-/// Builds values within values, and one that panics at the bottom; all sealers outside go on.
+/// Builds a value inside the initialiser of another, `depth` levels deep. The innermost one panics; the
+/// outer sealers stay usable.
 fn nested(depth: u32, budget: &Budget) -> Sealed<&'static [u32]> {
     Sealed::<&'static [u32]>::builder().budget(budget).build(|sealer| {
         let mut numbers = sealer.vec();
@@ -189,21 +191,21 @@ fn a_sealer_that_is_sealed_itself_gives_no_memory_and_frees_none_for_ever() {
         Keeps { sealer, vec }
     });
     let kept: &'static Keeps<'static> = sealed.leak();
-    // This thread builds again; the old sealer is not taken for the new one's.
+    // This thread builds again. The old sealer is not mistaken for the new one.
     let other = Sealed::<&'static [u8]>::new(|sealer| {
         for _ in 0..100 {
             assert_eq!(kept.sealer.try_str("late").unwrap_err().kind(), ErrorKind::Sealed);
             let late = SealVec::<u64>::try_with_capacity_in(1, kept.sealer);
             assert_eq!(late.unwrap_err().kind(), ErrorKind::Sealed);
         }
-        assert_eq!(kept.sealer.slice(iter::empty::<u8>()), [0u8; 0], "which is no memory");
+        assert_eq!(kept.sealer.slice(iter::empty::<u8>()), [0u8; 0], "which needs no memory");
         sealer.copy(&kept.vec)
     });
     assert_eq!((*other.get(), &kept.vec[..]), (&[1, 2, 3][..], &[1, 2, 3][..]));
 }
 
 #[test]
-fn other_threads_drop_what_they_got_while_the_builder_builds_on() {
+fn other_threads_drop_vectors_while_the_building_thread_goes_on() {
     let budget = Budget::new(64 << 20);
     let sealed = Sealed::<&'static [u64]>::builder().budget(&budget).build(|sealer| {
         let vecs: Vec<SealVec<'_, u64>> = (0..64)
@@ -213,21 +215,21 @@ fn other_threads_drop_what_they_got_while_the_builder_builds_on() {
                 vec
             })
             .collect();
-        let mut mine = sealer.vec();
+        let mut own = sealer.vec();
         std::thread::scope(|scope| {
             for (at, mut vec) in vecs.into_iter().enumerate() {
                 scope.spawn(move || {
                     assert!(vec.iter().enumerate().all(|(n, value)| *value == (n ^ at) as u64));
-                    // What it has room for it takes; what it has none for is refused.
-                    let room = vec.capacity() - vec.len();
-                    assert!(vec.try_extend(iter::repeat_n(1, room)).is_ok());
+                    // It can use its spare capacity, and can't grow.
+                    let spare = vec.capacity() - vec.len();
+                    assert!(vec.try_extend(iter::repeat_n(1, spare)).is_ok());
                     assert_eq!(vec.try_push(1).unwrap_err().kind(), ErrorKind::Sealed);
                     drop(vec);
                 });
             }
-            mine.extend(0..50_000);
+            own.extend(0..50_000);
         });
-        mine.into_slice()
+        own.into_slice()
     });
     assert!(sealed.get().iter().copied().eq(0..50_000));
     drop(sealed);
@@ -235,7 +237,7 @@ fn other_threads_drop_what_they_got_while_the_builder_builds_on() {
 }
 
 #[test]
-fn every_byte_of_a_sealed_region_has_its_owner_and_none_once_it_is_dropped() {
+fn every_byte_of_sealed_memory_has_its_owner_and_none_once_it_is_dropped() {
     let name = "hostile owner";
     let sealed = Sealed::<[&'static [u8]; 3]>::builder()
         .name(name)
@@ -265,7 +267,7 @@ fn generations_that_are_sealed_give_their_budget_back_however_readers_and_writer
             let published = &published;
             scope.spawn(move || {
                 for round in 0..200 {
-                    // More readings than one record has slots, dropped from the middle.
+                    // More readings than one record has slots for, dropped in any order.
                     let mut readings: Vec<_> = (0..20).map(|_| published.read()).collect();
                     while !readings.is_empty() {
                         let reading = readings.swap_remove((round * 7 + reader) % readings.len());
@@ -297,7 +299,7 @@ fn generations_that_are_sealed_give_their_budget_back_however_readers_and_writer
 }
 
 #[test]
-fn an_error_of_the_initialisers_own_may_carry_what_it_made_elsewhere() {
+fn an_error_of_the_initialiser_may_carry_other_sealed_values() {
     #[derive(Debug)]
     struct Failed(Vec<Sealed<&'static str>>);
     impl From<AllocError> for Failed {

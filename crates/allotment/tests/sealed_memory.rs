@@ -1,6 +1,7 @@
-//! Sealed memory: what is held, charged and reported, and that nothing is lost when a build ends early.
+//! Sealed memory: what is held, charged and reported, and that a build that ends early leaks nothing.
 //!
-//! One test at a time: they look at the recycler, and at records that the next allocator takes.
+//! The tests run one at a time: they read the process-wide recycler, and statistics records that the
+//! next allocator takes.
 
 mod support;
 
@@ -34,9 +35,9 @@ fn a_small_value_holds_one_page() {
 }
 
 #[test]
-fn what_is_held_is_the_pages_that_hold_something_and_the_others_have_no_memory() {
+fn only_pages_with_blocks_are_held_and_the_others_have_no_memory() {
     let _alone = alone();
-    // Warm chunks, all of whose pages have memory.
+    // The second round gets a warm chunk, whose pages all have memory.
     for _ in 0..2 {
         let sealed = Sealed::<&'static [u8]>::new(|sealer| sealer.slice(vec![1; 300_000]));
         adds_up(&sealed.statistics());
@@ -66,14 +67,14 @@ fn a_vector_that_outgrows_its_chunk_leaves_none_behind() {
     });
     assert!(sealed.get().iter().copied().eq(0..1_000_000));
     let capacity = sealed.get().capacity() * 8;
-    // Chunks that were left empty went back; the first, which holds the value itself, keeps its former pages.
+    // Empty chunks were given back. The first one holds the value itself, and keeps its pages.
     assert!(sealed.held_bytes() <= capacity + (256 << 10), "{:?}", sealed.statistics());
     adds_up(&sealed.statistics());
     assert_eq!(sealed.statistics().chunks, 2);
 }
 
 #[test]
-fn the_last_thing_put_in_grows_shrinks_and_is_freed_in_place() {
+fn the_last_block_grows_shrinks_and_is_freed_in_place() {
     let _alone = alone();
     let sealed = Sealed::<&'static [u8]>::new(|sealer| {
         let mut values: SealVec<'_, u8> = sealer.vec();
@@ -93,7 +94,7 @@ fn the_last_thing_put_in_grows_shrinks_and_is_freed_in_place() {
         sealer.copy(&[7; 100])
     });
     assert_eq!(list.live_bytes(), 100 + size_of::<&[u8]>());
-    assert_eq!(list.held_bytes(), page_size(), "the temporary one's memory was used again");
+    assert_eq!(list.held_bytes(), page_size(), "the temporary vector's memory is used again");
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn strings(budget: &Budget) -> Result<Sealed<&'static [&'static str]>, AllocErro
 }
 
 #[test]
-fn whichever_page_is_refused_nothing_is_lost_and_the_next_build_works() {
+fn whichever_page_is_refused_nothing_leaks_and_the_next_build_works() {
     let _alone = alone();
     let enough = Budget::new(usize::MAX);
     let whole = strings(&enough).unwrap();
@@ -168,10 +169,10 @@ fn mapped_bytes() -> usize {
 }
 
 #[test]
-fn an_initialiser_that_panics_loses_nothing() {
-    let test = "an_initialiser_that_panics_loses_nothing";
+fn an_initialiser_that_panics_leaks_nothing() {
+    let test = "an_initialiser_that_panics_leaks_nothing";
     if !child::is(test) {
-        // By itself: other tests' threads have addresses too.
+        // In a process of its own: the threads of other tests map memory too.
         Child::new(test, test).succeeds();
         return;
     }

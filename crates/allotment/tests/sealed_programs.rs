@@ -1,5 +1,5 @@
-//! Random programs on sealed memory, by the `Allocator` traits: blocks neither overlap nor change, not when they are sealed
-//! either; figures are exact, and a refused call changes nothing.
+//! Random programs on sealed memory through the `Allocator` traits: blocks don't overlap and keep their
+//! contents, also when they are sealed; statistics are exact; a refused call changes nothing.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use allotment::{AllocError, Budget, Sealed, Sealer};
 use proptest::test_runner::{Config, TestError, TestRunner};
 
-/// What a program does next.
+/// One step of a program.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Allocate { size: usize, align: u32, zeroed: bool },
@@ -34,7 +34,7 @@ fn step() -> impl proptest::strategy::Strategy<Value = Step> {
     ]
 }
 
-/// A live block, and the byte that it is full of.
+/// A live block, and the byte that fills it.
 #[derive(Clone, Copy)]
 struct Block {
     start: NonNull<u8>,
@@ -44,7 +44,7 @@ struct Block {
 
 impl Block {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: a live block of the program's, filled.
+        // SAFETY: a live block, filled.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 

@@ -1,4 +1,5 @@
-//! Sealed pages: who writes to them is stopped, children of a fork share them, and the system may refuse to protect them.
+//! Sealed pages: a write faults, children of a fork share them, and the system may refuse to protect
+//! them.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::ptr::{from_ref, null_mut};
 use allotment::{AllocError, Arena, Budget, ErrorKind, Sealed, recycler, report};
 use support::child::{self, Child};
 
-/// What the child's handler exits with when the write faulted where it should.
+/// The exit status of the child's handler if the write faulted at the expected address.
 const STOPPED: i32 = 42;
 
 static REGION: [std::sync::atomic::AtomicUsize; 2] =
@@ -18,18 +19,18 @@ extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc:
     // SAFETY: the kernel passes the signal's own information; `_exit` may be called anywhere.
     unsafe {
         let address = (*info).si_addr().addr();
-        // The mapping is there, and not writable: not a stray address.
+        // SEGV_ACCERR: the mapping exists and is not writable.
         let denied = (*info).si_code == 2;
         let inside = (REGION[0].load(SeqCst)..REGION[1].load(SeqCst)).contains(&address);
         libc::_exit(if inside && denied { STOPPED } else { 43 });
     }
 }
 
-/// Writes to an address, in a process that is to be stopped for it.
+/// Writes to an address. The handler ends the process if the write faults in `region`.
 fn write_to(address: *const u8, region: std::ops::Range<usize>) -> ! {
     REGION[0].store(region.start, std::sync::atomic::Ordering::SeqCst);
     REGION[1].store(region.end, std::sync::atomic::Ordering::SeqCst);
-    // SAFETY: the handler is fit for a signal; the write is the misuse that must be stopped.
+    // SAFETY: the handler is async-signal-safe; the write is the misuse under test.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = on_fault as *const () as usize;
@@ -94,7 +95,7 @@ fn a_leaked_values_pages_can_not_be_made_writable_where_the_kernel_seals() {
     let value = Sealed::<u64>::new(|_| 7).leak();
     let page = support::kernel::page_size();
     let start = null_mut::<libc::c_void>().with_addr(from_ref(value).addr() & !(page - 1));
-    // SAFETY: the pages are ours; made writable they would still hold what they do.
+    // SAFETY: pages of this process; made writable, they would keep their contents.
     let answer = unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) };
     let errno = std::io::Error::last_os_error().raw_os_error();
     if has_mseal() {
@@ -105,10 +106,10 @@ fn a_leaked_values_pages_can_not_be_made_writable_where_the_kernel_seals() {
     assert_eq!(*value, 7);
 }
 
-/// Whether the kernel seals a mapping: tried on one of our own.
+/// Whether the kernel has `mseal`, tried on a new mapping.
 fn has_mseal() -> bool {
     let page = support::kernel::page_size();
-    // SAFETY: a mapping of its own, which stays for ever if it can be sealed.
+    // SAFETY: a new mapping, which stays for ever if it can be sealed.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let start = libc::mmap(null_mut(), page, libc::PROT_READ, flags, -1, 0);
@@ -140,8 +141,8 @@ fn smaps(address: usize, field: &str) -> usize {
 
 /// Forks; the child ends with 0 if `body` is true.
 fn fork(body: impl FnOnce() -> bool) -> libc::pid_t {
-    // SAFETY: the child reads, and uses glibc's malloc, which is prepared for this; then it exits without running
-    // anything of the parent's.
+    // SAFETY: the child reads and uses glibc's malloc, which handles fork; then it exits without running
+    // any destructor of the parent.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
@@ -156,7 +157,7 @@ fn fork(body: impl FnOnce() -> bool) -> libc::pid_t {
 
 fn ends_well(child: libc::pid_t) {
     let mut status = 0;
-    // SAFETY: waits for a child of ours.
+    // SAFETY: waits for a child of this process.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
 }
@@ -173,9 +174,9 @@ fn children_of_a_fork_read_the_parents_one_copy() {
                 let all_there = read();
                 let shared = smaps(start, "Shared_Dirty") + smaps(start, "Shared_Clean");
                 let private = smaps(start, "Private_Dirty");
-                let (resident, part) = (smaps(start, "Rss"), smaps(start, "Pss"));
-                println!("shared {shared}, private {private}, resident {resident}, part {part}");
-                all_there && shared >= BYTES && private == 0 && part < resident
+                let (resident, proportional) = (smaps(start, "Rss"), smaps(start, "Pss"));
+                println!("shared {shared}, private {private}, resident {resident}, proportional {proportional}");
+                all_there && shared >= BYTES && private == 0 && proportional < resident
             })
         })
         .collect();
@@ -196,7 +197,8 @@ fn a_child_drops_its_copy_and_builds_another_while_the_parent_keeps_its_own() {
     assert_eq!(sealed.as_ref().unwrap().get()[99], 7);
 }
 
-/// From now on, `mprotect` with this protection fails in the calling thread as if there were no mapping left.
+/// From here on, `mprotect` with this protection fails in the calling thread with `ENOMEM`, as if the
+/// process had too many mappings.
 fn refuse_protection(protection: u32) {
     let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
     let if_equal =
@@ -211,7 +213,7 @@ fn refuse_protection(protection: u32) {
         answer(libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: a filter of this thread's system calls, which changes one answer.
+    // SAFETY: a filter of this thread's system calls, which changes the result of one.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let set = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter);
@@ -240,7 +242,7 @@ fn pages_that_can_not_be_protected_are_an_error_and_go_back() {
             assert_eq!(built.unwrap_err().kind(), ErrorKind::System(libc::ENOMEM));
         }
         assert!(!report().allocators.iter().any(|allocator| allocator.name == "refused"));
-        // The chunks are as writable as they were.
+        // The chunks are still writable.
         let arena = Arena::with_hint(100_000);
         assert!(arena.alloc_slice_copy(&[1u8; 90_000]).iter().all(|&byte| byte == 1));
     });
@@ -260,8 +262,8 @@ fn pages_that_can_not_be_made_writable_again_are_unmapped() {
 }
 
 #[test]
-fn everything_holds_where_allocations_pass_through_to_malloc() {
-    let test = "everything_holds_where_allocations_pass_through_to_malloc";
+fn sealed_memory_is_protected_in_passthrough_mode_too() {
+    let test = "sealed_memory_is_protected_in_passthrough_mode_too";
     let body = || {
         let sealed = Sealed::<&'static [u32]>::new(|sealer| {
             sealer.slice((0..10_000i32).map(i32::unsigned_abs))
@@ -276,5 +278,5 @@ fn everything_holds_where_allocations_pass_through_to_malloc() {
         return body();
     }
     let (status, text) = Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").exits();
-    assert_eq!(status, Some(STOPPED), "sealed memory is mappings of our own even so: {text}");
+    assert_eq!(status, Some(STOPPED), "sealed memory consists of mappings even then: {text}");
 }

@@ -38,7 +38,7 @@ fn a_value_is_built_on_one_thread_and_dropped_on_another() {
     assert_eq!(length, 5);
 }
 
-/// Zero bytes, at an alignment that shows.
+/// No bytes, and an alignment that a test can check.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Nothing;
@@ -67,7 +67,7 @@ fn values_of_no_size_are_aligned_and_counted_as_no_object() {
 #[derive(Clone, Copy)]
 #[repr(align(4096))]
 struct OnAPage(u8);
-// SAFETY: bytes that nobody writes to.
+// SAFETY: bytes that are never written to through a shared reference.
 unsafe impl allotment::ReadOnly for OnAPage {}
 
 #[derive(Clone, Copy)]
@@ -103,7 +103,8 @@ fn memory_by_layout_is_sealed_and_counted_like_any_other() {
         let layout = Layout::from_size_align(100_000, 128).unwrap();
         let start = sealer.try_alloc_layout(layout).unwrap();
         assert_eq!(start.addr().get() % 128, 0);
-        // SAFETY: so many bytes, ours alone until they are lent, and all of them written.
+        // SAFETY: that many bytes, which only this initialiser has; all are written before they are
+        // lent.
         unsafe {
             start.write_bytes(7, layout.size());
             core::slice::from_raw_parts(start.as_ptr(), layout.size())
@@ -139,7 +140,7 @@ fn values_can_be_changed_and_linked_while_the_initialiser_runs() {
 }
 
 #[test]
-fn an_iterator_that_uses_the_sealer_and_a_format_that_does_find_their_own_memory() {
+fn iterators_and_formatters_may_use_the_sealer() {
     struct Inside<'s>(Sealer<'s>);
     impl std::fmt::Display for Inside<'_> {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -155,7 +156,7 @@ fn an_iterator_that_uses_the_sealer_and_a_format_that_does_find_their_own_memory
 }
 
 #[test]
-fn one_value_is_built_while_another_is_and_neither_takes_the_others_memory() {
+fn nested_builds_have_separate_memory() {
     let outer = Sealed::<(&'static str, u64)>::new(|outer| {
         let inner = Sealed::<&'static str>::new(|inner| {
             outer.str("in the outer one");
@@ -168,7 +169,7 @@ fn one_value_is_built_while_another_is_and_neither_takes_the_others_memory() {
 }
 
 #[test]
-fn ten_megabytes_of_strings_are_what_they_were() {
+fn ten_megabytes_of_strings_keep_their_contents() {
     let texts: Vec<String> = (0..10_000).map(|n| format!("{n:0>1000}")).collect();
     let sealed = Sealed::<&'static [&'static str]>::new(|sealer| {
         sealer.slice(texts.iter().map(|text| sealer.str(text)))
@@ -181,7 +182,7 @@ fn ten_megabytes_of_strings_are_what_they_were() {
 }
 
 #[test]
-fn what_ends_a_build_comes_back_whatever_it_is() {
+fn a_failed_build_returns_the_error_of_the_initialiser() {
     #[derive(Debug, PartialEq)]
     enum Wrong {
         Memory(ErrorKind),
@@ -219,7 +220,7 @@ fn a_sealer_serves_its_own_thread_alone_and_only_while_it_builds() {
                 assert_eq!(sealer.try_str("no").unwrap_err().kind(), ErrorKind::Sealed);
                 let error = sealer.try_format(format_args!("{}", 1)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Sealed);
-                // What is there may be used, and dropped; to grow it would take memory.
+                // The vector can use its capacity and be dropped, but can't grow.
                 while values.len() < values.capacity() {
                     values.push(2);
                 }
@@ -291,7 +292,7 @@ fn a_replacement_that_fails_or_panics_leaves_the_old_value_and_no_poison() {
 }
 
 #[test]
-fn types_of_the_standard_library_that_nobody_writes_to_may_be_sealed() {
+fn read_only_types_of_the_standard_library_may_be_sealed() {
     use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The slab's hardened mode: each misuse, in a process of its own, is named and stopped. What the ordinary mode stops is
-//! here too.
+//! The slab's hardened mode: each misuse, in its own process, is named and stops the process. The
+//! misuse that the ordinary mode detects is tested here too.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -8,13 +8,14 @@ use core::ptr::NonNull;
 
 use allotment::{Arena, Budget, File, Malloc, RawSlab, SharedSource, Slab, SlabBuilder};
 use support::child::{self, Child};
+use support::misuse::{self, pointer_to, print_address};
 use support::setup::file_directory;
 use support::slab::{self, GRANULE, free_all, layout, stamped};
 
 const SIZE: usize = 24;
 
-/// One of several in a test, and the role of its child.
-type Way<F> = (&'static str, F);
+/// One of several cases of a test: the role of its child, and what the child does.
+type Case<F> = (&'static str, F);
 type Frees = fn(&RawSlab, NonNull<u8>);
 type Makes = fn(&RawSlab) -> NonNull<u8>;
 
@@ -26,56 +27,27 @@ fn hardened() -> RawSlab {
     named("victim").hardened(true).build()
 }
 
-/// An object, whose address the parent is told.
+/// Allocates an object, and prints its address.
 fn object(slab: &RawSlab) -> NonNull<u8> {
     let object = slab.alloc();
-    tell(object);
+    print_address(object);
     object
 }
 
-fn tell(address: NonNull<u8>) {
-    eprintln!("address={:#x}", address.addr().get());
-}
-
-/// Any address at all.
-fn garbage(address: usize) -> NonNull<u8> {
-    let garbage = NonNull::new(core::ptr::without_provenance_mut(address)).expect("not null");
-    tell(garbage);
-    garbage
-}
-
-/// Frees, rightly or not.
+/// Frees an object, correctly or not.
 fn free(slab: &RawSlab, slot: NonNull<u8>) {
-    // SAFETY: none: this is the misuse, or what comes before it.
+    // SAFETY: none: this is the misuse, or the call before it.
     unsafe { slab.free(slot) }
 }
 
-/// Runs `misuse` in a child, which must abort with one line that has these words, the slab's name, its size and the
-/// address that was told last.
+/// Runs `misuse` in a child process, which must be stopped.
 fn is_stopped(test: &str, words: &str, misuse: impl Fn()) -> String {
     is_stopped_as(test, test, words, misuse)
 }
 
-/// As above, for one of several in a test.
-fn is_stopped_as(test: &str, role: &str, words: &str, misuse: impl Fn()) -> String {
-    if child::is(role) {
-        misuse();
-        panic!("the misuse was not caught");
-    }
-    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_some() {
-        // The child of another one.
-        return String::new();
-    }
-    let stderr = Child::new(test, role).aborts();
-    let told = stderr.lines().filter_map(|line| line.strip_prefix("address=")).next_back();
-    let address = told.expect("the child told the address");
-    let line = stderr
-        .lines()
-        .find(|line| line.starts_with("allotment: slab 'victim': "))
-        .unwrap_or_else(|| panic!("no line of the slab:\n{stderr}"));
-    assert!(line.contains(words), "{line}");
-    assert!(line.contains(&format!("{SIZE} bytes at {address}")), "{line} (told {address})");
-    line.to_owned()
+/// As above, for one of several cases of a test.
+fn is_stopped_as(test: &str, case: &str, words: &str, misuse: impl Fn()) -> String {
+    misuse::is_stopped(test, case, "slab 'victim'", words, SIZE, misuse)
 }
 
 #[test]
@@ -89,9 +61,9 @@ fn a_double_free_is_stopped() {
 }
 
 #[test]
-fn a_double_free_by_any_way_is_stopped() {
-    let test = "a_double_free_by_any_way_is_stopped";
-    let ways: [Way<Frees>; 4] = [
+fn a_double_free_by_any_call_is_stopped() {
+    let test = "a_double_free_by_any_call_is_stopped";
+    let cases: [Case<Frees>; 4] = [
         // SAFETY: none: this is the misuse.
         ("handle", |slab, object| unsafe { slab.handle().free(object) }),
         // SAFETY: none: this is the misuse.
@@ -108,8 +80,8 @@ fn a_double_free_by_any_way_is_stopped() {
         // SAFETY: none: this is the misuse.
         ("box", |_, object| drop(unsafe { allotment::SlabBox::from_raw(object.cast::<u64>()) })),
     ];
-    for (way, free_again) in ways {
-        is_stopped_as(test, way, "double free", || {
+    for (case, free_again) in cases {
+        is_stopped_as(test, case, "double free", || {
             let slab = hardened();
             let object = object(&slab);
             free(&slab, object);
@@ -119,8 +91,8 @@ fn a_double_free_by_any_way_is_stopped() {
 }
 
 #[test]
-fn two_equal_slots_freed_in_one_go_are_stopped() {
-    is_stopped("two_equal_slots_freed_in_one_go_are_stopped", "double free", || {
+fn two_equal_slots_freed_by_one_call_are_stopped() {
+    is_stopped("two_equal_slots_freed_by_one_call_are_stopped", "double free", || {
         let slab = hardened();
         let object = object(&slab);
         // SAFETY: none: this is the misuse.
@@ -129,12 +101,12 @@ fn two_equal_slots_freed_in_one_go_are_stopped() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_while_the_slot_rests() {
-    is_stopped("a_stale_free_is_stopped_while_the_slot_rests", "double free", || {
+fn a_stale_free_is_stopped_while_the_slot_is_in_quarantine() {
+    is_stopped("a_stale_free_is_stopped_while_the_slot_is_in_quarantine", "double free", || {
         let slab = hardened();
         let stale = object(&slab);
         free(&slab, stale);
-        // New objects don't get the slot, whatever comes and goes.
+        // New objects don't get the slot, whatever is allocated and freed.
         for _ in 0..1000 {
             let new = slab.alloc();
             assert_ne!(new, stale);
@@ -145,8 +117,8 @@ fn a_stale_free_is_stopped_while_the_slot_rests() {
 }
 
 #[test]
-fn a_stale_free_is_stopped_after_the_rest_where_the_slot_is_free() {
-    let test = "a_stale_free_is_stopped_after_the_rest_where_the_slot_is_free";
+fn a_stale_free_is_stopped_after_the_quarantine_while_the_slot_is_free() {
+    let test = "a_stale_free_is_stopped_after_the_quarantine_while_the_slot_is_free";
     is_stopped(test, "double free", || {
         let slab = hardened();
         let stale = object(&slab);
@@ -158,34 +130,34 @@ fn a_stale_free_is_stopped_after_the_rest_where_the_slot_is_free() {
 }
 
 #[test]
-fn foreign_pointers_of_all_sorts_are_stopped() {
-    let test = "foreign_pointers_of_all_sorts_are_stopped";
-    let pointers: [Way<Makes>; 14] = [
+fn foreign_pointers_of_all_kinds_are_stopped() {
+    let test = "foreign_pointers_of_all_kinds_are_stopped";
+    let pointers: [Case<Makes>; 14] = [
         ("a local", |_| {
             let local = NonNull::from(Box::leak(Box::new(7u64))).cast();
-            tell(local);
+            print_address(local);
             local
         }),
         ("the stack", |_| {
             let mut local = 7u64;
-            garbage((&raw mut local).addr())
+            pointer_to((&raw mut local).addr())
         }),
-        ("code", |_| garbage(tell as *const () as usize)),
-        ("the middle of an object", |slab| garbage(slab.alloc().addr().get() + 8)),
-        ("the second byte of an object", |slab| garbage(slab.alloc().addr().get() + 1)),
-        ("the page's end", |slab| garbage((slab.alloc().addr().get() | 4095) - 7)),
-        ("behind the page", |slab| garbage((slab.alloc().addr().get() | (GRANULE - 1)) - 7)),
-        ("one", |_| garbage(1)),
-        ("a small number", |_| garbage(0x1234)),
-        ("the last user address", |_| garbage((1 << 47) - 8)),
-        ("five levels", |_| garbage(1 << 50)),
-        ("no address", |_| garbage(0xdead_beef_dead_bee8)),
-        ("the kernel", |_| garbage(usize::MAX - 7)),
-        ("all ones", |_| garbage(usize::MAX)),
+        ("code", |_| pointer_to(print_address as *const () as usize)),
+        ("the middle of an object", |slab| pointer_to(slab.alloc().addr().get() + 8)),
+        ("the second byte of an object", |slab| pointer_to(slab.alloc().addr().get() + 1)),
+        ("the page's end", |slab| pointer_to((slab.alloc().addr().get() | 4095) - 7)),
+        ("behind the page", |slab| pointer_to((slab.alloc().addr().get() | (GRANULE - 1)) - 7)),
+        ("one", |_| pointer_to(1)),
+        ("a small number", |_| pointer_to(0x1234)),
+        ("the last user address", |_| pointer_to((1 << 47) - 8)),
+        ("five levels", |_| pointer_to(1 << 50)),
+        ("no address", |_| pointer_to(0xdead_beef_dead_bee8)),
+        ("the kernel", |_| pointer_to(usize::MAX - 7)),
+        ("all ones", |_| pointer_to(usize::MAX)),
     ];
     for (role, pointer) in pointers {
         let line = is_stopped_as(test, role, "foreign pointer", || {
-            // The thread has used another slab, so that it knows its way.
+            // The thread has used another slab, so that it knows its case.
             drop(Slab::<u64>::new().alloc(1));
             let slab = hardened();
             free(&slab, slab.alloc());
@@ -200,12 +172,12 @@ fn foreign_pointers_of_all_sorts_are_stopped() {
 #[test]
 fn foreign_pointers_given_to_a_handle_are_stopped() {
     let test = "foreign_pointers_given_to_a_handle_are_stopped";
-    // Addresses that a process can have: others may fault there.
+    // Addresses that a process can have. With others the handle may fault.
     for (role, address) in [("small", 8), ("middle", 1 << 46), ("large", (1 << 47) - 8)] {
         is_stopped_as(test, role, "foreign pointer", || {
             let slab = hardened();
             let handle = slab.handle();
-            let pointer = garbage(address);
+            let pointer = pointer_to(address);
             // SAFETY: none: this is the misuse.
             unsafe { handle.free(pointer) };
         });
@@ -218,7 +190,7 @@ fn foreign_pointers_among_many_are_stopped() {
     for (role, address) in [("small", 8), ("large", 0xdead_beef_dead_bee8)] {
         is_stopped_as(test, role, "foreign pointer", || {
             let slab = hardened();
-            let slots = [slab.alloc(), garbage(address)];
+            let slots = [slab.alloc(), pointer_to(address)];
             // SAFETY: none: this is the misuse.
             unsafe { slab.free_many(&slots) };
         });
@@ -228,12 +200,13 @@ fn foreign_pointers_among_many_are_stopped() {
 #[test]
 fn a_slot_that_was_never_handed_out_is_stopped() {
     let test = "a_slot_that_was_never_handed_out_is_stopped";
-    // Whether it was freed before or never had can't be told: its page says that it is free.
+    // Whether it was freed before or never allocated is unknown: its page says only that it is
+    // free.
     is_stopped(test, "free", || {
         let slab = hardened();
         let first = slab.alloc().addr().get();
         let next = slab.alloc().addr().get();
-        free(&slab, garbage(next + (next - first)));
+        free(&slab, pointer_to(next + (next - first)));
     });
 }
 
@@ -257,9 +230,9 @@ fn a_slot_of_another_slab_is_stopped_and_both_are_named() {
 }
 
 #[test]
-fn a_slot_of_another_slab_is_stopped_by_any_way_to_free_it() {
-    let test = "a_slot_of_another_slab_is_stopped_by_any_way_to_free_it";
-    let ways: [Way<Frees>; 3] = [
+fn a_slot_of_another_slab_is_stopped_by_any_call_that_frees_it() {
+    let test = "a_slot_of_another_slab_is_stopped_by_any_call_that_frees_it";
+    let cases: [Case<Frees>; 3] = [
         // SAFETY: none: this is the misuse.
         ("handle", |slab, object| unsafe { slab.handle().free(object) }),
         ("thread", |slab, object| {
@@ -274,8 +247,8 @@ fn a_slot_of_another_slab_is_stopped_by_any_way_to_free_it() {
         // SAFETY: none: this is the misuse.
         ("many hardened", |_, object| unsafe { hardened().free_many(&[object]) }),
     ];
-    for (way, free_there) in ways {
-        let line = is_stopped_as(test, way, "foreign pointer", || {
+    for (case, free_there) in cases {
+        let line = is_stopped_as(test, case, "foreign pointer", || {
             let other = named("neighbour").build();
             let slab = named("victim").build();
             free_there(&slab, object(&other));
@@ -291,7 +264,7 @@ fn an_arenas_object_is_stopped_and_the_arena_named() {
         let arena = Arena::builder().name("neighbour").hardened(true).build();
         let slab = hardened();
         let object = arena.alloc_layout(layout(SIZE, 8));
-        tell(object);
+        print_address(object);
         free(&slab, object);
     });
     assert!(line.contains("it lies in arena 'neighbour'"), "{line}");
@@ -320,20 +293,20 @@ fn an_overrun_to_the_slots_last_byte_is_stopped_at_the_free() {
 }
 
 #[test]
-fn a_write_after_free_is_stopped_when_the_slot_would_be_used_again() {
-    let test = "a_write_after_free_is_stopped_when_the_slot_would_be_used_again";
+fn a_write_after_free_is_stopped_when_the_slot_would_be_reused() {
+    let test = "a_write_after_free_is_stopped_when_the_slot_would_be_reused";
     for byte in [0, 5, SIZE - 1, SIZE + 3] {
         is_stopped_as(test, &format!("byte {byte}"), "write after free", || {
             let slab = hardened();
             let object = object(&slab);
-            let stay = stamped(&slab, 10);
+            let kept = stamped(&slab, 10);
             free(&slab, object);
             // SAFETY: none: this is the misuse.
             unsafe { object.add(byte).write(1) };
             for _ in 0..3000 {
                 free(&slab, slab.alloc());
             }
-            free_all(&slab, stay);
+            free_all(&slab, kept);
         });
     }
 }
@@ -357,17 +330,17 @@ fn a_write_after_free_is_stopped_at_the_trim_or_the_drop() {
 }
 
 #[test]
-fn a_write_to_a_slot_that_nobody_had_is_stopped_when_somebody_gets_it() {
-    let test = "a_write_to_a_slot_that_nobody_had_is_stopped_when_somebody_gets_it";
+fn a_write_to_a_slot_that_was_never_allocated_is_stopped_when_it_is_allocated() {
+    let test = "a_write_to_a_slot_that_was_never_allocated_is_stopped_when_it_is_allocated";
     is_stopped(test, "write after free", || {
         let slab = hardened();
         let first = slab.alloc();
         let second = slab.alloc();
         let next = second.addr().get() + (second.addr().get() - first.addr().get());
-        tell(second.with_addr(next.try_into().expect("not zero")));
+        print_address(second.with_addr(next.try_into().expect("not zero")));
         // SAFETY: none: this is the misuse.
         unsafe { second.with_addr(next.try_into().expect("not zero")).write(1) };
-        tell(slab.alloc());
+        print_address(slab.alloc());
     });
 }
 
@@ -385,7 +358,7 @@ fn a_hardened_box_that_outlives_its_slab_is_freed_and_checked() {
         let slab = Slab::<[u8; SIZE]>::builder().name("victim").hardened(true).build();
         let mut boxed = slab.alloc([1; SIZE]);
         drop(slab);
-        tell(NonNull::from(&mut *boxed).cast());
+        print_address(NonNull::from(&mut *boxed).cast());
         // SAFETY: none: this is the misuse.
         unsafe { boxed.as_mut_ptr().add(SIZE).write(1) };
         drop(boxed);
@@ -393,8 +366,8 @@ fn a_hardened_box_that_outlives_its_slab_is_freed_and_checked() {
 }
 
 #[test]
-fn a_slab_dropped_with_live_objects_says_so_if_it_is_told_to() {
-    let test = "a_slab_dropped_with_live_objects_says_so_if_it_is_told_to";
+fn a_slab_dropped_with_live_objects_reports_them_if_that_is_on() {
+    let test = "a_slab_dropped_with_live_objects_reports_them_if_that_is_on";
     let cases = [
         (false, None, false),
         (false, Some(true), true),
@@ -446,9 +419,9 @@ fn correct_programs_are_not_stopped_on_any_source() {
 }
 
 #[test]
-fn the_ordinary_mode_stops_a_slot_that_goes_back_to_its_page_twice() {
-    let test = "the_ordinary_mode_stops_a_slot_that_goes_back_to_its_page_twice";
-    let ways: [Way<Frees>; 4] = [
+fn the_ordinary_mode_stops_a_slot_that_is_returned_to_its_page_twice() {
+    let test = "the_ordinary_mode_stops_a_slot_that_is_returned_to_its_page_twice";
+    let cases: [Case<Frees>; 4] = [
         ("flushed twice", |slab, object| {
             free(slab, object);
             slab.flush();
@@ -473,15 +446,15 @@ fn the_ordinary_mode_stops_a_slot_that_goes_back_to_its_page_twice() {
             slab.flush();
         }),
         // SAFETY: none: this is the misuse.
-        ("in one go", |slab, object| unsafe { slab.free_many(&[object, object]) }),
+        ("by one call", |slab, object| unsafe { slab.free_many(&[object, object]) }),
     ];
-    for (way, free_twice) in ways {
-        is_stopped_as(test, way, "double free", || {
+    for (case, free_twice) in cases {
+        is_stopped_as(test, case, "double free", || {
             let slab = named("victim").build();
-            // So that the page stays.
-            let stay = stamped(&slab, 10);
+            // These keep the page.
+            let kept = stamped(&slab, 10);
             free_twice(&slab, object(&slab));
-            core::mem::forget(stay);
+            core::mem::forget(kept);
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Objects at the border of a window: before it, behind it, larger than it.
+//! Objects at the border of an arena's window: before it, behind it, and larger than it.
 
 use std::alloc::Layout;
 
@@ -11,7 +11,7 @@ fn bytes(size: usize) -> Layout {
 #[test]
 fn freeing_an_object_before_the_window_leaves_its_neighbour_alone() {
     let arena = Arena::with_hint(2 << 20);
-    // [0, 24) and [24, 32): both end in the granule of 16 in front of the next window.
+    // [0, 24) and [24, 32): both end in the 16 bytes before the next window.
     let first = ArenaVec::<u8>::with_capacity_in(24, &arena);
     let neighbour = arena.alloc(0x1111_2222_3333_4444_u64);
     drop(ArenaVec::<u8>::with_capacity_in(1_500_000, &arena));
@@ -68,8 +68,8 @@ fn a_shrunk_object_of_padded_positions_can_be_freed_as_the_last() {
 fn a_layout_that_lies_about_its_size_moves_no_position_out_of_the_chunk() {
     let mut arena = Arena::with_hint(4000);
     let object = arena.alloc_layout(bytes(5));
-    // SAFETY: the object is the arena's. That it is of an outer scope is against the contract of the count,
-    // which may be wrong afterwards; the arena must stand all the same.
+    // SAFETY: the object is the arena's. It is older than the scope that shrinks it, which breaks
+    // the contract, so the count of bytes may be wrong afterwards. The arena must stay intact.
     unsafe {
         arena.scope(|scope| assert_eq!(scope.try_shrink(object, bytes(5), bytes(3)), Ok(object)));
         arena.free(object, bytes(3));

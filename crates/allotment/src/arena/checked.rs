@@ -1,38 +1,18 @@
 //! The checked arena: the slow path of hardened mode, memory tools and pass-through mode.
 //!
-//! A checked arena reuses no byte before it is reset or rewound, so the ledger's quarantine stays
-//! empty: a freed object keeps its entry, and its free bytes are checked when the arena goes back
-//! behind its allocation.
-//!
-//! # Invariants
-//!
-//! 1. `order` lists the objects in the order of their allocation, by address and number. Tool mode
-//!    records no objects: an arena keeps each entry until it is reset, and the tool has its own
-//!    record of what is free.
-//! 2. In hardened mode, every byte in `[pos, end(bumped))` and of every spare chunk is free, and at
-//!    least [`GUARD`] bytes behind each object are its red zone.
-//! 3. One thread at a time has access, as to the arena itself.
+//! The invariants are those of `checked_objects.rs`.
 
 use core::alloc::Layout;
-use core::cell::RefCell;
 use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 
-use super::chunks::HEADER;
+use super::checked_objects::CheckedObjects;
 use super::raw::RawArena;
-use crate::checked::{CheckMode, CheckedAllocator, CheckedObject, GUARD, Ledger, Misuse};
+use crate::checked::{CheckedAllocator, CheckedObject, GUARD, Ledger, Misuse};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::align_up;
-use crate::memory::source::SharedSource;
 use crate::memory::tools;
-use crate::statistics::{AllocatorKind, Record};
-
-/// What a checked arena records in addition to its chunks.
-#[derive(Debug)]
-pub(crate) struct CheckedArena {
-    ledger: Ledger,
-    order: RefCell<Vec<(usize, u64)>>,
-}
+use crate::statistics::Record;
 
 impl CheckedAllocator for RawArena {
     fn record(&self) -> &'static Record {
@@ -80,159 +60,103 @@ impl CheckedAllocator for RawArena {
     }
 }
 
-impl CheckedArena {
-    pub(super) fn new(mode: CheckMode, name: Option<&str>) -> Self {
-        let ledger = Ledger::new(mode, AllocatorKind::Arena, name, 0);
-        Self { ledger, order: RefCell::default() }
-    }
-
-    fn records_objects(&self) -> bool {
-        self.ledger.mode() != CheckMode::Tool
-    }
-
-    /// Whether each object comes from malloc by itself.
-    pub(super) fn has_no_chunks(&self) -> bool {
-        self.ledger.is_passthrough()
-    }
-
-    /// The unit of chunks that are registered as segments, or 1.
-    pub(super) fn segment_unit(&self, source: &SharedSource) -> usize {
-        self.ledger.mode().segment_unit(source)
-    }
-
-    /// The number of the next object. All objects that are allocated later have a number that is
-    /// not below it.
-    pub(super) fn next_number(&self) -> u64 {
-        self.ledger.next_number()
-    }
-
-    /// A chunk was taken. It holds only its header.
-    pub(super) fn chunk_taken(
-        &self,
-        record: &'static Record,
-        start: NonNull<u8>,
-        size: usize,
-        registered: bool,
-    ) -> Result<(), AllocError> {
-        // SAFETY: the arena has just taken the chunk, which is larger than its header.
-        unsafe { self.ledger.chunk_taken(record, start, size, HEADER, registered) }
-    }
-
-    /// A chunk is about to go back to its source.
-    pub(super) fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool) {
-        self.ledger.chunk_released(start, size, registered);
-    }
-
-    /// Marks bytes of a chunk as belonging to no object.
-    pub(super) fn now_free(&self, start: *mut u8, len: usize) {
-        if let Some(start) = NonNull::new(start).filter(|_| len > 0) {
-            // SAFETY: free bytes of a chunk that the arena holds (invariant 4 of `raw.rs`).
-            unsafe { self.ledger.fill_free(start, len) };
-        }
-    }
-
-    /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
-    pub(super) fn still_free(&self, start: *mut u8, len: usize) {
-        if let Some(start) = NonNull::new(start) {
-            self.ledger.check_free(start, len, Misuse::WriteAfterReset, len);
-        }
-    }
-
+impl RawArena {
     /// Memory for one object. The size must not be zero.
-    pub(super) fn alloc(
+    pub(super) fn checked_alloc(
         &self,
-        arena: &RawArena,
+        checked: &CheckedObjects,
         layout: Layout,
     ) -> Result<NonNull<u8>, AllocError> {
         let size = layout.size();
-        let object = if self.records_objects() {
-            let mut order = self.order.borrow_mut();
+        let object = if checked.records_objects() {
+            let mut order = checked.order.borrow_mut();
             order.try_reserve(1).map_err(|_| AllocError::new(ErrorKind::SourceRefused, size))?;
-            let object = self.ledger.alloc(arena, layout)?;
-            order.push((object.addr().get(), self.ledger.next_number() - 1));
+            let object = checked.ledger.alloc(self, layout)?;
+            order.push((object.addr().get(), checked.ledger.next_number() - 1));
             object
         } else {
-            let object = arena.new_block(&self.ledger, layout)?;
+            let object = self.new_block(&checked.ledger, layout)?;
             tools::allow(object, size);
             object
         };
-        let record = arena.record();
+        let record = self.record();
         record.live_objects.add(1);
         record.live_bytes.add(size as u64);
         Ok(object)
     }
 
     /// Frees one object of the open scope. An older object is left as it is.
-    pub(super) fn free(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout) {
+    pub(super) fn checked_free(
+        &self,
+        checked: &CheckedObjects,
+        object: NonNull<u8>,
+        layout: Layout,
+    ) {
         let size = layout.size();
-        if self.records_objects() {
-            let found = self.ledger.live_object(arena, object, layout);
-            if found.number < arena.first_of_scope() {
+        if checked.records_objects() {
+            let found = checked.ledger.live_object(self, object, layout);
+            if found.number < self.first_of_scope() {
                 return;
             }
-            self.ledger.mark_freed(&found);
-            if self.ledger.is_passthrough() {
+            checked.ledger.mark_freed(&found);
+            if checked.ledger.is_passthrough() {
                 // SAFETY: the object was live until here, and its block has this layout.
-                unsafe { self.ledger.free_malloc_block(arena, found.start, found.layout) };
+                unsafe { checked.ledger.free_malloc_block(self, found.start, found.layout) };
             } else {
-                self.check_zone(&found);
-                self.now_free(found.start.as_ptr(), size);
+                checked.check_zone(&found);
+                checked.now_free(found.start.as_ptr(), size);
             }
-        } else if arena.in_scope(object) {
+        } else if self.in_scope(object) {
             tools::forbid(object, size);
         } else {
             return;
         }
-        arena.record().live_objects.sub(1);
-        arena.record().live_bytes.sub(size as u64);
+        self.record().live_objects.sub(1);
+        self.record().live_bytes.sub(size as u64);
     }
 
     /// Makes one object of the open scope smaller. It stays in place, except that malloc may move
     /// it in pass-through mode. The new size must not be zero.
-    pub(super) fn shrink(
+    pub(super) fn checked_shrink(
         &self,
-        arena: &RawArena,
+        checked: &CheckedObjects,
         mut object: NonNull<u8>,
         old: Layout,
         new: Layout,
     ) -> NonNull<u8> {
         let (old_size, new_size) = (old.size(), new.size());
-        if self.records_objects() {
-            let found = self.ledger.live_object(arena, object, old);
-            if found.number < arena.first_of_scope() {
+        if checked.records_objects() {
+            let found = checked.ledger.live_object(self, object, old);
+            if found.number < self.first_of_scope() {
                 return object;
             }
             let mut changed = CheckedObject { size: new_size, ..found };
-            if self.ledger.is_passthrough() {
-                (changed.start, changed.layout) = Self::shrink_by_malloc(arena, &found, new);
-                self.note_move(&changed);
+            if checked.ledger.is_passthrough() {
+                (changed.start, changed.layout) = self.shrink_by_malloc(&found, new);
+                checked.note_move(&changed);
             } else {
-                self.check_zone(&found);
+                checked.check_zone(&found);
             }
-            self.ledger.change(&found, changed);
+            checked.ledger.change(&found, changed);
             object = changed.start;
-        } else if !arena.in_scope(object) {
+        } else if !self.in_scope(object) {
             return object;
         }
-        if !self.ledger.is_passthrough() {
+        if !checked.ledger.is_passthrough() {
             // SAFETY: the bytes from the new size to the old one belong to the object, and were
             // given up.
-            unsafe { self.ledger.mark_zone(object.add(new_size), old_size - new_size) };
+            unsafe { checked.ledger.mark_zone(object.add(new_size), old_size - new_size) };
         }
-        arena.record().live_bytes.sub((old_size - new_size) as u64);
+        self.record().live_bytes.sub((old_size - new_size) as u64);
         object
     }
 
     /// Lets malloc shrink the block, so that its tools see the new end. Returns the block and its
     /// layout. If malloc refuses, the block stays as it is.
-    fn shrink_by_malloc(
-        arena: &RawArena,
-        object: &CheckedObject,
-        asked: Layout,
-    ) -> (NonNull<u8>, Layout) {
+    fn shrink_by_malloc(&self, object: &CheckedObject, wanted: Layout) -> (NonNull<u8>, Layout) {
         let (block, old) = (object.start, object.layout);
-        let align = old.align().max(asked.align());
-        let Ok(new) = Layout::from_size_align(asked.size(), align) else { return (block, old) };
+        let align = old.align().max(wanted.align());
+        let Ok(new) = Layout::from_size_align(wanted.size(), align) else { return (block, old) };
         // SAFETY: the block is malloc's, has this layout and is live; the new size is not zero.
         // `realloc` keeps only the alignment with which the block was allocated. So a block that
         // happens to have the larger alignment asked for is moved by hand.
@@ -250,42 +174,30 @@ impl CheckedArena {
         };
         let Some(moved) = moved else { return (block, old) };
         let released = old.size() - new.size();
-        arena.record().held_bytes.sub(released as u64);
-        arena.record().source_calls.add(1);
-        arena.credit(released);
+        self.record().held_bytes.sub(released as u64);
+        self.record().source_calls.add(1);
+        self.credit(released);
         (moved, new)
     }
 
-    /// Notes the address of an object that may have moved.
-    fn note_move(&self, object: &CheckedObject) {
-        let mut order = self.order.borrow_mut();
-        let at = order.binary_search_by_key(&object.number, |(_, number)| *number);
-        order[at.expect("a live object is in the order")].0 = object.start.addr().get();
-    }
-
     /// The objects from this number on are gone. Checks the bytes that they left.
-    pub(super) fn rewound(&self, arena: &RawArena, first: u64) {
-        let mut order = self.order.borrow_mut();
-        let staying = order.partition_point(|(_, number)| *number < first);
-        for (address, number) in order.drain(staying..) {
-            let Some(object) = self.ledger.remove(address, number) else { continue };
-            match (self.ledger.is_passthrough(), object.freed) {
+    pub(super) fn checked_rewind(&self, checked: &CheckedObjects, first: u64) {
+        let mut order = checked.order.borrow_mut();
+        let first_gone = order.partition_point(|(_, number)| *number < first);
+        for (address, number) in order.drain(first_gone..) {
+            let Some(object) = checked.ledger.remove(address, number) else { continue };
+            match (checked.ledger.is_passthrough(), object.freed) {
                 // SAFETY: the object was live until here, and its block has this layout.
                 (true, false) => unsafe {
-                    self.ledger.free_malloc_block(arena, object.start, object.layout);
+                    checked.ledger.free_malloc_block(self, object.start, object.layout);
                 },
                 (true, true) => {}
-                (false, false) => self.check_zone(&object),
+                (false, false) => checked.check_zone(&object),
                 (false, true) => {
                     let (size, misuse) = (object.size, Misuse::WriteAfterFree);
-                    self.ledger.check_free(object.start, size, misuse, size);
+                    checked.ledger.check_free(object.start, size, misuse, size);
                 }
             }
         }
-    }
-
-    fn check_zone(&self, object: &CheckedObject) {
-        let size = object.size;
-        self.ledger.check_zone(object.start, size, align_up(size + GUARD, GUARD) - size);
     }
 }

@@ -4,7 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked::CheckedArena;
+use super::checked_objects::CheckedObjects;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
@@ -69,7 +69,7 @@ impl Chain {
 impl RawArena {
     /// Takes the chunk that the hint asks for, and opens a window in it.
     pub(super) fn take_hinted_chunk(&self) -> Result<(), AllocError> {
-        if self.checked().is_some_and(CheckedArena::has_no_chunks) {
+        if self.checked().is_some_and(CheckedObjects::has_no_chunks) {
             return Ok(());
         }
         let need =
@@ -114,7 +114,9 @@ impl RawArena {
         let size = taken.size;
         if let Some(checked) = self.checked() {
             let registered = self.segment_unit() > 1;
-            if let Err(error) = checked.chunk_taken(self.record(), taken.start, size, registered) {
+            if let Err(error) =
+                checked.chunk_taken(self.record(), taken.start, size, HEADER, registered)
+            {
                 chunks.return_unused(taken);
                 return Err(error);
             }
@@ -218,7 +220,7 @@ impl RawArena {
     }
 
     /// For checked arenas: checks the bytes that no object has had after the last reset or rewind.
-    pub(super) fn check_free_bytes(&self, checked: &CheckedArena) {
+    pub(super) fn check_free_bytes(&self, checked: &CheckedObjects) {
         if !self.bumped.get().is_null() {
             checked.still_free(self.pos(), self.left_in_bumped());
         }
@@ -304,7 +306,7 @@ fn hinted_need(hint: usize) -> Option<usize> {
 impl Drop for RawArena {
     fn drop(&mut self) {
         if let Some(checked) = self.checked() {
-            checked.rewound(self, 0);
+            self.checked_rewind(checked, 0);
             self.check_free_bytes(checked);
         }
         for list in [&self.newest, &self.spare] {

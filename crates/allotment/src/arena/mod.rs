@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `raw` | the position in the current chunk: the unsafe core, with its invariants |
 //! | `resize`, `chunks`, `rewind` | freeing and resizing one object; the arena's chunks; positions, scopes and resets |
+//! | `checked_objects` | what a checked arena records |
 //! | `checked` | the slow path of hardened mode and of memory tools |
 //! | `typed` | `Arena` and its typed calls |
 //! | `slices` | strings and slices |
@@ -28,6 +29,7 @@ mod boxed;
 mod builder;
 mod bytes;
 mod checked;
+mod checked_objects;
 mod chunks;
 mod frozen;
 mod raw;

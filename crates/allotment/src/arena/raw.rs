@@ -51,10 +51,9 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::builder::Settings;
-use super::checked::CheckedArena;
+use super::checked_objects::CheckedObjects;
 use super::chunks::{Header, end_of, first_of};
 use super::rewind::ScopeStart;
-use crate::checked::CheckMode;
 use crate::error::{AllocError, ErrorKind, OnFailure};
 use crate::memory::layout::align_up;
 use crate::memory::source::SharedSource;
@@ -87,7 +86,7 @@ pub(crate) struct RawArena {
     pub(super) scope: Cell<ScopeStart>,
     /// The requested size of the first chunk, in bytes.
     pub(super) hint: usize,
-    checked: Option<Box<CheckedArena>>,
+    checked: Option<Box<CheckedObjects>>,
     settings: Option<Box<Settings>>,
 }
 
@@ -111,9 +110,8 @@ impl RawArena {
     /// An arena. With a hint above zero it takes its first chunk immediately.
     pub(crate) fn new(hint: usize, settings: Option<Box<Settings>>) -> Result<Self, AllocError> {
         let given = settings.as_deref().unwrap_or(&DEFAULTS);
-        let mode = CheckMode::wanted(given.hardened);
         let record = Record::acquire(AllocatorKind::Arena, given.name.as_deref())?;
-        let checked = mode.map(|mode| Box::new(CheckedArena::new(mode, given.name.as_deref())));
+        let checked = CheckedObjects::wanted(given.hardened, given.name.as_deref());
         let arena = Self {
             base: Cell::new(DANGLING),
             limit: Cell::new(0),
@@ -146,7 +144,7 @@ impl RawArena {
     }
 
     #[inline]
-    pub(super) fn checked(&self) -> Option<&CheckedArena> {
+    pub(super) fn checked(&self) -> Option<&CheckedObjects> {
         self.checked.as_deref()
     }
 
@@ -241,7 +239,7 @@ impl RawArena {
     #[cold]
     fn alloc_in_chunk(&self, layout: Layout) -> Result<(NonNull<u8>, bool), AllocError> {
         if let Some(checked) = self.checked() {
-            return checked.alloc(self, layout).map(|object| (object, false));
+            return self.checked_alloc(checked, layout).map(|object| (object, false));
         }
         let (size, align) = (layout.size(), layout.align());
         if let Some(bumped) = NonNull::new(self.bumped.get()) {

@@ -104,7 +104,7 @@ impl RawArena {
             return;
         }
         if let Some(checked) = self.checked() {
-            return checked.free(self, object, layout);
+            return self.checked_free(checked, object, layout);
         }
         if !self.in_scope(object) {
             return;
@@ -178,7 +178,7 @@ impl RawArena {
                 return self.move_to::<F, MIN_ALIGN>(object, old, new);
             }
             if let Some(checked) = self.checked() {
-                return Ok(checked.shrink(self, object, old, new));
+                return Ok(self.checked_shrink(checked, object, old, new));
             }
             if self.in_scope(object)
                 && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())

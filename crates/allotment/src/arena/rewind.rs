@@ -4,7 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
-use super::checked::CheckedArena;
+use super::checked_objects::CheckedObjects;
 use super::chunks::{Chain, Header, end_of};
 use super::raw::RawArena;
 use crate::memory::layout::MAX_GROWTH;
@@ -58,7 +58,7 @@ impl RawArena {
             live_objects: record.live_objects.get(),
             live_bytes: record.live_bytes.get(),
             wasted_bytes: record.wasted_bytes.get(),
-            next_object: self.checked().map_or(0, CheckedArena::next_number),
+            next_object: self.checked().map_or(0, CheckedObjects::next_number),
         }
     }
 
@@ -110,7 +110,7 @@ impl RawArena {
     /// older position and not reset. Nothing allocated after the position is used any more.
     pub(crate) unsafe fn rewind(&self, position: &Position) {
         if let Some(checked) = self.checked() {
-            checked.rewound(self, position.next_object);
+            self.checked_rewind(checked, position.next_object);
         }
         let mut total = 0;
         let mut chunk = self.newest.get();
@@ -154,7 +154,7 @@ impl RawArena {
     /// No object of the arena is used any more, and no open scope will be rewound.
     pub(crate) unsafe fn reset(&self) {
         if let Some(checked) = self.checked() {
-            checked.rewound(self, 0);
+            self.checked_rewind(checked, 0);
             self.check_free_bytes(checked);
         }
         self.scope.set(ScopeStart::NONE);

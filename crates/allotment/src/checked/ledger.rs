@@ -161,15 +161,17 @@ impl fmt::Debug for Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger for an allocator with this many classes of vacant blocks.
-    pub(crate) fn new(
-        mode: CheckMode,
+    /// An empty ledger for an allocator with this many classes of vacant blocks. `None` if there is
+    /// no reason to check it.
+    pub(crate) fn wanted(
+        hardened: bool,
         kind: AllocatorKind,
         name: Option<&str>,
         classes: usize,
-    ) -> Self {
+    ) -> Option<Box<Self>> {
+        let mode = CheckMode::wanted(hardened)?;
         let objects = Objects { vacant: vec![Vec::new(); classes], ..Objects::default() };
-        Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }
+        Some(Box::new(Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }))
     }
 
     pub(crate) fn mode(&self) -> CheckMode {

@@ -20,8 +20,6 @@ use crate::statistics::Record;
 
 /// The class of all blocks.
 const CLASS: usize = 0;
-/// The number of classes.
-pub(super) const CLASSES: usize = 1;
 
 impl CheckedAllocator for RawFreeList {
     fn record(&self) -> &'static Record {
@@ -56,6 +54,9 @@ impl CheckedAllocator for RawFreeList {
 }
 
 impl RawFreeList {
+    /// The number of classes of blocks.
+    pub(super) const CHECKED_CLASSES: usize = CLASS + 1;
+
     /// Prepares a slab that was just taken, and holds nothing but its header.
     pub(super) fn checked_slab_taken(
         &self,

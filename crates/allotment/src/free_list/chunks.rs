@@ -13,7 +13,7 @@ use core::ptr::{self, NonNull};
 use std::io::Write;
 
 use super::raw::{Link, RawFreeList};
-use crate::checked::{CheckMode, Ledger, guarded};
+use crate::checked::{Ledger, guarded};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{
@@ -38,9 +38,9 @@ pub(super) struct Geometry {
 
 impl Geometry {
     /// The sizes for objects of this layout, each at least as large as a link.
-    pub(super) fn new(layout: Layout, mode: Option<CheckMode>) -> Result<Self, AllocError> {
+    pub(super) fn new(layout: Layout, is_checked: bool) -> Result<Self, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let slot = mode.map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
+        let slot = if is_checked { guarded(layout) } else { Some(layout) }.ok_or(overflow)?;
         let align = slot.align().max(align_of::<Link>());
         let stride = checked_align_up(slot.size().max(size_of::<Link>()), align);
         let stride = stride.filter(|stride| *stride <= isize::MAX as usize).ok_or(overflow)?;

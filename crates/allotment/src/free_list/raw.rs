@@ -34,9 +34,8 @@ use core::ptr::{self, NonNull};
 
 use super::builder::{FreeListBuilder, Settings};
 use super::chains::Chains;
-use super::checked;
 use super::chunks::{Geometry, Header};
-use crate::checked::{CheckMode, Ledger};
+use crate::checked::Ledger;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
@@ -137,13 +136,11 @@ impl RawFreeList {
     }
 
     pub(super) fn make(layout: Layout, settings: Settings) -> Result<Self, AllocError> {
-        let mode = CheckMode::wanted(settings.hardened);
-        let geometry = Geometry::new(layout, mode)?;
-        let record = Record::acquire(AllocatorKind::FreeList, settings.name.as_deref())?;
-        let ledger = mode.map(|mode| {
-            let name = settings.name.as_deref();
-            Box::new(Ledger::new(mode, AllocatorKind::FreeList, name, checked::CLASSES))
-        });
+        let name = settings.name.as_deref();
+        let (kind, classes) = (AllocatorKind::FreeList, Self::CHECKED_CLASSES);
+        let ledger = Ledger::wanted(settings.hardened, kind, name, classes);
+        let geometry = Geometry::new(layout, ledger.is_some())?;
+        let record = Record::acquire(kind, name)?;
         Ok(Self {
             head: Cell::new(ptr::null_mut()),
             count: Cell::new(0),

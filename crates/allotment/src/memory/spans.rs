@@ -19,7 +19,7 @@
 //! 2. If all bits of a segment are set, they may be cleared together. The thread that did so owns
 //!    the whole segment, unmaps it, and makes its entry vacant. A vacant entry is then taken as a
 //!    whole, and its bits are set last.
-//! 3. `parts` only grows, and stays until the spans are dropped.
+//! 3. `tables` only grows, and stays until the spans are dropped.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -39,9 +39,9 @@ const MAX_GRANULES: u32 = 32;
 const MAX_SHARED_GRANULES: u32 = MAX_GRANULES / 2;
 /// The segment number of a span without a segment.
 const NO_SEGMENT: u32 = u32::MAX;
-/// The number of entries of the first part. Each part has twice as many as the one before.
-const FIRST_PART: u32 = 8;
-const MAX_PARTS: usize = 24;
+/// The number of entries of the first table. Each further table has twice as many.
+const FIRST_TABLE: u32 = 8;
+const MAX_TABLES: usize = 24;
 
 /// A piece of a source.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ struct SpanSegment {
 #[derive(Debug)]
 pub(crate) struct Spans {
     source: SharedSource,
-    parts: [AtomicPtr<SpanSegment>; MAX_PARTS],
+    tables: [AtomicPtr<SpanSegment>; MAX_TABLES],
     issued: AtomicU32,
     vacant: Lifo,
     /// The number of granules of all segments.
@@ -79,10 +79,10 @@ pub(crate) struct Spans {
     calls: AtomicU64,
 }
 
-/// The part of an entry, and the entry's index in the part.
-fn part_and_index(index: u32) -> (usize, usize) {
-    let part = (index / FIRST_PART + 1).ilog2();
-    (part as usize, (index - FIRST_PART * ((1 << part) - 1)) as usize)
+/// The table of an entry, and the entry's index in that table.
+fn table_and_index(index: u32) -> (usize, usize) {
+    let table = (index / FIRST_TABLE + 1).ilog2();
+    (table as usize, (index - FIRST_TABLE * ((1 << table) - 1)) as usize)
 }
 
 impl Links for Spans {
@@ -118,7 +118,7 @@ impl Spans {
     pub(crate) fn new(source: SharedSource) -> Self {
         Self {
             source,
-            parts: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PARTS],
+            tables: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_TABLES],
             issued: AtomicU32::new(0),
             vacant: Lifo::new(),
             granules: AtomicU32::new(0),
@@ -154,11 +154,11 @@ impl Spans {
     }
 
     fn segment(&self, index: u32) -> Option<&SpanSegment> {
-        let (part, offset) = part_and_index(index);
+        let (table, offset) = table_and_index(index);
         // Acquire pairs with the Release in `take_vacant_entry`.
-        let part = self.parts.get(part)?.load(Ordering::Acquire);
-        // SAFETY: null, or a part of `FIRST_PART << part` entries that stays (invariant 3).
-        (!part.is_null()).then(|| unsafe { &*part.add(offset) })
+        let table = self.tables.get(table)?.load(Ordering::Acquire);
+        // SAFETY: null, or a table of `FIRST_TABLE << table` entries that stays (invariant 3).
+        (!table.is_null()).then(|| unsafe { &*table.add(offset) })
     }
 
     /// Takes `len` bytes (whole hardware pages), ready to be written. They begin at the start of a
@@ -357,12 +357,12 @@ impl Spans {
         }
         let mut index = self.issued.load(Ordering::Relaxed);
         loop {
-            let (part, _) = part_and_index(index);
-            if part >= MAX_PARTS {
+            let (table, _) = table_and_index(index);
+            if table >= MAX_TABLES {
                 return Err(AllocError::new(ErrorKind::SizeOverflow, SEGMENT_GRANULE));
             }
             if self.segment(index).is_none() {
-                self.make_part(part)?;
+                self.make_table(table)?;
             }
             match self.issued.compare_exchange_weak(
                 index,
@@ -376,8 +376,8 @@ impl Spans {
         }
     }
 
-    fn make_part(&self, part: usize) -> Result<(), AllocError> {
-        let fresh = Metadata::new((FIRST_PART as usize) << part, |_| SpanSegment {
+    fn make_table(&self, table: usize) -> Result<(), AllocError> {
+        let fresh = Metadata::new((FIRST_TABLE as usize) << table, |_| SpanSegment {
             start: AtomicPtr::new(ptr::null_mut()),
             granules: AtomicU32::new(0),
             align: AtomicUsize::new(0),
@@ -388,7 +388,7 @@ impl Spans {
         let start = fresh.as_ptr().as_ptr();
         let null = ptr::null_mut();
         // Release pairs with the Acquire in `segment`.
-        if self.parts[part]
+        if self.tables[table]
             .compare_exchange(null, start, Ordering::Release, Ordering::Relaxed)
             .is_ok()
         {
@@ -447,10 +447,10 @@ impl Drop for Spans {
                 "a segment without pages went back"
             );
         }
-        for (part, start) in self.parts.iter_mut().enumerate() {
+        for (table, start) in self.tables.iter_mut().enumerate() {
             if let Some(start) = NonNull::new(*start.get_mut()) {
-                // SAFETY: made by `make_part` with this length, and owned by the spans.
-                drop(unsafe { Metadata::adopt(start, (FIRST_PART as usize) << part) });
+                // SAFETY: made by `make_table` with this length, and owned by the spans.
+                drop(unsafe { Metadata::adopt(start, (FIRST_TABLE as usize) << table) });
             }
         }
     }

@@ -191,15 +191,15 @@ mod valgrind {
     pub fn memcheck() -> bool {
         let defined = 0usize;
         let block = [MAKE_MEM_DEFINED, (&raw const defined).addr(), size_of::<usize>(), 0, 0, 0];
-        ask(&block) != 0
+        client_request(&block) != 0
     }
 
     pub fn request(code: usize, start: usize, len: usize) {
-        ask(&[code, start, len, 0, 0, 0]);
+        client_request(&[code, start, len, 0, 0, 0]);
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn ask(block: &[usize; 6]) -> usize {
+    fn client_request(block: &[usize; 6]) -> usize {
         let mut answer = 0usize;
         // SAFETY: the rotations add up to 128 bits, which leaves `rdi` as it was. The exchange of
         // `rbx` with itself has no effect. Valgrind reads the block and writes `rdx` (invariant 2).
@@ -220,7 +220,7 @@ mod valgrind {
     }
 
     #[cfg(target_arch = "aarch64")]
-    fn ask(block: &[usize; 6]) -> usize {
+    fn client_request(block: &[usize; 6]) -> usize {
         let mut answer = 0usize;
         // SAFETY: the rotations add up to 128 bits, which leaves `x12` as it was. The instruction
         // `orr x10, x10, x10` has no effect. Valgrind reads the block and writes `x3` (invariant

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::class_lists::CarveRange;
 use super::size_classes::{CLASSES, STEP, SizeClass};
-use crate::checked::{CheckMode, CheckedAllocator, GUARD, Ledger};
+use crate::checked::{CheckedAllocator, GUARD, Ledger};
 use crate::statistics::AllocatorKind;
 
 /// What a reap or a pool needs in checked mode besides its lists of chunks.
@@ -35,7 +35,7 @@ impl CheckedBlocks {
         kind: AllocatorKind,
         name: Option<&str>,
     ) -> Option<Box<Self>> {
-        let ledger = Ledger::new(CheckMode::wanted(hardened)?, kind, name, CLASSES);
+        let ledger = *Ledger::wanted(hardened, kind, name, CLASSES)?;
         Some(Box::new(Self { ledger, range: CarveRange::empty() }))
     }
 

@@ -35,13 +35,14 @@ pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
     malloc_blocks().get(&block.addr().get()).copied()
 }
 
-/// Makes the ledger of a slab.
-pub(super) fn ledger(mode: CheckMode, name: Option<&str>) -> Box<dyn SlabChecks> {
-    if mode == CheckMode::Hardened {
+/// Makes the ledger of a slab; `None` if the slab is not checked.
+pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<dyn SlabChecks>> {
+    let ledger = Ledger::wanted(hardened, AllocatorKind::Slab, name, 0)?;
+    if ledger.mode() == CheckMode::Hardened {
         // A fast path that is given a foreign pointer reads the map, and then comes here.
         segments::allow_all_lookups();
     }
-    Box::new(Ledger::new(mode, AllocatorKind::Slab, name, 0))
+    Some(ledger)
 }
 
 impl CheckedAllocator for SlabShared {

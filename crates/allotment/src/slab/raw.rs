@@ -22,7 +22,7 @@ use super::slow_paths;
 use super::tags::TAG_MARK;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use super::thread_table;
-use crate::checked::{CheckMode, Misuse, guarded};
+use crate::checked::{Misuse, guarded};
 use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
 use crate::memory::segments;
 use crate::statistics::Statistics;
@@ -103,10 +103,9 @@ impl RawSlab {
 
     pub(super) fn make(layout: Layout, settings: SlabSettings) -> Result<Self, AllocError> {
         thread_table::watch_forks();
-        let mode = CheckMode::wanted(settings.hardened);
+        let checks = checked::wanted(settings.hardened, settings.name.as_deref());
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let slot = mode.map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
-        let checks = mode.map(|mode| checked::ledger(mode, settings.name.as_deref()));
+        let slot = checks.as_ref().map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let shared = SlabShared::make(layout, slot, checks, settings)?;
         // SAFETY: made above, and its one reference is ours.
         let made = unsafe { shared.as_ref() };

@@ -1,25 +1,31 @@
-//! Runs a part of a test in a process of its own: the test binary again, with a variable that says which.
+//! Runs one role of a test in its own process: the test binary again, with a variable that names
+//! the role.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output};
 
 const ROLE: &str = "ALLOTMENT_TEST_CHILD";
 
-/// A child process of a test: what it is told and how it ended.
+/// A child process of a test.
 pub struct Child {
     command: Command,
 }
 
-/// Whether this process is the child that plays `role`.
+/// Whether this process is the child with this role.
 pub fn is(role: &str) -> bool {
     std::env::var_os(ROLE).is_some_and(|given| given == role)
 }
 
+/// Whether this process is the child of any test.
+pub fn is_any() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
 impl Child {
-    /// The test `test` of this binary, run again alone as `role`.
+    /// The test `test` of this binary, run again alone with this role.
     pub fn new(test: &str, role: &str) -> Self {
         let binary = std::env::current_exe().expect("a test binary has a path");
-        // Under an emulator the kernel can't start the binary by itself.
+        // Under an emulator the kernel can't start the binary without the emulator.
         let runner = std::env::var("ALLOTMENT_TEST_RUNNER").unwrap_or_default();
         let mut words = runner.split_whitespace();
         let mut command = match words.next() {
@@ -56,7 +62,7 @@ impl Child {
         self.before_start(move || unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) })
     }
 
-    /// Gives the child mounts of its own, where that is permitted.
+    /// Gives the child its own view of the mounts, if that is permitted.
     pub fn own_mounts(self) -> Self {
         self.before_start(|| {
             // SAFETY: changes the child's own view of the mounts, and nothing else.
@@ -86,7 +92,7 @@ impl Child {
         self.command.output().expect("the test binary starts")
     }
 
-    /// The child must end well. Gives what it printed.
+    /// The child must succeed. Returns what it printed.
     pub fn succeeds(self) -> String {
         let output = self.output();
         let text = text(&output);
@@ -95,13 +101,13 @@ impl Child {
         text
     }
 
-    /// How the child exits, and what it printed.
+    /// Returns the child's exit code and what it printed.
     pub fn exits(self) -> (Option<i32>, String) {
         let output = self.output();
         (output.status.code(), text(&output))
     }
 
-    /// The child must end by an abort. Gives what it printed on standard error.
+    /// The child must abort. Returns what it printed on standard error.
     pub fn aborts(self) -> String {
         let output = self.output();
         let text = text(&output);
@@ -115,7 +121,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
-/// A directory for one test, removed with all that is in it.
+/// A directory for one test, which is removed with its contents.
 pub struct Directory(pub std::path::PathBuf);
 
 impl Directory {

@@ -13,6 +13,8 @@ pub mod kernel;
 pub mod layout_checks;
 pub mod list;
 pub mod list_program;
+#[cfg(test)]
+pub mod misuse;
 pub mod model;
 #[cfg(test)]
 pub mod pool_program;
