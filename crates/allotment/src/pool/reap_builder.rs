@@ -7,11 +7,11 @@ use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 
 /// Default size of a reap's first chunk.
-const INITIAL: usize = 64 << 10;
+const DEFAULT_INITIAL_BYTES: usize = 64 << 10;
 
 /// The options that a reap was built with.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct ReapSettings {
     pub name: Option<Box<str>>,
     pub source: SharedSource,
     pub release: Release,
@@ -33,17 +33,17 @@ pub(super) struct Settings {
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the reap"]
 pub struct ReapBuilder {
-    settings: Settings,
+    settings: ReapSettings,
 }
 
 impl ReapBuilder {
     pub(super) const fn new() -> Self {
-        let settings = Settings {
+        let settings = ReapSettings {
             name: None,
             source: SharedSource::DEFAULT,
             release: Release::Adaptive,
             budget: None,
-            initial: INITIAL,
+            initial: DEFAULT_INITIAL_BYTES,
             increment: None,
             reserved: 0,
             hardened: false,
