@@ -1,7 +1,8 @@
-//! What requests read of the agent's configuration: sealed, so that nothing can change it while they do.
+//! The part of the configuration that requests read. It is sealed, so that nothing can change it
+//! while they do.
 //!
-//! A new generation is published when the file is read again. What stands for the whole life of the process (the address,
-//! the workers, the memory) is no part of it.
+//! A new generation is published when the file is read again. Options that are fixed for the life
+//! of the process (the address, the workers, the memory) have no effect there.
 
 use crate::cli::ServeArguments;
 use crate::sessions::SessionLimits;
@@ -10,53 +11,53 @@ use std::time::Duration;
 
 /// What requests read.
 #[derive(Debug, ReadOnly)]
-pub struct Configuration<'s> {
-    /// What the page is called.
+pub struct AgentConfiguration<'s> {
+    /// The title of the page.
     pub title: &'s str,
-    /// The allocator's name, as `--allocator` has it.
+    /// The value of `--allocator`.
     pub allocator: &'s str,
-    /// The most points of a series.
-    pub most_points: u32,
-    /// The most sessions.
-    pub most_sessions: u32,
-    /// How long a session lives after its last request.
-    pub session_time: Duration,
-    /// The most bytes of one request.
+    /// Limit on the points of a series.
+    pub max_points: u32,
+    /// Limit on sessions.
+    pub max_sessions: u32,
+    /// How long a session is kept after its last request.
+    pub session_expiry: Duration,
+    /// Limit on the memory of one request, in bytes.
     pub request_memory: u64,
-    /// The most bytes of all; `None` is no limit.
+    /// Limit on all memory, in bytes, if there is one.
     pub memory_limit: Option<u64>,
-    /// Requests that wait at most.
+    /// Limit on waiting requests.
     pub queue: u32,
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
     /// Whether each request is logged before it is answered.
     pub log_requests: bool,
-    /// Whether pages for tests are there, which panic and sleep.
+    /// Whether there are pages for tests, which panic and sleep.
     pub test_pages: bool,
 }
 
-impl Configuration<'_> {
-    /// The limits of sessions.
+impl AgentConfiguration<'_> {
+    /// Returns the limits of the session list.
     pub fn sessions(&self) -> SessionLimits {
-        SessionLimits { most: self.most_sessions as usize, expiry: self.session_time }
+        SessionLimits { max: self.max_sessions as usize, expiry: self.session_expiry }
     }
 }
 
-/// A generation of the configuration.
-pub type Generation = Sealed<Configuration<'static>>;
+/// One generation of the configuration.
+pub type SealedConfiguration = Sealed<AgentConfiguration<'static>>;
 
-/// Seals what the command line and the file say.
+/// Seals the options that requests read.
 ///
 /// # Errors
-/// When there is no memory for it.
-pub fn seal(arguments: &ServeArguments) -> Result<Generation, AllocError> {
+/// When memory is not available.
+pub fn seal(arguments: &ServeArguments) -> Result<SealedConfiguration, AllocError> {
     Sealed::builder().name("configuration").try_build(|sealer| {
-        Ok::<_, AllocError>(Configuration {
+        Ok::<_, AllocError>(AgentConfiguration {
             title: sealer.try_str(&arguments.title)?,
-            allocator: sealer.try_str(arguments.allocator.word())?,
-            most_points: arguments.max_points,
-            most_sessions: arguments.max_sessions,
-            session_time: Duration::from_secs(u64::from(arguments.session_minutes) * 60),
+            allocator: sealer.try_str(arguments.allocator.as_str())?,
+            max_points: arguments.max_points,
+            max_sessions: arguments.max_sessions,
+            session_expiry: Duration::from_secs(u64::from(arguments.session_minutes) * 60),
             request_memory: arguments.request_memory.0,
             memory_limit: arguments.memory_limit.map(|limit| limit.0),
             queue: arguments.queue,

@@ -1,8 +1,8 @@
 //! A small metrics agent: `allotment-agent --help`.
 
 use allotment::PoolGlobalAlloc;
-use allotment_agent::cli::{self, Command, CompareArguments, LoadArguments, ReadError};
-use allotment_agent::load::{self, Comparison, Load};
+use allotment_agent::cli::{self, Command, CommandLineError, CompareArguments, LoadArguments};
+use allotment_agent::load::{self, CompareOptions, LoadOptions};
 use allotment_agent::server::agent;
 use std::alloc::System;
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
     let command_line = match cli::read(&line) {
         Ok(read) => read,
-        Err(ReadError::Asked(text)) => {
-            // Who asked for help and closed the pipe has read enough.
+        Err(CommandLineError::HelpRequested(text)) => {
+            // An error means that the reader closed the pipe, which is no failure.
             let _ = io::stdout().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
         }
@@ -48,21 +48,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// For the load generators.
+/// Returns the event loop of the load generators.
 fn runtime() -> Result<Runtime, String> {
-    allotment_agent::server::files::raise_limit();
+    allotment_agent::server::open_files::raise_limit();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().map_err(|error| error.to_string())
 }
 
-/// At Ctrl-C the report is of what there was until then.
+/// Ends at Ctrl-C. The report then covers the load until that moment.
 async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Prints a result. Who closed the pipe wants no more.
+/// Prints a result. A closed pipe is no failure.
 fn print(text: &str) -> Result<(), String> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
@@ -71,20 +71,20 @@ fn print(text: &str) -> Result<(), String> {
 }
 
 fn load(arguments: &LoadArguments) -> Result<(), String> {
-    let load = Load {
+    let load = LoadOptions {
         addresses: arguments.addresses.clone(),
         connections: arguments.connections as usize,
         time: Duration::from_secs(arguments.seconds.into()),
     };
-    let shows = io::stderr().is_terminal() && arguments.seconds > 2;
+    let show_progress = io::stderr().is_terminal() && arguments.seconds > 2;
     let progress = |since: Duration, replies: u64| {
-        if shows {
+        if show_progress {
             let left = load.time.saturating_sub(since).as_secs();
             eprint!("\r{replies} replies, {left} s left ");
         }
     };
     let report = runtime()?.block_on(load::run(&load, progress, interrupted()));
-    if shows {
+    if show_progress {
         eprint!("\r\x1b[K");
     }
     let report = report.map_err(|error| error.to_string())?;
@@ -92,38 +92,39 @@ fn load(arguments: &LoadArguments) -> Result<(), String> {
 }
 
 fn compare(arguments: &CompareArguments) -> Result<(), String> {
-    let comparison = Comparison {
+    let comparison = CompareOptions {
         metrics: arguments.metrics,
         charts: arguments.charts,
         connections: arguments.connections as usize,
         rounds: arguments.rounds,
         time: Duration::from_secs(arguments.seconds.into()),
     };
-    let shows = io::stderr().is_terminal();
+    let show_progress = io::stderr().is_terminal();
     let progress = |text: &str| {
-        if shows {
+        if show_progress {
             eprint!("\r\x1b[K{text} ");
         }
     };
     let compared = runtime()?.block_on(async {
-        // Heard from the first agent's start to the last one's end, also between two loads.
+        // Received from the first agent's start to the last one's end, also between two loads.
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-        let (tell, told) = watch::channel(false);
+        let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
             if interrupt.recv().await.is_some() {
-                tell.send_replace(true);
+                sender.send_replace(true);
             }
-            // As long as nobody interrupts, nobody is told.
-            tell.closed().await;
+            // The sender must live as long as the receivers, or they would see its end as an
+            // interrupt.
+            sender.closed().await;
         });
         let stop = || {
-            let mut told = told.clone();
-            async move { drop(told.wait_for(|stopped| *stopped).await) }
+            let mut receiver = receiver.clone();
+            async move { drop(receiver.wait_for(|stopped| *stopped).await) }
         };
-        let compared = load::compare(&comparison, progress, stop, || *told.borrow()).await;
+        let compared = load::compare(&comparison, progress, stop, || *receiver.borrow()).await;
         compared.map_err(|error| error.to_string())
     });
-    if shows {
+    if show_progress {
         eprint!("\r\x1b[K");
     }
     let compared = compared?;

@@ -1,6 +1,7 @@
 //! The sessions of users: what the agent remembers of each between visits.
 //!
-//! A [`SessionList`] is a shared object: whoever uses it has locked it. It knows nothing of HTTP but the cookie's text.
+//! A [`SessionList`] is a shared object: its methods run under its lock. It knows nothing of HTTP
+//! except the text of the cookie.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,19 +10,19 @@ use std::time::{Duration, Instant};
 /// The name of the cookie.
 pub const COOKIE: &str = "allotment_session";
 
-/// What names a session, and nobody can guess: 128 random bits.
+/// The name of a session: 128 random bits, which cannot be guessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionKey(u128);
 
 impl SessionKey {
-    /// A new one; `None` where the system has no random bytes.
+    /// Returns a new key, or `None` if the system has no random bytes.
     pub fn random() -> Option<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         Some(Self(u128::from_ne_bytes(bytes)))
     }
 
-    /// The key in a `Cookie` field, if there is one that could be ours.
+    /// Returns the key in a `Cookie` field, if it contains one of the right form.
     pub fn of_cookies(cookies: &str) -> Option<Self> {
         cookies.split(';').find_map(|cookie| {
             let (name, value) = cookie.trim().split_once('=')?;
@@ -35,7 +36,7 @@ impl SessionKey {
         plain.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
     }
 
-    /// What to send as `Set-Cookie`.
+    /// Returns the value of the `Set-Cookie` field.
     pub fn set_cookie(self, expiry: Duration) -> String {
         let seconds = expiry.as_secs();
         format!("{COOKIE}={self}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax")
@@ -49,16 +50,16 @@ impl fmt::Display for SessionKey {
 }
 
 impl fmt::Debug for SessionKey {
-    /// The key is a secret.
+    /// Hides the key, which is a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SessionKey(..)")
     }
 }
 
-/// The colours that a user wants the page in.
+/// The colours of the page that a user has chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
-    /// As the browser has it.
+    /// As the browser is configured.
     #[default]
     Auto,
     /// Dark on light.
@@ -68,8 +69,8 @@ pub enum Theme {
 }
 
 impl Theme {
-    /// As it is written.
-    pub fn word(self) -> &'static str {
+    /// Returns the name in queries and replies.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Light => "light",
@@ -77,35 +78,35 @@ impl Theme {
         }
     }
 
-    /// The theme of this word.
-    pub fn of_word(word: &str) -> Option<Self> {
-        [Self::Auto, Self::Light, Self::Dark].into_iter().find(|theme| theme.word() == word)
+    /// Returns the theme of this name.
+    pub fn from_name(word: &str) -> Option<Self> {
+        [Self::Auto, Self::Light, Self::Dark].into_iter().find(|theme| theme.as_str() == word)
     }
 }
 
-/// What is remembered of a user.
+/// What the agent remembers of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Requests in this session, this one included.
+    /// Requests in this session, including the current one.
     pub visits: u64,
-    /// When it began.
+    /// When the session began.
     pub since: Instant,
-    /// The request before this one.
-    pub seen: Instant,
+    /// When the last request came.
+    pub last_request: Instant,
     /// The colours that the user chose.
     pub theme: Theme,
 }
 
-/// What the list may hold, and for how long.
+/// How many sessions the list may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Sessions at a time; the one that was not seen for longest makes room.
-    pub most: usize,
-    /// How long a session lives after its last request.
+    /// Limit on sessions. A further one replaces the session that was idle longest.
+    pub max: usize,
+    /// How long a session is kept after its last request.
     pub expiry: Duration,
 }
 
-/// The sessions.
+/// The sessions, by key.
 #[derive(Debug, Default)]
 pub struct SessionList {
     sessions: HashMap<SessionKey, Session>,
@@ -114,7 +115,8 @@ pub struct SessionList {
 }
 
 impl SessionList {
-    /// Notes a request in the session of this key. `None` if there is none, or it has expired.
+    /// Records a request in the session of this key. Returns `None` if there is no such session, or
+    /// it has expired.
     pub fn visit(
         &mut self,
         key: SessionKey,
@@ -122,61 +124,63 @@ impl SessionList {
         limits: SessionLimits,
     ) -> Option<&mut Session> {
         let session = self.sessions.get(&key)?;
-        if now.saturating_duration_since(session.seen) >= limits.expiry {
+        if now.saturating_duration_since(session.last_request) >= limits.expiry {
             self.sessions.remove(&key);
             return None;
         }
         let session = self.sessions.get_mut(&key)?;
         session.visits += 1;
-        session.seen = now;
+        session.last_request = now;
         Some(session)
     }
 
-    /// Begins a session. Expired ones go when there is no room, then the one that was not seen for longest.
+    /// Begins a session. If the list is full, removes expired sessions first, and then the session
+    /// that was idle longest.
     pub fn begin(&mut self, key: SessionKey, now: Instant, limits: SessionLimits) -> &mut Session {
-        let most = limits.most.max(1);
-        if self.sessions.len() >= most {
+        let max = limits.max.max(1);
+        if self.sessions.len() >= max {
             self.expire(now, limits.expiry);
         }
-        while self.sessions.len() >= most {
-            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.seen);
+        while self.sessions.len() >= max {
+            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.last_request);
             let Some((&oldest, _)) = oldest else { break };
             self.sessions.remove(&oldest);
             self.dropped += 1;
         }
         self.begun += 1;
-        let session = Session { visits: 1, since: now, seen: now, theme: Theme::default() };
+        let session = Session { visits: 1, since: now, last_request: now, theme: Theme::default() };
         self.sessions.entry(key).or_insert(session)
     }
 
-    /// Remembers the colours that a user chose, if there is such a session.
+    /// Stores the user's choice, if the session exists.
     pub fn set_theme(&mut self, key: SessionKey, theme: Theme) {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.theme = theme;
         }
     }
 
-    /// Removes what has expired.
+    /// Removes expired sessions.
     pub fn expire(&mut self, now: Instant, expiry: Duration) {
-        self.sessions.retain(|_, session| now.saturating_duration_since(session.seen) < expiry);
+        self.sessions
+            .retain(|_, session| now.saturating_duration_since(session.last_request) < expiry);
     }
 
-    /// How many there are, expired ones that nobody has looked for included.
+    /// Returns the number of sessions, including expired ones that have not been removed yet.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// How many were begun so far.
+    /// Returns how many sessions have begun so far.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// How many had to make room before they expired.
+    /// Returns how many sessions were replaced before they expired.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -186,7 +190,7 @@ impl SessionList {
 mod tests {
     use super::*;
 
-    const LIMITS: SessionLimits = SessionLimits { most: 3, expiry: Duration::from_secs(60) };
+    const LIMITS: SessionLimits = SessionLimits { max: 3, expiry: Duration::from_secs(60) };
 
     #[test]
     fn a_returning_user_finds_his_session() {
@@ -225,7 +229,7 @@ mod tests {
         assert!(list.visit(keys[1], now, LIMITS).is_none());
         assert!(list.visit(keys[2], now, LIMITS).is_some());
         assert_eq!((list.begun(), list.dropped()), (5, 2));
-        // Expired ones go first.
+        // Expired sessions are removed first.
         list.begin(keys[0], now + Duration::from_secs(65), LIMITS);
         assert_eq!((list.len(), list.dropped()), (1, 2));
     }

@@ -1,4 +1,5 @@
-//! What makes no sense is refused with a status from 400 to 499, a cause and a remedy, and does no harm.
+//! Invalid requests are refused with a status from 400 to 499, a cause and a remedy, and do no
+//! harm.
 
 mod support;
 
@@ -9,7 +10,7 @@ use support::Agent;
 #[test]
 fn each_bad_query_is_refused_with_a_cause_and_a_remedy() {
     let agent = Agent::start(&["--synthetic", "100"]);
-    agent.until("a tick was collected", |agent| agent.figure("ticks") > 0);
+    agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 0);
     let long = format!("context={}", "x".repeat(300));
     for (query, status) in [
         ("", 400),
@@ -40,30 +41,30 @@ fn each_bad_query_is_refused_with_a_cause_and_a_remedy() {
     ] {
         agent.get(&format!("/api/v1/query?{query}")).refuses_with(status);
     }
-    // And as good as before.
+    // The agent still answers valid requests.
     assert_eq!(agent.get("/api/v1/query?context=synthetic.context_0").status, 200);
-    // Ranges without points are no error: they are answered with gaps.
+    // Ranges without points are not errors: the reply has gaps.
     let old = agent.json("/api/v1/query?context=synthetic.context_0&after=1&before=100&points=3");
     assert!(old["series"][0]["values"].as_array().unwrap().iter().all(serde_json::Value::is_null));
     assert_eq!(agent.figure("panicked"), 0);
 }
 
 #[test]
-fn paths_methods_and_bodies_that_have_no_place_are_refused() {
+fn unknown_paths_other_methods_and_bodies_are_refused() {
     let agent = Agent::start(&[]);
     for path in
         ["/nothing", "/api/v1/", "/api/v1/query/", "//", "/%2e%2e/etc/passwd", "/../etc/passwd"]
     {
         agent.get(path).refuses_with(404);
     }
-    // Pages for tests are for tests.
+    // Pages for tests exist only with the option for tests.
     agent.get("/test/panic").refuses_with(404);
     for method in ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"] {
-        let answer = agent.ask(method, "/api/v1/info", "");
+        let answer = agent.request(method, "/api/v1/info", "");
         answer.refuses_with(405);
         assert_eq!(answer.field("allow"), Some("GET, HEAD"));
     }
-    let answer = agent.ask("DELETE", "/api/v1/session", "");
+    let answer = agent.request("DELETE", "/api/v1/session", "");
     assert_eq!(answer.field("allow"), Some("GET, HEAD, POST"));
     agent.get("/api/v1/info?x=1").refuses_with(400);
     agent.get("/api/v1/contexts?%").refuses_with(400);
@@ -74,7 +75,7 @@ fn paths_methods_and_bodies_that_have_no_place_are_refused() {
     ] {
         let text =
             format!("POST /api/v1/session?theme=dark HTTP/1.1\r\nhost: a\r\n{body}\r\nhello");
-        agent.say(text.as_bytes()).refuses_with(413);
+        agent.send_bytes(text.as_bytes()).refuses_with(413);
     }
     assert_eq!(agent.get("/api/v1/info").status, 200);
 }
@@ -98,18 +99,18 @@ fn what_is_no_http_is_refused_in_json_too() {
         (many_fields.as_bytes(), &[431]),
         (long_path.as_bytes(), &[414, 431]),
     ] {
-        let answer = agent.say(bytes);
+        let answer = agent.send_bytes(bytes);
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned();
         assert!(statuses.contains(&answer.status), "{shown}: {}", answer.head);
         answer.refuses_with(answer.status);
     }
-    // HTTP/2 without a word of warning ends, and does no harm.
+    // HTTP/2 without negotiation ends the connection, and does no harm.
     let mut socket = agent.connect();
     socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     assert_eq!(agent.get("/api/v1/info").status, 200);
 }
 
-/// What lies in a body, however its length is said, is never taken for a request.
+/// The content of a body is never taken for a request, however its length is given.
 #[test]
 fn a_request_hidden_in_a_body_is_not_answered() {
     let agent = Agent::start(&["--test-pages"]);
@@ -136,20 +137,20 @@ fn a_request_hidden_in_a_body_is_not_answered() {
             let whole = format!(
                 "{method} /api/v1/session HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{rest}"
             );
-            let status = agent.say(whole.as_bytes()).status;
+            let status = agent.send_bytes(whole.as_bytes()).status;
             assert!((400..500).contains(&status), "{whole}: {status}");
             assert_eq!(agent.figure("panicked"), 0, "{whole}");
-            // And where the connection would have been kept.
+            // The same where the connection would have been kept.
             let kept = whole.replace("connection: close\r\n", "")
                 + "GET /api/v1/info HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-            let status = agent.say(kept.as_bytes()).status;
+            let status = agent.send_bytes(kept.as_bytes()).status;
             assert!((400..500).contains(&status), "{kept}: {status}");
             assert_eq!(agent.figure("panicked"), 0, "{kept}");
         }
     }
 }
 
-/// Runs the program to its end: its status, and what it said.
+/// Runs the program to its end. Returns its status, standard output and standard error.
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output =
         Command::new(env!("CARGO_BIN_EXE_allotment-agent")).args(arguments).output().unwrap();
@@ -158,7 +159,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_start_that_can_not_be_says_why_in_one_line() {
+fn a_start_that_fails_says_why_in_one_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let broken = support::scratch("broken.toml");
@@ -195,7 +196,7 @@ fn a_start_that_can_not_be_says_why_in_one_line() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_explains_the_program() {
     let (status, help, _) = run(&["--help"]);
     assert_eq!(status, Some(0));
     for word in ["--memory-limit", "--synthetic", "SIGHUP", "Examples:", "load"] {

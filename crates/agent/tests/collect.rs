@@ -1,11 +1,11 @@
-//! The collector's thread: what it collects is in the store, second by second, until it is stopped.
+//! The collector's thread stores what it collects, second by second, until it is stopped.
 
 use allotment::{Budget, PoolGlobalAlloc};
 use allotment_agent::clock::{Clock, Speed};
-use allotment_agent::collect::synthetic::{Shape, chart_name, context_name, value};
-use allotment_agent::collect::{CollectError, Sources, start};
+use allotment_agent::collect::synthetic::{SyntheticShape, chart_name, context_name, value};
+use allotment_agent::collect::{CollectError, CollectorSources, start};
 use allotment_agent::log::Log;
-use allotment_agent::memory::{Malloc, Memory, Slabs};
+use allotment_agent::memory::{MallocMemory, Memory, SlabMemory};
 use allotment_agent::store::{Retention, RunPoints, Second, Store, Tier};
 use std::alloc::System;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 const START: Second = 1_700_000_000;
 
-fn store<M: Memory>() -> (Arc<Store<M>>, allotment_agent::store::Writer<M>) {
+fn store<M: Memory>() -> (Arc<Store<M>>, allotment_agent::store::StoreWriter<M>) {
     Store::new(Arc::new(M::new(None).unwrap()), Retention::DEFAULT)
 }
 
@@ -27,18 +27,20 @@ fn wait_for<M: Memory>(store: &Store<M>, second: Second) {
 
 fn synthetic_metrics_are_collected_each_second_until_the_end<M: Memory>() {
     let (store, writer) = store::<M>();
-    let sources =
-        Sources { machine: false, synthetic: Some(Shape::new(250, Some(5), Some(2)).unwrap()) };
+    let sources = CollectorSources {
+        machine: false,
+        synthetic: Some(SyntheticShape::new(250, Some(5), Some(2)).unwrap()),
+    };
     let clock = Arc::new(Clock::simulated(START, Speed::Max));
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
-    let figures = collecting.figures().clone();
+    let statistics = collecting.statistics().clone();
     wait_for(&store, START + 500);
     assert!(collecting.is_alive());
     collecting.stop().unwrap();
     let newest = store.newest();
-    assert_eq!(figures.ticks(), u64::from(newest - START));
-    assert_eq!(figures.ticks_missed(), 0);
-    assert!(figures.longest() >= figures.last() && figures.all() >= figures.longest());
+    assert_eq!(statistics.ticks(), u64::from(newest - START));
+    assert_eq!(statistics.ticks_missed(), 0);
+    assert!(statistics.longest() >= statistics.last() && statistics.all() >= statistics.longest());
     let structure = store.structure();
     let charts = structure.context(&context_name(0)).unwrap().charts();
     assert_eq!(charts[1].name(), chart_name(1));
@@ -59,17 +61,17 @@ fn synthetic_metrics_are_collected_each_second_until_the_end<M: Memory>() {
 
 #[test]
 fn synthetic_metrics_are_collected_each_second_until_the_end_in_slabs() {
-    synthetic_metrics_are_collected_each_second_until_the_end::<Slabs>();
+    synthetic_metrics_are_collected_each_second_until_the_end::<SlabMemory>();
 }
 
 #[test]
 fn synthetic_metrics_are_collected_each_second_until_the_end_in_malloc() {
-    synthetic_metrics_are_collected_each_second_until_the_end::<Malloc>();
+    synthetic_metrics_are_collected_each_second_until_the_end::<MallocMemory>();
 }
 
 fn this_machine_has_charts_with_values<M: Memory>() {
     let (store, writer) = store::<M>();
-    let sources = Sources { machine: true, synthetic: None };
+    let sources = CollectorSources { machine: true, synthetic: None };
     let clock = Arc::new(Clock::simulated(START, Speed::Times(50.0)));
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
     wait_for(&store, START + 20);
@@ -92,40 +94,42 @@ fn this_machine_has_charts_with_values<M: Memory>() {
 
 #[test]
 fn this_machine_has_charts_with_values_in_slabs() {
-    this_machine_has_charts_with_values::<Slabs>();
+    this_machine_has_charts_with_values::<SlabMemory>();
 }
 
 #[test]
 fn this_machine_has_charts_with_values_in_malloc() {
-    this_machine_has_charts_with_values::<Malloc>();
+    this_machine_has_charts_with_values::<MallocMemory>();
 }
 
 #[test]
 fn ticks_that_come_too_late_are_counted_as_missed() {
-    let (store, writer) = store::<Slabs>();
-    // Far more seconds in a second than it can collect.
+    let (store, writer) = store::<SlabMemory>();
+    // Time passes much faster than the collector can follow.
     let clock = Arc::new(Clock::simulated(START, Speed::Times(100_000.0)));
-    let shape = Shape::new(5000, None, None).unwrap();
-    let sources = Sources { machine: false, synthetic: Some(shape) };
+    let shape = SyntheticShape::new(5000, None, None).unwrap();
+    let sources = CollectorSources { machine: false, synthetic: Some(shape) };
     let collecting = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap();
-    let figures = collecting.figures().clone();
-    while figures.ticks() < 10 {
+    let statistics = collecting.statistics().clone();
+    while statistics.ticks() < 10 {
         std::thread::yield_now();
     }
     collecting.stop().unwrap();
-    assert!(figures.ticks_missed() > 0);
+    assert!(statistics.ticks_missed() > 0);
     let passed = u64::from(store.newest() - START);
-    // The seconds before the thread's first tick are no misses.
-    assert!(figures.ticks() + figures.ticks_missed() <= passed);
+    // Seconds before the thread's first tick do not count as missed.
+    assert!(statistics.ticks() + statistics.ticks_missed() <= passed);
 }
 
 #[test]
 fn metrics_beyond_the_memory_limit_are_refused_at_the_start() {
     let budget = Budget::new(4 << 20);
-    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
     let (_, writer) = Store::new(memory, Retention::DEFAULT);
-    let sources =
-        Sources { machine: false, synthetic: Some(Shape::new(100_000, None, None).unwrap()) };
+    let sources = CollectorSources {
+        machine: false,
+        synthetic: Some(SyntheticShape::new(100_000, None, None).unwrap()),
+    };
     let clock = Arc::new(Clock::real());
     let error = start(writer, sources, clock, Arc::new(Log::stderr())).unwrap_err();
     assert!(matches!(error, CollectError::Store(_)));

@@ -1,4 +1,4 @@
-//! Limits hold, and the agent goes on behind them.
+//! Limits hold, and the agent continues to serve.
 
 mod support;
 
@@ -7,9 +7,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 use support::Agent;
 
-/// As many sockets as this process may have, up to the ten thousand that are claimed.
-fn many() -> usize {
-    let files = allotment_agent::server::files::raise_limit();
+/// Returns the number of sockets that this process may open, up to ten thousand.
+fn max_sockets() -> usize {
+    let files = allotment_agent::server::open_files::raise_limit();
     let most = usize::try_from(files.saturating_sub(200)).unwrap_or(usize::MAX).min(10_000);
     if most < 10_000 {
         eprintln!("the limit of open files leaves {most} connections, not 10000");
@@ -22,7 +22,8 @@ fn silent(agent: &Agent, count: usize, start: &[u8]) -> Vec<TcpStream> {
         .map(|number| {
             let mut socket = TcpStream::connect(agent.address)
                 .unwrap_or_else(|error| panic!("connection {number}: {error}"));
-            // Some say nothing at all, the others a part of a request. One that had to make room does not matter.
+            // Half of the connections send nothing, the others a part of a request. A connection
+            // that was closed for another one may fail to write.
             if number % 2 == 0 {
                 let _ = socket.write_all(start);
             }
@@ -33,29 +34,29 @@ fn silent(agent: &Agent, count: usize, start: &[u8]) -> Vec<TcpStream> {
 
 #[test]
 fn ten_thousand_half_open_connections_do_not_stop_it() {
-    let most = many();
-    // One agent has room for all of them, the other for a tenth.
-    for (room, evicts) in [(12_000, false), (1000, true)] {
+    let most = max_sockets();
+    // One agent may have all of these connections, the other a tenth of them.
+    for (limit, evicts) in [(12_000, false), (1000, true)] {
         let agent = Agent::start(&[
             "--synthetic",
             "100",
             "--max-connections",
-            &room.to_string(),
+            &limit.to_string(),
             "--header-seconds",
             "600",
         ]);
-        let held = silent(&agent, most, b"GET /api/v1/info HTTP/1.1\r\nhost: a\r\nx-slow: ");
-        agent.until("a tick was collected", |agent| agent.figure("ticks") > 0);
+        let sockets = silent(&agent, most, b"GET /api/v1/info HTTP/1.1\r\nhost: a\r\nx-slow: ");
+        agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 0);
         for _ in 0..20 {
             assert_eq!(agent.get("/api/v1/query?context=synthetic.context_0").status, 200);
         }
         let info = agent.json("/api/v1/info");
-        assert!(info["connections"].as_u64().unwrap() <= room, "{info}");
+        assert!(info["connections"].as_u64().unwrap() <= limit, "{info}");
         assert!(info["connections_accepted"].as_u64().unwrap() >= most as u64, "{info}");
         assert_eq!(info["connections_evicted"].as_u64().unwrap() > 0, evicts, "{info}");
         assert_eq!(info["ticks_missed"], 0, "{info}");
-        drop(held);
-        agent.until("they are gone", |agent| agent.figure("connections") <= 1);
+        drop(sockets);
+        agent.wait_until("they are gone", |agent| agent.figure("connections") <= 1);
     }
 }
 
@@ -66,10 +67,10 @@ fn a_header_that_does_not_end_in_time_ends_the_connection() {
         let mut socket = agent.connect();
         socket.write_all(start).unwrap();
         let mut rest = Vec::new();
-        // Whether it is closed or reset: it ends.
+        // The connection ends, whether it is closed or reset.
         let _ = socket.read_to_end(&mut rest);
     }
-    // One that says a byte now and then gets no more time.
+    // A client that sends a byte now and then gets no more time.
     let mut socket = agent.connect();
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     socket.write_all(b"GET / HTTP/1.1\r\nx: ").unwrap();
@@ -86,22 +87,22 @@ fn a_header_that_does_not_end_in_time_ends_the_connection() {
         }
     }
     assert!(ended);
-    // One that was answered, and is silent since, ends as well.
+    // A connection that is silent after a reply ends as well.
     let mut socket = agent.connect();
     socket.write_all(b"GET /api/v1/info HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    assert_eq!(support::read_answer(socket).status, 200);
+    assert_eq!(support::read_reply(socket).status, 200);
 }
 
 #[test]
-fn a_client_that_does_not_read_its_reply_is_given_up() {
+fn a_client_that_does_not_read_its_reply_is_disconnected() {
     let agent = Agent::start(&["--synthetic", "1000", "--charts", "10", "--write-seconds", "1"]);
-    agent.until("a tick was collected", |agent| agent.figure("ticks") > 0);
+    agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 0);
     let mut socket = agent.connect();
-    // Replies of some megabytes, which no socket's buffers take.
+    // Replies of several megabytes, which exceed the buffers of the sockets.
     let request = "GET /api/v1/query?context=synthetic.context_0&by=dimension&after=-10000&points=10000 HTTP/1.1\r\nhost: a\r\n\r\n";
     socket.write_all(request.as_bytes()).unwrap();
-    agent.until("the reply is at work", |agent| agent.figure("answered") > 1);
-    agent.until("the client is given up", |agent| agent.figure("connections") <= 1);
+    agent.wait_until("the reply is at work", |agent| agent.figure("answered") > 1);
+    agent.wait_until("the client is given up", |agent| agent.figure("connections") <= 1);
     drop(socket);
 }
 
@@ -117,13 +118,13 @@ fn a_request_that_needs_too_much_memory_gets_a_503_and_the_others_their_replies(
         "--request-memory",
         "16MiB",
     ]);
-    agent.until("a tick was collected", |agent| agent.figure("ticks") > 0);
+    agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 0);
     let large = "/api/v1/query?context=synthetic.context_0&by=dimension&after=-10000&points=10000";
     let small = "/api/v1/query?context=synthetic.context_0&points=2&after=-2";
     let answer = agent.get(large);
     answer.refuses_with(503);
     assert_eq!(answer.field("retry-after"), Some("1"));
-    // Many at once, of all sizes.
+    // Many requests at once, of all sizes.
     std::thread::scope(|scope| {
         for client in 0..8 {
             let agent = &agent;
@@ -160,11 +161,11 @@ fn a_panic_ends_its_request_alone() {
     assert_eq!((agent.figure("panicked"), agent.figure("workers")), (10, 2));
     agent.signal(rustix::process::Signal::TERM);
     assert_eq!(agent.wait().code(), Some(0));
-    assert!(agent.said().contains("panicked on worker"), "{}", agent.said());
+    assert!(agent.stderr().contains("panicked on worker"), "{}", agent.stderr());
 }
 
 #[test]
-fn what_finds_no_place_in_the_queue_is_told_to_come_back() {
+fn a_request_beyond_the_queue_is_refused_with_retry_after() {
     let agent = Agent::start(&["--test-pages", "--workers", "1", "--queue", "2"]);
     let sleeping: Vec<_> = (0..12)
         .map(|_| {
@@ -175,13 +176,13 @@ fn what_finds_no_place_in_the_queue_is_told_to_come_back() {
             socket
         })
         .collect();
-    let answers: Vec<_> = sleeping.into_iter().map(support::read_answer).collect();
+    let answers: Vec<_> = sleeping.into_iter().map(support::read_reply).collect();
     let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
     assert!((6..=10).contains(&refused.len()), "{}", refused.len());
     for answer in refused {
         answer.refuses_with(503);
         assert_eq!(answer.field("retry-after"), Some("1"));
     }
-    agent.until("it is idle again", |agent| agent.get("/api/v1/info").status == 200);
+    agent.wait_until("it is idle again", |agent| agent.get("/api/v1/info").status == 200);
     assert!(agent.figure("busy") >= 6);
 }

@@ -1,4 +1,4 @@
-//! The log: what was acknowledged is in the file, whatever became of the agent.
+//! The log: an acknowledged line is in the file, whatever happens to the agent.
 
 use allotment_agent::log::{LIMIT, Log, MAX_LINE_BYTES, STEP};
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const ROLE: &str = "AGENT_LOG_TEST_FILE";
 
-/// A directory of this test's own, gone with the value.
+/// A directory for one test, removed when the value is dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -34,14 +34,14 @@ impl Drop for Directory {
     }
 }
 
-/// This test again, in a process of its own.
+/// Returns the command that runs this test again, in a child process.
 fn child(test: &str, file: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, file);
     command
 }
 
-/// The file's lines without their times; all must be whole.
+/// Returns the file's lines without their times. All lines must be whole.
 fn lines(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'));
@@ -54,7 +54,7 @@ fn a_kill_takes_no_line_that_was_acknowledged() {
         let log = Log::open(file).unwrap();
         let mut out = std::io::stdout();
         for number in 0_u64.. {
-            // Of many lengths, so that lines lie across pages and steps.
+            // Of many lengths, so that lines cross pages and steps.
             let length = (number * 37 % 3000) as usize;
             assert!(log.info(format_args!("{number} {}", "x".repeat(length))));
             out.write_all(format!("acknowledged {number}\n").as_bytes()).unwrap();
@@ -77,7 +77,7 @@ fn a_kill_takes_no_line_that_was_acknowledged() {
         child.wait().unwrap();
 
         assert_eq!(fs::metadata(&file).unwrap().len() as usize % STEP, 0, "it was not trimmed");
-        // The next start trims it and goes on.
+        // The next start trims the file and continues.
         drop(Log::open(&file).unwrap());
         let lines = lines(&file);
         assert!(lines.len() as u64 > last, "{} lines, {last} acknowledged", lines.len());
@@ -96,7 +96,7 @@ fn a_line_that_was_being_copied_is_taken_away() {
     log.info(format_args!("whole"));
     drop(log);
     let whole = fs::read(&file).unwrap();
-    // What a kill leaves between a line's copy and its commit, at each place that it can lie in.
+    // What a kill leaves between a line's copy and its commit, at several positions in the file.
     for before in [0, 1, 4095, STEP - 100, STEP + MAX_LINE_BYTES - 2, 3 * STEP] {
         let mut bytes = Vec::new();
         while bytes.len() < before {
@@ -173,7 +173,7 @@ fn a_file_that_is_full_is_renamed_and_a_new_one_begun() {
         assert!(line.ends_with(&format!("{number:0length$}")));
     }
     assert!(fs::metadata(directory.0.join("agent.log.1")).unwrap().len() as usize <= LIMIT);
-    // And one that is full when the agent starts.
+    // The same with a file that is full when the agent starts.
     fs::write(&file, "line\n".repeat(LIMIT / 5)).unwrap();
     assert!(Log::open(&file).unwrap().info(format_args!("begun anew")));
     assert_eq!(lines(&file), ["info begun anew"]);
@@ -209,7 +209,8 @@ fn a_file_that_can_not_be_a_log_is_refused_with_a_remedy() {
     assert!(refused(&directory.0.join("none/agent.log")).contains("name a file"));
 }
 
-/// Lines are lost where the disk is full, and said to be; the agent goes on, and so does the log when there is room again.
+/// Lines are lost while the disk is full, and the loss is reported. The agent continues, and so
+/// does the log when there is space again.
 #[test]
 fn a_full_disk_costs_lines_and_nothing_else() {
     if let Some(file) = std::env::var_os(ROLE) {
@@ -217,7 +218,7 @@ fn a_full_disk_costs_lines_and_nothing_else() {
         let filler = file.with_file_name("filler");
         let log = Log::open(&file).unwrap();
         assert!(log.info(format_args!("first")));
-        // The disk has room for this step, and for no other.
+        // The disk has space for the current step, and for no other.
         fs::write(&filler, vec![1; 600 << 10]).unwrap();
         let mut written = 1;
         while log.info(format_args!("{written} {}", "z".repeat(1000))) {
@@ -229,7 +230,7 @@ fn a_full_disk_costs_lines_and_nothing_else() {
         }
         assert_eq!(log.lost(), 100);
         fs::remove_file(&filler).unwrap();
-        // A refusal holds for a while.
+        // After a failure the log pauses for a while.
         while !log.info(format_args!("room again")) {
             std::thread::yield_now();
         }
@@ -280,7 +281,7 @@ fn a_limit_of_a_files_length_costs_lines_and_nothing_else() {
     }
     let directory = Directory::new();
     let inner = child(test, &directory.file());
-    // In blocks of 512 or 1024 bytes: room for a step, and not for twelve.
+    // The shell counts in blocks of 512 or 1024 bytes: enough for one step, and not for twelve.
     let output = Command::new("sh")
         .args(["-c", "ulimit -f 5000; exec \"$@\"", "sh"])
         .arg(inner.get_program())
@@ -294,7 +295,7 @@ fn a_limit_of_a_files_length_costs_lines_and_nothing_else() {
     assert!(lines.len() > 1000 && lines.iter().all(|line| line.len() == "info ".len() + 1000));
 }
 
-/// What the file takes on the disk is its lines and a step, not its limit.
+/// The file takes the space of its lines and one step on the disk, not that of its limit.
 #[test]
 fn a_log_takes_a_step_beyond_its_lines() {
     let directory = Directory::new();

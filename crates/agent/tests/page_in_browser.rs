@@ -1,4 +1,4 @@
-//! The page in headless Chromium, where that is installed: charts move, without a word on the console.
+//! The page in headless Chromium, if that is installed: charts move, and the console stays empty.
 
 #[path = "support/browser.rs"]
 mod browser;
@@ -8,11 +8,11 @@ use browser::Browser;
 use serde_json::Value;
 use support::{Agent, scratch};
 
-/// Waits for so many rounds of the page's own, then tells what each canvas shows.
+/// Waits for a number of the page's own updates, and then returns what each canvas shows.
 const LOOK: &str = r##"(async rounds => {
     const ticks = () => Number(document.body?.dataset.ticks ?? 0), end = ticks() + rounds, late = Date.now() + 45000;
     while (ticks() < end && Date.now() < late) await new Promise(done => setTimeout(done, 100));
-    // Axes and words are grey; what is drawn of values has a colour.
+    // Axes and labels are grey. What shows values has a colour.
     const drawn = canvas => {
         const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
         let count = 0, places = 0;
@@ -42,10 +42,10 @@ const LOOK: &str = r##"(async rounds => {
 fn the_page_draws_charts_that_move_and_every_allocator() {
     let Some(program) = browser::installed() else { return };
     let agent = Agent::start(&["--title", "a title <b>&amp;"]);
-    agent.until("charts have points", |agent| agent.figure("ticks") > 2);
+    agent.wait_until("charts have points", |agent| agent.figure("ticks") > 2);
     let mut browser = Browser::start(&program, scratch("browser"), &["--window-size=1280,2400"]);
     browser.open(&format!("http://{}/", agent.address));
-    // The new document is there when it has a heading.
+    // The new document is ready when it has a heading.
     for _ in 0..300 {
         if browser.evaluate("document.getElementById('trouble') !== null") == true {
             break;
@@ -81,7 +81,7 @@ fn the_page_draws_charts_that_move_and_every_allocator() {
     }
     assert!(later["bars"].as_u64() > Some(3), "{later}");
 
-    // Colours are the user's, and his session remembers them.
+    // The user's session remembers the chosen colours.
     for expected in ["light", "dark"] {
         browser.evaluate("document.getElementById('theme').onclick()");
         assert_eq!(browser.evaluate("document.documentElement.dataset.theme"), expected);
@@ -96,7 +96,7 @@ fn the_page_draws_charts_that_move_and_every_allocator() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert_eq!(theme, "colours: dark");
-    // It is this test, and not the page, that reads canvases.
+    // This message is about the reading of canvases, which the test does and the page does not.
     browser.complaints.retain(|complaint| !complaint.contains("willReadFrequently"));
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }

@@ -1,4 +1,4 @@
-//! The agent serves what it says.
+//! The agent serves its pages, with the right content.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::Agent;
 #[test]
 fn every_page_is_there() {
     let agent = Agent::start(&["--synthetic", "200", "--charts", "4"]);
-    agent.until("a tick was collected", |agent| agent.figure("ticks") > 1);
+    agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 1);
     for path in [
         "/",
         "/metrics",
@@ -22,7 +22,7 @@ fn every_page_is_there() {
         assert_eq!(answer.status, 200, "{path}");
         assert_eq!(answer.field("content-length"), Some(&*answer.body.len().to_string()), "{path}");
         assert_eq!(answer.field("x-content-type-options"), Some("nosniff"), "{path}");
-        let head = agent.ask("HEAD", path, "");
+        let head = agent.request("HEAD", path, "");
         assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
     }
     let page = agent.get("/");
@@ -32,7 +32,7 @@ fn every_page_is_there() {
 
 #[test]
 fn a_query_answers_with_what_was_collected() {
-    // A simulated day at the highest speed: its values are known.
+    // A simulated day at the highest speed, whose values are known.
     let agent = Agent::start(&[
         "--synthetic",
         "20",
@@ -43,7 +43,7 @@ fn a_query_answers_with_what_was_collected() {
         "--speed",
         "3000",
     ]);
-    agent.until("two hours were collected", |agent| {
+    agent.wait_until("two hours were collected", |agent| {
         agent.figure("newest_second") > 1_769_817_600 + 7300
     });
     let path = "/api/v1/query?context=synthetic.context_0&after=1769820000&before=1769820010&points=10&by=dimension";
@@ -55,7 +55,7 @@ fn a_query_answers_with_what_was_collected() {
             .map(|second| f64::from(allotment_agent::collect::synthetic::value(metric, second)))
             .collect();
         let values = one["values"].as_array().unwrap();
-        // At this speed seconds may be missed, and are gaps then.
+        // At this speed seconds may be missed. They are gaps.
         let known = values.iter().zip(expected).filter(|(value, _)| !value.is_null());
         for (value, expected) in known {
             assert_eq!(value.as_f64().unwrap(), expected, "{one}");
@@ -71,16 +71,17 @@ fn a_query_answers_with_what_was_collected() {
 #[test]
 fn this_machine_is_collected_and_its_charts_appear_in_the_cached_list() {
     let agent = Agent::start(&[]);
-    agent.until("contexts were listed", |agent| {
+    agent.wait_until("contexts were listed", |agent| {
         let list = agent.json("/api/v1/contexts");
         list["contexts"].as_array().unwrap().iter().any(|one| one["name"] == "system.cpu")
     });
-    agent.until("the cpu has points", |agent| {
+    agent.wait_until("the cpu has points", |agent| {
         let reply = agent.get("/api/v1/query?context=system.cpu&after=-2&points=1");
         reply.status == 200 && reply.json()["series"][0]["min"].is_number()
     });
     let generation = agent.figure("structure_generation");
-    // Charts that had appeared until then are on the list now; whatever is listed anew from here on is for later ones.
+    // Charts that exist now are on the list now. A list that is rendered again later is due to
+    // later charts.
     agent.json("/api/v1/contexts");
     let listed = agent.figure("contexts_listed");
     for _ in 0..20 {
@@ -97,13 +98,13 @@ fn a_returning_user_finds_his_session() {
     let cookie = first.field("set-cookie").unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
     let cookie = format!("cookie: {}\r\n", cookie.split(';').next().unwrap());
-    let dark = agent.ask("POST", "/api/v1/session?theme=dark", &cookie).json();
+    let dark = agent.request("POST", "/api/v1/session?theme=dark", &cookie).json();
     assert_eq!((&dark["theme"], &dark["visits"]), (&"dark".into(), &2.into()));
-    let again = agent.ask("GET", "/api/v1/session", &cookie).json();
+    let again = agent.request("GET", "/api/v1/session", &cookie).json();
     assert_eq!((&again["theme"], &again["visits"]), (&"dark".into(), &3.into()));
-    // Somebody else is somebody else, and nobody can choose his own name.
+    // Another user has another session, and a user can't choose the key.
     assert_eq!(agent.json("/api/v1/session")["visits"], 1);
-    let invented = agent.ask(
+    let invented = agent.request(
         "GET",
         "/api/v1/session",
         "cookie: allotment_session=00000000000000000000000000000001\r\n",
@@ -114,14 +115,14 @@ fn a_returning_user_finds_his_session() {
         agent.get("/");
     }
     assert_eq!(agent.figure("sessions"), 5);
-    agent.ask("POST", "/api/v1/session?theme=pink", &cookie).refuses_with(400);
-    agent.ask("GET", "/api/v1/session?theme=dark", &cookie).refuses_with(400);
+    agent.request("POST", "/api/v1/session?theme=pink", &cookie).refuses_with(400);
+    agent.request("GET", "/api/v1/session?theme=dark", &cookie).refuses_with(400);
 }
 
 #[test]
 fn metrics_are_what_prometheus_reads() {
     let agent = Agent::start(&["--synthetic", "1000", "--memory-limit", "64MiB"]);
-    agent.until("a tick was collected", |agent| agent.figure("ticks") > 0);
+    agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 0);
     let text = String::from_utf8(agent.get("/metrics").body).unwrap();
     let mut seen = std::collections::HashSet::new();
     let mut typed = std::collections::HashSet::new();
@@ -153,7 +154,7 @@ fn metrics_are_what_prometheus_reads() {
 #[test]
 fn malloc_serves_the_same_program() {
     let agent = Agent::start(&["--allocator", "malloc", "--synthetic", "1000", "--charts", "10"]);
-    agent.until("three ticks were collected", |agent| agent.figure("ticks") > 2);
+    agent.wait_until("three ticks were collected", |agent| agent.figure("ticks") > 2);
     let reply = agent.json("/api/v1/query?context=synthetic.context_0&after=-2&points=2");
     assert_eq!(reply["dimensions"], 1000);
     assert_eq!(agent.json("/api/v1/info")["allocator"], "malloc");
@@ -170,7 +171,7 @@ fn connections_are_kept_and_requests_on_one_come_in_order() {
     use std::io::{Read, Write};
     let agent = Agent::start(&[]);
     let mut socket = agent.connect();
-    // Pipelined, the last one closes.
+    // Pipelined requests, of which the last closes the connection.
     let one = "GET /nothing/A HTTP/1.1\r\nhost: a\r\n\r\n";
     let all = one.to_owned()
         + &one.replace('A', "B")
@@ -194,9 +195,9 @@ fn requests_of_clients_that_have_gone_are_not_worked_out() {
         socket
     };
     let _first = ask(1_000);
-    // More work than anybody here is patient for, if it were done.
+    // The work of these requests would take longer than the test waits.
     let gone: Vec<_> = (0..20).map(|_| ask(20_000)).collect();
-    // Some of them, at least, are to wait for the worker already.
+    // Some of the requests should reach the queue.
     std::thread::sleep(std::time::Duration::from_millis(300));
     drop(gone);
     assert!(agent.figure("abandoned") > 0);

@@ -1,20 +1,23 @@
-//! Signals under load: no request that was accepted is lost.
+//! Signals under load: no accepted request is lost.
 
 mod support;
 
-use allotment_agent::load::{self, Load, LoadReport};
+use allotment_agent::load::{self, LoadOptions, LoadReport};
 use rustix::process::Signal;
 use std::io::Read;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::{Agent, scratch};
 
-/// Asks on so many connections, at most so long.
+/// Loads the agent over this many connections, for at most this time.
 fn load(agent: &Agent, paths: &[&str], connections: usize, seconds: u64) -> JoinHandle<LoadReport> {
     let address = agent.address;
     let addresses = paths.iter().map(|path| format!("http://{address}{path}").parse().unwrap());
-    let load =
-        Load { addresses: addresses.collect(), connections, time: Duration::from_secs(seconds) };
+    let load = LoadOptions {
+        addresses: addresses.collect(),
+        connections,
+        time: Duration::from_secs(seconds),
+    };
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(load::run(&load, |_, _| (), std::future::pending())).unwrap()
@@ -27,12 +30,12 @@ const QUERY: &str = "/api/v1/query?context=synthetic.context_0&points=2&after=-2
 fn sigterm_under_load_loses_no_accepted_request_and_ends_with_0() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut agent = Agent::start(&["--synthetic", "1000", "--charts", "10"]);
-        agent.until("a tick was collected", |agent| agent.figure("ticks") > 0);
+        agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 0);
         let before = agent.figure("answered");
         let load = load(&agent, &[QUERY, "/api/v1/contexts", "/metrics"], 64, 60);
-        agent.until("the load is under way", |agent| agent.figure("answered") > before + 500);
+        agent.wait_until("the load is under way", |agent| agent.figure("answered") > before + 500);
         agent.signal(signal);
-        assert_eq!(agent.wait().code(), Some(0), "{}", agent.said());
+        assert_eq!(agent.wait().code(), Some(0), "{}", agent.stderr());
         let report = load.join().unwrap();
         assert_eq!((report.lost, report.statuses.keys().collect::<Vec<_>>()), (0, vec![&200]));
         assert!(report.answered > 400, "{report:?}");
@@ -49,17 +52,17 @@ fn a_request_that_is_at_work_or_waits_is_answered_before_the_end() {
                 use std::io::Write;
                 let mut socket = std::net::TcpStream::connect(address).unwrap();
                 socket.write_all(b"GET /test/sleep?300 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-                support::read_answer(socket).status
+                support::read_reply(socket).status
             })
         })
         .collect();
     std::thread::sleep(Duration::from_millis(200));
     agent.signal(Signal::TERM);
-    assert_eq!(agent.wait().code(), Some(0), "{}", agent.said());
+    assert_eq!(agent.wait().code(), Some(0), "{}", agent.stderr());
     for status in waiting {
         assert_eq!(status.join().unwrap(), 200);
     }
-    // A client that comes after the end finds nobody.
+    // A client that comes after the end can't connect.
     assert!(std::net::TcpStream::connect(agent.address).is_err());
 }
 
@@ -68,7 +71,7 @@ fn what_the_system_has_accepted_before_the_signal_is_answered() {
     use std::io::{Read, Write};
     let mut agent = Agent::start(&["--synthetic", "100"]);
     let request = b"GET /api/v1/info HTTP/1.1\r\nhost: a\r\n\r\n";
-    // Kept connections that are idle.
+    // Kept connections without a request.
     let mut sockets: Vec<_> = (0..50).map(|_| agent.connect()).collect();
     for socket in &mut sockets {
         socket.write_all(request).unwrap();
@@ -80,7 +83,8 @@ fn what_the_system_has_accepted_before_the_signal_is_answered() {
             text.extend_from_slice(&buffer[..count]);
         }
     }
-    // While the agent stands still, requests come on these and on new connections, then the signal.
+    // While the agent is stopped, requests arrive on these and on new connections, and then the
+    // signal.
     agent.signal(Signal::STOP);
     sockets.extend((0..50).map(|_| agent.connect()));
     for socket in &mut sockets {
@@ -89,9 +93,9 @@ fn what_the_system_has_accepted_before_the_signal_is_answered() {
     agent.signal(Signal::TERM);
     agent.signal(Signal::CONT);
     for socket in sockets {
-        assert_eq!(support::read_answer(socket).status, 200);
+        assert_eq!(support::read_reply(socket).status, 200);
     }
-    assert_eq!(agent.wait().code(), Some(0), "{}", agent.said());
+    assert_eq!(agent.wait().code(), Some(0), "{}", agent.stderr());
 }
 
 #[test]
@@ -103,7 +107,7 @@ fn a_worker_that_is_stuck_is_named_and_the_agent_ends_all_the_same() {
     std::thread::sleep(Duration::from_millis(200));
     agent.signal(Signal::TERM);
     assert_eq!(agent.wait().code(), Some(1));
-    assert!(agent.said().contains("agent-0"), "{}", agent.said());
+    assert!(agent.stderr().contains("agent-0"), "{}", agent.stderr());
 }
 
 #[test]
@@ -121,40 +125,42 @@ fn sighup_under_load_changes_the_configuration_and_loses_no_request() {
         "--config",
         file.to_str().unwrap(),
     ]);
-    agent.until("a tick was collected", |agent| agent.figure("ticks") > 0);
+    agent.wait_until("a tick was collected", |agent| agent.figure("ticks") > 0);
     let load = load(&agent, &[QUERY, "/api/v1/info"], 64, 60);
     let wide = "/api/v1/query?context=synthetic.context_0&after=-600&points=";
     for most in [50, 200, 10] {
         write(most).unwrap();
         agent.signal(Signal::HUP);
-        agent.until("the file is in force", |agent| agent.figure("max_points") == u64::from(most));
+        agent.wait_until("the file is in force", |agent| {
+            agent.figure("max_points") == u64::from(most)
+        });
         assert_eq!(agent.get(&format!("{wide}{most}")).status, 200);
         agent.get(&format!("{wide}{}", most + 1)).refuses_with(400);
         assert_eq!(agent.json("/api/v1/info")["title"], format!("at most {most}"));
     }
-    // A broken file changes nothing, and is logged with what is wrong.
+    // An invalid file changes nothing, and the log says what is wrong.
     for broken in ["max-points = 'many'\n", "no-such-option = 1\n", "max-points = \n"] {
         let refused = agent.figure("broken_configurations");
         std::fs::write(&file, broken).unwrap();
         agent.signal(Signal::HUP);
-        agent.until("it is refused", |agent| agent.figure("broken_configurations") > refused);
+        agent.wait_until("it is refused", |agent| agent.figure("broken_configurations") > refused);
     }
     std::fs::remove_file(&file).unwrap();
     let refused = agent.figure("broken_configurations");
     agent.signal(Signal::HUP);
-    agent.until("a missing file is refused", |agent| {
+    agent.wait_until("a missing file is refused", |agent| {
         agent.figure("broken_configurations") > refused
     });
     assert_eq!((agent.figure("max_points"), agent.figure("configuration_generation")), (10, 4));
-    // What can't change while it runs is said.
+    // The log names options that need a restart.
     std::fs::write(&file, "max-points = 20\nworkers = 7\n").unwrap();
     agent.signal(Signal::HUP);
-    agent.until("the file is in force", |agent| agent.figure("max_points") == 20);
+    agent.wait_until("the file is in force", |agent| agent.figure("max_points") == 20);
     agent.signal(Signal::TERM);
     assert_eq!(agent.wait().code(), Some(0));
     let report = load.join().unwrap();
     assert_eq!((report.lost, report.statuses.keys().collect::<Vec<_>>()), (0, vec![&200]));
-    let said = agent.said();
+    let said = agent.stderr();
     for expected in ["hangup.toml", "max-points", "no-such-option", "need a restart: workers"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
@@ -171,14 +177,14 @@ fn kill_under_load_loses_no_log_line_of_an_answered_request() {
     let clients: Vec<_> = (0..8)
         .map(|client| {
             std::thread::spawn(move || {
-                // Requests whose replies have begun to come.
+                // The requests whose replies have begun to arrive.
                 let mut answered = Vec::new();
                 let Ok(mut socket) = std::net::TcpStream::connect(address) else { return answered };
                 let mut replies = BufReader::new(socket.try_clone().unwrap());
                 'requests: for number in 0.. {
                     let name = format!("/request-{client}-{number}-");
                     let request = format!("GET {name} HTTP/1.1\r\nhost: a\r\n\r\n");
-                    // In one piece: else the system waits between them.
+                    // Sent in one piece. Otherwise the system delays the second piece.
                     if socket.write_all(request.as_bytes()).is_err() {
                         break;
                     }
@@ -217,7 +223,7 @@ fn kill_under_load_loses_no_log_line_of_an_answered_request() {
     for name in &answered {
         assert!(logged.contains(name.as_str()), "{name} of {} is lost", answered.len());
     }
-    // The next agent goes on with the same file.
+    // The next agent continues the same file.
     drop(agent);
     let mut next = Agent::start(&["--log", log.to_str().unwrap()]);
     next.signal(Signal::TERM);
@@ -238,7 +244,7 @@ fn a_signal_that_comes_with_the_line_that_says_it_listens_is_heeded() {
         let mut agent = Agent::start(&[]);
         agent.signal(Signal::HUP);
         agent.signal(Signal::TERM);
-        assert_eq!(agent.wait().code(), Some(0), "{}", agent.said());
+        assert_eq!(agent.wait().code(), Some(0), "{}", agent.stderr());
     }
 }
 
@@ -258,7 +264,7 @@ fn a_comparison_that_is_interrupted_ends_with_its_agents() {
     let agents = loop {
         match children() {
             both if both.len() == 2 => break both,
-            _ => assert!(began.elapsed() < support::PATIENCE, "no agents"),
+            _ => assert!(began.elapsed() < support::TIMEOUT, "no agents"),
         }
         std::thread::sleep(Duration::from_millis(5));
     };

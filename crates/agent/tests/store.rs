@@ -1,19 +1,20 @@
-//! The store: what was appended is what is read, in every tier, for as long as it is kept, in the memory that it may take.
+//! The store: every tier returns what was appended, for as long as it is kept, within the memory
+//! limit.
 
 use allotment::Budget;
-use allotment_agent::collect::synthetic::{Shape, Synthetic, value};
-use allotment_agent::memory::{Malloc, Memory, Slabs};
+use allotment_agent::collect::synthetic::{SyntheticCharts, SyntheticShape, value};
+use allotment_agent::memory::{MallocMemory, Memory, SlabMemory};
 use allotment_agent::store::{
     Chart, Dimensions, MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, Retention, RunPoints, Second,
-    Store, StoreError, Summary, Tier, Writer,
+    Store, StoreError, StoreWriter, Summary, Tier,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An hour begins.
+/// The first second of an hour.
 const HOUR: Second = 1_700_000_000 / 3600 * 3600;
 
-fn store<M: Memory>(retention: Retention) -> (Arc<Store<M>>, Writer<M>) {
+fn store<M: Memory>(retention: Retention) -> (Arc<Store<M>>, StoreWriter<M>) {
     Store::new(Arc::new(M::new(None).unwrap()), retention)
 }
 
@@ -27,11 +28,11 @@ fn new_chart(name: &str, context: &str, dimensions: usize) -> NewChart {
     }
 }
 
-fn one_chart<M: Memory>(writer: &mut Writer<M>, dimensions: usize) -> Arc<Chart<M>> {
+fn one_chart<M: Memory>(writer: &mut StoreWriter<M>, dimensions: usize) -> Arc<Chart<M>> {
     writer.add(vec![new_chart("chart", "context", dimensions)]).unwrap().remove(0)
 }
 
-/// The points of a tier by their seconds; pieces must not overlap.
+/// Returns the points of a dimension by their seconds. Runs must not overlap.
 fn values<M: Memory>(
     chart: &Chart<M>,
     dimension: usize,
@@ -60,7 +61,7 @@ fn summaries<M: Memory>(chart: &Chart<M>, dimension: usize, tier: Tier) -> Vec<(
     all
 }
 
-/// Any function of dimension and second that f32 holds exactly.
+/// A function of dimension and second whose values are exact in f32.
 fn sample(dimension: usize, at: Second) -> f32 {
     ((at % 10_000 * 7 + dimension as u32 * 13) % 1000) as f32
 }
@@ -78,7 +79,7 @@ fn expected(dimension: usize, range: std::ops::Range<Second>) -> Summary {
 fn what_was_appended_is_read_in_all_tiers<M: Memory>() {
     let (_, mut writer) = store::<M>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 5);
-    // From the middle of an hour over two boundaries.
+    // From the middle of an hour across two boundaries.
     let (from, to) = (HOUR - 1000, HOUR + 3600 + 130);
     for at in from..to {
         writer.append(&chart, at, &samples(5, at));
@@ -86,7 +87,7 @@ fn what_was_appended_is_read_in_all_tiers<M: Memory>() {
     }
     for dimension in 0..5 {
         let seconds = values(&chart, dimension, from..to);
-        // Retention is a bound from below: none of the last hour is missing.
+        // Retention is a lower bound: no point of the last hour is missing.
         assert_eq!(seconds.last().unwrap().0, to - 1);
         assert!(seconds.len() >= 3600 && seconds.windows(2).all(|w| w[1].0 == w[0].0 + 1));
         assert!(seconds.iter().all(|(at, value)| *value == sample(dimension, *at)));
@@ -102,7 +103,7 @@ fn what_was_appended_is_read_in_all_tiers<M: Memory>() {
         let hours = summaries(&chart, dimension, Tier::Hour);
         let starts: Vec<_> = hours.iter().map(|(start, _)| *start).collect();
         assert_eq!(starts, [HOUR - 3600, HOUR]);
-        // The sums of integers are exact in f32 this far.
+        // Sums of integers of this size are exact in f32.
         assert_eq!(hours[0].1, expected(dimension, from..HOUR));
         assert_eq!(hours[1].1, expected(dimension, HOUR..HOUR + 3600));
     }
@@ -115,17 +116,17 @@ fn what_was_appended_is_read_in_all_tiers<M: Memory>() {
 
 #[test]
 fn what_was_appended_is_read_in_all_tiers_from_slabs() {
-    what_was_appended_is_read_in_all_tiers::<Slabs>();
+    what_was_appended_is_read_in_all_tiers::<SlabMemory>();
 }
 
 #[test]
 fn what_was_appended_is_read_in_all_tiers_from_malloc() {
-    what_was_appended_is_read_in_all_tiers::<Malloc>();
+    what_was_appended_is_read_in_all_tiers::<MallocMemory>();
 }
 
 #[test]
 fn a_range_cuts_where_it_says() {
-    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 3);
     for at in HOUR..HOUR + 3000 {
         writer.append(&chart, at, &samples(3, at));
@@ -143,7 +144,7 @@ fn a_range_cuts_where_it_says() {
 #[test]
 fn what_is_too_old_goes_and_what_is_young_enough_stays() {
     let retention = Retention([2000, 3 * 3600, 48 * 3600]);
-    let (store, mut writer) = store::<Slabs>(retention);
+    let (store, mut writer) = store::<SlabMemory>(retention);
     let chart = one_chart(&mut writer, 4);
     let end = HOUR + 4 * 86_400;
     for at in HOUR..end {
@@ -153,23 +154,23 @@ fn what_is_too_old_goes_and_what_is_young_enough_stays() {
     for tier in Tier::ALL {
         let kept = end - points.span(tier).unwrap().start;
         let retained = retention.0[tier as usize];
-        // A buffer goes whole, and only when another one is full.
-        let buffer = u32::from(tier.room()) * tier.step();
+        // A buffer is freed as a whole, and only when another one is full.
+        let buffer = u32::from(tier.capacity()) * tier.step();
         assert!(
             kept >= retained && kept <= retained + 2 * buffer + tier.step(),
             "{tier:?}: {kept}"
         );
     }
     drop(points);
-    let live: u64 = store.memory().buffer_figures().iter().map(|one| one.live).sum();
-    let buffers: u64 = store.figures().tiers.iter().map(|held| held.buffers).sum();
-    // Each full one has a node, and each series one that is not yet full.
+    let live: u64 = store.memory().buffer_statistics().iter().map(|one| one.live).sum();
+    let buffers: u64 = store.statistics().tiers.iter().map(|held| held.buffers).sum();
+    // Each full buffer has a node, and each dimension has one buffer that is not full.
     assert_eq!(live, buffers + (buffers - 3 * 4));
 }
 
 #[test]
 fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
-    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 2);
     let at = |second: u32| HOUR + second;
     for second in [0, 1, 2, 5, 6] {
@@ -181,9 +182,9 @@ fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
     let known: Vec<_> =
         seconds.iter().filter(|(_, value)| !value.is_nan()).map(|one| one.0 - HOUR).collect();
     assert_eq!(known, [0, 1, 2, 5, 6]);
-    // A value that is missing is a gap in the second, and left out of the minute.
+    // A missing value is a gap in the second, and left out of the minute.
     writer.append(&chart, at(7), &[f32::NAN, 1.0]);
-    // Nothing for two hours and more: longer than a buffer.
+    // Nothing for more than two hours, which is longer than a buffer.
     writer.append(&chart, at(9000), &samples(2, at(9000)));
     writer.append(&chart, at(9060), &samples(2, at(9060)));
     let minutes = summaries(&chart, 0, Tier::Minute);
@@ -196,7 +197,7 @@ fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
 
 #[test]
 fn charts_are_found_by_context_and_each_change_has_a_number() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     assert_eq!((store.generation(), store.structure().contexts().len()), (0, 0));
     writer.add(vec![new_chart("b", "net", 2), new_chart("a", "net", 1)]).unwrap();
     let before = store.structure();
@@ -223,7 +224,7 @@ fn charts_are_found_by_context_and_each_change_has_a_number() {
 
 #[test]
 fn charts_that_are_removed_give_all_their_memory_back() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let charts =
         writer.add((0..20).map(|n| new_chart(&n.to_string(), "context", 9)).collect()).unwrap();
     for at in HOUR..HOUR + 4000 {
@@ -234,19 +235,19 @@ fn charts_that_are_removed_give_all_their_memory_back() {
     drop(charts);
     let names: Vec<_> = (0..20).map(|n| n.to_string()).collect();
     writer.remove(&names.iter().map(|name| &**name).collect::<Vec<_>>());
-    let live = || store.memory().buffer_figures().iter().map(|one| one.live).sum::<u64>();
+    let live = || store.memory().buffer_statistics().iter().map(|one| one.live).sum::<u64>();
     assert!(live() > 0, "a reader may still look");
     drop(reading);
     assert_eq!(live(), 0);
     store.memory().trim();
-    let pages = |one: &allotment_agent::memory::BufferFigures| one.held_bytes - one.live_bytes;
-    // What is left are the slabs' own structures.
-    assert!(store.memory().buffer_figures().iter().map(pages).sum::<u64>() < 1 << 20);
+    let pages = |one: &allotment_agent::memory::BufferStatistics| one.held_bytes - one.live_bytes;
+    // Only the slabs' own structures are left.
+    assert!(store.memory().buffer_statistics().iter().map(pages).sum::<u64>() < 1 << 20);
 }
 
 #[test]
 fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     writer.add(vec![new_chart("a", "context", 1)]).unwrap();
     let long = "n".repeat(MAX_NAME_BYTES + 1);
     let refused = [
@@ -266,17 +267,18 @@ fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
         assert_eq!(writer.add(all).unwrap_err(), error);
         assert!(!error.to_string().is_empty());
     }
-    assert_eq!(store.figures().charts, 1);
+    assert_eq!(store.statistics().charts, 1);
     let most = [new_chart(&"n".repeat(MAX_NAME_BYTES), "context", MAX_DIMENSIONS)];
     writer.add(most.into()).unwrap();
 }
 
-/// 10,000 metrics across the end of an hour, as a million would be, and long enough that old buffers go.
+/// 10,000 metrics across the end of an hour, in place of a million, and for long enough that old
+/// buffers are freed.
 #[test]
 fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_and_tier() {
-    let (store, mut writer) = store::<Slabs>(Retention([600, 86_400, 86_400]));
-    let shape = Shape::new(10_000, None, None).unwrap();
-    let mut synthetic = Synthetic::new(&mut writer, shape).unwrap();
+    let (store, mut writer) = store::<SlabMemory>(Retention([600, 86_400, 86_400]));
+    let shape = SyntheticShape::new(10_000, None, None).unwrap();
+    let mut synthetic = SyntheticCharts::new(&mut writer, shape).unwrap();
     let start = HOUR + 3600 - 400;
     for at in start..start + 1800 {
         synthetic.collect(&mut writer, at);
@@ -284,37 +286,38 @@ fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_a
         if at % 100 != 0 {
             continue;
         }
-        let figures = store.figures();
+        let statistics = store.statistics();
         let mut allowed = 0;
         for tier in Tier::ALL {
-            let held = figures.tiers[tier as usize];
+            let held = statistics.tiers[tier as usize];
             assert_eq!(held.lost, 0);
             let bytes = tier.point_bytes() as u64;
-            // Only buffers that are being filled have room left: one for each metric and tier.
-            allowed += held.points * bytes * 115 / 100 + (held.room - held.points) * bytes;
+            // Only buffers that are being filled have unused space: one for each metric and tier.
+            allowed += held.points * bytes * 115 / 100 + (held.capacity - held.points) * bytes;
         }
-        // What is taken ahead will be those of the next tiers.
+        // The reserved buffers will be those of the next tiers.
         let ahead: u64 = 10_000 * (2048 + 384);
-        let ahead = if figures.tiers[2].buffers == 0 { ahead } else { 0 };
-        // The slabs' structures and their last pages are there whatever they hold.
+        let ahead = if statistics.tiers[2].buffers == 0 { ahead } else { 0 };
+        // The slabs' structures and their last pages are held in any case.
         let few: u64 = 4 << 20;
-        let buffers = store.memory().buffer_figures();
+        let buffers = store.memory().buffer_statistics();
         let held: u64 = buffers.iter().map(|one| one.held_bytes).sum();
         assert!(held <= allowed + ahead + few, "second {}: {held} of {allowed}", at - start);
     }
-    let figures = store.figures();
-    assert_eq!(figures.metrics, 10_000);
-    assert!(figures.tiers[0].points < 10_000 * 1800, "old ones went");
-    assert_eq!(figures.tiers[2].points, 10_000);
+    let statistics = store.statistics();
+    assert_eq!(statistics.metrics, 10_000);
+    assert!(statistics.tiers[0].points < 10_000 * 1800, "old ones went");
+    assert_eq!(statistics.tiers[2].points, 10_000);
 }
 
 #[test]
 fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let mut synthetic =
-        Synthetic::new(&mut writer, Shape::new(30_000, None, None).unwrap()).unwrap();
+        SyntheticCharts::new(&mut writer, SyntheticShape::new(30_000, None, None).unwrap())
+            .unwrap();
     let boundary = HOUR + 3600;
-    let buffers = || store.memory().buffer_figures();
+    let buffers = || store.memory().buffer_statistics();
     let held = || buffers().iter().map(|one| one.held_bytes).sum::<u64>();
     let live = || buffers().iter().map(|one| one.live_bytes).sum::<u64>();
     for at in boundary - 59..boundary {
@@ -325,19 +328,19 @@ fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
     synthetic.collect(&mut writer, boundary);
     let (held_more, live_more) = (held() - held_before, live() - live_before);
     assert!(live_more > 30_000 * 1024, "60,000 buffers are {live_more} bytes");
-    // Thirty first buffers of seconds are full in any second, too: that is what is taken then.
+    // Thirty first buffers of seconds fill up in every second; their successors are allocated then.
     assert!(
         held_more < live_more / 20,
         "{held_more} of {live_more} bytes were taken at the boundary"
     );
-    assert_eq!(store.figures().tiers[1].buffers, 30_000);
-    assert_eq!(store.figures().tiers[2].buffers, 30_000);
+    assert_eq!(store.statistics().tiers[1].buffers, 30_000);
+    assert_eq!(store.statistics().tiers[2].buffers, 30_000);
 }
 
 #[test]
 fn without_memory_the_oldest_points_go_and_the_newest_stay() {
     let budget = Budget::new(6 << 20);
-    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
     let (store, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
     let chart = one_chart(&mut writer, 300);
     let end = HOUR + 8000;
@@ -346,7 +349,7 @@ fn without_memory_the_oldest_points_go_and_the_newest_stay() {
         writer.end_tick(at);
     }
     assert!(budget.used() <= budget.cap());
-    let held = store.figures().tiers[0];
+    let held = store.statistics().tiers[0];
     assert!(held.lost > 0);
     for dimension in 0..300 {
         let last = values(&chart, dimension, end - 1..end);
@@ -357,18 +360,18 @@ fn without_memory_the_oldest_points_go_and_the_newest_stay() {
                 .all(|(at, value)| *value == sample(dimension, *at))
         );
     }
-    // Refused charts are an error, and what is there goes on.
+    // Refused charts are an error, and existing charts continue.
     let many = (0..1000).map(|n| new_chart(&format!("more {n}"), "more", 1000)).collect();
     assert!(matches!(writer.add(many), Err(StoreError::Memory(_))));
     writer.append(&chart, end, &samples(300, end));
     assert_eq!(values(&chart, 7, end..end + 1), [(end, sample(7, end))]);
 }
 
-/// A first buffer is too small to make room for a full one.
+/// A first buffer is smaller than a full-size one, so freeing it is not enough.
 #[test]
 fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_ones() {
     let budget = Budget::new(6 << 20);
-    let memory = Arc::new(Slabs::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
     let (_, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
     let chart = one_chart(&mut writer, 300);
     let mut pieces = vec![Vec::new(); 300];
@@ -378,7 +381,8 @@ fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_o
         for (dimension, before) in pieces.iter_mut().enumerate() {
             let starts: Vec<_> =
                 points.runs(dimension, Tier::Second, 0..Second::MAX).map(|run| run.start).collect();
-            // What had several pieces keeps the newest of them; one that is full may become the last but one.
+            // A dimension that had several runs keeps the newest. A full run may become the last
+            // but one.
             if let [_, .., newest] = before[..] {
                 assert!(starts.contains(&newest), "{dimension} at {at}: {before:?}, {starts:?}");
             }
@@ -389,20 +393,20 @@ fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_o
 
 #[test]
 fn the_first_minute_and_the_last_second_of_all_time_are_as_any_other() {
-    let (_, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 2);
     for at in 0..130 {
         writer.append(&chart, at, &samples(2, at));
     }
     let minutes = summaries(&chart, 1, Tier::Minute);
     assert_eq!(minutes, [(0, expected(1, 0..60)), (60, expected(1, 60..120))]);
-    // A gap of all the years that there are, with the end of each tier's numbers.
+    // A gap of all possible years, at the end of the range of seconds.
     let from = Second::MAX - 200;
     for at in from..=Second::MAX {
         writer.append(&chart, at, &samples(2, at));
         writer.end_tick(at);
     }
-    // There would be no second after it.
+    // The largest second has no successor, so it is ignored.
     writer.append(&chart, Second::MAX, &samples(2, Second::MAX));
     let seconds = values(&chart, 0, from..Second::MAX);
     assert!(seconds.iter().map(|one| one.0).eq(from..Second::MAX));
@@ -415,7 +419,7 @@ fn the_first_minute_and_the_last_second_of_all_time_are_as_any_other() {
 
 #[test]
 fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() {
-    let (store, mut writer) = store::<Slabs>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
     let gone = one_chart(&mut writer, 5);
     writer.append(&gone, HOUR, &samples(5, HOUR));
     writer.remove(&["chart"]);
@@ -427,14 +431,14 @@ fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() 
     }
     assert_eq!(summaries(&stays, 0, Tier::Minute).len(), 61);
     assert_eq!(summaries(&gone, 0, Tier::Minute).len(), 61);
-    assert_eq!(store.figures().charts, 1);
+    assert_eq!(store.statistics().charts, 1);
 }
 
 #[test]
 fn readers_see_whole_seconds_while_the_collector_goes_on() {
-    let (store, mut writer) = store::<Slabs>(Retention([1500, 7200, 86_400]));
+    let (store, mut writer) = store::<SlabMemory>(Retention([1500, 7200, 86_400]));
     let mut synthetic =
-        Synthetic::new(&mut writer, Shape::new(2_000, None, None).unwrap()).unwrap();
+        SyntheticCharts::new(&mut writer, SyntheticShape::new(2_000, None, None).unwrap()).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..3_usize {
@@ -477,13 +481,14 @@ fn a_synthetic_shape_is_what_was_asked_for_or_refused() {
         (5, Some(5), Some(6)),
         (5, Some(5), Some(0)),
     ] {
-        let error = Shape::new(metrics, charts, contexts).unwrap_err();
+        let error = SyntheticShape::new(metrics, charts, contexts).unwrap_err();
         assert!(error.to_string().contains(&metrics.to_string()) || contexts.is_some());
     }
-    let (store, mut writer) = store::<Malloc>(Retention::DEFAULT);
-    Synthetic::new(&mut writer, Shape::new(1003, Some(10), Some(3)).unwrap()).unwrap();
-    let figures = store.figures();
-    assert_eq!((figures.metrics, figures.charts, figures.contexts), (1003, 10, 3));
+    let (store, mut writer) = store::<MallocMemory>(Retention::DEFAULT);
+    SyntheticCharts::new(&mut writer, SyntheticShape::new(1003, Some(10), Some(3)).unwrap())
+        .unwrap();
+    let statistics = store.statistics();
+    assert_eq!((statistics.metrics, statistics.charts, statistics.contexts), (1003, 10, 3));
     let structure = store.structure();
     let sizes: Vec<_> = structure.charts().map(|chart| chart.dimensions().len()).collect();
     assert!(

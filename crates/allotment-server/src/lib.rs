@@ -22,7 +22,7 @@
 //! use allotment_server::{Initialiser, Outcome, RequestContext, Shared};
 //! use std::time::Duration;
 //!
-//! type Context<'w> = RequestContext<'w, (), Shared<u32>>; // no read-only objects, one shared object
+//! type Context<'w> = RequestContext<'w, (), Shared<u32>>; // one shared object
 //!
 //! let visits = Shared::new(0_u32);
 //! let initialised = Initialiser::new("greeter").workers(2).objects((), visits);

@@ -1,5 +1,5 @@
-//! The configuration determines which objects are made. An error names its file, section, key, cause
-//! and remedy.
+//! The configuration determines which objects are made. An error names its file, section, key,
+//! cause and remedy.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;

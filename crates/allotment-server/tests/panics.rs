@@ -308,8 +308,8 @@ fn a_closure_that_makes_memory_and_panics_later_ends_requests_and_no_worker() {
         .unwrap();
     running.submit(()).unwrap().wait().done().unwrap();
     broken.store(true, Ordering::Relaxed);
-    // This request has the arena that was made after the first one, or none if the worker was slower
-    // than this test.
+    // This request has the arena that was made after the first one, or none if the worker was
+    // slower than this test.
     _ = running.submit(()).unwrap().wait();
     for _ in 0..3 {
         let Outcome::Panicked(panicked) = running.submit(()).unwrap().wait() else {

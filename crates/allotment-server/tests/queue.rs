@@ -1,5 +1,5 @@
-//! The queue of requests: its limit, when a submitter waits and when a request is refused. Replies by
-//! ticket, by callback and by future.
+//! The queue of requests: its limit, when a submitter waits and when a request is refused. Replies
+//! by ticket, by callback and by future.
 
 use core::future::Future;
 use core::pin::pin;

@@ -179,8 +179,8 @@ fn lock_by_trying<'s>(
     }
 }
 
-/// Each of sixteen threads moves amounts between two of sixteen accounts, in any order, and locks all
-/// accounts in every fiftieth round to check their sum.
+/// Each of sixteen threads moves amounts between two of sixteen accounts, in any order, and locks
+/// all accounts in every fiftieth round to check their sum.
 fn transfers(transfer: impl Fn(&mut PseudoRandom, &[Shared<i64>], usize, usize) + Sync) {
     let accounts: Vec<_> = (0..THREADS).map(|_| Shared::new(1000_i64)).collect();
     let checks = AtomicUsize::new(0);

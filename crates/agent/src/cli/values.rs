@@ -1,4 +1,4 @@
-//! Values of options that are no plain numbers.
+//! Values of options that are more than plain numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,8 +13,8 @@ pub enum AllocatorChoice {
 }
 
 impl AllocatorChoice {
-    /// As it is written.
-    pub fn word(self) -> &'static str {
+    /// Returns the name on the command line.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Allotment => "allotment",
             Self::Malloc => "malloc",
@@ -22,21 +22,21 @@ impl AllocatorChoice {
     }
 }
 
-/// A number of bytes, written as `4096`, `64KiB`, `1.5GiB`, `500MB`.
+/// A number of bytes, such as `4096`, `64KiB`, `1.5GiB` or `500MB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bytes(pub u64);
+pub struct ByteSize(pub u64);
 
-/// A text that is no number of bytes.
+/// The text is not a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoBytes;
+pub struct InvalidByteSize;
 
-impl fmt::Display for NoBytes {
+impl fmt::Display for InvalidByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("not a number of bytes; write it like 65536, 64KiB, 512MiB or 2GiB")
     }
 }
 
-impl std::error::Error for NoBytes {}
+impl std::error::Error for InvalidByteSize {}
 
 const UNITS: [(&str, u64); 9] = [
     ("", 1),
@@ -50,39 +50,39 @@ const UNITS: [(&str, u64); 9] = [
     ("gb", 1_000_000_000),
 ];
 
-impl FromStr for Bytes {
-    type Err = NoBytes;
+impl FromStr for ByteSize {
+    type Err = InvalidByteSize;
 
-    fn from_str(text: &str) -> Result<Self, NoBytes> {
+    fn from_str(text: &str) -> Result<Self, InvalidByteSize> {
         let text = text.trim();
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let unit = unit.trim().to_ascii_lowercase();
-        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(NoBytes)?;
+        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(InvalidByteSize)?;
         if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(*factor).map(Self).ok_or(NoBytes);
+            return whole.checked_mul(*factor).map(Self).ok_or(InvalidByteSize);
         }
-        let bytes = number.parse::<f64>().map_err(|_| NoBytes)? * *factor as f64;
-        // Below 2^53 every whole number is exact.
-        (bytes < (1u64 << 53) as f64).then_some(Self(bytes as u64)).ok_or(NoBytes)
+        let bytes = number.parse::<f64>().map_err(|_| InvalidByteSize)? * *factor as f64;
+        // Every whole number below 2^53 is exact.
+        (bytes < (1u64 << 53) as f64).then_some(Self(bytes as u64)).ok_or(InvalidByteSize)
     }
 }
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
 }
 
-/// How many seconds the points of each tier are kept.
+/// How long the points of each tier are kept, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep(pub [u32; 3]);
+pub struct KeepTimes(pub [u32; 3]);
 
-/// A text that says no such times.
+/// The text is not a list of three times.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoKeep;
+pub struct InvalidKeepTimes;
 
-impl fmt::Display for NoKeep {
+impl fmt::Display for InvalidKeepTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "give three numbers of seconds, of at least 60, 3600 and 86400 and at most ten years, such as 3600,86400,2592000",
@@ -90,24 +90,25 @@ impl fmt::Display for NoKeep {
     }
 }
 
-impl std::error::Error for NoKeep {}
+impl std::error::Error for InvalidKeepTimes {}
 
-impl FromStr for Keep {
-    type Err = NoKeep;
+impl FromStr for KeepTimes {
+    type Err = InvalidKeepTimes;
 
-    fn from_str(text: &str) -> Result<Self, NoKeep> {
+    fn from_str(text: &str) -> Result<Self, InvalidKeepTimes> {
         const LEAST: [u32; 3] = [60, 3600, 86_400];
         const MOST: u32 = 10 * 366 * 86_400;
         let mut times = [0; 3];
         let mut parts = text.split(',');
         for (time, least) in times.iter_mut().zip(LEAST) {
-            let part = parts.next().and_then(|part| part.trim().parse().ok()).ok_or(NoKeep)?;
+            let part =
+                parts.next().and_then(|part| part.trim().parse().ok()).ok_or(InvalidKeepTimes)?;
             if !(least..=MOST).contains(&part) {
-                return Err(NoKeep);
+                return Err(InvalidKeepTimes);
             }
             *time = part;
         }
-        parts.next().is_none().then_some(Self(times)).ok_or(NoKeep)
+        parts.next().is_none().then_some(Self(times)).ok_or(InvalidKeepTimes)
     }
 }
 
@@ -126,7 +127,7 @@ mod tests {
             ("500MB", 500_000_000),
             ("2b", 2),
         ] {
-            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
         for bad in [
             "",
@@ -139,13 +140,13 @@ mod tests {
             "1.2.3",
             "9.9e9GiB",
         ] {
-            assert_eq!(bad.parse::<Bytes>(), Err(NoBytes), "{bad}");
+            assert_eq!(bad.parse::<ByteSize>(), Err(InvalidByteSize), "{bad}");
         }
     }
 
     #[test]
     fn times_to_keep_are_three() {
-        assert_eq!("3600, 86400,2592000".parse(), Ok(Keep([3600, 86_400, 2_592_000])));
+        assert_eq!("3600, 86400,2592000".parse(), Ok(KeepTimes([3600, 86_400, 2_592_000])));
         for bad in [
             "",
             "3600",
@@ -155,7 +156,7 @@ mod tests {
             "60,3600,86400,1",
             "60,3600,4000000000",
         ] {
-            assert_eq!(bad.parse::<Keep>(), Err(NoKeep), "{bad}");
+            assert_eq!(bad.parse::<KeepTimes>(), Err(InvalidKeepTimes), "{bad}");
         }
     }
 }

@@ -1,43 +1,50 @@
-//! What is collected each second, and the thread that does it.
+//! What is collected each second, and the thread that collects it.
 //!
-//! The thread makes all its passing objects by itself: samples are of one kind and come from a free list, and what reading `/proc`
-//! takes beside them lies in a pool that the thread enters. Neither takes a lock.
+//! The thread allocates all short-lived objects without a lock: samples have one size and come from
+//! a free list. What reading `/proc` needs besides comes from a pool that the thread enters.
+//!
+//! | file, lowest first | contents |
+//! |---|---|
+//! | `chart_kind` | the kinds of charts of a machine |
+//! | `proc_files` | the files of `/proc`, and the samples read from them |
+//! | `machine_charts` | the charts of this machine's devices |
+//! | `synthetic` | computed metrics |
 
-mod kind;
-mod machine;
-mod readings;
+mod chart_kind;
+mod machine_charts;
+mod proc_files;
 pub mod synthetic;
 
-pub use machine::{FORGET_AFTER, MAX_CHARTS};
-pub use readings::MAX_INSTANCE_BYTES;
+pub use machine_charts::{FORGET_AFTER, MAX_CHARTS};
+pub use proc_files::MAX_DEVICE_NAME_BYTES;
 
-use crate::clock::{Clock, Stop};
+use crate::clock::{Clock, StopSignal};
 use crate::log::Log;
 use crate::memory::{Memory, ObjectList};
-use crate::store::{Second, StoreError, Writer};
+use crate::store::{Second, StoreError, StoreWriter};
 use allotment::AllocError;
-use machine::Machine;
-use readings::{Instance, Sample};
+use machine_charts::MachineCharts;
+use proc_files::{DeviceName, Sample};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use synthetic::{Shape, Synthetic};
+use synthetic::{SyntheticCharts, SyntheticShape};
 
-/// What is collected.
+/// What to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sources {
-    /// This machine's counters.
+pub struct CollectorSources {
+    /// Whether to collect this machine's counters.
     pub machine: bool,
-    /// Computed metrics.
-    pub synthetic: Option<Shape>,
+    /// The computed metrics, if any.
+    pub synthetic: Option<SyntheticShape>,
 }
 
-/// How collection goes.
+/// The statistics of a collector.
 #[derive(Debug, Default)]
-pub struct CollectorFigures {
+pub struct CollectorStatistics {
     ticks: AtomicU64,
     missed: AtomicU64,
     last_micros: AtomicU64,
@@ -45,38 +52,39 @@ pub struct CollectorFigures {
     all_micros: AtomicU64,
 }
 
-impl CollectorFigures {
-    /// Seconds that were collected.
+impl CollectorStatistics {
+    /// Returns the number of seconds that were collected.
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.ticks.load(Ordering::Relaxed)
     }
 
-    /// Seconds that were not, because the one before took too long or the clock was set forward.
+    /// Returns the number of seconds that were not collected, because the second before took too
+    /// long or the clock was set forward.
     #[must_use]
     pub fn ticks_missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// How long the last tick took.
+    /// Returns the duration of the last tick.
     #[must_use]
     pub fn last(&self) -> Duration {
         Duration::from_micros(self.last_micros.load(Ordering::Relaxed))
     }
 
-    /// How long the longest tick took.
+    /// Returns the duration of the longest tick.
     #[must_use]
     pub fn longest(&self) -> Duration {
         Duration::from_micros(self.longest_micros.load(Ordering::Relaxed))
     }
 
-    /// How long all ticks took together.
+    /// Returns the duration of all ticks together.
     #[must_use]
     pub fn all(&self) -> Duration {
         Duration::from_micros(self.all_micros.load(Ordering::Relaxed))
     }
 
-    /// Only the collector's thread writes.
+    /// Records a tick. Only the collector's thread writes these counters.
     fn tick(&self, missed: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let add = |to: &AtomicU64, more| {
@@ -91,14 +99,14 @@ impl CollectorFigures {
     }
 }
 
-/// Why collection can't begin.
+/// Why the collector can't start, or why it ended.
 #[derive(Debug)]
 pub enum CollectError {
-    /// The synthetic charts can't be added.
+    /// The computed charts can't be added.
     Store(StoreError),
-    /// No memory for what the collector needs itself.
+    /// Memory for the collector's own objects is not available.
     Memory(AllocError),
-    /// No thread.
+    /// The thread is not available.
     Thread(io::Error),
 }
 
@@ -127,31 +135,32 @@ impl std::error::Error for CollectError {
     }
 }
 
-/// A collector at work. Dropped, it is stopped first.
+/// A running collector. Dropping it stops the collector.
 #[derive(Debug)]
-pub struct Collecting {
-    figures: Arc<CollectorFigures>,
-    stop: Stop,
+pub struct CollectorHandle {
+    statistics: Arc<CollectorStatistics>,
+    stop: StopSignal,
     thread: Option<JoinHandle<Result<(), CollectError>>>,
 }
 
-impl Collecting {
-    /// How it goes.
+impl CollectorHandle {
+    /// Returns the collector's statistics.
     #[must_use]
-    pub fn figures(&self) -> &Arc<CollectorFigures> {
-        &self.figures
+    pub fn statistics(&self) -> &Arc<CollectorStatistics> {
+        &self.statistics
     }
 
-    /// Whether it goes on: false after a panic, which is a defect, or where it found no memory at its start.
+    /// Whether the collector runs: false after a panic, which is a defect, or if it found no memory
+    /// at its start.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Ends it after the tick that it is at.
+    /// Stops the collector after its current tick.
     ///
     /// # Errors
-    /// What ended it before.
+    /// With the cause, if the collector had ended before.
     pub fn stop(mut self) -> Result<(), CollectError> {
         self.end()
     }
@@ -160,77 +169,77 @@ impl Collecting {
         self.stop.set();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,
-            // Its message is on standard error.
+            // The panic's message is on standard error.
             Some(Err(_)) => Err(CollectError::Thread(io::Error::other("the collector panicked"))),
             None => Ok(()),
         }
     }
 }
 
-impl Drop for Collecting {
+impl Drop for CollectorHandle {
     fn drop(&mut self) {
         let _ = self.end();
     }
 }
 
-/// Adds the synthetic charts, and begins to collect on a thread of its own.
+/// Adds the computed charts, and starts to collect on a new thread.
 ///
 /// # Errors
-/// When there is no memory for the charts, or no thread.
+/// When memory for the charts or the thread is not available.
 pub fn start<M: Memory>(
-    mut writer: Writer<M>,
-    sources: Sources,
+    mut writer: StoreWriter<M>,
+    sources: CollectorSources,
     clock: Arc<Clock>,
     log: Arc<Log>,
-) -> Result<Collecting, CollectError> {
-    let synthetic = sources.synthetic.map(|shape| Synthetic::new(&mut writer, shape));
+) -> Result<CollectorHandle, CollectError> {
+    let synthetic = sources.synthetic.map(|shape| SyntheticCharts::new(&mut writer, shape));
     let synthetic = synthetic.transpose().map_err(CollectError::Store)?;
-    let figures = Arc::new(CollectorFigures::default());
-    let stop = Stop::default();
+    let statistics = Arc::new(CollectorStatistics::default());
+    let stop = StopSignal::default();
     let collector = Collector {
-        machine: sources.machine.then(Machine::default),
+        machine: sources.machine.then(MachineCharts::default),
         synthetic,
         writer,
         clock,
         log,
-        figures: figures.clone(),
+        statistics: statistics.clone(),
         stop: stop.clone(),
-        failed: [false; readings::ALL.len()],
+        failed: [false; proc_files::ALL.len()],
     };
     let thread = std::thread::Builder::new().name("collector".into());
     let thread = thread.spawn(move || collector.run()).map_err(CollectError::Thread)?;
-    Ok(Collecting { figures, stop, thread: Some(thread) })
+    Ok(CollectorHandle { statistics, stop, thread: Some(thread) })
 }
 
 struct Collector<M: Memory> {
-    writer: Writer<M>,
-    machine: Option<Machine<M>>,
-    synthetic: Option<Synthetic<M>>,
+    writer: StoreWriter<M>,
+    machine: Option<MachineCharts<M>>,
+    synthetic: Option<SyntheticCharts<M>>,
     clock: Arc<Clock>,
     log: Arc<Log>,
-    figures: Arc<CollectorFigures>,
-    stop: Stop,
-    /// Which readings failed the last time.
-    failed: [bool; readings::ALL.len()],
+    statistics: Arc<CollectorStatistics>,
+    stop: StopSignal,
+    /// Which files could not be read the last time.
+    failed: [bool; proc_files::ALL.len()],
 }
 
 impl<M: Memory> Collector<M> {
     fn run(mut self) -> Result<(), CollectError> {
         let store = self.writer.store().clone();
         let pool = store.memory().pool("collector").map_err(CollectError::Memory)?;
-        // Dropped before the pool, in which it may have put something of its own.
+        // Declared after the pool, and so dropped before it: its objects may lie in the pool.
         let samples = store.memory().list("samples of a second").map_err(CollectError::Memory)?;
         let mut last = self.clock.now();
         while let Some(now) = self.clock.next_tick(last, &self.stop) {
             let began = Instant::now();
             self.collect(now, &samples, &pool);
             let missed = u64::from(now - last - 1);
-            self.figures.tick(missed, began.elapsed());
+            self.statistics.tick(missed, began.elapsed());
             if missed > 0 {
                 self.log.warning(format_args!("missed {missed} ticks before second {now}"));
             }
             last = now;
-            // The time until the next second is quiet.
+            // No request waits for the writer until the next second.
             self.writer.end_tick(now);
         }
         if !self.stop.is_set() {
@@ -248,12 +257,13 @@ impl<M: Memory> Collector<M> {
         let Some(machine) = &mut self.machine else { return };
         let (failed, log) = (&mut self.failed, &self.log);
         let read = Instant::now();
-        let collect = self.figures.last().as_secs_f64() * 1000.0;
-        let ours = Sample::new(&kind::AGENT, Instance::ONLY, &[collect]);
-        let mut taken = Vec::from_iter(samples.put(ours));
-        for (reading, failed) in readings::ALL.iter().zip(failed) {
-            let result =
-                M::enter(pool, || (reading.read)(&mut |sample| taken.extend(samples.put(sample))));
+        let collect = self.statistics.last().as_secs_f64() * 1000.0;
+        let agent_sample = Sample::new(&chart_kind::AGENT, DeviceName::NONE, &[collect]);
+        let mut collected = Vec::from_iter(samples.put(agent_sample));
+        for (reading, failed) in proc_files::ALL.iter().zip(failed) {
+            let result = M::enter(pool, || {
+                (reading.read)(&mut |sample| collected.extend(samples.put(sample)))
+            });
             let fails = result.is_err();
             if let Err(error) = result
                 && !*failed
@@ -262,8 +272,8 @@ impl<M: Memory> Collector<M> {
             }
             *failed = fails;
         }
-        for sample in &taken {
-            machine.take(&mut self.writer, &self.log, now, read, sample);
+        for sample in &collected {
+            machine.add_sample(&mut self.writer, &self.log, now, read, sample);
         }
         machine.forget(&mut self.writer, &self.log, now);
     }

@@ -1,39 +1,39 @@
-//! Metrics that are computed, as many as asked for: to measure, and to test against.
+//! Computed metrics, for measurements and tests.
 
 use crate::memory::Memory;
-use crate::store::{Chart, Dimensions, NewChart, Second, StoreError, Writer};
+use crate::store::{Chart, Dimensions, NewChart, Second, StoreError, StoreWriter};
 use std::fmt;
 use std::sync::Arc;
 
-/// The most metrics that can be asked for.
+/// The largest number of computed metrics.
 pub const MAX_METRICS: u32 = 20_000_000;
 
-/// Charts of a context, as long as the number of contexts is not said.
-const CHARTS_A_CONTEXT: u32 = 1000;
+/// Charts in each context, if the number of contexts is not given.
+const CHARTS_PER_CONTEXT: u32 = 1000;
 
-/// Dimensions of a chart, as long as the number of charts is not said.
-const DIMENSIONS_A_CHART: u32 = 100;
+/// Dimensions of each chart, if the number of charts is not given.
+const DIMENSIONS_PER_CHART: u32 = 100;
 
-/// How many metrics, in how many charts and contexts.
+/// The number of metrics, charts and contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct SyntheticShape {
     metrics: u32,
     charts: u32,
     contexts: u32,
 }
 
-/// Why there can be no such metrics.
+/// Why these numbers are not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShapeError {
-    /// None, or more than [`MAX_METRICS`].
+pub enum SyntheticShapeError {
+    /// No metrics, or more than [`MAX_METRICS`].
     Metrics(u32),
-    /// None, more than metrics, or so few that a chart would have too many dimensions.
+    /// No charts, more than metrics, or so few that a chart would have too many dimensions.
     Charts(u32, u32),
-    /// None, or more than charts.
+    /// No contexts, or more than charts.
     Contexts(u32, u32),
 }
 
-impl fmt::Display for ShapeError {
+impl fmt::Display for SyntheticShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Metrics(metrics) => {
@@ -54,58 +54,60 @@ impl fmt::Display for ShapeError {
     }
 }
 
-impl std::error::Error for ShapeError {}
+impl std::error::Error for SyntheticShapeError {}
 
-impl Shape {
-    /// So many metrics; `None` stands for a hundred metrics a chart, and a thousand charts a context.
+impl SyntheticShape {
+    /// Checks the numbers. `None` stands for 100 metrics in each chart, and 1000 charts in each
+    /// context.
     ///
     /// # Errors
-    /// Numbers that don't fit each other.
+    /// When the numbers are not possible.
     pub fn new(
         metrics: u32,
         charts: Option<u32>,
         contexts: Option<u32>,
-    ) -> Result<Self, ShapeError> {
+    ) -> Result<Self, SyntheticShapeError> {
         if metrics == 0 || metrics > MAX_METRICS {
-            return Err(ShapeError::Metrics(metrics));
+            return Err(SyntheticShapeError::Metrics(metrics));
         }
-        let charts = charts.unwrap_or(metrics.div_ceil(DIMENSIONS_A_CHART));
+        let charts = charts.unwrap_or(metrics.div_ceil(DIMENSIONS_PER_CHART));
         let fits = charts > 0 && charts <= metrics;
         if !fits || metrics.div_ceil(charts) as usize > crate::store::MAX_DIMENSIONS {
-            return Err(ShapeError::Charts(charts, metrics));
+            return Err(SyntheticShapeError::Charts(charts, metrics));
         }
-        let contexts = contexts.unwrap_or(charts.div_ceil(CHARTS_A_CONTEXT));
+        let contexts = contexts.unwrap_or(charts.div_ceil(CHARTS_PER_CONTEXT));
         if contexts == 0 || contexts > charts {
-            return Err(ShapeError::Contexts(contexts, charts));
+            return Err(SyntheticShapeError::Contexts(contexts, charts));
         }
         Ok(Self { metrics, charts, contexts })
     }
 
-    /// How many metrics.
+    /// Returns the number of metrics.
     #[must_use]
     pub fn metrics(self) -> u32 {
         self.metrics
     }
 
-    /// The first metric of a chart: all have the same number, or one more.
+    /// Returns the first metric of a chart. All charts have the same number of metrics, or one
+    /// more.
     fn first_metric(self, chart: u32) -> u32 {
         (u64::from(self.metrics) * u64::from(chart) / u64::from(self.charts)) as u32
     }
 }
 
-/// The name of a synthetic context.
+/// Returns the name of a computed context.
 #[must_use]
 pub fn context_name(context: u32) -> String {
     format!("synthetic.context_{context}")
 }
 
-/// The name of a synthetic chart.
+/// Returns the name of a computed chart.
 #[must_use]
 pub fn chart_name(chart: u32) -> String {
     format!("synthetic.chart_{chart}")
 }
 
-/// The value of a metric, by its number among the synthetic ones: a saw of its own period between 0 and 1023.
+/// Returns the value of a computed metric by its number: a sawtooth between 0 and 1023.
 #[inline]
 #[must_use]
 pub fn value(metric: u32, at: Second) -> f32 {
@@ -114,23 +116,23 @@ pub fn value(metric: u32, at: Second) -> f32 {
     (phase.wrapping_add(at.wrapping_mul(slope)) & 1023) as f32
 }
 
-/// The synthetic charts of a store.
-pub struct Synthetic<M: Memory> {
-    shape: Shape,
+/// The computed charts of a store.
+pub struct SyntheticCharts<M: Memory> {
+    shape: SyntheticShape,
     charts: Vec<Arc<Chart<M>>>,
     values: Vec<f32>,
 }
 
-impl<M: Memory> Synthetic<M> {
-    /// Adds them.
+impl<M: Memory> SyntheticCharts<M> {
+    /// Adds the charts.
     ///
     /// # Errors
-    /// As [`Writer::add`].
-    pub fn new(writer: &mut Writer<M>, shape: Shape) -> Result<Self, StoreError> {
+    /// As for [`StoreWriter::add`].
+    pub fn new(writer: &mut StoreWriter<M>, shape: SyntheticShape) -> Result<Self, StoreError> {
         let dimensions =
             |count| Arc::new(Dimensions::new((0..count).map(|n| format!("worker_{n:02}"))));
         let fewest = shape.metrics / shape.charts;
-        // All have one of two shapes, and share their dimensions' names.
+        // There are two numbers of dimensions, and all charts share their names.
         let sizes = [dimensions(fewest), dimensions(fewest + 1)];
         let new = |chart: u32| {
             let count = shape.first_metric(chart + 1) - shape.first_metric(chart);
@@ -147,8 +149,8 @@ impl<M: Memory> Synthetic<M> {
         Ok(Self { shape, charts, values: Vec::with_capacity(fewest as usize + 1) })
     }
 
-    /// Collects a second.
-    pub fn collect(&mut self, writer: &mut Writer<M>, at: Second) {
+    /// Appends the values of one second.
+    pub fn collect(&mut self, writer: &mut StoreWriter<M>, at: Second) {
         for (number, chart) in (0..).zip(&self.charts) {
             let metrics = self.shape.first_metric(number)..self.shape.first_metric(number + 1);
             self.values.clear();
@@ -158,8 +160,8 @@ impl<M: Memory> Synthetic<M> {
     }
 }
 
-impl<M: Memory> fmt::Debug for Synthetic<M> {
+impl<M: Memory> fmt::Debug for SyntheticCharts<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Synthetic").field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("SyntheticCharts").field("shape", &self.shape).finish_non_exhaustive()
     }
 }

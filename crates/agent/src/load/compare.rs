@@ -1,6 +1,6 @@
 //! The same load on two agents in turn: one on the library's allocators, one on plain malloc.
 
-use super::{Load, LoadError, LoadReport, run};
+use super::{LoadError, LoadOptions, LoadReport, run};
 use std::fmt;
 use std::future::Future;
 use std::io::{self, BufRead, BufReader};
@@ -8,36 +8,36 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What is compared, and how thoroughly.
+/// The options of a comparison.
 #[derive(Debug, Clone)]
-pub struct Comparison {
-    /// Computed metrics of one context.
+pub struct CompareOptions {
+    /// Number of computed metrics, all of one context.
     pub metrics: u32,
-    /// Charts that they are spread over.
+    /// Number of charts that the metrics are spread over.
     pub charts: u32,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Rounds; in each, both are asked, one after the other.
+    /// Number of rounds. In each, both agents are loaded, one after the other.
     pub rounds: u32,
-    /// The time of one load.
+    /// The duration of one load.
     pub time: Duration,
 }
 
-/// The values of `--allocator`, ours first.
+/// The values of `--allocator`, the library's first.
 const ALLOCATORS: [&str; 2] = ["allotment", "malloc"];
-/// A query asks for so many seconds, which have to be collected first.
+/// The range of each query, in seconds, which have to be collected first.
 const SECONDS: u32 = 10;
-/// From the end of one load to the next: requests at work have ended by then.
+/// The pause between two loads, in which running requests end.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Why nothing could be compared.
+/// Why there is no comparison.
 #[derive(Debug)]
 pub enum CompareError {
-    /// An agent did not begin to serve.
+    /// An agent did not start.
     Agent(&'static str, String),
-    /// It could not be asked.
+    /// An agent could not be loaded.
     Load(LoadError),
-    /// It refused or lost requests, so that the rates say nothing.
+    /// An agent refused or lost requests, so that the rates mean nothing.
     Refused(&'static str, Box<LoadReport>),
 }
 
@@ -58,14 +58,14 @@ impl fmt::Display for CompareError {
 
 impl std::error::Error for CompareError {}
 
-/// An agent in a process of its own, which ends with this.
-struct Agent {
+/// An agent in a child process, which ends with this value.
+struct AgentProcess {
     child: Child,
     url: String,
 }
 
-impl Agent {
-    fn start(allocator: &'static str, comparison: &Comparison) -> Result<Self, CompareError> {
+impl AgentProcess {
+    fn start(allocator: &'static str, comparison: &CompareOptions) -> Result<Self, CompareError> {
         let failed = |error: String| CompareError::Agent(allocator, error);
         let io = |error: io::Error| failed(error.to_string());
         let program = std::env::current_exe().map_err(io)?;
@@ -73,13 +73,14 @@ impl Agent {
         command.args(["--listen", "127.0.0.1:0", "--contexts", "1", "--allocator", allocator]);
         command.args(["--end-with-parent", "--synthetic", &comparison.metrics.to_string()]);
         command.args(["--charts", &comparison.charts.to_string()]);
-        // The terminal's Ctrl-C is for us: we end them.
+        // Ctrl-C in the terminal goes to this process alone, which ends the agents.
         command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(io)?;
         let (said, logged) = (child.stdout.take(), child.stderr.take());
         let mut agent = Self { child, url: String::new() };
-        // Its log is read to its end, so that it never waits for us, and shown if it does not begin.
+        // The log is read to its end so that the agent never blocks on it. It is shown if the agent
+        // does not start.
         let log = std::thread::spawn(move || logged.map(io::read_to_string));
         let mut line = String::new();
         if let Some(said) = said {
@@ -96,34 +97,35 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
-        // Ended already, or ended now.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Compares. `progress` hears which round is on, of which agent; `stop` is asked between loads, and ends the one that runs.
+/// Compares the two agents. `progress` is called with the current round and agent. `stop` is polled
+/// during each load, and ends it; `stopped` is checked between loads.
 ///
 /// # Errors
-/// When an agent does not begin, can't be asked, or refuses.
+/// When an agent does not start, can't be loaded, or refuses requests.
 pub async fn compare<S: Future<Output = ()>>(
-    comparison: &Comparison,
+    comparison: &CompareOptions,
     mut progress: impl FnMut(&str),
     mut stop: impl FnMut() -> S,
     stopped: impl Fn() -> bool,
-) -> Result<Compared, CompareError> {
+) -> Result<CompareReport, CompareError> {
     let mut agents = Vec::new();
     for allocator in ALLOCATORS {
         progress(&format!("starting the agent on {allocator}"));
-        agents.push(Agent::start(allocator, comparison)?);
+        agents.push(AgentProcess::start(allocator, comparison)?);
     }
     for left in (1..=SECONDS + 2).rev() {
         progress(&format!("collecting, {left} s left"));
         tokio::time::sleep(Duration::from_secs(1)).await;
         if stopped() {
-            return Ok(Compared { rounds: Vec::new() });
+            return Ok(CompareReport { rounds: Vec::new() });
         }
     }
     let mut rounds = Vec::new();
@@ -136,7 +138,7 @@ pub async fn compare<S: Future<Output = ()>>(
                 agent.url
             );
             let wrong = |_| CompareError::Load(LoadError::Address(address.clone()));
-            let load = Load {
+            let load = LoadOptions {
                 addresses: vec![address.parse().map_err(wrong)?],
                 connections: comparison.connections,
                 time: comparison.time,
@@ -156,17 +158,17 @@ pub async fn compare<S: Future<Output = ()>>(
             rounds.push(both);
         }
     }
-    Ok(Compared { rounds })
+    Ok(CompareReport { rounds })
 }
 
-/// What was found: of each round, ours and malloc's.
+/// The result: for each round the library's report and malloc's.
 #[derive(Debug, Clone)]
-pub struct Compared {
-    /// In the order in which they were run.
+pub struct CompareReport {
+    /// In the order in which they ran.
     pub rounds: Vec<[LoadReport; 2]>,
 }
 
-/// Median, least and greatest.
+/// Returns the median, minimum and maximum.
 fn spread(figures: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
@@ -179,8 +181,8 @@ fn spread(figures: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     Some([median, first, last])
 }
 
-impl Compared {
-    /// Requests a second, of one of the two.
+impl CompareReport {
+    /// Returns the requests per second of one of the two.
     fn rates(&self, which: usize) -> Option<[f64; 3]> {
         spread(self.rounds.iter().map(|round| round[which].requests_per_second))
     }
@@ -189,7 +191,7 @@ impl Compared {
         spread(self.rounds.iter().filter_map(|round| time(&round[which])))
     }
 
-    /// How many times malloc's rate ours is, round by round.
+    /// Returns the library's rate divided by malloc's, of each round.
     fn ratio(&self) -> Option<[f64; 3]> {
         let ratio = |[ours, malloc]: &[LoadReport; 2]| {
             (malloc.answered > 0).then(|| ours.requests_per_second / malloc.requests_per_second)
@@ -197,7 +199,7 @@ impl Compared {
         spread(self.rounds.iter().filter_map(ratio))
     }
 
-    /// One JSON object a line: each agent's figures, then the ratio.
+    /// Returns one JSON object per line: each agent's figures, then the ratio.
     pub fn to_json(&self) -> String {
         let mut text = String::new();
         for (which, allocator) in ALLOCATORS.iter().enumerate() {
@@ -215,7 +217,7 @@ impl Compared {
     }
 }
 
-impl fmt::Display for Compared {
+impl fmt::Display for CompareReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(ratio) = self.ratio() else {
             return f.write_str("no round ended with replies from both agents");
@@ -252,10 +254,10 @@ impl fmt::Display for Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::report::Tally;
+    use crate::load::report::LoadTally;
 
     fn report(replies: u64) -> LoadReport {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         (0..replies).for_each(|_| tally.reply(200, Duration::from_millis(2), 1));
         tally.report(Duration::from_secs(1), 1)
     }
@@ -264,7 +266,7 @@ mod tests {
     fn the_ratio_is_the_median_of_the_rounds() {
         let rounds =
             vec![[report(30), report(10)], [report(20), report(10)], [report(100), report(10)]];
-        let compared = Compared { rounds };
+        let compared = CompareReport { rounds };
         assert_eq!(compared.ratio(), Some([3.0, 2.0, 10.0]));
         assert!(compared.to_string().contains("3.00 times as many requests (2.00 to 10.00"));
         let last = compared.to_json().lines().last().unwrap().to_owned();
@@ -273,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_answers_nothing_has_no_ratio() {
-        let compared = Compared { rounds: vec![[report(1), report(0)]] };
+        let compared = CompareReport { rounds: vec![[report(1), report(0)]] };
         assert_eq!(compared.ratio(), None);
         assert!(compared.to_string().starts_with("no round"));
     }

@@ -1,9 +1,14 @@
-//! A load generator: so many connections, each of which asks again as soon as its reply has come.
+//! A load generator: each of its connections sends its next request when it has received the reply.
+//!
+//! | file, lowest first | contents |
+//! |---|---|
+//! | `report` | the figures of a load |
+//! | `compare` | the same load on two agents; imports the load generator from this file |
 
 mod compare;
 mod report;
 
-pub use compare::{CompareError, Compared, Comparison, compare};
+pub use compare::{CompareError, CompareOptions, CompareReport, compare};
 pub use report::LoadReport;
 
 use http_body_util::{BodyExt, Empty};
@@ -12,7 +17,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
-use report::Tally;
+use report::LoadTally;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
@@ -21,23 +26,23 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// What to ask, by how many, for how long.
+/// The options of a load.
 #[derive(Debug, Clone)]
-pub struct Load {
-    /// Asked in turn; all of one host.
+pub struct LoadOptions {
+    /// The addresses to request in turn, all of one host.
     pub addresses: Vec<Uri>,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// For so long.
+    /// The duration.
     pub time: Duration,
 }
 
-/// Why no load could be made.
+/// Why there was no load.
 #[derive(Debug)]
 pub enum LoadError {
-    /// An address that is no `http://HOST[:PORT]/...`, or of another host than the first.
+    /// An address is not of the form `http://HOST[:PORT]/...`, or has another host than the first.
     Address(String),
-    /// Nobody listens there, or the system has no sockets left.
+    /// The host does not listen, or the system has no sockets left.
     Connect(String, io::Error),
 }
 
@@ -59,17 +64,17 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// What all connections share.
-struct Shared {
+struct LoadState {
     host: String,
     field: HeaderValue,
     paths: Vec<Uri>,
     next: Cell<usize>,
     end: Instant,
-    tally: RefCell<Tally>,
+    tally: RefCell<LoadTally>,
 }
 
-impl Shared {
-    fn goes_on(&self) -> bool {
+impl LoadState {
+    fn has_time_left(&self) -> bool {
         Instant::now() < self.end
     }
 
@@ -80,12 +85,13 @@ impl Shared {
     }
 }
 
-/// Makes the load, and leaves requests that are at work at its end unanswered. `progress` hears of the replies so far once a second; `stop` ends it early.
+/// Generates the load. Requests that are running at its end stay unanswered. `progress` is called
+/// with the number of replies once a second. `stop` ends the load early.
 ///
 /// # Errors
-/// When an address makes no sense, or not even the first connection comes about.
+/// When an address is invalid, or the first connection fails.
 pub async fn run(
-    load: &Load,
+    load: &LoadOptions,
     mut progress: impl FnMut(Duration, u64),
     stop: impl Future<Output = ()>,
 ) -> Result<LoadReport, LoadError> {
@@ -94,7 +100,7 @@ pub async fn run(
     drop(TcpStream::connect(&host).await.map_err(connect_error)?);
     let field = HeaderValue::from_str(&host).map_err(|_| LoadError::Address(host.clone()))?;
     let start = Instant::now();
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(LoadState {
         host,
         field,
         paths,
@@ -104,7 +110,7 @@ pub async fn run(
     });
     let tasks = tokio::task::LocalSet::new();
     for _ in 0..load.connections.max(1) {
-        tasks.spawn_local(ask_on(Rc::clone(&shared)));
+        tasks.spawn_local(send_requests(Rc::clone(&shared)));
     }
     let mut every_second = tokio::time::interval(Duration::from_secs(1));
     let mut stop = std::pin::pin!(stop);
@@ -113,7 +119,7 @@ pub async fn run(
     loop {
         tokio::select! {
             () = tasks.as_mut() => break,
-            // Requests that are at work then are left out of the report.
+            // Running requests are left out of the report.
             () = &mut time => break,
             () = &mut stop => break,
             _ = every_second.tick() => {
@@ -124,7 +130,7 @@ pub async fn run(
     Ok(shared.tally.take().report(start.elapsed(), load.connections))
 }
 
-/// The host with its port, and what is asked of it.
+/// Returns the host with its port, and the paths.
 fn split(addresses: &[Uri]) -> Result<(String, Vec<Uri>), LoadError> {
     let mut host = None;
     let mut paths = Vec::new();
@@ -148,13 +154,14 @@ fn split(addresses: &[Uri]) -> Result<(String, Vec<Uri>), LoadError> {
     Ok((host, paths))
 }
 
-/// One connection after the other, until the time is over or nobody listens any more.
-async fn ask_on(shared: Rc<Shared>) {
-    while shared.goes_on() {
+/// Opens one connection after the other, until the time is over or the host does not listen any
+/// more.
+async fn send_requests(shared: Rc<LoadState>) {
+    while shared.has_time_left() {
         match connect(&shared.host).await {
             Ok(sender) => {
                 shared.tally.borrow_mut().connections += 1;
-                ask_until_closed(&shared, sender).await;
+                send_until_closed(&shared, sender).await;
             }
             Err(error) => {
                 shared.tally.borrow_mut().refused += 1;
@@ -172,13 +179,13 @@ async fn connect(host: &str) -> io::Result<SendRequest<Empty<Bytes>>> {
     socket.set_nodelay(true)?;
     let (sender, connection) =
         http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
-    // Its errors are those of the requests.
+    // Its errors are also those of the requests.
     tokio::task::spawn_local(async move { drop(connection.await) });
     Ok(sender)
 }
 
-async fn ask_until_closed(shared: &Shared, mut sender: SendRequest<Empty<Bytes>>) {
-    while shared.goes_on() {
+async fn send_until_closed(shared: &LoadState, mut sender: SendRequest<Empty<Bytes>>) {
+    while shared.has_time_left() {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = shared.path();
         request.headers_mut().insert(header::HOST, shared.field.clone());
@@ -200,7 +207,8 @@ async fn ask_until_closed(shared: &Shared, mut sender: SendRequest<Empty<Bytes>>
                 }
             }
             Err(error) => {
-                // A request that never went out may be asked again elsewhere; any other one is lost.
+                // A request that was never sent can be sent on another connection. Any other is
+                // lost.
                 if !error.is_canceled() {
                     shared.tally.borrow_mut().lost += 1;
                 }

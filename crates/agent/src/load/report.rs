@@ -1,13 +1,13 @@
-//! What a load came to.
+//! The figures of a load.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Counted while it runs.
+/// Counters of a running load.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    /// Of each reply with a status below 400, in microseconds.
+pub(super) struct LoadTally {
+    /// The time of each reply with a status below 400, in microseconds.
     times: Vec<u32>,
     statuses: BTreeMap<u16, u64>,
     bytes: u64,
@@ -16,7 +16,7 @@ pub(super) struct Tally {
     pub(super) lost: u64,
 }
 
-impl Tally {
+impl LoadTally {
     pub(super) fn reply(&mut self, status: u16, time: Duration, bytes: usize) {
         if status < 400 {
             self.times.push(u32::try_from(time.as_micros()).unwrap_or(u32::MAX));
@@ -53,37 +53,37 @@ impl Tally {
     }
 }
 
-/// What a load came to. Times are of replies with a status below 400.
+/// The figures of a load. Times are those of replies with a status below 400.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadReport {
-    /// Connections at a time.
+    /// Number of connections at a time.
     pub connections: usize,
-    /// From the first request to the last reply.
+    /// Time from the first request to the last reply.
     pub seconds: f64,
-    /// Replies with a status below 400.
+    /// Number of replies with a status below 400.
     pub answered: u64,
-    /// Of those.
+    /// Such replies per second.
     pub requests_per_second: f64,
-    /// The median time; `None` when there was no reply.
+    /// The median time, or `None` without replies.
     pub p50_ms: Option<f64>,
-    /// 99 of 100 replies were faster.
+    /// The 99th percentile of the times.
     pub p99_ms: Option<f64>,
-    /// The slowest reply.
+    /// The longest time.
     pub max_ms: Option<f64>,
     /// Bytes of all bodies.
     pub bytes: u64,
-    /// Replies of each status.
+    /// Number of replies by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Connections that were made in all.
+    /// Number of connections that were opened.
     pub connected: u64,
-    /// Connections that could not be made.
+    /// Number of connections that failed.
     pub refused: u64,
-    /// Requests that were sent and never answered.
+    /// Number of requests that were sent and not answered.
     pub lost: u64,
 }
 
 impl LoadReport {
-    /// One JSON object on one line.
+    /// Returns one JSON object on one line.
     pub fn to_json(&self) -> String {
         let statuses: serde_json::Map<_, _> = self
             .statuses
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_of_the_replies_that_answered() {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         for ms in (1..=100).rev() {
             tally.reply(200, Duration::from_millis(ms), 10);
         }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn no_reply_has_no_time() {
-        let report = Tally::default().report(Duration::from_secs(1), 1);
+        let report = LoadTally::default().report(Duration::from_secs(1), 1);
         assert_eq!((report.p50_ms, report.max_ms), (None, None));
         let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
         assert!(json["p99_ms"].is_null());

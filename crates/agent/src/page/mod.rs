@@ -1,14 +1,14 @@
-//! The page at `/`: one file, without assets from elsewhere.
+//! The page at `/`: one file, without external assets.
 
 use hyper::header::{self, HeaderName};
 
-/// HTML.
+/// The media type.
 pub const CONTENT_TYPE: &str = "text/html; charset=utf-8";
 
 /// The page, with its style and its script.
 pub const PAGE: &str = include_str!("index.html");
 
-/// The page may load nothing, ask nobody but the agent, and be framed by nobody.
+/// The page may load nothing, connect only to the agent, and not be framed.
 pub const FIELDS: [(HeaderName, &str); 2] = [
     (
         header::CONTENT_SECURITY_POLICY,

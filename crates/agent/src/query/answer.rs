@@ -1,33 +1,34 @@
-//! Answers a question from the store.
+//! Answers a query from the store.
 
 use super::buckets::Buckets;
-use super::json::{OutOfMemory, Writer};
-use super::parameters::{By, Question};
-use super::view::{Series, View};
+use super::json::{JsonWriter, OutOfMemory};
+use super::parameters::{Query, SeriesBy};
+use super::virtual_chart::{ReplySeries, VirtualChart};
 use crate::memory::Memory;
-use crate::store::{Chart, ChartPoints, Context, RunPoints, Second, Tier};
+use crate::store::{Chart, ChartPoints, MetricContext, RunPoints, Second, Tier};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 
-/// Dimensions that are read before a chart's lock is let go, so that the collector need not wait for long.
-const DIMENSIONS_A_LOCK: usize = 8 * DIMENSIONS_A_BATCH;
-/// Dimensions whose buffers are fetched together.
-const DIMENSIONS_A_BATCH: usize = 32;
-const FIRST_REPLY_BYTES: usize = 4096;
+/// Dimensions to read under one lock of a chart. The lock is then released once, so that the
+/// collector does not wait for long.
+const DIMENSIONS_PER_LOCK: usize = 8 * DIMENSIONS_PER_BATCH;
+/// Dimensions whose buffers are prefetched together.
+const DIMENSIONS_PER_BATCH: usize = 32;
+const INITIAL_REPLY_BYTES: usize = 4096;
 
-/// The newest point of a store that began to collect, and the range of a question in the store's seconds.
-fn range_of(question: &Question<'_>, newest: Second) -> Range<Second> {
+/// Returns the range of a query in the seconds that the store has.
+fn range_of(query: &Query<'_>, newest: Second) -> Range<Second> {
     let clamp = |time: i64| time.clamp(0, i64::from(Second::MAX)) as Second;
-    // What some charts have, and others not yet, is left to the next query.
-    let end = clamp(question.before).min(newest.saturating_add(1));
-    let start = clamp(question.after);
+    // A second that only some charts have is left to the next query.
+    let end = clamp(query.before).min(newest.saturating_add(1));
+    let start = clamp(query.after);
     start..end.max(start)
 }
 
-/// From the oldest point of each tier on; `None` where no chart has any.
-fn oldest_points<M: Memory>(context: &Context<M>) -> [Option<Second>; 3] {
+/// Returns the oldest point of each tier, or `None` where no chart has one.
+fn oldest_points<M: Memory>(context: &MetricContext<M>) -> [Option<Second>; 3] {
     let mut oldest = [None; 3];
     for chart in context.charts() {
         let points = chart.read();
@@ -42,22 +43,24 @@ fn oldest_points<M: Memory>(context: &Context<M>) -> [Option<Second>; 3] {
     oldest
 }
 
-/// The tier whose points are as far apart as those of the reply at most, if it reaches back as far as any; else a
-/// finer one, as of an agent that began lately; else a coarser one, as of what was long ago.
+/// Chooses the tier of a query. The coarsest tier whose points are not farther apart than those of
+/// the reply is preferred. If it does not reach back to the wanted time, a finer tier is taken (in
+/// an agent that started lately), or else a coarser one (for old data).
 fn choose_tier(oldest: [Option<Second>; 3], range: &Range<Second>, points: u32) -> Tier {
-    let apart = f64::from(range.end - range.start) / f64::from(points);
-    let preferred = Tier::ALL.iter().rposition(|tier| f64::from(tier.step()) <= apart).unwrap_or(0);
+    let seconds_per_point = f64::from(range.end - range.start) / f64::from(points);
+    let preferred =
+        Tier::ALL.iter().rposition(|tier| f64::from(tier.step()) <= seconds_per_point).unwrap_or(0);
     let Some(first) = oldest.iter().flatten().min() else { return Tier::Second };
     let wanted = range.start.max(*first);
-    let reaches = |tier: &usize| {
+    let reaches_back = |tier: &usize| {
         let slack = Tier::ALL[*tier].step();
         oldest[*tier].is_some_and(|start| start <= wanted.saturating_add(slack))
     };
     let order = (0..=preferred).rev().chain(preferred + 1..Tier::ALL.len());
-    order.clone().find(reaches).map_or(Tier::Second, |tier| Tier::ALL[tier])
+    order.clone().find(reaches_back).map_or(Tier::Second, |tier| Tier::ALL[tier])
 }
 
-/// The pieces of a range: the tier, and what is too new for it from finer ones.
+/// Splits a range among tiers: the chosen tier, and finer tiers for what is too new for it.
 fn pieces<M: Memory>(
     points: &ChartPoints<'_, M>,
     tier: Tier,
@@ -79,38 +82,39 @@ fn pieces<M: Memory>(
     pieces.into_iter().flatten()
 }
 
-/// Answers a question about a context: the virtual chart in `memory`, the JSON in `reply`.
+/// Answers a query about a context. The virtual chart is allocated in `memory`, the JSON in
+/// `reply`.
 ///
-/// `FREED_TOGETHER` says that what is left in `memory` needs no freeing one by one.
+/// `FREED_TOGETHER` means that objects left in `memory` need not be freed one by one.
 pub fn answer<M: Memory, A: Allocator + Copy, B: Allocator, const FREED_TOGETHER: bool>(
-    context: &Context<M>,
-    question: &Question<'_>,
+    context: &MetricContext<M>,
+    query: &Query<'_>,
     newest: Second,
     memory: A,
     reply: B,
 ) -> Result<Vec<u8, B>, OutOfMemory> {
-    let range = range_of(question, newest);
-    let tier = choose_tier(oldest_points(context), &range, question.points);
-    let whole = question.after..question.before;
-    let mut work = ManuallyDrop::new(Work {
-        buckets: Buckets::new(whole, question.points, memory)?,
-        view: View::new(memory, question.group, question.by),
+    let range = range_of(query, newest);
+    let tier = choose_tier(oldest_points(context), &range, query.points);
+    let whole = query.after..query.before;
+    let mut work = ManuallyDrop::new(QueryState {
+        buckets: Buckets::new(whole, query.points, memory)?,
+        virtual_chart: VirtualChart::new(memory, query.group, query.by),
     });
     let filled = context.charts().iter().try_for_each(|chart| work.take(chart, tier, &range));
-    let reply = filled.and_then(|()| render(context, question, tier, &work.view, reply));
+    let reply = filled.and_then(|()| render(context, query, tier, &work.virtual_chart, reply));
     if !FREED_TOGETHER {
         drop(ManuallyDrop::into_inner(work));
     }
     reply
 }
 
-/// What a query makes on the way to its reply.
-struct Work<'s, A: Allocator + Copy> {
+/// The working data of a query.
+struct QueryState<'s, A: Allocator + Copy> {
     buckets: Buckets<A>,
-    view: View<'s, A>,
+    virtual_chart: VirtualChart<'s, A>,
 }
 
-impl<'s, A: Allocator + Copy> Work<'s, A> {
+impl<'s, A: Allocator + Copy> QueryState<'s, A> {
     fn take<M: Memory>(
         &mut self,
         chart: &'s Chart<M>,
@@ -120,13 +124,13 @@ impl<'s, A: Allocator + Copy> Work<'s, A> {
         let mut points = chart.read();
         let mut names = chart.dimensions().names();
         let count = names.len();
-        for first in (0..count).step_by(DIMENSIONS_A_BATCH) {
-            if first > 0 && first % DIMENSIONS_A_LOCK == 0 {
+        for first in (0..count).step_by(DIMENSIONS_PER_BATCH) {
+            if first > 0 && first % DIMENSIONS_PER_LOCK == 0 {
                 drop(points);
                 points = chart.read();
             }
-            let batch = first..count.min(first + DIMENSIONS_A_BATCH);
-            touch(&points, tier, range, batch.clone());
+            let batch = first..count.min(first + DIMENSIONS_PER_BATCH);
+            prefetch(&points, tier, range, batch.clone());
             for (index, name) in batch.zip(&mut names) {
                 self.buckets.clear();
                 for (tier, piece) in pieces(&points, tier, range) {
@@ -134,17 +138,18 @@ impl<'s, A: Allocator + Copy> Work<'s, A> {
                         self.buckets.take(run);
                     }
                 }
-                self.view.add(chart.name(), name, self.buckets.cells())?;
+                self.virtual_chart.add(chart.name(), name, self.buckets.aggregates())?;
             }
         }
         Ok(())
     }
 }
 
-/// Reads the first point of each run of some dimensions. Each lies in a buffer of its own, which is seldom in a cache: in one
-/// short loop the processor fetches many of them at once, where the work on one after the other would wait for each.
+/// Prefetches the first point of each run of some dimensions. Each lies in a buffer of its own,
+/// which is seldom in a cache. In one short loop the processor fetches many of them at the same
+/// time; the work on one dimension after the other would wait for each.
 #[inline]
-fn touch<M: Memory>(
+fn prefetch<M: Memory>(
     points: &ChartPoints<'_, M>,
     tier: Tier,
     range: &Range<Second>,
@@ -165,13 +170,13 @@ fn touch<M: Memory>(
 }
 
 fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
-    context: &Context<M>,
-    question: &Question<'_>,
+    context: &MetricContext<M>,
+    query: &Query<'_>,
     tier: Tier,
-    view: &View<'_, A>,
+    virtual_chart: &VirtualChart<'_, A>,
     reply: B,
 ) -> Result<Vec<u8, B>, OutOfMemory> {
-    let mut json = Writer::new(reply, FIRST_REPLY_BYTES)?;
+    let mut json = JsonWriter::new(reply, INITIAL_REPLY_BYTES)?;
     json.raw("{\"context\":")?;
     json.string(context.name())?;
     json.raw(",\"title\":")?;
@@ -179,43 +184,43 @@ fn render<M: Memory, A: Allocator + Copy, B: Allocator>(
     json.raw(",\"units\":")?;
     json.string(context.units())?;
     json.raw(",\"after\":")?;
-    json.whole(question.after)?;
+    json.whole(query.after)?;
     json.raw(",\"before\":")?;
-    json.whole(question.before)?;
+    json.whole(query.before)?;
     json.raw(",\"points\":")?;
-    json.whole(question.points)?;
+    json.whole(query.points)?;
     json.raw(",\"group\":")?;
-    json.string(question.group.word())?;
+    json.string(query.group.as_str())?;
     json.raw(",\"by\":")?;
-    json.string(question.by.word())?;
+    json.string(query.by.as_str())?;
     json.raw(",\"resolution\":")?;
     json.whole(tier.step())?;
     json.raw(",\"charts\":")?;
     json.whole(context.charts().len() as u64)?;
     json.raw(",\"dimensions\":")?;
-    json.whole(view.dimensions().len() as u64)?;
+    json.whole(virtual_chart.dimensions().len() as u64)?;
     json.raw(",\"series\":[")?;
-    for (index, series) in view.series().iter().enumerate() {
+    for (index, series) in virtual_chart.series().iter().enumerate() {
         json.raw(if index == 0 { "\n" } else { ",\n" })?;
-        one_series(&mut json, question.by, view, series)?;
+        one_series(&mut json, query.by, virtual_chart, series)?;
     }
     json.raw("\n]}\n")?;
     Ok(json.into_bytes())
 }
 
 fn one_series<A: Allocator + Copy, B: Allocator>(
-    json: &mut Writer<B>,
-    by: By,
-    view: &View<'_, A>,
-    series: &Series<A>,
+    json: &mut JsonWriter<B>,
+    by: SeriesBy,
+    virtual_chart: &VirtualChart<'_, A>,
+    series: &ReplySeries<A>,
 ) -> Result<(), OutOfMemory> {
-    let first = series.members.first().map(|place| &view.dimensions()[*place as usize]);
+    let first = series.members.first().map(|place| &virtual_chart.dimensions()[*place as usize]);
     let Some(first) = first else { return Ok(()) };
-    // Copies of text.
+    // The bytes were copied from text.
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     json.raw("{\"name\":")?;
     json.string(text(&first.name))?;
-    if by == By::Dimension {
+    if by == SeriesBy::Dimension {
         json.raw(",\"id\":")?;
         json.string(text(&first.id))?;
     }
@@ -242,8 +247,8 @@ fn one_series<A: Allocator + Copy, B: Allocator>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Malloc, Slabs};
-    use crate::store::{Dimensions, NewChart, Retention, Store, Writer as StoreWriter};
+    use crate::memory::{MallocMemory, SlabMemory};
+    use crate::store::{Dimensions, NewChart, Retention, Store, StoreWriter};
     use std::sync::Arc;
 
     const START: Second = 1_700_000_000;
@@ -255,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Two charts of two dimensions each.
+    /// A store with two charts of two dimensions each.
     fn store<M: Memory>(seconds: u32, retention: Retention) -> (Arc<Store<M>>, StoreWriter<M>) {
         let (store, mut writer) = Store::new(Arc::new(M::new(None).unwrap()), retention);
         let dimensions = Arc::new(Dimensions::new(["in", "out"]));
@@ -276,20 +281,21 @@ mod tests {
         (store, writer)
     }
 
-    fn ask<M: Memory>(store: &Store<M>, query: &str) -> serde_json::Value {
+    fn ask<M: Memory>(store: &Store<M>, query_string: &str) -> serde_json::Value {
         let newest = store.newest();
-        let question = Question::parse(query, i64::from(newest) + 1, 10_000).unwrap();
+        let query = Query::parse(query_string, i64::from(newest) + 1, 10_000).unwrap();
         let structure = store.structure();
-        let context = structure.context(&question.context).unwrap();
+        let context = structure.context(&query.context).unwrap();
         let arena = allotment::Arena::new();
-        let together = answer::<_, _, _, true>(context, &question, newest, &arena, Malloc).unwrap();
+        let together =
+            answer::<_, _, _, true>(context, &query, newest, &arena, MallocMemory).unwrap();
         let one_by_one =
-            answer::<_, _, _, false>(context, &question, newest, Malloc, &arena).unwrap();
-        assert_eq!(together.as_slice(), one_by_one.as_slice(), "{query}");
+            answer::<_, _, _, false>(context, &query, newest, MallocMemory, &arena).unwrap();
+        assert_eq!(together.as_slice(), one_by_one.as_slice(), "{query_string}");
         serde_json::from_slice(&together).unwrap()
     }
 
-    /// The first series' values.
+    /// Returns the first series' values.
     fn values(reply: &serde_json::Value) -> std::vec::Vec<f64> {
         let values = reply["series"][0]["values"].as_array().unwrap();
         values.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()
@@ -297,7 +303,7 @@ mod tests {
 
     #[test]
     fn seconds_are_answered_as_they_were_collected() {
-        let (store, _writer) = store::<Slabs>(2000, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(2000, Retention::DEFAULT);
         for (group, by_hand) in [
             (
                 "average",
@@ -328,7 +334,7 @@ mod tests {
 
     #[test]
     fn dimensions_of_one_name_are_added_up() {
-        let (store, _writer) = store::<Malloc>(100, Retention::DEFAULT);
+        let (store, _writer) = store::<MallocMemory>(100, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-10&points=10");
         assert_eq!(reply["series"].as_array().unwrap().len(), 2);
         assert_eq!(reply["series"][0]["name"], "in");
@@ -344,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_long_range_is_answered_from_coarse_points_and_ends_with_fine_ones() {
-        let (store, _writer) = store::<Slabs>(3 * 3600, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(3 * 3600, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-7200&points=60&group=sum&by=dimension");
         assert_eq!(reply["resolution"], 60);
         let asked = values(&reply);
@@ -352,17 +358,17 @@ mod tests {
             .map(|second| f64::from(value(0, 0, second)))
             .filter(|value| !value.is_nan())
             .sum();
-        // The range may begin within a minute, whose points belong to an interval before.
+        // The range may begin within a minute, whose point belongs to an earlier interval.
         let sum: f64 = asked.iter().sum();
         assert!(
             (sum - whole).abs() < 60.0 * 100.0 && asked.iter().all(|value| *value > 0.0),
             "{sum} {whole}"
         );
-        // What the seconds have forgotten, the minutes still know.
+        // Minutes are kept when the seconds have been dropped.
         let old = ask(&store, "context=net&after=-1000&before=-9000&points=100&by=dimension");
         assert_eq!(old["resolution"], 60);
         assert!(old["series"][0]["max"].as_f64().unwrap() > 0.0);
-        // Hours, as far as they are over; the hour that is not, by its minutes and seconds.
+        // Whole hours come from their tier, and the current hour from its minutes and seconds.
         let hours = ask(&store, "context=net&after=-10800&points=3&by=dimension");
         assert_eq!(hours["resolution"], 3600);
         assert!(values(&hours)[2] > 0.0);
@@ -370,7 +376,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_began_lately_answers_long_ranges_from_what_it_has() {
-        let (store, _writer) = store::<Slabs>(30, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(30, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-86400&points=24&by=dimension");
         assert_eq!(reply["resolution"], 1);
         assert!(values(&reply)[23] > 0.0 && values(&reply)[22].is_nan());
@@ -378,8 +384,10 @@ mod tests {
 
     #[test]
     fn an_interval_is_of_the_same_seconds_wherever_the_range_begins() {
-        let (store, mut writer) =
-            Store::<Malloc>::new(Arc::new(Malloc::new(None).unwrap()), Retention::DEFAULT);
+        let (store, mut writer) = Store::<MallocMemory>::new(
+            Arc::new(MallocMemory::new(None).unwrap()),
+            Retention::DEFAULT,
+        );
         let new = NewChart {
             name: "early".into(),
             context: "net".into(),
@@ -392,7 +400,7 @@ mod tests {
             writer.append(&chart, second, &[1.0]);
             writer.end_tick(second);
         }
-        // From a hundred seconds before all time on.
+        // The range begins a hundred seconds before the first second.
         let reply = ask(&store, "context=net&before=101&after=-200&points=2&group=sum");
         assert_eq!(reply["after"], -99);
         assert!(values(&reply)[0].is_nan() && values(&reply)[1] == 100.0, "{reply}");
@@ -400,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_range_without_points_is_answered_with_gaps() {
-        let (store, _writer) = store::<Slabs>(90, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(90, Retention::DEFAULT);
         for query in
             ["after=-1000&before=-900", "after=4102444800&before=4102444900", "after=1&before=2"]
         {
@@ -411,18 +419,16 @@ mod tests {
 
     #[test]
     fn a_request_whose_memory_is_used_up_says_so() {
-        let (store, _writer) = store::<Slabs>(3000, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabMemory>(3000, Retention::DEFAULT);
         let structure = store.structure();
-        let question = Question::parse(
-            "context=net&after=-2000&points=1000",
-            i64::from(store.newest()),
-            10_000,
-        )
-        .unwrap();
+        let query =
+            Query::parse("context=net&after=-2000&points=1000", i64::from(store.newest()), 10_000)
+                .unwrap();
         let budget = allotment::Budget::new(32 << 10);
         let arena = allotment::Arena::builder().budget(&budget).build();
         let context = structure.context("net").unwrap();
-        let refused = answer::<_, _, _, true>(context, &question, store.newest(), &arena, Malloc);
+        let refused =
+            answer::<_, _, _, true>(context, &query, store.newest(), &arena, MallocMemory);
         assert_eq!(refused.unwrap_err(), OutOfMemory);
     }
 

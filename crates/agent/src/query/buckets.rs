@@ -1,27 +1,27 @@
-//! A range cut into intervals, and what the values of each come to.
+//! Divides a range into intervals, and aggregates the values of each.
 
 use super::json::OutOfMemory;
-use super::parameters::Group;
-use crate::store::{Run, RunPoints, Second};
+use super::parameters::GroupFunction;
+use crate::store::{PointRun, RunPoints, Second};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
 use std::ops::Range;
 
-/// What the values of an interval came to. NaN is no value.
+/// The aggregate of an interval's values. NaN is no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cell {
-    /// The least.
+pub struct Aggregate {
+    /// The smallest value; infinity if there was none.
     pub min: f64,
-    /// The greatest.
+    /// The largest value; minus infinity if there was none.
     pub max: f64,
-    /// Their sum.
+    /// The sum.
     pub sum: f64,
-    /// How many there were.
+    /// The number of values.
     pub count: u64,
 }
 
-impl Cell {
-    /// Of no values.
+impl Aggregate {
+    /// The aggregate of no values.
     pub const EMPTY: Self = Self { min: f64::INFINITY, max: f64::NEG_INFINITY, sum: 0.0, count: 0 };
 
     #[inline]
@@ -35,7 +35,7 @@ impl Cell {
         self.count += u64::from(known);
     }
 
-    /// Takes in what another one saw.
+    /// Adds the values of another aggregate.
     #[inline]
     pub fn merge(&mut self, other: Self) {
         self.min = if other.min < self.min { other.min } else { self.min };
@@ -44,32 +44,33 @@ impl Cell {
         self.count += other.count;
     }
 
-    /// The one value that is asked for; NaN of no values.
+    /// Returns the aggregate by one function; NaN of no values.
     #[inline]
-    pub fn value(self, group: Group) -> f64 {
+    pub fn value(self, group: GroupFunction) -> f64 {
         if self.count == 0 {
             return f64::NAN;
         }
         match group {
-            Group::Average => self.sum / self.count as f64,
-            Group::Min => self.min,
-            Group::Max => self.max,
-            Group::Sum => self.sum,
+            GroupFunction::Average => self.sum / self.count as f64,
+            GroupFunction::Min => self.min,
+            GroupFunction::Max => self.max,
+            GroupFunction::Sum => self.sum,
         }
     }
 }
 
-/// A range cut into as many intervals as points are asked for, and a cell for each, used for one dimension after the other.
+/// A range divided into one interval for each requested point, with an aggregate for each interval.
+/// It is used for one dimension after the other.
 #[derive(Debug)]
 pub struct Buckets<A: Allocator> {
-    /// The first second of each interval, and at last the end of the range.
+    /// The first second of each interval, and then the end of the range.
     bounds: Vec<Second, A>,
-    cells: Vec<Cell, A>,
+    aggregates: Vec<Aggregate, A>,
 }
 
 impl<A: Allocator + Copy> Buckets<A> {
-    /// Cuts a range that has as many seconds as points at least, and may reach beyond the seconds that there are: intervals there
-    /// are empty.
+    /// Divides a range that has at least as many seconds as points. The range may reach beyond the
+    /// seconds that can be counted; intervals there are empty.
     pub fn new(range: Range<i64>, points: u32, memory: A) -> Result<Self, OutOfMemory> {
         let seconds = i128::from(range.end) - i128::from(range.start);
         let mut bounds = Vec::new_in(memory);
@@ -79,30 +80,32 @@ impl<A: Allocator + Copy> Buckets<A> {
             second.clamp(0, Second::MAX.into()) as Second
         };
         bounds.extend((0..=points).map(bound));
-        let mut cells = Vec::new_in(memory);
-        cells.try_reserve_exact(points as usize)?;
-        cells.resize(points as usize, Cell::EMPTY);
-        Ok(Self { bounds, cells })
+        let mut aggregates = Vec::new_in(memory);
+        aggregates.try_reserve_exact(points as usize)?;
+        aggregates.resize(points as usize, Aggregate::EMPTY);
+        Ok(Self { bounds, aggregates })
     }
 
-    /// The cells.
-    pub fn cells(&self) -> &[Cell] {
-        &self.cells
+    /// Returns the aggregates, one for each interval.
+    pub fn aggregates(&self) -> &[Aggregate] {
+        &self.aggregates
     }
 
-    /// Empties the cells.
+    /// Empties the aggregates.
     pub fn clear(&mut self) {
-        self.cells.fill(Cell::EMPTY);
+        self.aggregates.fill(Aggregate::EMPTY);
     }
 
-    /// Takes points in. A point belongs to the interval that its first second lies in.
+    /// Adds the points of a run. A point belongs to the interval that contains its first second.
     #[inline]
-    pub fn take(&mut self, run: Run<'_>) {
+    pub fn take(&mut self, run: PointRun<'_>) {
         match run.points {
-            RunPoints::Values(values) => self.spread(run, values, |cell, value| cell.take(*value)),
-            RunPoints::Summaries(summaries) => self.spread(run, summaries, |cell, summary| {
+            RunPoints::Values(values) => {
+                self.spread(run, values, |aggregate, value| aggregate.take(*value))
+            }
+            RunPoints::Summaries(summaries) => self.spread(run, summaries, |aggregate, summary| {
                 if summary.count > 0 {
-                    cell.merge(Cell {
+                    aggregate.merge(Aggregate {
                         min: f64::from(summary.min),
                         max: f64::from(summary.max),
                         sum: f64::from(summary.sum),
@@ -114,17 +117,18 @@ impl<A: Allocator + Copy> Buckets<A> {
     }
 
     #[inline]
-    fn spread<P>(&mut self, run: Run<'_>, points: &[P], take: impl Fn(&mut Cell, &P)) {
+    fn spread<P>(&mut self, run: PointRun<'_>, points: &[P], take: impl Fn(&mut Aggregate, &P)) {
         let first = self.bounds.partition_point(|bound| *bound <= run.start);
         let Some(first) = first.checked_sub(1) else { return };
         let (mut rest, mut start) = (points, run.start);
-        let Some(cells) = self.cells.get_mut(first..) else { return };
-        for (cell, end) in cells.iter_mut().zip(&self.bounds[first + 1..]) {
-            // Points whose first second is before the interval's end; none, where one has leapt over it.
+        let Some(aggregates) = self.aggregates.get_mut(first..) else { return };
+        for (aggregate, end) in aggregates.iter_mut().zip(&self.bounds[first + 1..]) {
+            // The number of points whose first second is before the interval's end. It is zero if
+            // one point covers the whole interval.
             let count = end.saturating_sub(start).div_ceil(run.step) as usize;
             let (these, others) = rest.split_at(count.min(rest.len()));
             for point in these {
-                take(cell, point);
+                take(aggregate, point);
             }
             if others.is_empty() {
                 return;
@@ -141,12 +145,12 @@ mod tests {
     use crate::store::Summary;
     use allocator_api2::alloc::Global;
 
-    fn values(start: Second, points: &[f32]) -> Run<'_> {
-        Run { start, step: 1, points: RunPoints::Values(points) }
+    fn values(start: Second, points: &[f32]) -> PointRun<'_> {
+        PointRun { start, step: 1, points: RunPoints::Values(points) }
     }
 
     fn sums(buckets: &Buckets<Global>) -> std::vec::Vec<f64> {
-        buckets.cells().iter().map(|cell| cell.value(Group::Sum)).collect()
+        buckets.aggregates().iter().map(|aggregate| aggregate.value(GroupFunction::Sum)).collect()
     }
 
     #[test]
@@ -171,7 +175,7 @@ mod tests {
             let mut pieces = Buckets::new(1000..1600, 17, Global).unwrap();
             pieces.take(values(1000, &all[..cut]));
             pieces.take(values(1000 + cut as u32, &all[cut..]));
-            assert_eq!(pieces.cells(), whole.cells(), "{cut}");
+            assert_eq!(pieces.aggregates(), whole.aggregates(), "{cut}");
         }
     }
 
@@ -179,10 +183,10 @@ mod tests {
     fn what_is_missing_is_left_out() {
         let mut buckets = Buckets::new(10..14, 2, Global).unwrap();
         buckets.take(values(10, &[1.0, f32::NAN, f32::NAN, f32::NAN]));
-        assert_eq!(buckets.cells()[0].value(Group::Average), 1.0);
-        assert!(buckets.cells()[1].value(Group::Average).is_nan());
+        assert_eq!(buckets.aggregates()[0].value(GroupFunction::Average), 1.0);
+        assert!(buckets.aggregates()[1].value(GroupFunction::Average).is_nan());
         buckets.clear();
-        assert!(buckets.cells().iter().all(|cell| cell.count == 0));
+        assert!(buckets.aggregates().iter().all(|aggregate| aggregate.count == 0));
     }
 
     #[test]
@@ -190,7 +194,11 @@ mod tests {
         let mut early = Buckets::new(-20..20, 4, Global).unwrap();
         early.take(values(0, &[1.0; 40]));
         let counts = |buckets: &Buckets<Global>| {
-            buckets.cells().iter().map(|cell| cell.count).collect::<std::vec::Vec<_>>()
+            buckets
+                .aggregates()
+                .iter()
+                .map(|aggregate| aggregate.count)
+                .collect::<std::vec::Vec<_>>()
         };
         assert_eq!(counts(&early), [0, 0, 10, 10]);
         let end = i64::from(Second::MAX);
@@ -200,7 +208,7 @@ mod tests {
         for range in [i64::MIN..i64::MIN + 10, i64::MAX - 10..i64::MAX, i64::MIN..i64::MAX] {
             let mut outside = Buckets::new(range, 3, Global).unwrap();
             outside.take(values(0, &[1.0]));
-            assert!(outside.cells().iter().map(|cell| cell.count).sum::<u64>() <= 1);
+            assert!(outside.aggregates().iter().map(|aggregate| aggregate.count).sum::<u64>() <= 1);
         }
     }
 
@@ -210,11 +218,14 @@ mod tests {
             |value: f32| Summary { min: value, max: value + 1.0, sum: value * 60.0, count: 60 };
         let points = [minute(1.0), Summary::EMPTY, minute(3.0), minute(4.0)];
         let mut buckets = Buckets::new(600..900, 2, Global).unwrap();
-        buckets.take(Run { start: 660, step: 60, points: RunPoints::Summaries(&points) });
-        // 600..750 has the minutes at 660 and 720, 750..900 those at 780 and 840.
-        assert_eq!(buckets.cells()[0], Cell { min: 1.0, max: 2.0, sum: 60.0, count: 60 });
-        assert_eq!(buckets.cells()[1], Cell { min: 3.0, max: 5.0, sum: 420.0, count: 120 });
-        assert_eq!(buckets.cells()[1].value(Group::Average), 3.5);
+        buckets.take(PointRun { start: 660, step: 60, points: RunPoints::Summaries(&points) });
+        // The interval 600..750 has the minutes at 660 and 720, and 750..900 those at 780 and 840.
+        assert_eq!(buckets.aggregates()[0], Aggregate { min: 1.0, max: 2.0, sum: 60.0, count: 60 });
+        assert_eq!(
+            buckets.aggregates()[1],
+            Aggregate { min: 3.0, max: 5.0, sum: 420.0, count: 120 }
+        );
+        assert_eq!(buckets.aggregates()[1].value(GroupFunction::Average), 3.5);
     }
 
     #[test]
@@ -224,6 +235,6 @@ mod tests {
         buckets.take(values(5, &[1.0]));
         buckets.take(values(19, &[1.0, 1.0, 1.0]));
         buckets.take(values(15, &[]));
-        assert_eq!(buckets.cells()[1].count, 1);
+        assert_eq!(buckets.aggregates()[1].count, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! JSON written into the memory of a request.
+//! Writes JSON into the memory of a request.
 
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
@@ -21,32 +21,33 @@ impl From<allocator_api2::alloc::AllocError> for OutOfMemory {
 }
 
 impl From<fmt::Error> for OutOfMemory {
-    /// A [`Writer`] fails for no other reason.
+    /// A [`JsonWriter`] fails for no other reason.
     fn from(_: fmt::Error) -> Self {
         Self
     }
 }
 
-/// Text in the memory of a request. It grows by doubling, and says when the memory is used up.
+/// Text in the memory of a request. It grows by doubling, and returns an error when the memory is
+/// used up.
 #[derive(Debug)]
-pub struct Writer<A: Allocator> {
+pub struct JsonWriter<A: Allocator> {
     bytes: Vec<u8, A>,
 }
 
-impl<A: Allocator> Writer<A> {
-    /// An empty text with room for `capacity` bytes.
+impl<A: Allocator> JsonWriter<A> {
+    /// Creates an empty text with `capacity` bytes reserved.
     pub fn new(memory: A, capacity: usize) -> Result<Self, OutOfMemory> {
         let mut bytes = Vec::new_in(memory);
         bytes.try_reserve(capacity)?;
         Ok(Self { bytes })
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn into_bytes(self) -> Vec<u8, A> {
         self.bytes
     }
 
-    /// Writes what is already JSON, or punctuation.
+    /// Writes text that is JSON already, or punctuation.
     #[inline]
     pub fn raw(&mut self, text: &str) -> Result<(), OutOfMemory> {
         self.bytes.try_reserve(text.len())?;
@@ -54,7 +55,7 @@ impl<A: Allocator> Writer<A> {
         Ok(())
     }
 
-    /// Writes a string, with its quotes.
+    /// Writes a string with its quotes.
     pub fn string(&mut self, text: &str) -> Result<(), OutOfMemory> {
         self.raw("\"")?;
         let mut rest = text;
@@ -77,17 +78,17 @@ impl<A: Allocator> Writer<A> {
         Ok(write!(self, "{}", number.into())?)
     }
 
-    /// Writes a value with up to three decimals; what is no number is null.
+    /// Writes a value with up to three decimals. Values that are not finite become null.
     pub fn value(&mut self, value: f64) -> Result<(), OutOfMemory> {
         if !value.is_finite() {
             return self.raw("null");
         }
         let rounded = (value * 1000.0).round();
         if rounded.abs() >= 9e15 {
-            // Thousandths of it are beyond what the type tells apart.
+            // The type cannot represent thousandths of such a value.
             return Ok(write!(self, "{value:e}")?);
         }
-        // By whole numbers: formatting them costs a quarter of formatting a float.
+        // Formatting an integer costs a quarter of formatting a float.
         let thousandths = rounded as i64;
         if thousandths < 0 {
             self.raw("-")?;
@@ -110,14 +111,14 @@ impl<A: Allocator> Writer<A> {
         Ok(())
     }
 
-    /// Writes the name of an object's member.
+    /// Writes the name of an object's member, and the colon.
     pub fn key(&mut self, name: &str) -> Result<(), OutOfMemory> {
         self.string(name)?;
         self.raw(":")
     }
 }
 
-impl<A: Allocator> Write for Writer<A> {
+impl<A: Allocator> Write for JsonWriter<A> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.raw(text).map_err(|OutOfMemory| fmt::Error)
     }
@@ -128,8 +129,8 @@ mod tests {
     use super::*;
     use allocator_api2::alloc::Global;
 
-    fn written(write: impl FnOnce(&mut Writer<Global>) -> Result<(), OutOfMemory>) -> String {
-        let mut writer = Writer::new(Global, 0).unwrap();
+    fn written(write: impl FnOnce(&mut JsonWriter<Global>) -> Result<(), OutOfMemory>) -> String {
+        let mut writer = JsonWriter::new(Global, 0).unwrap();
         write(&mut writer).unwrap();
         String::from_utf8(writer.into_bytes().to_vec()).unwrap()
     }
@@ -166,7 +167,7 @@ mod tests {
     fn memory_that_is_used_up_is_said() {
         let budget = allotment::Budget::new(64 << 10);
         let arena = allotment::Arena::builder().budget(&budget).build();
-        let mut writer = Writer::new(&arena, 16).unwrap();
+        let mut writer = JsonWriter::new(&arena, 16).unwrap();
         let error = (0..100_000).find_map(|_| writer.string("something").err());
         assert_eq!(error, Some(OutOfMemory));
     }

@@ -1,17 +1,17 @@
-//! What a worker does with a request.
+//! Answers a request on a worker.
 
-use super::allocators;
-use super::front::Ask;
-use super::objects::Objects;
+use super::agent_objects::AgentObjects;
+use super::allocator_table;
+use super::http_server::HttpRequest;
 use super::problem::Problem;
 use super::prometheus;
 use super::reply::{JSON, Reply};
-use crate::configuration::{Configuration, Generation};
+use crate::configuration::{AgentConfiguration, SealedConfiguration};
 use crate::memory::{Memory, RequestMemory};
 use crate::page;
 use crate::query::answer::answer;
-use crate::query::json::{OutOfMemory, Writer};
-use crate::query::parameters::{ParameterError, Question, once, pairs};
+use crate::query::json::{JsonWriter, OutOfMemory};
+use crate::query::parameters::{ParameterError, Query, pairs, set_once};
 use crate::sessions::{Session, SessionKey, Theme};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as VecIn;
@@ -22,46 +22,50 @@ use hyper::Method;
 use hyper::header::{self, HeaderName, HeaderValue};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What a worker has for a request.
-pub type Worker<'w, M> = RequestContext<'w, Generation, Objects<M>>;
+/// The context of a request of the agent.
+pub type WorkerContext<'w, M> = RequestContext<'w, SealedConfiguration, AgentObjects<M>>;
 
 const READ: &str = "GET, HEAD";
 const READ_AND_WRITE: &str = "GET, HEAD, POST";
-const FIRST_BYTES: usize = 2048;
-/// What most replies have room in, so that their chunks are of one size and serve each other.
+const INITIAL_BYTES: usize = 2048;
+/// Most replies fit in this size, in bytes, so that their chunks have one size and can replace each
+/// other.
 const REPLY_BYTES: usize = 32 << 10;
 
-/// Answers a request, whatever it is.
-pub fn handle<M: Memory>(worker: &mut Worker<'_, M>, ask: Ask) -> Reply {
-    let Objects { counts, log, .. } = worker.shared();
-    if !ask.is_wanted() {
-        counts.abandoned.add();
+/// Answers any request.
+pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, request: HttpRequest) -> Reply {
+    let AgentObjects { counters, log, .. } = worker.shared();
+    if !request.is_client_waiting() {
+        counters.abandoned.add();
         return Reply::new(JSON, Bytes::new());
     }
     if configuration(worker).log_requests {
-        log.info(format_args!("{} {}", ask.method, ask.uri));
+        log.info(format_args!("{} {}", request.method, request.uri));
     }
-    match route(worker, &ask) {
+    match route(worker, &request) {
         Ok(reply) => {
-            counts.answered.add();
+            counters.answered.add();
             reply
         }
         Err(problem) => {
             match problem {
-                Problem::Memory { .. } => counts.out_of_memory.add(),
-                _ => counts.refused.add(),
+                Problem::Memory { .. } => counters.out_of_memory.add(),
+                _ => counters.refused.add(),
             }
             Reply::problem(&problem)
         }
     }
 }
 
-fn route<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
-    let path = ask.uri.path();
-    let query = ask.uri.query().unwrap_or_default();
-    let read = || method(ask, &[Method::GET, Method::HEAD], READ);
+fn route<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    request: &HttpRequest,
+) -> Result<Reply, Problem> {
+    let path = request.uri.path();
+    let query = request.uri.query().unwrap_or_default();
+    let read = || method(request, &[Method::GET, Method::HEAD], READ);
     match path {
-        "/" => read().and_then(|()| page(worker, ask)),
+        "/" => read().and_then(|()| page(worker, request)),
         "/metrics" => {
             read().and_then(|()| without_parameters(query)).and_then(|()| metrics(worker))
         }
@@ -69,15 +73,15 @@ fn route<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Prob
             read().and_then(|()| without_parameters(query)).and_then(|()| info(worker))
         }
         "/api/v1/contexts" => {
-            read().and_then(|()| without_parameters(query)).and_then(|()| contexts(worker, ask))
+            read().and_then(|()| without_parameters(query)).and_then(|()| contexts(worker, request))
         }
-        "/api/v1/query" => read().and_then(|()| points(worker, ask, query)),
+        "/api/v1/query" => read().and_then(|()| points(worker, request, query)),
         "/api/v1/allocators" => {
             read().and_then(|()| without_parameters(query)).and_then(|()| allocators_page(worker))
         }
         "/api/v1/session" => {
-            method(ask, &[Method::GET, Method::HEAD, Method::POST], READ_AND_WRITE)
-                .and_then(|()| session(worker, ask, query))
+            method(request, &[Method::GET, Method::HEAD, Method::POST], READ_AND_WRITE)
+                .and_then(|()| session(worker, request, query))
         }
         "/test/panic" if configuration(worker).test_pages => panic!("asked for by a test"),
         "/test/sleep" if configuration(worker).test_pages => {
@@ -89,15 +93,15 @@ fn route<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Prob
     }
 }
 
-fn configuration<'w, M: Memory>(worker: &Worker<'w, M>) -> &'w Configuration<'w> {
+fn configuration<'w, M: Memory>(worker: &WorkerContext<'w, M>) -> &'w AgentConfiguration<'w> {
     worker.read_only().get()
 }
 
-fn method(ask: &Ask, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
-    if allowed.contains(&ask.method) {
+fn method(request: &HttpRequest, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
+    if allowed.contains(&request.method) {
         return Ok(());
     }
-    Err(Problem::Method { used: ask.method.to_string(), allowed: named })
+    Err(Problem::Method { used: request.method.to_string(), allowed: named })
 }
 
 fn without_parameters(query: &str) -> Result<(), Problem> {
@@ -107,12 +111,12 @@ fn without_parameters(query: &str) -> Result<(), Problem> {
     }
 }
 
-/// Renders a reply, which takes its memory away with it.
+/// Renders a reply, which owns its memory.
 ///
-/// It is not the memory that the request is worked out in: that may be a thousand times as much, and is free for the next request as
-/// soon as the reply is rendered, while the client reads at its leisure.
+/// The work of the request has other memory, which may be a thousand times as large: it is free for
+/// the next request as soon as the reply is rendered, while a slow client still reads the reply.
 fn rendered<M: Memory>(
-    worker: &Worker<'_, M>,
+    worker: &WorkerContext<'_, M>,
     content_type: &'static str,
     render: impl for<'r> FnOnce(
         &'r M::Request,
@@ -127,7 +131,7 @@ fn rendered<M: Memory>(
     let memory = M::request(|| {
         let budget = limit.as_ref().map_or_else(|| Budget::new(most), |all| all.child(most));
         let arena = Arena::builder().name("replies").budget(&budget);
-        // Where there is no room for it, whoever puts something in gets the error.
+        // Without memory for the hint the arena is empty, and the first allocation gets the error.
         arena.clone().hint(REPLY_BYTES).try_build().unwrap_or_else(|_| arena.build())
     });
     let reply = memory.render(render).map_err(|OutOfMemory| Problem::Memory {
@@ -137,8 +141,8 @@ fn rendered<M: Memory>(
     Ok(Reply::new(content_type, Bytes::from_owner(reply)))
 }
 
-/// The moment that a query calls now: that of the newest second that all charts have.
-fn now<M: Memory>(worker: &Worker<'_, M>) -> i64 {
+/// Returns the time that a query calls now: the second after the newest one that all charts have.
+fn now<M: Memory>(worker: &WorkerContext<'_, M>) -> i64 {
     match worker.shared().store.newest() {
         0 => {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -148,29 +152,36 @@ fn now<M: Memory>(worker: &Worker<'_, M>) -> i64 {
     }
 }
 
-fn points<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask, query: &str) -> Result<Reply, Problem> {
-    let question = Question::parse(query, now(worker), configuration(worker).most_points)?;
-    note_visit(worker, ask);
+fn points<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    request: &HttpRequest,
+    query: &str,
+) -> Result<Reply, Problem> {
+    let query = Query::parse(query, now(worker), configuration(worker).max_points)?;
+    record_visit(worker, request);
     let store = &worker.shared().store;
     let newest = store.newest();
     let structure = store.structure();
     let context = structure
-        .context(&question.context)
-        .ok_or_else(|| Problem::UnknownContext(question.context.clone().into_owned()))?;
+        .context(&query.context)
+        .ok_or_else(|| Problem::UnknownContext(query.context.clone().into_owned()))?;
     let work = M::request(|| worker.take_arena());
     rendered(worker, JSON, |reply| {
         let (work, reply) = (work.handle(), reply.handle());
         if <M::Request as RequestMemory>::FREED_TOGETHER {
-            answer::<M, _, _, true>(context, &question, newest, work, reply)
+            answer::<M, _, _, true>(context, &query, newest, work, reply)
         } else {
-            answer::<M, _, _, false>(context, &question, newest, work, reply)
+            answer::<M, _, _, false>(context, &query, newest, work, reply)
         }
     })
 }
 
-/// The list is rendered once, and again when a chart has appeared or gone.
-fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
-    note_visit(worker, ask);
+/// Returns the list of contexts, which is rendered again only when a chart was added or removed.
+fn contexts<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    request: &HttpRequest,
+) -> Result<Reply, Problem> {
+    record_visit(worker, request);
     let shared = worker.shared();
     let generation = shared.store.generation();
     let known = shared.contexts.with(|list| {
@@ -180,8 +191,8 @@ fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, P
         return Ok(Reply::new(JSON, reply));
     }
     let structure = shared.store.structure();
-    let reply = rendered(worker, JSON, |request| {
-        let mut json = Writer::new(request.handle(), FIRST_BYTES)?;
+    let reply = rendered(worker, JSON, |memory| {
+        let mut json = JsonWriter::new(memory.handle(), INITIAL_BYTES)?;
         json.raw("{\"generation\":")?;
         json.whole(structure.generation())?;
         json.raw(",\"contexts\":[")?;
@@ -204,10 +215,10 @@ fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, P
         json.raw("\n]}\n")?;
         Ok(json.into_bytes())
     })?;
-    shared.counts.contexts_listed.add();
+    shared.counters.contexts_listed.add();
     shared.contexts.with(|list| {
         if list.generation.is_none_or(|listed| listed < structure.generation()) {
-            // A copy, as the reply's memory goes with the reply.
+            // A copy, because the reply's memory is freed with the reply.
             let reply = Bytes::copy_from_slice(&reply.body);
             (list.generation, list.reply) = (Some(structure.generation()), reply);
         }
@@ -215,7 +226,7 @@ fn contexts<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, P
     Ok(reply)
 }
 
-fn info<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let (shared, configuration) = (worker.shared(), configuration(worker));
     let structure = shared.store.structure();
     let (mut charts, mut metrics) = (0u64, 0u64);
@@ -224,71 +235,71 @@ fn info<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
         metrics += chart.dimensions().len() as u64;
     }
     let sessions = shared.sessions.with(|list| (list.len(), list.begun(), list.dropped()));
-    let collecting = &shared.collecting;
+    let collector = &shared.collector;
     let micros =
-        |time: Duration| Member::Whole(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-    let counts = &shared.counts;
-    let mut members: Vec<(&str, Member<'_>)> = vec![
-        ("name", Member::Text("allotment-agent")),
-        ("version", Member::Text(env!("CARGO_PKG_VERSION"))),
-        ("title", Member::Text(configuration.title)),
-        ("allocator", Member::Text(configuration.allocator)),
-        ("running_seconds", Member::Whole(shared.began.elapsed().as_secs())),
-        ("newest_second", Member::Whole(u64::from(shared.store.newest()))),
-        ("contexts", Member::Whole(structure.contexts().len() as u64)),
-        ("charts", Member::Whole(charts)),
-        ("metrics", Member::Whole(metrics)),
-        ("structure_generation", Member::Whole(structure.generation())),
-        ("configuration_generation", Member::Whole(counts.configurations.get())),
-        ("broken_configurations", Member::Whole(counts.broken_configurations.get())),
-        ("workers", Member::Whole(u64::from(configuration.workers))),
-        ("queue", Member::Whole(u64::from(configuration.queue))),
-        ("max_points", Member::Whole(u64::from(configuration.most_points))),
-        ("ticks", Member::Whole(collecting.ticks())),
-        ("ticks_missed", Member::Whole(collecting.ticks_missed())),
-        ("last_tick_us", micros(collecting.last())),
-        ("longest_tick_us", micros(collecting.longest())),
-        ("answered", Member::Whole(counts.answered.get())),
-        ("refused", Member::Whole(counts.refused.get())),
-        ("busy", Member::Whole(counts.busy.get())),
-        ("abandoned", Member::Whole(counts.abandoned.get())),
-        ("out_of_memory", Member::Whole(counts.out_of_memory.get())),
-        ("panicked", Member::Whole(counts.panicked.get())),
-        ("contexts_listed", Member::Whole(counts.contexts_listed.get())),
-        ("connections", Member::Whole(counts.connections.get())),
-        ("connections_accepted", Member::Whole(counts.accepted.get())),
-        ("connections_evicted", Member::Whole(counts.evicted.get())),
-        ("sessions", Member::Whole(sessions.0 as u64)),
-        ("sessions_begun", Member::Whole(sessions.1)),
-        ("sessions_dropped", Member::Whole(sessions.2)),
-        ("request_memory", Member::Whole(configuration.request_memory)),
+        |time: Duration| JsonMember::Whole(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    let counters = &shared.counters;
+    let mut members: Vec<(&str, JsonMember<'_>)> = vec![
+        ("name", JsonMember::Text("allotment-agent")),
+        ("version", JsonMember::Text(env!("CARGO_PKG_VERSION"))),
+        ("title", JsonMember::Text(configuration.title)),
+        ("allocator", JsonMember::Text(configuration.allocator)),
+        ("running_seconds", JsonMember::Whole(shared.started.elapsed().as_secs())),
+        ("newest_second", JsonMember::Whole(u64::from(shared.store.newest()))),
+        ("contexts", JsonMember::Whole(structure.contexts().len() as u64)),
+        ("charts", JsonMember::Whole(charts)),
+        ("metrics", JsonMember::Whole(metrics)),
+        ("structure_generation", JsonMember::Whole(structure.generation())),
+        ("configuration_generation", JsonMember::Whole(counters.configurations.get())),
+        ("broken_configurations", JsonMember::Whole(counters.broken_configurations.get())),
+        ("workers", JsonMember::Whole(u64::from(configuration.workers))),
+        ("queue", JsonMember::Whole(u64::from(configuration.queue))),
+        ("max_points", JsonMember::Whole(u64::from(configuration.max_points))),
+        ("ticks", JsonMember::Whole(collector.ticks())),
+        ("ticks_missed", JsonMember::Whole(collector.ticks_missed())),
+        ("last_tick_us", micros(collector.last())),
+        ("longest_tick_us", micros(collector.longest())),
+        ("answered", JsonMember::Whole(counters.answered.get())),
+        ("refused", JsonMember::Whole(counters.refused.get())),
+        ("busy", JsonMember::Whole(counters.busy.get())),
+        ("abandoned", JsonMember::Whole(counters.abandoned.get())),
+        ("out_of_memory", JsonMember::Whole(counters.out_of_memory.get())),
+        ("panicked", JsonMember::Whole(counters.panicked.get())),
+        ("contexts_listed", JsonMember::Whole(counters.contexts_listed.get())),
+        ("connections", JsonMember::Whole(counters.connections.get())),
+        ("connections_accepted", JsonMember::Whole(counters.accepted.get())),
+        ("connections_evicted", JsonMember::Whole(counters.evicted.get())),
+        ("sessions", JsonMember::Whole(sessions.0 as u64)),
+        ("sessions_begun", JsonMember::Whole(sessions.1)),
+        ("sessions_dropped", JsonMember::Whole(sessions.2)),
+        ("request_memory", JsonMember::Whole(configuration.request_memory)),
     ];
     if let Some(limit) = &shared.limit {
-        members.push(("memory_limit", Member::Whole(limit.cap() as u64)));
-        members.push(("memory_used", Member::Whole(limit.used() as u64)));
+        members.push(("memory_limit", JsonMember::Whole(limit.cap() as u64)));
+        members.push(("memory_used", JsonMember::Whole(limit.used() as u64)));
     }
     object(worker, &members)
 }
 
-/// A member of a flat JSON object.
+/// A value in a flat JSON object.
 #[derive(Clone, Copy)]
-enum Member<'t> {
+enum JsonMember<'t> {
     Text(&'t str),
     Whole(u64),
 }
 
 fn object<M: Memory>(
-    worker: &mut Worker<'_, M>,
-    members: &[(&str, Member<'_>)],
+    worker: &mut WorkerContext<'_, M>,
+    members: &[(&str, JsonMember<'_>)],
 ) -> Result<Reply, Problem> {
-    rendered(worker, JSON, |request| {
-        let mut json = Writer::new(request.handle(), FIRST_BYTES)?;
+    rendered(worker, JSON, |memory| {
+        let mut json = JsonWriter::new(memory.handle(), INITIAL_BYTES)?;
         for (index, (name, member)) in members.iter().enumerate() {
             json.raw(if index == 0 { "{" } else { "," })?;
             json.key(name)?;
             match member {
-                Member::Text(text) => json.string(text)?,
-                Member::Whole(number) => json.whole(*number)?,
+                JsonMember::Text(text) => json.string(text)?,
+                JsonMember::Whole(number) => json.whole(*number)?,
             }
         }
         json.raw("}\n")?;
@@ -296,43 +307,46 @@ fn object<M: Memory>(
     })
 }
 
-fn metrics<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+fn metrics<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let shared = worker.shared();
-    rendered(worker, prometheus::CONTENT_TYPE, |request| {
-        in_memory(prometheus::render, shared, request.handle())
+    rendered(worker, prometheus::CONTENT_TYPE, |memory| {
+        in_memory(prometheus::render, shared, memory.handle())
     })
 }
 
-fn allocators_page<M: Memory>(worker: &mut Worker<'_, M>) -> Result<Reply, Problem> {
+fn allocators_page<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
     let shared = worker.shared();
-    rendered(worker, JSON, |request| in_memory(allocators::render, shared, request.handle()))
+    rendered(worker, JSON, |memory| in_memory(allocator_table::render, shared, memory.handle()))
 }
 
 fn in_memory<M: Memory, A: Allocator + Copy>(
-    render: impl FnOnce(&mut Writer<A>, &Objects<M>) -> Result<(), OutOfMemory>,
-    shared: &Objects<M>,
+    render: impl FnOnce(&mut JsonWriter<A>, &AgentObjects<M>) -> Result<(), OutOfMemory>,
+    shared: &AgentObjects<M>,
     memory: A,
 ) -> Result<VecIn<u8, A>, OutOfMemory> {
-    let mut text = Writer::new(memory, FIRST_BYTES)?;
+    let mut text = JsonWriter::new(memory, INITIAL_BYTES)?;
     render(&mut text, shared)?;
     Ok(text.into_bytes())
 }
 
-fn page<M: Memory>(worker: &mut Worker<'_, M>, ask: &Ask) -> Result<Reply, Problem> {
-    let visit = find_or_begin_session(worker, ask);
+fn page<M: Memory>(
+    worker: &mut WorkerContext<'_, M>,
+    request: &HttpRequest,
+) -> Result<Reply, Problem> {
+    let visit = find_or_begin_session(worker, request);
     let mut reply = Reply::new(page::CONTENT_TYPE, Bytes::from_static(page::PAGE.as_bytes()));
     reply.fields.extend(page::FIELDS.map(|(name, value)| (name, HeaderValue::from_static(value))));
     reply.fields.extend(visit.and_then(|visit| visit.cookie));
     Ok(reply)
 }
 
-fn key_of(ask: &Ask) -> Option<SessionKey> {
-    SessionKey::of_cookies(ask.cookies.as_ref()?.to_str().ok()?)
+fn session_key(request: &HttpRequest) -> Option<SessionKey> {
+    SessionKey::of_cookies(request.cookies.as_ref()?.to_str().ok()?)
 }
 
-/// A request of a known user.
-fn note_visit<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) {
-    if let Some(key) = key_of(ask) {
+/// Records a request of a known user.
+fn record_visit<M: Memory>(worker: &WorkerContext<'_, M>, request: &HttpRequest) {
+    if let Some(key) = session_key(request) {
         let limits = configuration(worker).sessions();
         worker.shared().sessions.with(|list| {
             let _ = list.visit(key, Instant::now(), limits);
@@ -341,50 +355,55 @@ fn note_visit<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) {
 }
 
 /// A user's session.
-struct Visit {
+struct SessionVisit {
     key: SessionKey,
     session: Session,
-    /// The field that tells his browser of it.
+    /// The field that stores the key in the browser.
     cookie: Option<(HeaderName, HeaderValue)>,
 }
 
-/// The user's session, or a new one. Without random bytes there are no new sessions, and everything else goes on.
-fn find_or_begin_session<M: Memory>(worker: &Worker<'_, M>, ask: &Ask) -> Option<Visit> {
+/// Returns the user's session, or a new one. Without random bytes there are no new sessions;
+/// everything else works.
+fn find_or_begin_session<M: Memory>(
+    worker: &WorkerContext<'_, M>,
+    request: &HttpRequest,
+) -> Option<SessionVisit> {
     let limits = configuration(worker).sessions();
     let now = Instant::now();
     let sessions = &worker.shared().sessions;
-    let found = key_of(ask).and_then(|key| {
+    let found = session_key(request).and_then(|key| {
         sessions.with(|list| list.visit(key, now, limits).map(|session| (key, *session)))
     });
     let (key, session) = found.or_else(|| {
         let key = SessionKey::random()?;
         Some((key, sessions.with(|list| *list.begin(key, now, limits))))
     })?;
-    // Also for one that was found: the browser's expiry moves as ours does.
+    // Sent for an existing session too, so that the browser's expiry follows the agent's.
     let cookie = HeaderValue::from_str(&key.set_cookie(limits.expiry)).ok();
-    Some(Visit { key, session, cookie: cookie.map(|value| (header::SET_COOKIE, value)) })
+    Some(SessionVisit { key, session, cookie: cookie.map(|value| (header::SET_COOKIE, value)) })
 }
 
 fn session<M: Memory>(
-    worker: &mut Worker<'_, M>,
-    ask: &Ask,
+    worker: &mut WorkerContext<'_, M>,
+    request: &HttpRequest,
     query: &str,
 ) -> Result<Reply, Problem> {
     let mut theme = None;
     for (name, value) in pairs(query)? {
-        if ask.method != Method::POST || name != "theme" {
+        if request.method != Method::POST || name != "theme" {
             return Err(ParameterError::Unknown(name.into_owned(), "theme, with POST").into());
         }
-        let chosen = Theme::of_word(&value).ok_or_else(|| {
-            ParameterError::NoSuchWord("theme", "auto, light, dark", value.into_owned())
+        let chosen = Theme::from_name(&value).ok_or_else(|| {
+            ParameterError::UnknownValue("theme", "auto, light, dark", value.into_owned())
         })?;
-        once(&mut theme, "theme", chosen)?;
+        set_once(&mut theme, "theme", chosen)?;
     }
-    if ask.method == Method::POST && theme.is_none() {
+    if request.method == Method::POST && theme.is_none() {
         return Err(ParameterError::Missing("theme").into());
     }
-    let Some(Visit { key, mut session, cookie }) = find_or_begin_session(worker, ask) else {
-        return object(worker, &[("theme", Member::Text(Theme::default().word()))]);
+    let Some(SessionVisit { key, mut session, cookie }) = find_or_begin_session(worker, request)
+    else {
+        return object(worker, &[("theme", JsonMember::Text(Theme::default().as_str()))]);
     };
     if let Some(theme) = theme {
         session.theme = theme;
@@ -393,9 +412,9 @@ fn session<M: Memory>(
     let mut reply = object(
         worker,
         &[
-            ("theme", Member::Text(session.theme.word())),
-            ("visits", Member::Whole(session.visits)),
-            ("since_seconds", Member::Whole(session.since.elapsed().as_secs())),
+            ("theme", JsonMember::Text(session.theme.as_str())),
+            ("visits", JsonMember::Whole(session.visits)),
+            ("since_seconds", JsonMember::Whole(session.since.elapsed().as_secs())),
         ],
     )?;
     reply.fields.extend(cookie);

@@ -1,43 +1,43 @@
-//! What can be wrong with a request, and what helps.
+//! Why a request was refused, and what the client can do about it.
 
-use crate::query::parameters::ParameterError;
+use crate::query::parameters::{ParameterError, excerpt};
 use std::fmt;
 
-/// Why a request got no answer. Its `Display` is the cause; [`remedy`](Self::remedy) says what helps.
+/// Why a request was refused. `Display` writes the cause; [`remedy`](Self::remedy) says what helps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// No such page.
+    /// The page does not exist.
     UnknownPath(String),
-    /// A page that is read only, or only written to.
+    /// The page does not support this method.
     Method {
-        /// What was asked with.
+        /// The method of the request.
         used: String,
-        /// What may be asked with, as the `Allow` header has it.
+        /// The allowed methods, as in the `Allow` field.
         allowed: &'static str,
     },
-    /// A request with a body.
+    /// The request has a body.
     Body,
-    /// A parameter is missing, unknown, repeated or makes no sense.
+    /// A parameter is missing, unknown, repeated or invalid.
     Parameter(ParameterError),
     /// No chart has this context.
     UnknownContext(String),
     /// The request's memory is used up.
     Memory {
-        /// The most bytes that one may have.
+        /// The limit on one request, in bytes.
         request: u64,
-        /// The most bytes of all together.
+        /// The limit on all requests together, in bytes.
         all: Option<u64>,
     },
     /// Every worker is busy, and the queue is full.
     Busy {
-        /// How many requests wait at most.
+        /// The number of requests that may wait.
         queue: usize,
     },
-    /// The agent is about to end.
+    /// The agent is ending.
     Stopping,
-    /// A defect of the agent: the handler panicked.
+    /// The handler panicked, which is a defect of the agent.
     Panicked,
-    /// The request could not be read as HTTP: what the parser answered.
+    /// The request is not valid HTTP: the parser's status.
     Malformed(u16),
 }
 
@@ -45,7 +45,7 @@ pub enum Problem {
 pub const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl Problem {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             Self::UnknownPath(_) | Self::UnknownContext(_) => 404,
@@ -58,7 +58,7 @@ impl Problem {
         }
     }
 
-    /// What the client can do about it.
+    /// Returns what the client can do about it.
     pub fn remedy(&self) -> String {
         match self {
             Self::UnknownPath(_) => {
@@ -102,13 +102,13 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownPath(path) => write!(f, "there is no page '{}'", short(path)),
+            Self::UnknownPath(path) => write!(f, "there is no page '{}'", excerpt(path)),
             Self::Method { used, .. } => {
-                write!(f, "this page does not support the method {}", short(used))
+                write!(f, "this page does not support the method {}", excerpt(used))
             }
             Self::Body => f.write_str("the request has a body"),
             Self::Parameter(error) => error.fmt(f),
-            Self::UnknownContext(name) => write!(f, "no chart has the context '{}'", short(name)),
+            Self::UnknownContext(name) => write!(f, "no chart has the context '{}'", excerpt(name)),
             Self::Memory { request, all: None } => {
                 write!(f, "the request needs more than {request} bytes of memory")
             }
@@ -133,15 +133,6 @@ impl std::error::Error for Problem {}
 impl From<ParameterError> for Problem {
     fn from(error: ParameterError) -> Self {
         Self::Parameter(error)
-    }
-}
-
-/// What a client sent, cut to what is worth repeating.
-pub fn short(text: &str) -> &str {
-    const LONGEST: usize = 100;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => &text[..end],
-        None => text,
     }
 }
 

@@ -1,32 +1,33 @@
-//! `/metrics`: the allocators' statistics by name, and the agent's own counters, as Prometheus reads them.
+//! `/metrics` in the text format of Prometheus: the allocators' statistics by name, and the agent's
+//! own counters.
 
-use super::allocators::{Row, rows};
-use super::objects::Objects;
+use super::agent_objects::AgentObjects;
+use super::allocator_table::{AllocatorRow, rows};
 use crate::memory::Memory;
-use crate::query::json::{OutOfMemory, Writer};
+use crate::query::json::{JsonWriter, OutOfMemory};
 use allocator_api2::alloc::Allocator;
 use std::time::Duration;
 
-/// The text format.
+/// The media type of the text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-type Column = (&'static str, &'static str, fn(&Row) -> u64);
+type Column = (&'static str, &'static str, fn(&AllocatorRow) -> u64);
 
 const COLUMNS: [Column; 5] = [
     ("allotment_allocators", "Living allocators of this name.", |row| row.allocators),
     ("allotment_live_objects", "Live objects.", |row| row.live_objects),
     ("allotment_live_bytes", "Bytes of live objects.", |row| row.live_bytes),
     ("allotment_held_bytes", "Bytes that the allocators hold.", |row| row.held_bytes),
-    // Of living allocators, so it may fall when one ends.
+    // A sum over living allocators, which decreases when one is dropped.
     ("allotment_source_calls", "System calls for memory by living allocators.", |row| {
         row.source_calls
     }),
 ];
 
-/// Writes everything.
+/// Writes all metrics.
 pub fn render<M: Memory, A: Allocator + Copy>(
-    text: &mut Writer<A>,
-    objects: &Objects<M>,
+    text: &mut JsonWriter<A>,
+    objects: &AgentObjects<M>,
 ) -> Result<(), OutOfMemory> {
     let (rows, report) = rows(objects);
     for (name, help, figure) in COLUMNS {
@@ -42,7 +43,7 @@ pub fn render<M: Memory, A: Allocator + Copy>(
             text.raw("\n")?;
         }
     }
-    let (counts, collecting) = (&objects.counts, &objects.collecting);
+    let (counters, collector) = (&objects.counters, &objects.collector);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let gauges = [
         (
@@ -55,7 +56,7 @@ pub fn render<M: Memory, A: Allocator + Copy>(
             "The limit on the recycler's bytes.",
             report.recycler_limit_bytes,
         ),
-        ("agent_connections", "Open connections.", counts.connections.get()),
+        ("agent_connections", "Open connections.", counters.connections.get()),
         ("agent_sessions", "Number of sessions.", objects.sessions.with(|list| list.len() as u64)),
         (
             "agent_contexts",
@@ -70,53 +71,53 @@ pub fn render<M: Memory, A: Allocator + Copy>(
         (
             "agent_tick_longest_microseconds",
             "Duration of the longest tick.",
-            micros(collecting.longest()),
+            micros(collector.longest()),
         ),
-        ("agent_tick_last_microseconds", "Duration of the last tick.", micros(collecting.last())),
+        ("agent_tick_last_microseconds", "Duration of the last tick.", micros(collector.last())),
     ];
     for (name, help, value) in gauges {
         one(text, name, help, "gauge", value)?;
     }
     let counters = [
-        ("agent_ticks_total", "Seconds collected.", collecting.ticks()),
-        ("agent_ticks_missed_total", "Seconds that were not collected.", collecting.ticks_missed()),
-        ("agent_requests_answered_total", "Requests answered.", counts.answered.get()),
+        ("agent_ticks_total", "Seconds collected.", collector.ticks()),
+        ("agent_ticks_missed_total", "Seconds that were not collected.", collector.ticks_missed()),
+        ("agent_requests_answered_total", "Requests answered.", counters.answered.get()),
         (
             "agent_requests_refused_total",
             "Requests refused with a status from 400 to 499.",
-            counts.refused.get(),
+            counters.refused.get(),
         ),
         (
             "agent_requests_busy_total",
             "Requests refused because the queue was full.",
-            counts.busy.get(),
+            counters.busy.get(),
         ),
         (
             "agent_requests_abandoned_total",
             "Requests dropped because the client was gone.",
-            counts.abandoned.get(),
+            counters.abandoned.get(),
         ),
         (
             "agent_requests_out_of_memory_total",
             "Requests refused because memory was used up.",
-            counts.out_of_memory.get(),
+            counters.out_of_memory.get(),
         ),
-        ("agent_requests_panicked_total", "Requests ended by a defect.", counts.panicked.get()),
+        ("agent_requests_panicked_total", "Requests ended by a defect.", counters.panicked.get()),
         (
             "agent_contexts_listed_total",
             "Times that the list of contexts was rendered.",
-            counts.contexts_listed.get(),
+            counters.contexts_listed.get(),
         ),
         (
             "agent_configurations_total",
             "Generations of the configuration.",
-            counts.configurations.get(),
+            counters.configurations.get(),
         ),
-        ("agent_connections_accepted_total", "Connections accepted.", counts.accepted.get()),
+        ("agent_connections_accepted_total", "Connections accepted.", counters.accepted.get()),
         (
             "agent_connections_evicted_total",
             "Connections closed to make room for others.",
-            counts.evicted.get(),
+            counters.evicted.get(),
         ),
     ];
     for (name, help, value) in counters {
@@ -142,7 +143,7 @@ pub fn render<M: Memory, A: Allocator + Copy>(
 }
 
 fn head<A: Allocator>(
-    text: &mut Writer<A>,
+    text: &mut JsonWriter<A>,
     name: &str,
     help: &str,
     kind: &str,
@@ -154,7 +155,7 @@ fn head<A: Allocator>(
 }
 
 fn one<A: Allocator>(
-    text: &mut Writer<A>,
+    text: &mut JsonWriter<A>,
     name: &str,
     help: &str,
     kind: &str,
@@ -167,8 +168,8 @@ fn one<A: Allocator>(
     text.raw("\n")
 }
 
-/// A label's value: backslash, quote and line feed are escaped.
-fn label<A: Allocator>(text: &mut Writer<A>, value: &str) -> Result<(), OutOfMemory> {
+/// Writes a label's value: backslash, quote and line feed are escaped.
+fn label<A: Allocator>(text: &mut JsonWriter<A>, value: &str) -> Result<(), OutOfMemory> {
     let mut rest = value;
     while let Some(at) = rest.find(['\\', '"', '\n']) {
         text.raw(&rest[..at])?;
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut text = Writer::new(Global, 16).unwrap();
+        let mut text = JsonWriter::new(Global, 16).unwrap();
         label(&mut text, "a\"b\\c\nd é").unwrap();
         assert_eq!(&text.into_bytes()[..], "a\\\"b\\\\c\\nd é".as_bytes());
     }

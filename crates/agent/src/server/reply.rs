@@ -1,37 +1,38 @@
-//! A reply, before it is HTTP.
+//! A reply, before it is written as HTTP.
 
 use super::problem::{Problem, RETRY_AFTER_SECONDS};
-use crate::query::json::Writer;
+use crate::query::json::JsonWriter;
 use allocator_api2::alloc::Global;
 use bytes::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
 
-/// What a reply is made of.
+/// A reply.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The HTTP status.
     pub status: u16,
     /// The media type.
     pub content_type: &'static str,
-    /// The body; it may carry the arena that it lies in.
+    /// The body. It may own the arena that it lies in.
     pub body: Bytes,
-    /// Fields beyond those that every reply has.
+    /// Fields in addition to those of every reply.
     pub fields: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// JSON.
+/// The media type of JSON.
 pub const JSON: &str = "application/json; charset=utf-8";
-/// Fields of every reply: nothing guesses types, and nobody keeps what changes each second.
-pub const ALWAYS: [(HeaderName, &str); 2] =
+/// Fields of every reply: browsers must not guess types, and must not cache values that change each
+/// second.
+pub const COMMON_FIELDS: [(HeaderName, &str); 2] =
     [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
 
 impl Reply {
-    /// An answer.
+    /// Creates a reply with status 200.
     pub fn new(content_type: &'static str, body: Bytes) -> Self {
         Self { status: 200, content_type, body, fields: Vec::new() }
     }
 
-    /// A refusal: `{"error": cause, "remedy": what helps}`.
+    /// Creates a refusal: `{"error": cause, "remedy": what helps}`.
     pub fn problem(problem: &Problem) -> Self {
         let body = problem_text(problem);
         let mut fields = Vec::new();
@@ -47,7 +48,7 @@ impl Reply {
         Self { status: problem.status(), content_type: JSON, body, fields }
     }
 
-    /// The whole of it as HTTP/1.1, after which the connection ends.
+    /// Returns the reply as HTTP/1.1 text that closes the connection.
     pub fn closing_text(&self) -> Vec<u8> {
         let status = hyper::StatusCode::from_u16(self.status)
             .unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
@@ -59,7 +60,7 @@ impl Reply {
             self.body.len()
         )
         .into_bytes();
-        for (name, value) in ALWAYS {
+        for (name, value) in COMMON_FIELDS {
             text.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         text.extend_from_slice(b"\r\n");
@@ -70,7 +71,7 @@ impl Reply {
 
 fn problem_text(problem: &Problem) -> Bytes {
     let write = || {
-        let mut writer = Writer::new(Global, 256)?;
+        let mut writer = JsonWriter::new(Global, 256)?;
         writer.raw("{\"error\":")?;
         writer.string(&problem.to_string())?;
         writer.raw(",\"remedy\":")?;

@@ -1,5 +1,5 @@
-//! A connection's socket: notes that bytes moved, ends a client that stopped reading, and words what the HTTP
-//! parser answers by itself.
+//! A connection's socket: records transfers, ends a client that stopped reading, and replaces the
+//! replies that the HTTP parser writes by itself.
 
 use super::connections::Connection;
 use super::problem::Problem;
@@ -15,52 +15,60 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// A socket under hyper.
+/// A socket below hyper.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ConnectionStream {
     socket: TokioIo<TcpStream>,
     connection: Rc<Connection>,
     /// How long a client may leave its reply unread.
-    patience: Duration,
-    stalled: Option<Pin<Box<Sleep>>>,
-    /// What goes out in place of the parser's own words, and how much of it did.
-    instead: Option<(Vec<u8>, usize)>,
+    write_timeout: Duration,
+    stall_timer: Option<Pin<Box<Sleep>>>,
+    /// The text that replaces the parser's reply, and how many of its bytes are written.
+    replacement: Option<(Vec<u8>, usize)>,
 }
 
-impl Stream {
+impl ConnectionStream {
     /// Wraps a socket.
-    pub fn new(socket: TcpStream, connection: Rc<Connection>, patience: Duration) -> Self {
-        Self { socket: TokioIo::new(socket), connection, patience, stalled: None, instead: None }
+    pub fn new(socket: TcpStream, connection: Rc<Connection>, write_timeout: Duration) -> Self {
+        Self {
+            socket: TokioIo::new(socket),
+            connection,
+            write_timeout,
+            stall_timer: None,
+            replacement: None,
+        }
     }
 
-    /// Notes what a write came to; one that waits for too long fails.
-    fn noted(
+    /// Records the result of a write. A write that is pending for too long fails.
+    fn record_write(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(written) => {
-                self.stalled = None;
-                self.connection.touch(Instant::now());
+                self.stall_timer = None;
+                self.connection.record_transfer(Instant::now());
                 Poll::Ready(written)
             }
             Poll::Pending => {
-                let patience = self.patience;
-                let stalled =
-                    self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-                stalled.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+                let write_timeout = self.write_timeout;
+                let stall_timer = self
+                    .stall_timer
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(write_timeout)));
+                stall_timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
             }
         }
     }
 
-    /// Writes the rest of what goes out in place of `whole`, then says that `whole` was written.
-    fn write_instead(
+    /// Writes the rest of the replacement for `whole` bytes, and then returns that these were
+    /// written.
+    fn write_replacement(
         &mut self,
         context: &mut Context<'_>,
         whole: usize,
     ) -> Poll<io::Result<usize>> {
-        while let Some((text, from)) = &mut self.instead {
+        while let Some((text, from)) = &mut self.replacement {
             if *from == text.len() {
                 break;
             }
@@ -68,15 +76,15 @@ impl Stream {
             match written {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(count)) => *from += count,
-                other => return self.noted(context, other),
+                other => return self.record_write(context, other),
             }
         }
-        self.instead = None;
-        self.noted(context, Poll::Ready(Ok(whole)))
+        self.replacement = None;
+        self.record_write(context, Poll::Ready(Ok(whole)))
     }
 }
 
-impl Read for Stream {
+impl Read for ConnectionStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -84,35 +92,35 @@ impl Read for Stream {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.socket).poll_read(context, buffer);
         if read.is_ready() {
-            self.connection.touch(Instant::now());
+            self.connection.record_transfer(Instant::now());
         }
         read
     }
 }
 
-impl Write for Stream {
+impl Write for ConnectionStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.instead.is_none()
-            && let Some(status) = parsers_own_words(bytes)
+        if self.replacement.is_none()
+            && let Some(status) = parser_error_status(bytes)
         {
             let text = Reply::problem(&Problem::Malformed(status)).closing_text();
-            self.instead = Some((text, 0));
+            self.replacement = Some((text, 0));
         }
-        if self.instead.is_some() {
-            return self.write_instead(context, bytes.len());
+        if self.replacement.is_some() {
+            return self.write_replacement(context, bytes.len());
         }
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        self.noted(context, written)
+        self.record_write(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.socket).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
-            self.connection.flush();
+            self.connection.record_flush();
         }
         flushed
     }
@@ -134,13 +142,13 @@ impl Write for Stream {
             return self.poll_write(context, only);
         }
         let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
-        self.noted(context, written)
+        self.record_write(context, written)
     }
 }
 
-/// The status of what hyper answers to a request that it can't parse: a head alone, without a body and without the
-/// fields that each reply of ours has. No handler hears of such a request.
-fn parsers_own_words(bytes: &[u8]) -> Option<u16> {
+/// Returns the status of hyper's own reply to a request that it can't parse: a head without a body
+/// and without the fields of every reply of the agent. The handler never sees such a request.
+fn parser_error_status(bytes: &[u8]) -> Option<u16> {
     const LONGEST: usize = 256;
     let head = std::str::from_utf8(bytes.get(..bytes.len().min(LONGEST))?).ok()?;
     let status = head.strip_prefix("HTTP/1.1 4").or_else(|| head.strip_prefix("HTTP/1.0 4"))?;
@@ -159,9 +167,9 @@ mod tests {
     #[test]
     fn only_the_parsers_own_words_are_replaced() {
         let own = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\ndate: Tue, 14 Nov 2023 22:13:20 GMT\r\n\r\n";
-        assert_eq!(parsers_own_words(own.as_bytes()), Some(400));
+        assert_eq!(parser_error_status(own.as_bytes()), Some(400));
         let large = own.replace("400 Bad Request", "431 Request Header Fields Too Large");
-        assert_eq!(parsers_own_words(large.as_bytes()), Some(431));
+        assert_eq!(parser_error_status(large.as_bytes()), Some(431));
         for other in [
             own.replace("400", "200"),
             own.replace("content-length: 0", "content-length: 10"),
@@ -171,7 +179,7 @@ mod tests {
             String::new(),
             "HTTP/1.1 4".to_owned(),
         ] {
-            assert_eq!(parsers_own_words(other.as_bytes()), None, "{other}");
+            assert_eq!(parser_error_status(other.as_bytes()), None, "{other}");
         }
     }
 }

@@ -1,41 +1,41 @@
 //! A chart: dimensions that are collected together, behind one lock.
 
-use super::tier::{Second, Summary, Tier};
-use super::track::{Held, Track, TrackRuns};
+use super::chart_tier::{ChartTier, ChartTierRuns, TierStatistics};
 use crate::memory::Memory;
+use crate::tier::{Second, Summary, Tier};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The names of a chart's dimensions, which charts of the same shape share.
+/// The names of a chart's dimensions. Charts with the same names share them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Dimensions(Box<[Box<str>]>);
 
 impl Dimensions {
-    /// Of these names.
+    /// Creates the dimensions with these names.
     pub fn new<N: Into<Box<str>>>(names: impl IntoIterator<Item = N>) -> Self {
         Self(names.into_iter().map(Into::into).collect())
     }
 
-    /// How many.
+    /// Returns the number of dimensions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no dimensions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The name of one.
+    /// Returns the name of one dimension.
     #[must_use]
     pub fn name(&self, dimension: usize) -> Option<&str> {
         self.0.get(dimension).map(|name| &**name)
     }
 
-    /// All, in order.
+    /// Returns all names, in order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|name| &**name)
     }
@@ -46,7 +46,7 @@ impl Dimensions {
 pub struct Retention(pub [u32; 3]);
 
 impl Retention {
-    /// An hour of seconds, a day of minutes, thirty days of hours.
+    /// Seconds for one hour, minutes for one day, hours for 30 days.
     pub const DEFAULT: Self = Self([3600, 86_400, 30 * 86_400]);
 
     fn slots(self, tier: Tier) -> u32 {
@@ -60,18 +60,18 @@ pub struct Chart<M: Memory> {
     context: Box<str>,
     dimensions: Arc<Dimensions>,
     first_metric: u64,
-    points: RwLock<Points<M>>,
+    points: RwLock<TieredPoints<M>>,
 }
 
-/// What changes of a chart.
-pub(super) struct Points<M: Memory> {
-    seconds: Track<M, f32>,
-    minutes: Track<M, Summary>,
-    hours: Track<M, Summary>,
-    /// The minute that is not over, and its number.
+/// The part of a chart that changes.
+pub(super) struct TieredPoints<M: Memory> {
+    seconds: ChartTier<M, f32>,
+    minutes: ChartTier<M, Summary>,
+    hours: ChartTier<M, Summary>,
+    /// The summaries of the current minute, and its number.
     minute: Box<[Summary]>,
     this_minute: u32,
-    /// The hour that is not over, without this minute, and its number.
+    /// The summaries of the current hour without its current minute, and its number.
     hour: Box<[Summary]>,
     this_hour: u32,
 }
@@ -86,19 +86,19 @@ impl<M: Memory> Chart<M> {
         retention: Retention,
     ) -> Self {
         let count = dimensions.len();
-        fn track<M: Memory, P: super::track::Point>(
+        fn chart_tier<M: Memory, P: super::chart_tier::Point>(
             memory: &Arc<M>,
             tier: Tier,
             count: usize,
             first_metric: u64,
             retention: Retention,
-        ) -> Track<M, P> {
-            Track::new(memory.clone(), tier, count, first_metric, retention.slots(tier))
+        ) -> ChartTier<M, P> {
+            ChartTier::new(memory.clone(), tier, count, first_metric, retention.slots(tier))
         }
-        let points = Points {
-            seconds: track(memory, Tier::Second, count, first_metric, retention),
-            minutes: track(memory, Tier::Minute, count, first_metric, retention),
-            hours: track(memory, Tier::Hour, count, first_metric, retention),
+        let points = TieredPoints {
+            seconds: chart_tier(memory, Tier::Second, count, first_metric, retention),
+            minutes: chart_tier(memory, Tier::Minute, count, first_metric, retention),
+            hours: chart_tier(memory, Tier::Hour, count, first_metric, retention),
             minute: vec![Summary::EMPTY; count].into(),
             this_minute: 0,
             hour: vec![Summary::EMPTY; count].into(),
@@ -107,36 +107,37 @@ impl<M: Memory> Chart<M> {
         Self { name, context, dimensions, first_metric, points: RwLock::new(points) }
     }
 
-    /// Its name, the only one of the store.
+    /// Returns the chart's name, which is unique in the store.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name of its context.
+    /// Returns the name of its context.
     #[must_use]
     pub fn context(&self) -> &str {
         &self.context
     }
 
-    /// Its dimensions.
+    /// Returns its dimensions.
     #[must_use]
     pub fn dimensions(&self) -> &Dimensions {
         &self.dimensions
     }
 
-    /// The numbers of its dimensions among all metrics.
+    /// Returns the numbers of its dimensions among all metrics.
     pub(super) fn metrics(&self) -> Range<u64> {
         self.first_metric..self.first_metric + self.dimensions.len() as u64
     }
 
-    /// Locks the points for reading: other readers go on, and the collector waits, so let go of it soon.
+    /// Locks the points for reading. Other readers continue and the collector waits, so the guard
+    /// should be dropped soon.
     #[must_use]
     pub fn read(&self) -> ChartPoints<'_, M> {
         ChartPoints(self.points.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Points<M>> {
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, TieredPoints<M>> {
         self.points.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,31 +149,32 @@ impl<M: Memory> fmt::Debug for Chart<M> {
     }
 }
 
-impl<M: Memory> Points<M> {
-    /// Takes the first buffers of values.
-    pub fn acquire(&mut self) -> Result<(), allotment::AllocError> {
-        self.seconds.acquire()
+impl<M: Memory> TieredPoints<M> {
+    /// Allocates the first buffers of values.
+    pub fn alloc_first_buffers(&mut self) -> Result<(), allotment::AllocError> {
+        self.seconds.alloc_first_buffers()
     }
 
-    /// Takes in what was collected in this second; NaN is a gap. A second that is not after the last one does nothing, nor does the
-    /// last that there can be. Returns which tiers had points for the first time: minutes, hours.
+    /// Appends the values of this second; NaN is a gap. Does nothing for a second that is not after
+    /// the last one, or that is the largest possible. Returns which tiers got their first point:
+    /// minutes, hours.
     pub fn append(&mut self, at: Second, values: &[f32]) -> [bool; 2] {
-        let mut began = [false; 2];
+        let mut first_points = [false; 2];
         if at < self.seconds.next() || at == Second::MAX {
-            return began;
+            return first_points;
         }
         let minute = at / 60;
         if self.seconds.next() == 0 {
             (self.this_minute, self.this_hour) = (minute, minute / 60);
         } else if minute != self.this_minute {
-            began = self.end_minute(minute);
+            first_points = self.end_minute(minute);
             self.this_minute = minute;
         }
         self.seconds.append(at, values);
         for (summary, value) in self.minute.iter_mut().zip(values) {
             summary.take(*value);
         }
-        began
+        first_points
     }
 
     #[cold]
@@ -193,22 +195,23 @@ impl<M: Memory> Points<M> {
         [first, first_hour]
     }
 
-    /// What each tier holds.
-    pub fn held(&self) -> [Held; 3] {
-        [self.seconds.held(), self.minutes.held(), self.hours.held()]
+    /// Returns the statistics of each tier.
+    pub fn statistics(&self) -> [TierStatistics; 3] {
+        [self.seconds.statistics(), self.minutes.statistics(), self.hours.statistics()]
     }
 
-    /// Whether minutes, and hours, have no points yet.
-    pub fn awaits(&self) -> [bool; 2] {
+    /// Whether the minutes, and the hours, have no points yet.
+    pub fn has_no_points(&self) -> [bool; 2] {
         [self.minutes.next() == 0, self.hours.next() == 0]
     }
 }
 
-/// A chart's points, locked for reading.
-pub struct ChartPoints<'c, M: Memory>(RwLockReadGuard<'c, Points<M>>);
+/// A guard: a chart's points, locked for reading.
+pub struct ChartPoints<'c, M: Memory>(RwLockReadGuard<'c, TieredPoints<M>>);
 
 impl<M: Memory> ChartPoints<'_, M> {
-    /// From the oldest point of a tier to the end of its newest; `None` when it has none.
+    /// Returns the range from the oldest point of a tier to the end of its newest, or `None` if it
+    /// has no points.
     #[must_use]
     pub fn span(&self, tier: Tier) -> Option<Range<Second>> {
         let points = &*self.0;
@@ -220,79 +223,81 @@ impl<M: Memory> ChartPoints<'_, M> {
         Some(oldest? * tier.step()..next.saturating_mul(tier.step()))
     }
 
-    /// The points of a dimension in a tier whose first second lies in `range`: pieces in the order of time, with holes between
-    /// them where nothing was kept. A dimension that there is not has none.
-    pub fn runs(&self, dimension: usize, tier: Tier, range: Range<Second>) -> Runs<'_> {
+    /// Returns the points of a dimension in a tier whose first second lies in `range`: runs in the
+    /// order of time, with holes where nothing was kept. A dimension that does not exist has none.
+    pub fn runs(&self, dimension: usize, tier: Tier, range: Range<Second>) -> PointRuns<'_> {
         let step = tier.step();
         let (from, to) = (range.start.div_ceil(step), range.end.div_ceil(step));
         let points = &*self.0;
         let inner = match tier {
-            Tier::Second => RunsOf::Values(points.seconds.runs(dimension, from, to)),
-            Tier::Minute => RunsOf::Summaries(points.minutes.runs(dimension, from, to)),
-            Tier::Hour => RunsOf::Summaries(points.hours.runs(dimension, from, to)),
+            Tier::Second => PointRunsInner::Values(points.seconds.runs(dimension, from, to)),
+            Tier::Minute => PointRunsInner::Summaries(points.minutes.runs(dimension, from, to)),
+            Tier::Hour => PointRunsInner::Summaries(points.hours.runs(dimension, from, to)),
         };
-        Runs { inner, step }
+        PointRuns { inner, step }
     }
 
-    /// What each tier holds.
+    /// Returns the statistics of each tier.
     #[must_use]
-    pub fn held(&self) -> [Held; 3] {
-        self.0.held()
+    pub fn statistics(&self) -> [TierStatistics; 3] {
+        self.0.statistics()
     }
 }
 
 impl<M: Memory> fmt::Debug for ChartPoints<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ChartPoints").field(&self.held()).finish()
+        f.debug_tuple("ChartPoints").field(&self.statistics()).finish()
     }
 }
 
-/// Points that follow each other.
+/// Consecutive points.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run<'p> {
-    /// The first point's first second.
+pub struct PointRun<'p> {
+    /// The first second of the first point.
     pub start: Second,
-    /// Seconds from a point to the next.
+    /// Seconds from one point to the next.
     pub step: u32,
     /// The points.
     pub points: RunPoints<'p>,
 }
 
-/// The points of a [`Run`].
+/// The points of a [`PointRun`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RunPoints<'p> {
-    /// Of tier [`Tier::Second`]; NaN is a gap.
+    /// Points of [`Tier::Second`]; NaN is a gap.
     Values(&'p [f32]),
-    /// Of the other tiers; a count of 0 is a gap.
+    /// Points of the other tiers; a count of 0 is a gap.
     Summaries(&'p [Summary]),
 }
 
-/// Iterates over the pieces that a dimension's points lie in.
-pub struct Runs<'p> {
-    inner: RunsOf<'p>,
+/// Iterates over the runs of a dimension's points.
+pub struct PointRuns<'p> {
+    inner: PointRunsInner<'p>,
     step: u32,
 }
 
-enum RunsOf<'p> {
-    Values(TrackRuns<'p, f32>),
-    Summaries(TrackRuns<'p, Summary>),
+enum PointRunsInner<'p> {
+    Values(ChartTierRuns<'p, f32>),
+    Summaries(ChartTierRuns<'p, Summary>),
 }
 
-impl<'p> Iterator for Runs<'p> {
-    type Item = Run<'p>;
+impl<'p> Iterator for PointRuns<'p> {
+    type Item = PointRun<'p>;
 
     #[inline]
-    fn next(&mut self) -> Option<Run<'p>> {
+    fn next(&mut self) -> Option<PointRun<'p>> {
         let (slot, points) = match &mut self.inner {
-            RunsOf::Values(runs) => runs.next().map(|(s, v)| (s, RunPoints::Values(v)))?,
-            RunsOf::Summaries(runs) => runs.next().map(|(s, v)| (s, RunPoints::Summaries(v)))?,
+            PointRunsInner::Values(runs) => runs.next().map(|(s, v)| (s, RunPoints::Values(v)))?,
+            PointRunsInner::Summaries(runs) => {
+                runs.next().map(|(s, v)| (s, RunPoints::Summaries(v)))?
+            }
         };
-        Some(Run { start: slot * self.step, step: self.step, points })
+        Some(PointRun { start: slot * self.step, step: self.step, points })
     }
 }
 
-impl fmt::Debug for Runs<'_> {
+impl fmt::Debug for PointRuns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runs").field("step", &self.step).finish_non_exhaustive()
+        f.debug_struct("PointRuns").field("step", &self.step).finish_non_exhaustive()
     }
 }

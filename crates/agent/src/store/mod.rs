@@ -1,101 +1,108 @@
-//! The metrics: contexts, their charts, the charts' dimensions, and the points of each in three tiers.
+//! The metrics: contexts, their charts, the charts' dimensions, and the points of each in three
+//! tiers.
 //!
-//! One [`Writer`] adds charts and appends points; any number of readers look at a [`Structure`], which never changes, and lock one
-//! chart at a time.
+//! One [`StoreWriter`] adds charts and appends points. Any number of readers use a [`Structure`],
+//! which never changes, and lock one chart at a time.
+//!
+//! | file, lowest first | contents |
+//! |---|---|
+//! | `chart_tier` | the buffers of one tier of a chart |
+//! | `chart` | a chart: its three tiers behind one lock |
+//! | `reservations` | buffers that all charts need at the same time, reserved in advance |
+//! | `writer` | adds charts and appends points; imports [`Store`] from this file |
 
-mod ahead;
 mod chart;
-mod tier;
-mod track;
+mod chart_tier;
+mod reservations;
 mod writer;
 
-pub use chart::{Chart, ChartPoints, Dimensions, Retention, Run, RunPoints, Runs};
-pub use tier::{Second, Summary, Tier};
-pub use track::{Held, Node, first_room};
-pub use writer::{MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, StoreError, Writer};
+pub use crate::tier::{Second, Summary, Tier};
+pub use chart::{Chart, ChartPoints, Dimensions, PointRun, PointRuns, Retention, RunPoints};
+pub use chart_tier::{TierStatistics, first_capacity};
+pub use writer::{MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, StoreError, StoreWriter};
 
 use crate::memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// All charts of one kind, of whatever machine part they are.
+/// All charts of one kind.
 #[derive(Debug)]
-pub struct Context<M: Memory> {
+pub struct MetricContext<M: Memory> {
     name: Box<str>,
     title: Box<str>,
     units: Box<str>,
     charts: Vec<Arc<Chart<M>>>,
 }
 
-impl<M: Memory> Context<M> {
-    /// Its name.
+impl<M: Memory> MetricContext<M> {
+    /// Returns the context's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its charts show, in words.
+    /// Returns a description of its charts.
     #[must_use]
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// What the values are in.
+    /// Returns the unit of the values.
     #[must_use]
     pub fn units(&self) -> &str {
         &self.units
     }
 
-    /// Its charts, in the order in which they appeared.
+    /// Returns its charts, in the order in which they were added.
     #[must_use]
     pub fn charts(&self) -> &[Arc<Chart<M>>] {
         &self.charts
     }
 }
 
-/// What charts there are at a time.
+/// An immutable snapshot: which charts exist.
 #[derive(Debug)]
 pub struct Structure<M: Memory> {
     generation: u64,
-    contexts: BTreeMap<Box<str>, Arc<Context<M>>>,
+    contexts: BTreeMap<Box<str>, Arc<MetricContext<M>>>,
 }
 
 impl<M: Memory> Structure<M> {
-    /// Its number: greater than that of every structure before.
+    /// Returns its number, which is greater than that of every earlier structure.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The context of this name.
+    /// Returns the context of this name.
     #[must_use]
-    pub fn context(&self, name: &str) -> Option<&Context<M>> {
+    pub fn context(&self, name: &str) -> Option<&MetricContext<M>> {
         self.contexts.get(name).map(|context| &**context)
     }
 
-    /// All contexts, by name.
-    pub fn contexts(&self) -> impl ExactSizeIterator<Item = &Context<M>> {
+    /// Returns all contexts, by name.
+    pub fn contexts(&self) -> impl ExactSizeIterator<Item = &MetricContext<M>> {
         self.contexts.values().map(|context| &**context)
     }
 
-    /// All charts, by context.
+    /// Returns all charts, by context.
     pub fn charts(&self) -> impl Iterator<Item = &Arc<Chart<M>>> {
         self.contexts.values().flat_map(|context| &context.charts)
     }
 }
 
-/// How much a store holds.
+/// The statistics of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Contexts.
+pub struct StoreStatistics {
+    /// The number of contexts.
     pub contexts: u64,
-    /// Charts.
+    /// The number of charts.
     pub charts: u64,
-    /// Dimensions of all charts.
+    /// The number of dimensions of all charts.
     pub metrics: u64,
-    /// Each tier's points.
-    pub tiers: [Held; 3],
+    /// The statistics of each tier.
+    pub tiers: [TierStatistics; 3],
 }
 
 /// The metrics.
@@ -109,9 +116,9 @@ pub struct Store<M: Memory> {
 }
 
 impl<M: Memory> Store<M> {
-    /// An empty store, and the only one who may write to it.
+    /// Creates an empty store, and its only writer.
     #[must_use]
-    pub fn new(memory: Arc<M>, retention: Retention) -> (Arc<Self>, Writer<M>) {
+    pub fn new(memory: Arc<M>, retention: Retention) -> (Arc<Self>, StoreWriter<M>) {
         let structure = Arc::new(Structure { generation: 0, contexts: BTreeMap::new() });
         let store = Arc::new(Self {
             memory,
@@ -120,63 +127,65 @@ impl<M: Memory> Store<M> {
             generation: AtomicU64::new(0),
             newest: AtomicU32::new(0),
         });
-        (store.clone(), Writer::new(store))
+        (store.clone(), StoreWriter::new(store))
     }
 
-    /// The number of the newest structure, which changes when a chart appears or goes.
+    /// Returns the number of the newest structure. It changes when a chart is added or removed.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The newest structure. It stays as it is while charts come and go.
+    /// Returns the newest structure, which does not change when charts are added or removed later.
     #[must_use]
     pub fn structure(&self) -> Arc<Structure<M>> {
         self.structure.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The last second that all charts have; 0 before the first tick.
+    /// Returns the last second that all charts have, or 0 before the first tick.
     #[must_use]
     pub fn newest(&self) -> Second {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// Where its buffers come from.
+    /// Returns the allocator of its buffers.
     #[must_use]
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// How long points are kept.
+    /// Returns how long points are kept.
     #[must_use]
     pub fn retention(&self) -> Retention {
         self.retention
     }
 
-    /// How much it holds. Locks one chart after the other.
+    /// Returns the statistics. Locks one chart after the other.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn statistics(&self) -> StoreStatistics {
         let structure = self.structure();
-        let mut figures =
-            Figures { contexts: structure.contexts.len() as u64, ..Figures::default() };
+        let mut statistics = StoreStatistics {
+            contexts: structure.contexts.len() as u64,
+            ..StoreStatistics::default()
+        };
         for chart in structure.charts() {
-            figures.charts += 1;
-            figures.metrics += chart.dimensions().len() as u64;
-            for (sum, one) in figures.tiers.iter_mut().zip(chart.read().held()) {
+            statistics.charts += 1;
+            statistics.metrics += chart.dimensions().len() as u64;
+            for (sum, one) in statistics.tiers.iter_mut().zip(chart.read().statistics()) {
                 *sum += one;
             }
         }
-        figures
+        statistics
     }
 
-    fn publish(&self, contexts: BTreeMap<Box<str>, Arc<Context<M>>>) {
+    fn publish(&self, contexts: BTreeMap<Box<str>, Arc<MetricContext<M>>>) {
         let mut structure = self.structure.write().unwrap_or_else(PoisonError::into_inner);
         let generation = structure.generation + 1;
         let before =
             std::mem::replace(&mut *structure, Arc::new(Structure { generation, contexts }));
         drop(structure);
         self.generation.store(generation, Ordering::Release);
-        // Charts that went free their buffers here, with their last reader, and outside of the lock.
+        // Removed charts free their buffers here, or with their last reader, outside the lock.
         drop(before);
     }
 }

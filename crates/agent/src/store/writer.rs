@@ -1,47 +1,47 @@
-//! The one that adds charts and appends points.
+//! The only writer of a store: adds charts and appends points.
 
-use super::ahead::{Ahead, LATER};
 use super::chart::{Chart, Dimensions};
-use super::tier::Second;
-use super::{Context, Store};
+use super::reservations::{BufferReservations, COARSE_TIERS};
+use super::{MetricContext, Store};
 use crate::memory::Memory;
+use crate::tier::Second;
 use allotment::AllocError;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The longest name of a context, a chart or a dimension.
+/// The longest name of a context, a chart or a dimension, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
-/// The most dimensions of a chart: they are read under one lock.
+/// The largest number of dimensions of a chart. They are read under one lock.
 pub const MAX_DIMENSIONS: usize = 10_000;
 
-/// A chart to be added.
+/// A chart to add.
 #[derive(Clone, Debug)]
 pub struct NewChart {
-    /// Its name, the only one of the store.
+    /// Its name, which must be unique in the store.
     pub name: Box<str>,
-    /// The name of its context, which is made if there is none.
+    /// The name of its context, which is created if it does not exist.
     pub context: Box<str>,
-    /// What the context shows, in words.
+    /// A description of the context.
     pub title: Box<str>,
-    /// What the values are in.
+    /// The unit of the values.
     pub units: Box<str>,
-    /// Its dimensions. Charts that share them share their names' memory.
+    /// Its dimensions. Charts with the same dimensions share the memory of the names.
     pub dimensions: Arc<Dimensions>,
 }
 
 /// Why a chart can't be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// There is a chart of this name.
+    /// A chart of this name exists.
     Duplicate(Box<str>),
-    /// A chart has no dimension, or more than [`MAX_DIMENSIONS`].
+    /// A chart has no dimensions, or more than [`MAX_DIMENSIONS`].
     Dimensions(Box<str>, usize),
     /// A name is empty, or longer than [`MAX_NAME_BYTES`].
     Name(Box<str>),
-    /// No memory for the first buffers.
+    /// Memory for the first buffers is not available.
     Memory(AllocError),
 }
 
@@ -80,33 +80,40 @@ impl std::error::Error for StoreError {
     }
 }
 
-/// The one that adds charts and appends points.
+/// The only writer of a store: adds charts and appends points.
 #[derive(Debug)]
-pub struct Writer<M: Memory> {
+pub struct StoreWriter<M: Memory> {
     store: Arc<Store<M>>,
     names: HashSet<Box<str>>,
     next_metric: u64,
-    ahead: Ahead,
+    reservations: BufferReservations,
 }
 
-impl<M: Memory> Writer<M> {
+impl<M: Memory> StoreWriter<M> {
     pub(super) fn new(store: Arc<Store<M>>) -> Self {
-        Self { store, names: HashSet::new(), next_metric: 0, ahead: Ahead::default() }
+        Self {
+            store,
+            names: HashSet::new(),
+            next_metric: 0,
+            reservations: BufferReservations::default(),
+        }
     }
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Arc<Store<M>> {
         &self.store
     }
 
-    /// Adds charts, all or none, with their first buffers of values. They are in the order in which they were given.
+    /// Adds all of these charts or none, with their first buffers of values. Returns the charts in
+    /// the same order.
     ///
     /// # Errors
-    /// A name that is taken, empty or too long; a chart without dimensions or with too many; no memory.
+    /// When a name exists, is empty or too long, a chart has no dimensions or too many, or memory
+    /// is not available.
     pub fn add(&mut self, charts: Vec<NewChart>) -> Result<Vec<Arc<Chart<M>>>, StoreError> {
         self.check(&charts)?;
-        let mut made = Vec::with_capacity(charts.len());
+        let mut new_charts = Vec::with_capacity(charts.len());
         let structure = self.store.structure();
         let mut contexts = structure.contexts.clone();
         let mut added: BTreeMap<Box<str>, Vec<Arc<Chart<M>>>> = BTreeMap::new();
@@ -115,7 +122,7 @@ impl<M: Memory> Writer<M> {
             let count = new.dimensions.len() as u64;
             contexts.entry(new.context.clone()).or_insert_with(|| {
                 let (name, title, units) = (new.context.clone(), new.title, new.units);
-                Arc::new(Context { name, title, units, charts: Vec::new() })
+                Arc::new(MetricContext { name, title, units, charts: Vec::new() })
             });
             let (memory, retention) = (&self.store.memory, self.store.retention);
             let chart = Chart::new(
@@ -126,17 +133,17 @@ impl<M: Memory> Writer<M> {
                 metric,
                 retention,
             );
-            chart.write().acquire().map_err(StoreError::Memory)?;
+            chart.write().alloc_first_buffers().map_err(StoreError::Memory)?;
             let chart = Arc::new(chart);
             added.entry(new.context).or_default().push(chart.clone());
-            made.push(chart);
+            new_charts.push(chart);
             metric += count;
         }
         for (name, charts) in added {
             let context = contexts.get_mut(&name).expect("made above");
             let mut all = context.charts.clone();
             all.extend(charts);
-            *context = Arc::new(Context {
+            *context = Arc::new(MetricContext {
                 name,
                 title: context.title.clone(),
                 units: context.units.clone(),
@@ -144,11 +151,12 @@ impl<M: Memory> Writer<M> {
             });
         }
         self.next_metric = metric;
-        made.iter()
-            .for_each(|chart| LATER.iter().for_each(|tier| self.ahead.will_begin(*tier, chart)));
-        self.names.extend(made.iter().map(|chart| Box::from(chart.name())));
+        new_charts.iter().for_each(|chart| {
+            COARSE_TIERS.iter().for_each(|tier| self.reservations.add_chart(*tier, chart))
+        });
+        self.names.extend(new_charts.iter().map(|chart| Box::from(chart.name())));
         self.store.publish(contexts);
-        Ok(made)
+        Ok(new_charts)
     }
 
     fn check(&self, charts: &[NewChart]) -> Result<(), StoreError> {
@@ -170,7 +178,7 @@ impl<M: Memory> Writer<M> {
         Ok(())
     }
 
-    /// Removes charts, whose points go with their last reader. Names that no chart has are left out.
+    /// Removes charts. Their points are freed with their last reader. Unknown names are ignored.
     pub fn remove(&mut self, names: &[&str]) {
         let structure = self.store.structure();
         let mut contexts = structure.contexts.clone();
@@ -181,41 +189,48 @@ impl<M: Memory> Writer<M> {
             }
             let charts: Vec<_> = context.charts().iter().filter(stays).cloned().collect();
             let left = !charts.is_empty();
-            let Context { name, title, units, .. } = &**context;
+            let MetricContext { name, title, units, .. } = &**context;
             let (name, title, units) = (name.clone(), title.clone(), units.clone());
-            *context = Arc::new(Context { name, title, units, charts });
+            *context = Arc::new(MetricContext { name, title, units, charts });
             left
         });
         for chart in structure.charts().filter(|chart| names.contains(&chart.name())) {
             self.names.remove(chart.name());
-            let awaits = chart.write().awaits();
-            for (tier, _) in LATER.into_iter().zip(awaits).filter(|(_, awaits)| *awaits) {
-                self.ahead.has_begun(tier, chart);
+            let has_no_points = chart.write().has_no_points();
+            for (tier, _) in COARSE_TIERS
+                .into_iter()
+                .zip(has_no_points)
+                .filter(|(_, has_no_points)| *has_no_points)
+            {
+                self.reservations.remove_chart(tier, chart);
             }
         }
         self.store.publish(contexts);
     }
 
-    /// Appends what was collected in this second, a value for each dimension; NaN is a gap. A second that is not after the
-    /// chart's last one does nothing.
+    /// Appends the values of this second, one for each dimension; NaN is a gap. Does nothing for a
+    /// second that is not after the chart's last one.
     ///
     /// # Panics
-    /// If there are fewer values than dimensions, or more.
+    /// If the number of values differs from the number of dimensions.
     pub fn append(&mut self, chart: &Chart<M>, at: Second, values: &[f32]) {
-        let began = chart.write().append(at, values);
-        // What a chart that was removed would have needed is no longer due.
-        if began == [false; 2] || !self.names.contains(chart.name()) {
+        let first_points = chart.write().append(at, values);
+        // Nothing is reserved for a chart that was removed.
+        if first_points == [false; 2] || !self.names.contains(chart.name()) {
             return;
         }
-        for (tier, _) in LATER.into_iter().zip(began).filter(|(_, began)| *began) {
-            self.ahead.has_begun(tier, chart);
+        for (tier, _) in
+            COARSE_TIERS.into_iter().zip(first_points).filter(|(_, first_points)| *first_points)
+        {
+            self.reservations.remove_chart(tier, chart);
         }
     }
 
-    /// Says that all charts have what was collected in this second, and uses the quiet time after it to see to it that the
-    /// buffers for the end of the minute and of the hour are there when all charts ask for them at once.
+    /// Publishes that all charts have the values of this second. Uses the idle time that follows to
+    /// reserve buffers for the end of the minute and of the hour, when all charts need them at
+    /// once.
     pub fn end_tick(&mut self, at: Second) {
         self.store.newest.store(at, Ordering::Release);
-        self.ahead.reserve(self.store.memory(), at);
+        self.reservations.reserve(self.store.memory(), at);
     }
 }

@@ -1,6 +1,8 @@
-//! Headless Chromium, where it is installed, for every test that looks at a page: the agent's, and the advisor's report.
+//! Headless Chromium, if it is installed, for tests that look at a page: the agent's, and the
+//! advisor's report.
 //!
-//! The browser is led over its debugging pipe: JSON with a NUL after each message, on its descriptors 3 and 4.
+//! The browser is controlled over its debugging pipe: JSON messages that end with a NUL, on its
+//! descriptors 3 and 4.
 
 use serde_json::{Value, json};
 use std::fs::File;
@@ -10,12 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The names that distributions give it.
+/// The names of the program in several distributions.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// A browser that hangs is ended, which ends the wait for its word.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// A browser that hangs is killed after this time, which ends the wait for its message.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Its file. `None`, and a word about it, where there is none.
+/// Returns the path of the browser. Without one, returns `None` and prints a message.
 pub fn installed() -> Option<PathBuf> {
     let directories = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&directories)
@@ -27,7 +29,7 @@ pub fn installed() -> Option<PathBuf> {
     found
 }
 
-/// A browser with one page. Ended when it is dropped.
+/// A browser with one page. It is killed when it is dropped.
 pub struct Browser {
     child: Arc<Mutex<Child>>,
     to: File,
@@ -35,12 +37,12 @@ pub struct Browser {
     directory: PathBuf,
     last: u64,
     session: Option<String>,
-    /// What the page said on its console, what it threw, and what it was refused.
+    /// Messages of the page's console, its exceptions, and loads that were refused.
     pub complaints: Vec<String>,
 }
 
 impl Browser {
-    /// Starts it with options of the test's, and a directory that is its own.
+    /// Starts the browser with these options, and a directory of its own.
     pub fn start(program: &Path, directory: PathBuf, options: &[&str]) -> Self {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
@@ -63,8 +65,9 @@ impl Browser {
         let child = Arc::new(Mutex::new(child));
         let watched = Arc::clone(&child);
         std::thread::spawn(move || {
-            std::thread::sleep(PATIENCE);
-            // One that was waited for is known to be gone, whoever has its number by now.
+            std::thread::sleep(TIMEOUT);
+            // The child is killed through its handle, so a process that has got its number is not
+            // hit.
             let _ = watched.lock().unwrap().kill();
         });
         let to = File::options().write(true).open(&pipes[0]).unwrap();
@@ -98,7 +101,7 @@ impl Browser {
         }
     }
 
-    /// Goes to an address, and doesn't wait until it is there.
+    /// Opens an address, without waiting until it is loaded.
     pub fn open(&mut self, address: &str) {
         let target = self.call("Target.createTarget", json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
@@ -110,7 +113,7 @@ impl Browser {
         self.call("Page.navigate", json!({ "url": address }));
     }
 
-    /// What this expression, or its promise, comes to.
+    /// Returns the value of this expression, or of its promise.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let parameters =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });

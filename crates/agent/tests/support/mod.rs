@@ -1,4 +1,4 @@
-//! An agent in a process of its own, and a client that says exactly what it is told.
+//! An agent in a child process, and a client that sends exactly the given bytes.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use serde_json::Value;
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Nothing here takes so long, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything here takes, unless it hangs.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An agent on a free port. Killed when it is dropped.
+/// An agent on a free port. It is killed when it is dropped.
 pub struct Agent {
     child: Child,
     pub address: SocketAddr,
@@ -23,20 +23,20 @@ pub struct Agent {
 
 /// A reply.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct HttpReply {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Answer {
-    /// The body, which must be JSON.
+impl HttpReply {
+    /// Returns the body, which must be JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// A field of the head.
+    /// Returns a field of the head.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -44,7 +44,7 @@ impl Answer {
         })
     }
 
-    /// Checks that this is a refusal as all are: this status, and JSON with a cause and a remedy.
+    /// Checks that this is a refusal with this status, and JSON with a cause and a remedy.
     #[track_caller]
     pub fn refuses_with(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
@@ -56,7 +56,7 @@ impl Answer {
 }
 
 impl Agent {
-    /// Starts one with these options.
+    /// Starts an agent with these options.
     pub fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_allotment-agent"))
             .args(["--listen", "127.0.0.1:0"])
@@ -81,67 +81,67 @@ impl Agent {
         Self { child, address, said, listener: Some(listener) }
     }
 
-    /// Its process.
+    /// Returns its process number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// A socket to it.
+    /// Connects to it.
     pub fn connect(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         socket
     }
 
-    /// Sends exactly these bytes, and reads until the agent closes.
-    pub fn say(&self, bytes: &[u8]) -> Answer {
+    /// Sends exactly these bytes, and reads until the agent closes the connection.
+    pub fn send_bytes(&self, bytes: &[u8]) -> HttpReply {
         let mut socket = self.connect();
-        // It may have heard enough before the end.
+        // The agent may close the connection before it has read everything.
         let _ = socket.write_all(bytes);
-        read_answer(socket)
+        read_reply(socket)
     }
 
-    /// Asks for this, in a connection of its own.
-    pub fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, "")
+    /// Sends a GET request, on a new connection.
+    pub fn get(&self, path: &str) -> HttpReply {
+        self.request("GET", path, "")
     }
 
-    /// Asks with this method and these fields.
-    pub fn ask(&self, method: &str, path: &str, fields: &str) -> Answer {
+    /// Sends a request with this method and these fields.
+    pub fn request(&self, method: &str, path: &str, fields: &str) -> HttpReply {
         let text =
             format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{fields}connection: close\r\n\r\n");
-        self.say(text.as_bytes())
+        self.send_bytes(text.as_bytes())
     }
 
-    /// The JSON of a page that must be there.
+    /// Returns the JSON of a page, which must exist.
     pub fn json(&self, path: &str) -> Value {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
         answer.json()
     }
 
-    /// A number of `/api/v1/info`.
+    /// Returns a number of `/api/v1/info`.
     pub fn figure(&self, name: &str) -> u64 {
         self.json("/api/v1/info")[name].as_u64().unwrap_or_else(|| panic!("no {name}"))
     }
 
-    /// Waits until this is so.
+    /// Waits until the condition holds.
     #[track_caller]
-    pub fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let began = Instant::now();
         while !is_so(self) {
-            assert!(began.elapsed() < PATIENCE, "waited in vain until {what}; {}", self.said());
+            assert!(began.elapsed() < TIMEOUT, "waited in vain until {what}; {}", self.stderr());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the agent.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         rustix::process::kill_process(id, signal).unwrap();
     }
 
-    /// Waits for its end. What it said is whole then.
+    /// Waits for its end. Its output is then complete.
     pub fn wait(&mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
@@ -151,13 +151,13 @@ impl Agent {
                 }
                 return status;
             }
-            assert!(began.elapsed() < PATIENCE, "it did not end; {}", self.said());
+            assert!(began.elapsed() < TIMEOUT, "it did not end; {}", self.stderr());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// What it said on standard error so far.
-    pub fn said(&self) -> String {
+    /// Returns its standard error so far.
+    pub fn stderr(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 }
@@ -170,18 +170,18 @@ impl Drop for Agent {
 }
 
 /// Reads a reply to the end of the connection.
-pub fn read_answer(mut socket: TcpStream) -> Answer {
+pub fn read_reply(mut socket: TcpStream) -> HttpReply {
     let mut bytes = Vec::new();
-    // A connection that was reset after the reply has given what it had.
+    // A connection that is reset after the reply has delivered the reply.
     let _ = socket.read_to_end(&mut bytes);
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let Some(end) = end else { panic!("no reply: {:?}", String::from_utf8_lossy(&bytes)) };
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    Answer { status, head, body: bytes[end + 4..].to_vec() }
+    HttpReply { status, head, body: bytes[end + 4..].to_vec() }
 }
 
-/// A file of this test process alone.
+/// Returns a path for a file of this test process.
 pub fn scratch(name: &str) -> PathBuf {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     directory.join(format!("{}-{name}", std::process::id()))

@@ -132,7 +132,7 @@ impl TomlReader<'_> {
         kind: &str,
         name: &str,
         offset: usize,
-        entries: impl Iterator<Item = (&'e Key<'t>, &'e Spanned<DeValue<'t>>)>,
+        entries: impl Iterator<Item = (&'e TomlKey<'t>, &'e Spanned<DeValue<'t>>)>,
     ) -> Result<(), ConfigurationError> {
         let mut section = Section::new(kind, name);
         section.line = Some(self.line(offset));
@@ -152,7 +152,7 @@ impl TomlReader<'_> {
     }
 }
 
-type Key<'t> = Spanned<std::borrow::Cow<'t, str>>;
+type TomlKey<'t> = Spanned<std::borrow::Cow<'t, str>>;
 
 fn to_value(value: &DeValue<'_>) -> Result<Value, ConfigurationProblem> {
     let out_of_range = |wanted: &str, number: &str| ConfigurationProblem::WrongValue {

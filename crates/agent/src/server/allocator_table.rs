@@ -1,19 +1,20 @@
 //! What each allocator of the agent holds: for the page, and for `/metrics`.
 
-use super::objects::Objects;
+use super::agent_objects::AgentObjects;
 use crate::memory::Memory;
-use crate::query::json::{OutOfMemory, Writer};
+use crate::query::json::{JsonWriter, OutOfMemory};
 use allocator_api2::alloc::Allocator;
 use std::collections::BTreeMap;
 
-/// The allocators of one name.
+/// All allocators of one name and kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Row {
-    /// How many there are of this name: arenas of replies that are under way bear their worker's.
+pub struct AllocatorRow {
+    /// The number of allocators. An arena that a worker's request has taken away keeps the worker's
+    /// name.
     pub allocators: u64,
     /// Objects in use.
     pub live_objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub live_bytes: u64,
     /// Bytes taken from the system, or from the recycler.
     pub held_bytes: u64,
@@ -21,11 +22,11 @@ pub struct Row {
     pub source_calls: u64,
 }
 
-/// All named allocators of the process, and the store's buffers, by name and kind.
+/// Returns all named allocators of the process, and the store's buffers, by name and kind.
 pub fn rows<M: Memory>(
-    objects: &Objects<M>,
-) -> (BTreeMap<(String, &'static str), Row>, allotment::Report) {
-    let mut rows: BTreeMap<(String, &'static str), Row> = BTreeMap::new();
+    objects: &AgentObjects<M>,
+) -> (BTreeMap<(String, &'static str), AllocatorRow>, allotment::Report) {
+    let mut rows: BTreeMap<(String, &'static str), AllocatorRow> = BTreeMap::new();
     let report = allotment::report();
     for allocator in &report.allocators {
         let row = rows.entry((allocator.name.clone(), allocator.kind)).or_default();
@@ -35,14 +36,14 @@ pub fn rows<M: Memory>(
         row.held_bytes += allocator.statistics.held_bytes;
         row.source_calls += allocator.statistics.source_calls;
     }
-    // Slabs of many sizes that have no name each.
-    for figures in objects.store.memory().buffer_figures() {
-        rows.entry((figures.name.to_owned(), "slab")).or_insert(Row {
+    // The slabs of first buffers have no names.
+    for statistics in objects.store.memory().buffer_statistics() {
+        rows.entry((statistics.name.to_owned(), "slab")).or_insert(AllocatorRow {
             allocators: 1,
-            live_objects: figures.live,
-            live_bytes: figures.live_bytes,
-            held_bytes: figures.held_bytes,
-            source_calls: figures.system_calls,
+            live_objects: statistics.live,
+            live_bytes: statistics.live_bytes,
+            held_bytes: statistics.held_bytes,
+            source_calls: statistics.system_calls,
         });
     }
     (rows, report)
@@ -50,8 +51,8 @@ pub fn rows<M: Memory>(
 
 /// `{"allocators":[{"name","kind","allocators","live_objects","live_bytes","held_bytes","source_calls"}],"recycler":{...}}`
 pub fn render<M: Memory, A: Allocator + Copy>(
-    json: &mut Writer<A>,
-    objects: &Objects<M>,
+    json: &mut JsonWriter<A>,
+    objects: &AgentObjects<M>,
 ) -> Result<(), OutOfMemory> {
     let (rows, report) = rows(objects);
     json.raw("{\"allocators\":[")?;

@@ -1,15 +1,15 @@
 //! Where the agent's memory comes from: the library's allocators, or plain malloc for comparison.
 //!
-//! The program is written once, generic over [`Memory`], and compiled twice. A request's work takes its memory from
-//! the handle of a [`RequestMemory`], and the reply's bytes carry that memory away with them.
+//! The program is generic over [`Memory`], and compiled for both. A request's work allocates with
+//! the handle of a [`RequestMemory`], and the reply's bytes own that memory.
 //!
 //! # Invariants
 //!
-//! 1. The bytes of an [`ArenaReply`] lie in its arena (or nowhere, when there are none), which nobody else has and nobody
-//!    allocates from, resets or rewinds any more.
-//! 2. A block of [`Malloc`] came from `System` with the layout that it goes back with.
+//! 1. The bytes of an [`ArenaReply`] lie in its arena (or nowhere, if there are none). Nothing else
+//!    has the arena, and nothing allocates from it, resets it or rewinds it.
+//! 2. A block of [`MallocMemory`] came from `System` with the layout that it is freed with.
 
-use crate::store::{Node, Tier};
+use crate::tier::Tier;
 use allocator_api2::alloc::{AllocError as Refused, Allocator};
 use allocator_api2::vec::Vec as VecIn;
 use allotment::{AllocError, Arena, Budget, ErrorKind, FreeList, ListBox};
@@ -19,138 +19,141 @@ use std::mem::ManuallyDrop;
 use std::ops::DerefMut;
 use std::ptr::NonNull;
 
-mod slabs;
+mod slab_memory;
 
-pub use slabs::Slabs;
+pub use crate::buffer_node::FullBufferNode;
+pub use slab_memory::SlabMemory;
 
-/// What a store's buffers of one kind hold, by the statistics of their allocator.
+/// The statistics of the store's buffers of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BufferFigures {
-    /// The allocators' name.
+pub struct BufferStatistics {
+    /// The name of the allocators.
     pub name: &'static str,
     /// Buffers, or list nodes, in use.
     pub live: u64,
-    /// Their bytes.
+    /// Bytes of these buffers.
     pub live_bytes: u64,
-    /// What was taken from the system for them.
+    /// Bytes taken from the system for them.
     pub held_bytes: u64,
     /// Calls to the system for them since the start.
     pub system_calls: u64,
 }
 
-/// The agent's way to memory.
+/// A source of the agent's memory.
 pub trait Memory: Sized + Debug + Send + Sync + 'static {
-    /// What `--allocator` calls it.
+    /// Its name in `--allocator`.
     const NAME: &'static str;
 
     /// The memory of one request.
     type Request: RequestMemory;
 
-    /// Objects of one kind that one thread makes and frees.
+    /// Objects of one kind, which one thread allocates and frees.
     type List<T>: ObjectList<T>;
 
-    /// What a thread's passing work takes its memory from, in ordinary code.
+    /// The pool for ordinary code of one thread.
     type Pool;
 
-    /// Under this limit, where there is one and it can be kept: malloc knows none.
+    /// Creates the allocators, with this limit if they support one. Malloc does not.
     ///
     /// # Errors
-    /// When even the allocators' own structures are too much.
+    /// When the limit is too small for the allocators' own structures.
     fn new(limit: Option<&Budget>) -> Result<Self, AllocError>;
 
-    /// The memory of a request, which the worker's arena is taken for if arenas serve.
+    /// Returns the memory of a request. The closure supplies the worker's arena if arenas are used.
     fn request(arena: impl FnOnce() -> Arena) -> Self::Request;
 
-    /// A pool of this name, for the calling thread.
+    /// Creates a pool of this name, for the calling thread.
     ///
     /// # Errors
-    /// When its first memory is not to be had.
+    /// When its first memory is not available.
     fn pool(&self, name: &str) -> Result<Self::Pool, AllocError>;
 
-    /// Runs work whose ordinary `Box`, `Vec` and `String` are the pool's.
+    /// Runs work whose ordinary `Box`, `Vec` and `String` come from the pool.
     fn enter<R>(pool: &Self::Pool, work: impl FnOnce() -> R) -> R;
 
-    /// A list of this name.
+    /// Creates a list of this name.
     ///
     /// # Errors
-    /// When its structures are not to be had.
+    /// When its structures are not available.
     fn list<T>(&self, name: &str) -> Result<Self::List<T>, AllocError>;
 
-    /// Room for so many points of this tier, aligned to 8 bytes, not initialised.
+    /// Allocates an uninitialised buffer for this many points of this tier, aligned to 8 bytes.
     ///
     /// # Errors
     /// When the limit or the system refuses.
     fn alloc_buffer(&self, tier: Tier, points: u16) -> Result<NonNull<u8>, AllocError>;
 
-    /// Gives a buffer back.
+    /// Frees a buffer.
     ///
     /// # Safety
-    /// It came from `alloc_buffer` of this very memory with the same tier and points, and is not used any more.
+    /// The buffer came from `alloc_buffer` of this memory with the same tier and points, and is not
+    /// used any more.
     unsafe fn free_buffer(&self, tier: Tier, points: u16, buffer: NonNull<u8>);
 
-    /// Sees to it that all these buffers can be had without a call to the system, if it can: so many of this tier, with so many
-    /// points. What was reserved before and not taken counts.
+    /// Reserves buffers, if the allocator can, so that allocating them later needs no call to the
+    /// system. Each item is a tier, a number of points, and a number of buffers. Buffers that were
+    /// reserved before and not allocated yet count.
     ///
     /// # Errors
-    /// When the limit or the system refuses; nothing is lost but the time that is saved later.
+    /// When the limit or the system refuses. The buffers can still be allocated one by one.
     fn reserve_buffers(
         &self,
         buffers: impl Iterator<Item = (Tier, u16, usize)>,
     ) -> Result<(), AllocError>;
 
-    /// Room for the node of a list of full buffers, not initialised.
+    /// Allocates an uninitialised node for a list of full buffers.
     ///
     /// # Errors
     /// When the limit or the system refuses.
-    fn alloc_node(&self) -> Result<NonNull<Node>, AllocError>;
+    fn alloc_node(&self) -> Result<NonNull<FullBufferNode>, AllocError>;
 
-    /// Gives a node back.
+    /// Frees a node.
     ///
     /// # Safety
-    /// It came from `alloc_node` of this very memory, and is not used any more.
-    unsafe fn free_node(&self, node: NonNull<Node>);
+    /// The node came from `alloc_node` of this memory, and is not used any more.
+    unsafe fn free_node(&self, node: NonNull<FullBufferNode>);
 
-    /// What the buffers hold; empty where the allocator can't say.
-    fn buffer_figures(&self) -> Vec<BufferFigures>;
+    /// Returns the statistics of the buffers; empty if the allocator has none.
+    fn buffer_statistics(&self) -> Vec<BufferStatistics>;
 
-    /// Gives back what is free, of the calling thread and in empty pages.
+    /// Gives the calling thread's free memory and empty pages back.
     fn trim(&self);
 }
 
-/// The memory of one request: freed together, or one by one.
+/// The memory of one request, freed together or object by object.
 pub trait RequestMemory: Sized + Send + 'static {
-    /// Whether what is left in it needs no freeing one by one.
+    /// Whether objects that are left in it need not be freed one by one.
     const FREED_TOGETHER: bool;
 
-    /// What its collections are made with.
+    /// The allocator of its collections.
     type Handle<'r>: Allocator + Copy
     where
         Self: 'r;
 
-    /// Bytes that carry the request's memory with them.
+    /// Bytes that own the request's memory.
     type Reply: AsRef<[u8]> + Send + 'static;
 
-    /// For collections.
+    /// Returns the allocator for collections.
     fn handle(&self) -> Self::Handle<'_>;
 
-    /// Runs the request's work, whose result, made with the handle, becomes the reply.
+    /// Runs the request's work. The bytes that it returns, made with the handle, become the reply.
     ///
     /// # Errors
-    /// The work's own; the memory is free again.
+    /// The error of the work. The memory is then freed.
     fn render<E>(
         self,
         work: impl for<'r> FnOnce(&'r Self) -> Result<VecIn<u8, Self::Handle<'r>>, E>,
     ) -> Result<Self::Reply, E>;
 }
 
-/// Objects of one kind that one thread makes and frees.
+/// Objects of one kind, which one thread allocates and frees.
 pub trait ObjectList<T> {
-    /// An object, which frees itself.
+    /// An object, which frees itself when it is dropped.
     type Object<'l>: DerefMut<Target = T>
     where
         Self: 'l;
 
-    /// Puts a value in.
+    /// Allocates an object for the value.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -168,7 +171,7 @@ impl<T> ObjectList<T> for FreeList<T> {
     }
 }
 
-/// An arena for a request.
+/// The arena of a request.
 #[derive(Debug)]
 pub struct ArenaRequest(Arena);
 
@@ -176,16 +179,16 @@ pub struct ArenaRequest(Arena);
 #[derive(Debug)]
 pub struct ArenaReply {
     bytes: NonNull<[u8]>,
-    /// Keeps the bytes.
+    /// Owns the memory of `bytes`. Never read.
     _arena: Arena,
 }
 
-// SAFETY: the bytes are the arena's (1), which may go to another thread, and nothing changes them.
+// SAFETY: the bytes lie in the arena (1), which may go to another thread, and nothing changes them.
 unsafe impl Send for ArenaReply {}
 
 impl AsRef<[u8]> for ArenaReply {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the bytes lie in the arena, which stays as it is (1).
+        // SAFETY: the bytes lie in the arena, which nothing changes (1).
         unsafe { self.bytes.as_ref() }
     }
 }
@@ -204,20 +207,20 @@ impl RequestMemory for ArenaRequest {
         self,
         work: impl for<'r> FnOnce(&'r Self) -> Result<VecIn<u8, &'r Arena>, E>,
     ) -> Result<ArenaReply, E> {
-        // Never freed by the vector: the arena frees all together.
+        // The vector never frees the bytes: the arena frees everything together.
         let mut bytes = ManuallyDrop::new(work(&self)?);
         let bytes = NonNull::from(bytes.as_mut_slice());
         Ok(ArenaReply { bytes, _arena: self.0 })
     }
 }
 
-/// Plain malloc.
+/// The system's malloc.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Malloc;
+pub struct MallocMemory;
 
-// SAFETY: `System` keeps the contract of `GlobalAlloc`, of which this one is a part: blocks stay until they are freed, and
-// all copies are the same. A size of zero gets no block.
-unsafe impl Allocator for Malloc {
+// SAFETY: `System` keeps the contract of `GlobalAlloc`, which implies this one: blocks stay valid
+// until they are freed, and all copies are the same allocator. A size of zero gets no block.
+unsafe impl Allocator for MallocMemory {
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, Refused> {
         let block = match layout.size() {
@@ -232,7 +235,8 @@ unsafe impl Allocator for Malloc {
     #[inline]
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
         if layout.size() != 0 {
-            // SAFETY: the trait's contract: it came from `allocate` with a layout that fits (2).
+            // SAFETY: by the trait's contract the block came from `allocate` with a layout that
+            // fits (2).
             unsafe { System.dealloc(block.as_ptr(), layout) }
         }
     }
@@ -246,14 +250,15 @@ unsafe impl Allocator for Malloc {
     ) -> Result<NonNull<[u8]>, Refused> {
         if old.size() == 0 || old.align() != new.align() {
             let grown = self.allocate(new)?;
-            // SAFETY: the new block is larger, and another one.
+            // SAFETY: the new block is larger, and distinct.
             unsafe {
                 block.copy_to_nonoverlapping(grown.cast(), old.size());
                 self.deallocate(block, old);
             }
             return Ok(grown);
         }
-        // SAFETY: the block came from `System` with this layout (2); the new size is not zero, being larger.
+        // SAFETY: the block came from `System` with this layout (2). The new size is larger, so it
+        // is not zero.
         let grown = unsafe { System.realloc(block.as_ptr(), old, new.size()) };
         let grown = NonNull::new(grown).ok_or(Refused)?;
         Ok(NonNull::slice_from_raw_parts(grown, new.size()))
@@ -268,21 +273,22 @@ unsafe impl Allocator for Malloc {
     ) -> Result<NonNull<[u8]>, Refused> {
         if new.size() == 0 || old.align() != new.align() {
             let shrunk = self.allocate(new)?;
-            // SAFETY: the new block has room for its size, and is another one.
+            // SAFETY: the new block has its size, and is distinct.
             unsafe {
                 block.copy_to_nonoverlapping(shrunk.cast(), new.size());
                 self.deallocate(block, old);
             }
             return Ok(shrunk);
         }
-        // SAFETY: the block came from `System` with this layout (2), which is not empty, being larger; nor is the new one.
+        // SAFETY: the block came from `System` with this layout (2). The new size is not zero, and
+        // the old one is larger.
         let shrunk = unsafe { System.realloc(block.as_ptr(), old, new.size()) };
         let shrunk = NonNull::new(shrunk).ok_or(Refused)?;
         Ok(NonNull::slice_from_raw_parts(shrunk, new.size()))
     }
 }
 
-impl RequestMemory for Malloc {
+impl RequestMemory for MallocMemory {
     const FREED_TOGETHER: bool = false;
 
     type Handle<'r> = Self;
@@ -300,9 +306,9 @@ impl RequestMemory for Malloc {
     }
 }
 
-/// A reply in a block of malloc's.
+/// A reply in a block of malloc.
 #[derive(Debug)]
-pub struct MallocReply(VecIn<u8, Malloc>);
+pub struct MallocReply(VecIn<u8, MallocMemory>);
 
 impl AsRef<[u8]> for MallocReply {
     fn as_ref(&self) -> &[u8] {
@@ -310,37 +316,37 @@ impl AsRef<[u8]> for MallocReply {
     }
 }
 
-/// One block for each object.
+/// A list with one block for each object.
 #[derive(Debug)]
-pub struct Boxes;
+pub struct BoxList;
 
-impl<T> ObjectList<T> for Boxes {
-    type Object<'l> = allocator_api2::boxed::Box<T, Malloc>;
+impl<T> ObjectList<T> for BoxList {
+    type Object<'l> = allocator_api2::boxed::Box<T, MallocMemory>;
 
     fn put(&self, value: T) -> Result<Self::Object<'_>, AllocError> {
-        allocator_api2::boxed::Box::try_new_in(value, Malloc)
+        allocator_api2::boxed::Box::try_new_in(value, MallocMemory)
             .map_err(|_| AllocError::new(ErrorKind::SourceRefused, size_of::<T>()))
     }
 }
 
-impl Malloc {
+impl MallocMemory {
     fn block(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         let block = Self.allocate(layout).map(NonNull::cast);
         block.map_err(|_| AllocError::new(ErrorKind::SourceRefused, layout.size()))
     }
 }
 
-/// The layout of a buffer.
+/// Returns the layout of a buffer.
 fn buffer_layout(tier: Tier, points: u16) -> Layout {
     let bytes = usize::from(points) * tier.point_bytes();
     Layout::from_size_align(bytes, 8).expect("a buffer is small")
 }
 
-impl Memory for Malloc {
+impl Memory for MallocMemory {
     const NAME: &'static str = "malloc";
 
     type Request = Self;
-    type List<T> = Boxes;
+    type List<T> = BoxList;
     type Pool = ();
 
     fn new(_: Option<&Budget>) -> Result<Self, AllocError> {
@@ -359,8 +365,8 @@ impl Memory for Malloc {
         work()
     }
 
-    fn list<T>(&self, _: &str) -> Result<Boxes, AllocError> {
-        Ok(Boxes)
+    fn list<T>(&self, _: &str) -> Result<BoxList, AllocError> {
+        Ok(BoxList)
     }
 
     fn alloc_buffer(&self, tier: Tier, points: u16) -> Result<NonNull<u8>, AllocError> {
@@ -368,7 +374,8 @@ impl Memory for Malloc {
     }
 
     unsafe fn free_buffer(&self, tier: Tier, points: u16, buffer: NonNull<u8>) {
-        // SAFETY: the caller's promise: it came from `alloc_buffer`, with this layout.
+        // SAFETY: the caller promises that the buffer came from `alloc_buffer`, which used this
+        // layout.
         unsafe { self.deallocate(buffer, buffer_layout(tier, points)) }
     }
 
@@ -379,16 +386,16 @@ impl Memory for Malloc {
         Ok(())
     }
 
-    fn alloc_node(&self) -> Result<NonNull<Node>, AllocError> {
-        Self::block(Layout::new::<Node>()).map(NonNull::cast)
+    fn alloc_node(&self) -> Result<NonNull<FullBufferNode>, AllocError> {
+        Self::block(Layout::new::<FullBufferNode>()).map(NonNull::cast)
     }
 
-    unsafe fn free_node(&self, node: NonNull<Node>) {
-        // SAFETY: the caller's promise: it came from `alloc_node`, with this layout.
-        unsafe { self.deallocate(node.cast(), Layout::new::<Node>()) }
+    unsafe fn free_node(&self, node: NonNull<FullBufferNode>) {
+        // SAFETY: the caller promises that the node came from `alloc_node`, which used this layout.
+        unsafe { self.deallocate(node.cast(), Layout::new::<FullBufferNode>()) }
     }
 
-    fn buffer_figures(&self) -> Vec<BufferFigures> {
+    fn buffer_statistics(&self) -> Vec<BufferStatistics> {
         Vec::new()
     }
 

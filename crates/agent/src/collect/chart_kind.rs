@@ -1,63 +1,65 @@
-//! What is collected of a machine: for each kind of chart its context, its dimensions, and how raw numbers become values.
+//! The kinds of charts of a machine: their contexts, their dimensions, and how raw numbers become
+//! values.
 
 /// How a raw number becomes a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
-    /// The number, times this.
-    Level(f64),
-    /// What a counter grew by in a second, times this.
+pub enum Conversion {
+    /// The number times this factor.
+    Scale(f64),
+    /// The growth of a counter per second, times this factor.
     Rate(f64),
-    /// What a counter grew by, as percentage of what all of the kind grew by.
+    /// The growth of a counter, as a percentage of the growth of all counters of the chart.
     Share,
 }
 
 /// A kind of chart.
 #[derive(Debug)]
-pub struct Kind {
-    /// The context, and the beginning of the charts' names.
+pub struct ChartKind {
+    /// The context, which is also the first part of the charts' names.
     pub context: &'static str,
-    /// What it shows, in words.
+    /// A description of the charts.
     pub title: &'static str,
-    /// What the values are in.
+    /// The unit of the values.
     pub units: &'static str,
-    /// Names and rules.
-    pub dimensions: &'static [(&'static str, Rule)],
+    /// The dimensions' names and conversions.
+    pub dimensions: &'static [(&'static str, Conversion)],
 }
 
-/// The most dimensions of a kind.
-pub const MOST: usize = 8;
+/// The largest number of dimensions of a kind.
+pub const MAX_KIND_DIMENSIONS: usize = 8;
 
 const MIB_OF_BYTES: f64 = 1.0 / (1 << 20) as f64;
 const KIB_OF_BYTES: f64 = 1.0 / 1024.0;
 
-/// A sector of `/proc/diskstats`, whatever the disk's are.
+/// A sector of `/proc/diskstats` has 512 bytes, whatever the disk's sectors have.
 const KIB_OF_SECTORS: f64 = 0.5;
 
-const CPU: &[(&str, Rule)] = &[
-    ("user", Rule::Share),
-    ("nice", Rule::Share),
-    ("system", Rule::Share),
-    ("idle", Rule::Share),
-    ("iowait", Rule::Share),
-    ("irq", Rule::Share),
-    ("softirq", Rule::Share),
-    ("steal", Rule::Share),
+const CPU: &[(&str, Conversion)] = &[
+    ("user", Conversion::Share),
+    ("nice", Conversion::Share),
+    ("system", Conversion::Share),
+    ("idle", Conversion::Share),
+    ("iowait", Conversion::Share),
+    ("irq", Conversion::Share),
+    ("softirq", Conversion::Share),
+    ("steal", Conversion::Share),
 ];
 
-/// Time that work waited, in percent: of microseconds a second.
-const PRESSURE: &[(&str, Rule)] = &[("some", Rule::Rate(1e-4)), ("full", Rule::Rate(1e-4))];
+/// Time that tasks waited, in percent, from microseconds per second.
+const PRESSURE: &[(&str, Conversion)] =
+    &[("some", Conversion::Rate(1e-4)), ("full", Conversion::Rate(1e-4))];
 
 macro_rules! kinds {
     ($($name:ident: $context:literal, $title:literal, $units:literal, $dimensions:expr;)*) => {
         $(
             #[doc = $title]
-            pub static $name: Kind =
-                Kind { context: $context, title: $title, units: $units, dimensions: $dimensions };
-            const _: () = assert!($name.dimensions.len() <= MOST);
+            pub static $name: ChartKind =
+                ChartKind { context: $context, title: $title, units: $units, dimensions: $dimensions };
+            const _: () = assert!($name.dimensions.len() <= MAX_KIND_DIMENSIONS);
         )*
-        /// All of them.
+        /// All kinds.
         #[cfg(test)]
-        pub static ALL: &[&Kind] = &[$(&$name),*];
+        pub static ALL: &[&ChartKind] = &[$(&$name),*];
     };
 }
 
@@ -65,61 +67,63 @@ kinds! {
     ALL_CPUS: "system.cpu", "Processor time by use", "percent", CPU;
     ONE_CPU: "cpu.cpu", "Time of one processor by use", "percent", CPU;
     LOAD: "system.load", "Load averages", "tasks", &[
-        ("load1", Rule::Level(1.0)), ("load5", Rule::Level(1.0)), ("load15", Rule::Level(1.0)),
+        ("load1", Conversion::Scale(1.0)), ("load5", Conversion::Scale(1.0)), ("load15", Conversion::Scale(1.0)),
     ];
     TASKS: "system.tasks", "Tasks by state", "tasks", &[
-        ("all", Rule::Level(1.0)), ("running", Rule::Level(1.0)), ("blocked", Rule::Level(1.0)),
+        ("all", Conversion::Scale(1.0)), ("running", Conversion::Scale(1.0)), ("blocked", Conversion::Scale(1.0)),
     ];
     SWITCHES: "system.switches", "Context switches and new tasks", "events/s", &[
-        ("switches", Rule::Rate(1.0)), ("forks", Rule::Rate(1.0)),
+        ("switches", Conversion::Rate(1.0)), ("forks", Conversion::Rate(1.0)),
     ];
     MEMORY: "system.memory", "Memory by use", "MiB", &[
-        ("used", Rule::Level(MIB_OF_BYTES)), ("free", Rule::Level(MIB_OF_BYTES)),
-        ("cached", Rule::Level(MIB_OF_BYTES)), ("buffers", Rule::Level(MIB_OF_BYTES)),
+        ("used", Conversion::Scale(MIB_OF_BYTES)), ("free", Conversion::Scale(MIB_OF_BYTES)),
+        ("cached", Conversion::Scale(MIB_OF_BYTES)), ("buffers", Conversion::Scale(MIB_OF_BYTES)),
     ];
     SWAP: "system.swap", "Swap space by use", "MiB", &[
-        ("used", Rule::Level(MIB_OF_BYTES)), ("free", Rule::Level(MIB_OF_BYTES)),
+        ("used", Conversion::Scale(MIB_OF_BYTES)), ("free", Conversion::Scale(MIB_OF_BYTES)),
     ];
     DIRTY: "system.dirty", "Memory that waits to be written", "MiB", &[
-        ("dirty", Rule::Level(MIB_OF_BYTES)), ("writeback", Rule::Level(MIB_OF_BYTES)),
+        ("dirty", Conversion::Scale(MIB_OF_BYTES)), ("writeback", Conversion::Scale(MIB_OF_BYTES)),
     ];
     CPU_PRESSURE: "pressure.cpu", "Time in which tasks waited for a processor", "percent", PRESSURE;
     MEMORY_PRESSURE: "pressure.memory", "Time in which tasks waited for memory", "percent", PRESSURE;
     IO_PRESSURE: "pressure.io", "Time in which tasks waited for disks", "percent", PRESSURE;
     NETWORK: "net.traffic", "Traffic of a network device", "KiB/s", &[
-        ("received", Rule::Rate(KIB_OF_BYTES)), ("sent", Rule::Rate(KIB_OF_BYTES)),
+        ("received", Conversion::Rate(KIB_OF_BYTES)), ("sent", Conversion::Rate(KIB_OF_BYTES)),
     ];
     PACKETS: "net.packets", "Packets of a network device", "packets/s", &[
-        ("received", Rule::Rate(1.0)), ("sent", Rule::Rate(1.0)),
-        ("dropped", Rule::Rate(1.0)), ("errors", Rule::Rate(1.0)),
+        ("received", Conversion::Rate(1.0)), ("sent", Conversion::Rate(1.0)),
+        ("dropped", Conversion::Rate(1.0)), ("errors", Conversion::Rate(1.0)),
     ];
     DISK: "disk.traffic", "Traffic of a disk", "KiB/s", &[
-        ("read", Rule::Rate(KIB_OF_SECTORS)), ("written", Rule::Rate(KIB_OF_SECTORS)),
+        ("read", Conversion::Rate(KIB_OF_SECTORS)), ("written", Conversion::Rate(KIB_OF_SECTORS)),
     ];
     DISK_CALLS: "disk.calls", "Reads and writes of a disk", "calls/s", &[
-        ("reads", Rule::Rate(1.0)), ("writes", Rule::Rate(1.0)),
+        ("reads", Conversion::Rate(1.0)), ("writes", Conversion::Rate(1.0)),
     ];
     AGENT: "agent.ticks", "Duration of the agent's collection", "ms", &[
-        ("collect", Rule::Level(1.0)),
+        ("collect", Conversion::Scale(1.0)),
     ];
 }
 
-impl Kind {
-    /// The values of a sample, from raw numbers, those before and the seconds between. What can't be known is NaN: rates of a
-    /// first sample, and of a counter that began anew.
+impl ChartKind {
+    /// Appends the values of a sample to `values`. `before` has the raw numbers of the sample
+    /// before, which was read `seconds` earlier. Values that can't be known are NaN: rates of a
+    /// first sample, and of a counter that was reset.
     pub fn values(&self, now: &[f64], before: Option<&[f64]>, seconds: f64, values: &mut Vec<f32>) {
         let grown = |index: usize| {
             let grown = before.map_or(f64::NAN, |before| now[index] - before[index]);
             if grown < 0.0 { f64::NAN } else { grown }
         };
-        // A processor's idle time may go back a little: that is nothing, and the others still have their shares.
+        // A processor's idle time may decrease a little. Its own share is then unknown, and the
+        // other shares are not affected.
         let known = |index: usize| Some(grown(index)).filter(|grown| !grown.is_nan());
         let whole: f64 = (0..self.dimensions.len()).filter_map(known).sum();
         values.extend((0..self.dimensions.len()).map(|index| {
             let value = match self.dimensions[index].1 {
-                Rule::Level(scale) => now[index] * scale,
-                Rule::Rate(scale) => grown(index) * scale / seconds,
-                Rule::Share => grown(index) * 100.0 / whole,
+                Conversion::Scale(scale) => now[index] * scale,
+                Conversion::Rate(scale) => grown(index) * scale / seconds,
+                Conversion::Share => grown(index) * 100.0 / whole,
             };
             value as f32
         }));
@@ -130,7 +134,7 @@ impl Kind {
 mod tests {
     use super::*;
 
-    fn values(kind: &Kind, now: &[f64], before: Option<&[f64]>, seconds: f64) -> Vec<f32> {
+    fn values(kind: &ChartKind, now: &[f64], before: Option<&[f64]>, seconds: f64) -> Vec<f32> {
         let mut values = Vec::new();
         kind.values(now, before, seconds, &mut values);
         values

@@ -1,23 +1,23 @@
-//! How many files, and so connections, the process may have open.
+//! The limit on open files, and so on connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that are no connections: the log, /proc, the event loop, what libraries open.
+/// Open files that are not connections: the log, /proc, the event loop, libraries.
 pub const OTHER_FILES: u64 = 64;
 
-/// Raises the limit of open files to the most that this process may have, and returns it; none is `u64::MAX`.
+/// Raises the limit on open files to its maximum, and returns it; `u64::MAX` means no limit.
 pub fn raise_limit() -> u64 {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
-    // A kernel that refuses what it calls the maximum leaves us the limit as it is.
+    // If the kernel refuses its own maximum, the limit stays as it is.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many of the wanted connections this many open files leave room for.
+/// Returns how many of the wanted connections are possible with this limit on open files.
 pub fn connections_within(files: u64, wanted: usize) -> usize {
-    let room = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
-    wanted.min(room).max(1)
+    let possible = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+    wanted.min(possible).max(1)
 }
 
 #[cfg(test)]

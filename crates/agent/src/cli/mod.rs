@@ -1,13 +1,13 @@
-//! The command line, and the file that may say the same.
+//! The command line, and the file of options.
 //!
-//! Each option of the agent is also a key of the file. What the file says is put in front of what
-//! the command line says, so that both are checked by one set of rules, and the command line wins.
+//! Each option of the agent is also a key of the file. The file's options are put in front of those
+//! of the command line, so that both are checked by the same rules, and the command line wins.
 
-mod file;
+mod option_file;
 mod values;
 
-pub use file::FileError;
-pub use values::{AllocatorChoice, Bytes, Keep};
+pub use option_file::FileError;
+pub use values::{AllocatorChoice, ByteSize, KeepTimes};
 
 use crate::clock::Speed;
 use crate::store::Second;
@@ -127,7 +127,7 @@ pub struct ServeArguments {
     pub contexts: Option<u32>,
     /// Start at this time, such as 2026-01-31T23:59:00Z, on a simulated clock and with computed
     /// metrics only
-    #[arg(long, requires = "synthetic", value_name = "TIME", value_parser = crate::clock::moment)]
+    #[arg(long, requires = "synthetic", value_name = "TIME", value_parser = crate::clock::parse_start_time)]
     pub start_at: Option<Second>,
     /// Speed of the simulated clock: with 60, a minute passes each second; with 'max', the clock
     /// never waits
@@ -139,13 +139,13 @@ pub struct ServeArguments {
     /// Limit on the memory of metrics and requests together, such as 512MiB; a request beyond it
     /// gets status 503 [default: no limit]
     #[arg(long, value_name = "SIZE")]
-    pub memory_limit: Option<Bytes>,
+    pub memory_limit: Option<ByteSize>,
     /// Limit on the memory of one request
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub request_memory: Bytes,
+    pub request_memory: ByteSize,
     /// Seconds for which the points per second, per minute and per hour are kept
     #[arg(long, value_name = "S,M,H", default_value = "3600,86400,2592000")]
-    pub keep: Keep,
+    pub keep: KeepTimes,
     /// Number of threads that answer requests [default: one for each processor]
     #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub workers: Option<u32>,
@@ -163,7 +163,7 @@ pub struct ServeArguments {
     pub max_connections: u32,
     /// Limit on the size of a request's header
     #[arg(long, default_value = "16KiB", value_name = "SIZE")]
-    pub max_header: Bytes,
+    pub max_header: ByteSize,
     /// Seconds within which a request's header must arrive, and for which a connection may be
     /// silent
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -192,15 +192,15 @@ pub struct ServeArguments {
 }
 
 impl ServeArguments {
-    /// How many threads answer requests.
+    /// Returns the number of threads that answer requests.
     pub fn workers(&self) -> u32 {
         let processors =
             || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
         self.workers.unwrap_or_else(processors)
     }
 
-    /// The options of `self` that a running agent can't take over from `new`.
-    pub fn kept_in_spite_of(&self, new: &Self) -> Vec<&'static str> {
+    /// Returns the options that differ between `self` and `new` and need a restart.
+    pub fn options_that_need_a_restart(&self, new: &Self) -> Vec<&'static str> {
         let mut kept = Vec::new();
         macro_rules! stays {
             ($($field:ident)*) => {
@@ -213,9 +213,9 @@ impl ServeArguments {
         kept
     }
 
-    /// `self`, with what a running agent can take over from `new`.
+    /// Returns `self` with those options of `new` that a running agent can adopt.
     #[must_use]
-    pub fn taking_over(&self, new: &Self) -> Self {
+    pub fn with_reloadable_options_of(&self, new: &Self) -> Self {
         Self {
             title: new.title.clone(),
             max_points: new.max_points,
@@ -226,30 +226,30 @@ impl ServeArguments {
     }
 }
 
-/// Why there is nothing to do, or not what was asked for.
+/// Why the command line does not name work to do.
 #[derive(Debug)]
-pub enum ReadError {
-    /// Help or the version was asked for: this is it.
-    Asked(String),
-    /// The command line makes no sense.
+pub enum CommandLineError {
+    /// Help or the version was requested: the text to print.
+    HelpRequested(String),
+    /// The command line is invalid.
     Usage(String),
-    /// The file can't be read, or makes no sense.
+    /// The file can't be read, or is invalid.
     File(FileError),
 }
 
-impl fmt::Display for ReadError {
+impl fmt::Display for CommandLineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked(text) => f.write_str(text),
+            Self::HelpRequested(text) => f.write_str(text),
             Self::Usage(line) => f.write_str(line),
             Self::File(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for ReadError {}
+impl std::error::Error for CommandLineError {}
 
-impl From<FileError> for ReadError {
+impl From<FileError> for CommandLineError {
     fn from(error: FileError) -> Self {
         Self::File(error)
     }
@@ -258,13 +258,13 @@ impl From<FileError> for ReadError {
 /// Reads the command line, and the file that it names.
 ///
 /// # Errors
-/// What is wrong, in one line with its remedy.
-pub fn read(line: &[OsString]) -> Result<CommandLine, ReadError> {
+/// With one line that names the cause and the remedy.
+pub fn read(line: &[OsString]) -> Result<CommandLine, CommandLineError> {
     let alone = parse(line).map_err(usage)?;
     let Some(path) = alone.serve.config.as_ref().filter(|_| alone.command.is_none()) else {
         return check(alone);
     };
-    let from_file = file::options(path)?;
+    let from_file = option_file::options(path)?;
     let program = line.first().cloned().unwrap_or_else(|| "allotment-agent".into());
     let with = |rest: &[OsString]| {
         let both: Vec<_> = [program.clone()]
@@ -274,23 +274,23 @@ pub fn read(line: &[OsString]) -> Result<CommandLine, ReadError> {
             .collect();
         parse(&both)
     };
-    // First alone, so that what the file has wrong is said to be the file's.
+    // The file's options are parsed alone first, so that an error in them names the file.
     with(&[]).map_err(|error| FileError::value(path, in_one_line(&error.render().to_string())))?;
     check(with(line.get(1..).unwrap_or_default()).map_err(usage)?)
 }
 
-/// What no single option can say.
-fn check(line: CommandLine) -> Result<CommandLine, ReadError> {
+/// Checks what depends on more than one option.
+fn check(line: CommandLine) -> Result<CommandLine, CommandLineError> {
     let serve = &line.serve;
     if serve.allocator == AllocatorChoice::Malloc && serve.memory_limit.is_some() {
-        return Err(ReadError::Usage(
+        return Err(CommandLineError::Usage(
             "--memory-limit needs the library's allocators: leave out --memory-limit or --allocator malloc".to_owned(),
         ));
     }
     if let Some(limit) = serve.memory_limit
-        && limit.0 < LEAST_MEMORY
+        && limit.0 < MIN_MEMORY
     {
-        return Err(ReadError::Usage(format!(
+        return Err(CommandLineError::Usage(format!(
             "a --memory-limit of {} bytes is too small: give at least 4MiB",
             limit.0
         )));
@@ -298,28 +298,28 @@ fn check(line: CommandLine) -> Result<CommandLine, ReadError> {
     Ok(line)
 }
 
-/// The least that `--memory-limit` may be.
-const LEAST_MEMORY: u64 = 4 << 20;
+/// The smallest value of `--memory-limit`, in bytes.
+const MIN_MEMORY: u64 = 4 << 20;
 
 fn parse(line: &[OsString]) -> Result<CommandLine, clap::Error> {
     let matches = CommandLine::command().try_get_matches_from(line)?;
     CommandLine::from_arg_matches(&matches)
 }
 
-fn usage(error: clap::Error) -> ReadError {
+fn usage(error: clap::Error) -> CommandLineError {
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            ReadError::Asked(error.render().to_string())
+            CommandLineError::HelpRequested(error.render().to_string())
         }
-        _ => ReadError::Usage(
+        _ => CommandLineError::Usage(
             in_one_line(&error.render().to_string()) + "; see 'allotment-agent --help'",
         ),
     }
 }
 
-/// The first paragraph of clap's error, and a tip if there is one.
+/// Returns the first paragraph of clap's error, and its tip if there is one.
 fn in_one_line(error: &str) -> String {
     let mut paragraphs = error.split("\n\n");
     let first = paragraphs.next().unwrap_or_default();
@@ -336,7 +336,7 @@ fn in_one_line(error: &str) -> String {
 mod tests {
     use super::*;
 
-    fn line(arguments: &[&str]) -> Result<CommandLine, ReadError> {
+    fn line(arguments: &[&str]) -> Result<CommandLine, CommandLineError> {
         let line: Vec<OsString> =
             ["allotment-agent"].iter().chain(arguments).map(OsString::from).collect();
         read(&line)
@@ -364,7 +364,7 @@ mod tests {
         let both = line(&["--config", path_text, "--title", "from the line"]).unwrap().serve;
         assert_eq!((both.max_points, both.synthetic), (77, Some(1000)));
         assert_eq!(both.title, "from the line");
-        assert_eq!(both.memory_limit, Some(Bytes(64 << 20)));
+        assert_eq!(both.memory_limit, Some(ByteSize(64 << 20)));
         std::fs::remove_file(path).unwrap();
     }
 
@@ -384,7 +384,7 @@ mod tests {
             let path = file("wrong.toml", text);
             let error = line(&["--config", path.to_str().unwrap()]).unwrap_err();
             let message = error.to_string();
-            assert!(matches!(error, ReadError::File(_)), "{text}: {message}");
+            assert!(matches!(error, CommandLineError::File(_)), "{text}: {message}");
             assert!(message.contains("wrong.toml") && message.contains(expected), "{message}");
             assert!(!message.trim_end().contains('\n'), "{message}");
             std::fs::remove_file(path).unwrap();
@@ -413,18 +413,18 @@ mod tests {
         ] {
             let error = line(bad).unwrap_err();
             let message = error.to_string();
-            assert!(matches!(error, ReadError::Usage(_)), "{bad:?}: {message}");
+            assert!(matches!(error, CommandLineError::Usage(_)), "{bad:?}: {message}");
             assert!(!message.contains('\n') && message.len() > 10, "{message}");
         }
-        assert!(matches!(line(&["--help"]), Err(ReadError::Asked(_))));
+        assert!(matches!(line(&["--help"]), Err(CommandLineError::HelpRequested(_))));
     }
 
     #[test]
     fn what_a_running_agent_can_take_over_is_known() {
         let old = line(&[]).unwrap().serve;
         let new = line(&["--max-points", "5", "--workers", "7", "--title", "x"]).unwrap().serve;
-        assert_eq!(old.kept_in_spite_of(&new), ["workers"]);
-        let taken = old.taking_over(&new);
+        assert_eq!(old.options_that_need_a_restart(&new), ["workers"]);
+        let taken = old.with_reloadable_options_of(&new);
         assert_eq!((taken.max_points, taken.workers, &*taken.title), (5, None, "x"));
     }
 }

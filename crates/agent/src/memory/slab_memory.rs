@@ -1,32 +1,35 @@
-//! The library's allocators at the agent's work: a slab for the full buffers of each tier, slabs of many sizes for
-//! first buffers, one for list nodes, a free list for each kind of parsed object, an arena for each request.
+//! The library's allocators: a slab for the full-size buffers of each tier, slabs of many sizes for
+//! first buffers, a slab for list nodes, a free list for each kind of parsed object, an arena for
+//! each request.
 
-use super::{ArenaRequest, BufferFigures, Memory};
-use crate::store::{Node, Tier};
+use super::{ArenaRequest, BufferStatistics, Memory};
+use crate::buffer_node::FullBufferNode;
+use crate::tier::Tier;
 use allotment::{AllocError, Arena, Budget, FreeList, LocalPool, RawSlab, Statistics};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// Steps in each doubling of the sizes of first buffers above [`FINE`].
+/// Size classes of first buffers in each doubling above [`FINE`].
 const STEPS: usize = 16;
 
-/// Up to here a first buffer's size is a multiple of 16 bytes.
+/// Up to this size, in bytes, a first buffer's size is a multiple of 16.
 const FINE: usize = 256;
 
 /// The library's allocators.
 #[derive(Debug)]
-pub struct Slabs {
-    /// Buffers of full size, by tier.
+pub struct SlabMemory {
+    /// Slabs of full-size buffers, by tier.
     full: [RawSlab; 3],
-    /// First buffers, by their size's class.
+    /// Slabs of first buffers, by size class.
     first: Box<[RawSlab]>,
     nodes: RawSlab,
     limit: Option<Budget>,
 }
 
-/// The class of a first buffer, the smallest whose size holds so many bytes.
+/// Returns the size class of a first buffer: the smallest that holds this many bytes.
 ///
-/// A size and the next differ by a sixteenth at most (or by 16 bytes), so that a first buffer that is full wastes no more.
+/// Neighbouring sizes differ by at most a sixteenth (or 16 bytes), so a full first buffer wastes no
+/// more.
 fn class(bytes: usize) -> usize {
     if bytes <= FINE {
         return bytes.div_ceil(16).max(1) - 1;
@@ -37,7 +40,7 @@ fn class(bytes: usize) -> usize {
     FINE / 16 + doublings_before * STEPS + (bytes - (1 << doubling)).div_ceil(step) - 1
 }
 
-/// The size of a class.
+/// Returns the size of a class in bytes.
 fn class_bytes(class: usize) -> usize {
     match class.checked_sub(FINE / 16) {
         None => (class + 1) * 16,
@@ -48,9 +51,9 @@ fn class_bytes(class: usize) -> usize {
     }
 }
 
-impl Slabs {
+impl SlabMemory {
     fn of(&self, tier: Tier, points: u16) -> &RawSlab {
-        if points == tier.room() {
+        if points == tier.capacity() {
             &self.full[tier as usize]
         } else {
             &self.first[class(usize::from(points) * tier.point_bytes())]
@@ -69,7 +72,7 @@ fn slab(layout: Layout, limit: Option<&Budget>, name: Option<&str>) -> Result<Ra
     builder.try_build()
 }
 
-impl Memory for Slabs {
+impl Memory for SlabMemory {
     const NAME: &'static str = "allotment";
 
     type Request = ArenaRequest;
@@ -85,11 +88,12 @@ impl Memory for Slabs {
         let largest = class(Tier::Second.buffer_bytes());
         Ok(Self {
             full: [full(Tier::Second)?, full(Tier::Minute)?, full(Tier::Hour)?],
-            // Without names: a report has no room for a line for each size. Their sum is in `buffer_figures`.
+            // These slabs have no names: one line for each size would fill the report.
+            // `buffer_statistics` has their sum.
             first: (0..=largest)
                 .map(|class| sized(class_bytes(class), None))
                 .collect::<Result<_, _>>()?,
-            nodes: slab(Layout::new::<Node>(), limit, Some("nodes of full buffers"))?,
+            nodes: slab(Layout::new::<FullBufferNode>(), limit, Some("nodes of full buffers"))?,
             limit: limit.cloned(),
         })
     }
@@ -123,7 +127,8 @@ impl Memory for Slabs {
     }
 
     unsafe fn free_buffer(&self, tier: Tier, points: u16, buffer: NonNull<u8>) {
-        // SAFETY: the caller's promise: it came from this slab, and is not used any more.
+        // SAFETY: the caller promises that the buffer came from this slab, and is not used any
+        // more.
         unsafe { self.of(tier, points).free(buffer) }
     }
 
@@ -131,11 +136,11 @@ impl Memory for Slabs {
         &self,
         buffers: impl Iterator<Item = (Tier, u16, usize)>,
     ) -> Result<(), AllocError> {
-        // Tiers share the slabs of first buffers, so what each slab needs is summed.
+        // Tiers share the slabs of first buffers, so the counts for each slab are added up.
         let mut full = [0; 3];
         let mut first = vec![0; self.first.len()];
         for (tier, points, count) in buffers {
-            *if points == tier.room() {
+            *if points == tier.capacity() {
                 &mut full[tier as usize]
             } else {
                 &mut first[class(usize::from(points) * tier.point_bytes())]
@@ -145,17 +150,17 @@ impl Memory for Slabs {
         slabs.filter(|(_, count)| *count > 0).try_for_each(|(slab, count)| slab.try_reserve(count))
     }
 
-    fn alloc_node(&self) -> Result<NonNull<Node>, AllocError> {
+    fn alloc_node(&self) -> Result<NonNull<FullBufferNode>, AllocError> {
         self.nodes.try_alloc().map(NonNull::cast)
     }
 
-    unsafe fn free_node(&self, node: NonNull<Node>) {
-        // SAFETY: the caller's promise: it came from this slab, and is not used any more.
+    unsafe fn free_node(&self, node: NonNull<FullBufferNode>) {
+        // SAFETY: the caller promises that the node came from this slab, and is not used any more.
         unsafe { self.nodes.free(node.cast()) }
     }
 
-    fn buffer_figures(&self) -> Vec<BufferFigures> {
-        let figures = |name, statistics: Statistics| BufferFigures {
+    fn buffer_statistics(&self) -> Vec<BufferStatistics> {
+        let figures = |name, statistics: Statistics| BufferStatistics {
             name,
             live: statistics.live_objects,
             live_bytes: statistics.live_bytes,
@@ -166,7 +171,7 @@ impl Memory for Slabs {
             .into_iter()
             .map(|tier| figures(tier.buffers_name(), self.full[tier as usize].statistics()))
             .collect();
-        let mut first = BufferFigures {
+        let mut first = BufferStatistics {
             name: "first buffers of all tiers",
             live: 0,
             live_bytes: 0,

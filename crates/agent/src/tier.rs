@@ -1,4 +1,4 @@
-//! The three resolutions that a metric is kept in.
+//! The three resolutions in which a metric is stored.
 
 /// Seconds since 1970.
 pub type Second = u32;
@@ -6,19 +6,19 @@ pub type Second = u32;
 /// A resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// A point a second: the value.
+    /// One point per second: the value.
     Second,
-    /// A point a minute: a [`Summary`].
+    /// One point per minute: a [`Summary`].
     Minute,
-    /// A point an hour: a [`Summary`].
+    /// One point per hour: a [`Summary`].
     Hour,
 }
 
 impl Tier {
-    /// All, the finest first.
+    /// All tiers, the finest first.
     pub const ALL: [Self; 3] = [Self::Second, Self::Minute, Self::Hour];
 
-    /// Seconds that a point stands for.
+    /// Returns the number of seconds that one point covers.
     #[must_use]
     pub const fn step(self) -> u32 {
         match self {
@@ -28,9 +28,9 @@ impl Tier {
         }
     }
 
-    /// Points that a buffer has room for; a metric's first one may have fewer.
+    /// Returns the number of points in a full-size buffer. A metric's first buffer may have fewer.
     #[must_use]
-    pub const fn room(self) -> u16 {
+    pub const fn capacity(self) -> u16 {
         match self {
             Self::Second => 1024,
             Self::Minute => 128,
@@ -38,7 +38,7 @@ impl Tier {
         }
     }
 
-    /// Bytes of a point.
+    /// Returns the size of a point in bytes.
     #[must_use]
     pub const fn point_bytes(self) -> usize {
         match self {
@@ -47,13 +47,13 @@ impl Tier {
         }
     }
 
-    /// Bytes of a buffer of full size.
+    /// Returns the size of a full-size buffer in bytes.
     #[must_use]
     pub const fn buffer_bytes(self) -> usize {
-        self.room() as usize * self.point_bytes()
+        self.capacity() as usize * self.point_bytes()
     }
 
-    /// What the slab of its buffers is called.
+    /// Returns the name of the slab for its full-size buffers.
     #[must_use]
     pub const fn buffers_name(self) -> &'static str {
         match self {
@@ -64,27 +64,27 @@ impl Tier {
     }
 }
 
-/// What the values of a minute or an hour came to.
+/// The values of a minute or an hour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Summary {
-    /// The least value; infinite when there was none.
+    /// The smallest value; infinity if there was none.
     pub min: f32,
-    /// The greatest value; minus infinity when there was none.
+    /// The largest value; minus infinity if there was none.
     pub max: f32,
     /// The sum.
     pub sum: f32,
-    /// How many values were collected.
+    /// The number of values.
     pub count: u32,
 }
 
 const _: () = assert!(size_of::<Summary>() == 16);
 
 impl Summary {
-    /// Of no values.
+    /// The summary of no values.
     pub const EMPTY: Self = Self { min: f32::INFINITY, max: f32::NEG_INFINITY, sum: 0.0, count: 0 };
 
-    /// Takes a value in; NaN is none.
+    /// Adds a value. NaN is no value.
     #[inline]
     pub fn take(&mut self, value: f32) {
         // A comparison with NaN is false.
@@ -95,7 +95,7 @@ impl Summary {
         self.count += u32::from(known);
     }
 
-    /// Takes in what another one saw.
+    /// Adds the values of another summary.
     #[inline]
     pub fn merge(&mut self, other: Self) {
         self.min = self.min.min(other.min);
@@ -104,7 +104,7 @@ impl Summary {
         self.count += other.count;
     }
 
-    /// The average; `None` of no values.
+    /// Returns the average, or `None` of no values.
     #[must_use]
     pub fn average(self) -> Option<f32> {
         (self.count > 0).then(|| self.sum / self.count as f32)

@@ -1,43 +1,45 @@
-//! The agent's log: buffered, and yet whole after a crash.
+//! The agent's log: buffered, and yet complete after a crash.
 //!
-//! A program that collects its log in a buffer of its own and writes it now and then loses the end of it when it crashes, just the
-//! part that would have told why. One that writes each line makes a system call for each. Here lines are copied into a file mapping
-//! that is shared with the kernel: a system call is made once for each [`STEP`], and what was copied is in the file whatever
-//! becomes of the process. (A crash of the whole machine may take what the kernel has not yet written.)
+//! A program that buffers its log in its own memory loses the end of it in a crash, which is the
+//! part that would show the cause. A program that writes each line makes a system call for each.
+//! Here lines are copied into a file mapping that is shared with the kernel: there is one system
+//! call for each [`STEP`], and every copied line is in the file even if the process is killed. (A
+//! crash of the whole machine may lose what the kernel has not written yet.)
 //!
-//! A file that has [`LIMIT`] bytes is renamed to end with `.1`, in place of the one before, and a new one is begun. Other programs may
-//! rename the file (and have it begun anew with [`Log::reopen`]), but must not make it shorter while the agent runs: touching a page
-//! that is no more in the file would kill it.
+//! A file of [`LIMIT`] bytes is renamed to end with `.1`, which replaces the file of that name, and
+//! a new one is begun. Other programs may rename the file, and then request a new one
+//! ([`Log::reopen`]), but they must not shorten it while the agent runs: access to a page that is
+//! no longer in the file would kill the agent.
 
-mod mapping;
+mod log_mapping;
 
-pub use mapping::{LIMIT, STEP};
+pub use log_mapping::{LIMIT, STEP};
 
-use mapping::Mapping;
+use log_mapping::LogMapping;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The longest line; what is longer is cut.
+/// The longest line, in bytes. Longer lines are cut.
 pub const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// After a refusal the disk is left alone for so long.
+/// After a failure the disk is not used for this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// What happened.
+pub enum LogLevel {
+    /// An event.
     Info,
-    /// What should be looked at.
+    /// Something that should be looked at.
     Warning,
-    /// What went wrong.
+    /// A failure.
     Error,
 }
 
-/// A log that can't be opened.
+/// The log can't be opened.
 #[derive(Debug)]
 pub struct LogError {
     path: PathBuf,
@@ -65,91 +67,93 @@ impl std::error::Error for LogError {
 
 /// The agent's log.
 pub struct Log {
-    inner: Mutex<Inner>,
+    output: Mutex<LogOutput>,
 }
 
-enum Inner {
+enum LogOutput {
     Stderr,
-    File(Lines),
+    File(LogFile),
 }
 
-struct Lines {
+struct LogFile {
     path: PathBuf,
-    /// `None` while no file is to be had.
-    file: Option<Mapping>,
+    /// `None` while no file can be opened.
+    file: Option<LogMapping>,
     lost: u64,
-    /// Those that no line has told of yet.
-    untold: u64,
+    /// Lost lines that no line has reported yet.
+    unreported: u64,
     pause_until: Option<Instant>,
 }
 
 impl Log {
-    /// Lines go to standard error.
+    /// Creates a log on standard error.
     #[must_use]
     pub fn stderr() -> Self {
-        Self { inner: Mutex::new(Inner::Stderr) }
+        Self { output: Mutex::new(LogOutput::Stderr) }
     }
 
-    /// Lines go to the end of this file, which is made if there is none. What a killed agent left after its last whole line is
-    /// taken away.
+    /// Creates a log that appends to this file, which is created if it does not exist. Removes what
+    /// a killed agent left after its last whole line.
     ///
     /// # Errors
-    /// When it can't be opened, is no regular file, or is another agent's.
+    /// When the file can't be opened, is not a regular file, or is another agent's.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, LogError> {
         let path = path.into();
-        match open_with_room(&path) {
+        match open_with_space(&path) {
             Ok(file) => {
-                let lines = Lines { path, file: Some(file), lost: 0, untold: 0, pause_until: None };
-                Ok(Self { inner: Mutex::new(Inner::File(lines)) })
+                let lines =
+                    LogFile { path, file: Some(file), lost: 0, unreported: 0, pause_until: None };
+                Ok(Self { output: Mutex::new(LogOutput::File(lines)) })
             }
             Err(cause) => Err(LogError { path, cause }),
         }
     }
 
-    /// Appends a line. Returns whether it is in the file: if so, it stays there even if the process is killed at once.
-    pub fn line(&self, level: Level, message: fmt::Arguments<'_>) -> bool {
+    /// Appends a line. Returns whether the line is in the file; if so, it stays there even if the
+    /// process is killed at once.
+    pub fn line(&self, level: LogLevel, message: fmt::Arguments<'_>) -> bool {
         let line = line(SystemTime::now(), level, message);
         match &mut *self.lock() {
-            // Nothing can be said of a standard error that is closed.
-            Inner::Stderr => io::stderr().write_all(line.as_bytes()).is_ok(),
-            Inner::File(lines) => lines.append(line.as_bytes()),
+            // There is nowhere to report a standard error that is closed.
+            LogOutput::Stderr => io::stderr().write_all(line.as_bytes()).is_ok(),
+            LogOutput::File(lines) => lines.append(line.as_bytes()),
         }
     }
 
-    /// Appends a line of [`Level::Info`].
+    /// Appends a line of [`LogLevel::Info`].
     pub fn info(&self, message: fmt::Arguments<'_>) -> bool {
-        self.line(Level::Info, message)
+        self.line(LogLevel::Info, message)
     }
 
-    /// Appends a line of [`Level::Warning`].
+    /// Appends a line of [`LogLevel::Warning`].
     pub fn warning(&self, message: fmt::Arguments<'_>) -> bool {
-        self.line(Level::Warning, message)
+        self.line(LogLevel::Warning, message)
     }
 
-    /// Appends a line of [`Level::Error`].
+    /// Appends a line of [`LogLevel::Error`].
     pub fn error(&self, message: fmt::Arguments<'_>) -> bool {
-        self.line(Level::Error, message)
+        self.line(LogLevel::Error, message)
     }
 
-    /// How many lines were lost because the disk had no room for them.
+    /// Returns how many lines were lost because the disk was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         match &*self.lock() {
-            Inner::Stderr => 0,
-            Inner::File(lines) => lines.lost,
+            LogOutput::Stderr => 0,
+            LogOutput::File(lines) => lines.lost,
         }
     }
 
-    /// Ends the file, and begins or goes on with the one that has its name now: after it was renamed.
+    /// Closes the file, and opens the one that has its name: after the file was renamed.
     ///
     /// # Errors
-    /// As [`open`](Self::open). The log goes on with the file that it has.
+    /// As for [`open`](Self::open). The log then continues with the file that it has.
     pub fn reopen(&self) -> Result<(), LogError> {
-        let mut inner = self.lock();
-        let Inner::File(lines) = &mut *inner else { return Ok(()) };
+        let mut output = self.lock();
+        let LogOutput::File(lines) = &mut *output else { return Ok(()) };
         match lines.is_the_named_file() {
             true => Ok(()),
-            false => match open_with_room(&lines.path) {
+            false => match open_with_space(&lines.path) {
                 Ok(file) => {
                     lines.file = Some(file);
                     Ok(())
@@ -159,23 +163,23 @@ impl Log {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LogOutput> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.lock() {
-            Inner::Stderr => f.write_str("Log(standard error)"),
-            Inner::File(lines) => {
+            LogOutput::Stderr => f.write_str("Log(standard error)"),
+            LogOutput::File(lines) => {
                 f.debug_struct("Log").field("path", &lines.path).field("lost", &lines.lost).finish()
             }
         }
     }
 }
 
-impl Lines {
+impl LogFile {
     fn append(&mut self, line: &[u8]) -> bool {
         let appended = self.pause_until.is_none_or(|until| Instant::now() >= until)
             && match self.try_append(line) {
@@ -187,19 +191,19 @@ impl Lines {
             };
         if !appended {
             self.lost += 1;
-            self.untold += 1;
+            self.unreported += 1;
         }
         appended
     }
 
     fn try_append(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.untold > 0 {
-            let lost = self.untold;
+        if self.unreported > 0 {
+            let lost = self.unreported;
             let told =
                 format_args!("{lost} lines before this one are lost, because the disk was full");
-            let told = self::line(SystemTime::now(), Level::Error, told);
+            let told = self::line(SystemTime::now(), LogLevel::Error, told);
             self.put(told.as_bytes())?;
-            self.untold = 0;
+            self.unreported = 0;
             self.pause_until = None;
         }
         self.put(line)
@@ -207,13 +211,13 @@ impl Lines {
 
     fn put(&mut self, line: &[u8]) -> io::Result<()> {
         let file = match &mut self.file {
-            Some(file) if file.has_room_for(line.len()) => file,
+            Some(file) if file.has_space_for(line.len()) => file,
             full_or_none => {
                 if let Some(mut full) = full_or_none.take() {
                     full.trim()?;
                     set_aside(full, &self.path)?;
                 }
-                full_or_none.insert(open_with_room(&self.path)?)
+                full_or_none.insert(open_with_space(&self.path)?)
             }
         };
         file.append(line)
@@ -224,18 +228,19 @@ impl Lines {
     }
 }
 
-/// Opens the file; one that is full is renamed first.
-fn open_with_room(path: &Path) -> io::Result<Mapping> {
-    match Mapping::open(path)? {
-        Some(file) if file.has_room_for(2 * MAX_LINE_BYTES) => return Ok(file),
+/// Opens the file. A full file is renamed first.
+fn open_with_space(path: &Path) -> io::Result<LogMapping> {
+    match LogMapping::open(path)? {
+        Some(file) if file.has_space_for(2 * MAX_LINE_BYTES) => return Ok(file),
         Some(full) => set_aside(full, path)?,
         None => rename(path)?,
     }
-    Mapping::open(path)?.ok_or_else(|| io::Error::other("the disk has no room for the new file"))
+    LogMapping::open(path)?.ok_or_else(|| io::Error::other("the disk has no room for the new file"))
 }
 
-/// Renames a file that is full, if it has its name still, before its lock goes: a second agent that comes just then must not have it.
-fn set_aside(full: Mapping, path: &Path) -> io::Result<()> {
+/// Renames a full file, if it still has its name, before its lock is released: a second agent that
+/// starts at this moment must not get it.
+fn set_aside(full: LogMapping, path: &Path) -> io::Result<()> {
     let renamed = if full.is_at(path) { rename(path) } else { Ok(()) };
     drop(full);
     renamed
@@ -247,16 +252,16 @@ fn rename(path: &Path) -> io::Result<()> {
     std::fs::rename(path, old)
 }
 
-/// One line: the time, the level, the message without control characters.
-fn line(now: SystemTime, level: Level, message: fmt::Arguments<'_>) -> String {
+/// Formats one line: the time, the level, the message without control characters.
+fn line(now: SystemTime, level: LogLevel, message: fmt::Arguments<'_>) -> String {
     use fmt::Write;
     let level = match level {
-        Level::Info => "info",
-        Level::Warning => "warning",
-        Level::Error => "error",
+        LogLevel::Info => "info",
+        LogLevel::Warning => "warning",
+        LogLevel::Error => "error",
     };
-    let mut line = OneLine(format!("{} {level} ", humantime::format_rfc3339_millis(now)));
-    // An error is the message's own, and what it wrote before is worth having.
+    let mut line = LineBuilder(format!("{} {level} ", humantime::format_rfc3339_millis(now)));
+    // An error comes from the message itself. What was written before is kept.
     let _ = write!(line, "{message}");
     let mut line = line.0;
     if line.len() >= MAX_LINE_BYTES {
@@ -272,10 +277,10 @@ fn line(now: SystemTime, level: Level, message: fmt::Arguments<'_>) -> String {
     line
 }
 
-/// Escapes control characters, and takes no more than a line may have.
-struct OneLine(String);
+/// Escapes control characters, and stops at the longest line.
+struct LineBuilder(String);
 
-impl fmt::Write for OneLine {
+impl fmt::Write for LineBuilder {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             if self.0.len() >= MAX_LINE_BYTES {
@@ -299,10 +304,10 @@ mod tests {
     fn a_line_is_one_line_whatever_the_message_has() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_769_939_970_007);
         assert_eq!(
-            line(time, Level::Warning, format_args!("a\nb\0{}", "é")),
+            line(time, LogLevel::Warning, format_args!("a\nb\0{}", "é")),
             "2026-02-01T09:59:30.007Z warning a\\nb\\u{0}é\n"
         );
-        let long = line(time, Level::Info, format_args!("{}", "é".repeat(MAX_LINE_BYTES)));
+        let long = line(time, LogLevel::Info, format_args!("{}", "é".repeat(MAX_LINE_BYTES)));
         assert!(long.len() <= MAX_LINE_BYTES && long.ends_with("…\n"));
         assert_eq!(long.matches('\n').count(), 1);
     }

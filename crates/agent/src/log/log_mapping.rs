@@ -1,13 +1,15 @@
-//! The file that the log's lines are copied into, mapped and shared with the kernel's page cache: what was copied is in the file, even
-//! if the process is killed at the next instruction.
+//! The log file, mapped and shared with the kernel's page cache: a line that was copied is in the
+//! file, even if the process is killed at the next instruction.
 //!
 //! # Invariants
 //!
-//! 1. `start` is a live shared mapping of the file from its beginning, of [`LIMIT`] bytes, for as long as the value lives.
-//! 2. The file's first `reserved` bytes have blocks on the disk, and `reserved` is at most `LIMIT`. Nobody else makes the file
-//!    shorter: it is locked against a second agent, and the documentation says that other programs may rename but not truncate it.
-//! 3. The file's first `end` bytes are whole lines; `end` is at most `reserved`. The byte at `end` is zero if it is below `reserved`:
-//!    a line's first byte is written last, and commits it.
+//! 1. `start` is a live shared mapping of the file from its beginning, of [`LIMIT`] bytes, for as
+//!    long as the value lives.
+//! 2. The file's first `reserved` bytes have blocks on the disk, and `reserved` is at most `LIMIT`.
+//!    Nothing else shortens the file: it is locked against a second agent, and the documentation
+//!    says that other programs may rename but not truncate it.
+//! 3. The file's first `end` bytes are whole lines; `end` is at most `reserved`. The byte at `end`
+//!    is zero if it is below `reserved`: a line's first byte is written last, and commits it.
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -20,25 +22,26 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The most bytes of a file.
+/// The largest size of a file, in bytes.
 pub const LIMIT: usize = 64 << 20;
 
-/// The file grows by so much at a time, with one system call.
+/// The file grows by this many bytes at a time, with one system call.
 pub const STEP: usize = 1 << 20;
 
-/// Lines in a file.
-pub struct Mapping {
+/// A mapped log file.
+pub struct LogMapping {
     start: NonNull<u8>,
     file: File,
     reserved: usize,
     end: usize,
 }
 
-// SAFETY: the mapping is the value's own (1), and any thread may use it.
-unsafe impl Send for Mapping {}
+// SAFETY: the value owns the mapping (1), and any thread may use it.
+unsafe impl Send for LogMapping {}
 
-impl Mapping {
-    /// Opens or makes the file, and takes away what a killed agent left after its last whole line. `None` if it has no room left.
+impl LogMapping {
+    /// Opens or creates the file, and removes what a killed agent left after its last whole line.
+    /// Returns `None` if the file is full.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
@@ -63,7 +66,7 @@ impl Mapping {
         Ok(Some(Self { start, file, reserved: end, end }))
     }
 
-    /// Whether this is the file that has this name.
+    /// Whether this is the file at this path.
     pub fn is_at(&self, path: &Path) -> bool {
         let numbers = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         match (self.file.metadata(), std::fs::metadata(path)) {
@@ -72,32 +75,34 @@ impl Mapping {
         }
     }
 
-    /// Whether the file can have so many more bytes.
-    pub fn has_room_for(&self, bytes: usize) -> bool {
+    /// Whether the file can grow by this many bytes.
+    pub fn has_space_for(&self, bytes: usize) -> bool {
         bytes <= LIMIT - self.end
     }
 
-    /// Appends a line, which has no zero byte. After that it is in the file, whatever becomes of this process.
+    /// Appends a line, which contains no zero byte. Afterwards the line is in the file, even if
+    /// this process is killed.
     ///
     /// # Errors
-    /// When the disk has no room for it. Nothing was written then.
+    /// When the disk is full. Nothing was written then.
     pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        assert!(self.has_room_for(line.len()), "asked before");
+        assert!(self.has_space_for(line.len()), "asked before");
         let Some((first, rest)) = line.split_first() else { return Ok(()) };
         self.reserve(line.len())?;
-        // SAFETY: `end + line.len()` is at most `reserved`, so the bytes lie in the mapping, and in blocks that the file has (1, 2).
-        // They are beyond all lines, and `&mut self` says that nobody else writes there.
+        // SAFETY: `end + line.len()` is at most `reserved`, so the bytes lie in the mapping, and in
+        // blocks that the file has (1, 2). They lie behind all lines, and by `&mut self` nothing
+        // else writes there.
         unsafe {
             let place = self.start.add(self.end);
             place.add(1).copy_from_nonoverlapping(NonNull::from(rest).cast(), rest.len());
-            // Release: not before the rest, so that a line whose first byte is there is whole.
+            // Release: after the other bytes, so that a line whose first byte is there is whole.
             AtomicU8::from_ptr(place.as_ptr()).store(*first, Ordering::Release);
         }
         self.end += line.len();
         Ok(())
     }
 
-    /// Reserves blocks on the disk, so that writing to the mapping can't fail (a signal would be all that tells of it).
+    /// Reserves blocks on the disk. A write to the mapping without a block would end in a signal.
     fn reserve(&mut self, bytes: usize) -> io::Result<()> {
         if self.end + bytes <= self.reserved {
             return Ok(());
@@ -112,7 +117,7 @@ impl Mapping {
             match fallocate(&self.file, FallocateFlags::empty(), offset, more) {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
-                // A file system that can't: zeros take blocks, too.
+                // On a file system without this call, written zeros reserve blocks too.
                 Err(Errno::OPNOTSUPP) => {
                     write_zeros(&self.file, offset, more)?;
                     break;
@@ -124,7 +129,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Takes away what was reserved and not used.
+    /// Gives reserved blocks without lines back.
     pub fn trim(&mut self) -> io::Result<()> {
         self.file.set_len(self.end as u64)?;
         self.reserved = self.end;
@@ -132,9 +137,9 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for LogMapping {
     fn drop(&mut self) {
-        // At the next start it would be done again.
+        // After a failure the next start trims the file.
         let _ = self.trim();
         // SAFETY: the mapping (1), which nothing uses after this.
         unsafe {
@@ -154,10 +159,10 @@ fn write_zeros(file: &File, mut offset: u64, mut bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// How long the file's whole lines are: up to the first zero byte.
+/// Returns the length of the file's whole lines: up to the first zero byte.
 ///
-/// Zeros are at the end only, where blocks were reserved and a line was being copied: the last step, and what a line takes beyond. So
-/// the end alone is searched, unless it begins with a zero.
+/// Zeros are only at the end, where blocks were reserved and a line was being copied: in the last
+/// step, and in the line beyond it. So only the end is searched, unless it begins with a zero.
 fn whole_lines(file: &File, length: u64) -> io::Result<u64> {
     let mut tail = vec![0; STEP + super::MAX_LINE_BYTES];
     let mut to = length;

@@ -1,64 +1,66 @@
-//! The machine's charts: they appear with their devices, and go when those have been away for long.
+//! The machine's charts: added with their devices, and removed when a device has been absent for
+//! long.
 
-use super::kind::{Kind, MOST};
-use super::readings::{Instance, Sample};
+use super::chart_kind::{ChartKind, MAX_KIND_DIMENSIONS};
+use super::proc_files::{DeviceName, Sample};
 use crate::log::Log;
 use crate::memory::Memory;
-use crate::store::{Chart, Dimensions, NewChart, Second, Writer};
+use crate::store::{Chart, Dimensions, NewChart, Second, StoreWriter};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The most charts of devices: a machine that makes and drops devices without end does not fill the memory.
+/// The largest number of charts of devices, so that a machine that creates and removes devices
+/// without end does not fill the memory.
 pub const MAX_CHARTS: usize = 10_000;
 
-/// The chart of a device that was not seen for so long is forgotten, in seconds.
+/// After this time without its device a chart is removed, in seconds.
 pub const FORGET_AFTER: Second = 3600;
 
-/// A kind's context, and a device.
-type Key = (&'static str, Instance);
+/// A kind's context, and the name of the device.
+type ChartKey = (&'static str, DeviceName);
 
 /// The charts of a machine.
-pub struct Machine<M: Memory> {
-    known: HashMap<Key, Known<M>>,
+pub struct MachineCharts<M: Memory> {
+    charts: HashMap<ChartKey, CollectedChart<M>>,
     dimensions: HashMap<&'static str, Arc<Dimensions>>,
     values: Vec<f32>,
-    too_many_said: bool,
+    limit_reported: bool,
 }
 
-struct Known<M: Memory> {
+struct CollectedChart<M: Memory> {
     chart: Arc<Chart<M>>,
-    before: [f64; MOST],
+    before: [f64; MAX_KIND_DIMENSIONS],
     read: Instant,
     seen: Second,
 }
 
-impl<M: Memory> Default for Machine<M> {
+impl<M: Memory> Default for MachineCharts<M> {
     fn default() -> Self {
         Self {
-            known: HashMap::new(),
+            charts: HashMap::new(),
             dimensions: HashMap::new(),
-            values: Vec::with_capacity(MOST),
-            too_many_said: false,
+            values: Vec::with_capacity(MAX_KIND_DIMENSIONS),
+            limit_reported: false,
         }
     }
 }
 
-impl<M: Memory> Machine<M> {
-    /// Takes in what was read.
-    pub fn take(
+impl<M: Memory> MachineCharts<M> {
+    /// Appends a sample to its chart, which is added if it does not exist.
+    pub fn add_sample(
         &mut self,
-        writer: &mut Writer<M>,
+        writer: &mut StoreWriter<M>,
         log: &Log,
         at: Second,
         read: Instant,
         sample: &Sample,
     ) {
         self.values.clear();
-        let key = (sample.kind.context, sample.instance);
+        let key = (sample.kind.context, sample.device);
         let numbers = sample.numbers();
-        if let Some(known) = self.known.get_mut(&key) {
-            // The machine's own time: simulated seconds say nothing of its counters.
+        if let Some(known) = self.charts.get_mut(&key) {
+            // The machine's own time, because its counters do not follow simulated time.
             let seconds = read.duration_since(known.read).as_secs_f64();
             let before = Some(&known.before[..numbers.len()]);
             sample.kind.values(numbers, before, seconds, &mut self.values);
@@ -70,14 +72,19 @@ impl<M: Memory> Machine<M> {
         let Some(chart) = self.add(writer, log, sample) else { return };
         sample.kind.values(numbers, None, f64::NAN, &mut self.values);
         writer.append(&chart, at, &self.values);
-        let mut before = [0.0; MOST];
+        let mut before = [0.0; MAX_KIND_DIMENSIONS];
         before[..numbers.len()].copy_from_slice(numbers);
-        self.known.insert(key, Known { chart, before, read, seen: at });
+        self.charts.insert(key, CollectedChart { chart, before, read, seen: at });
     }
 
-    fn add(&mut self, writer: &mut Writer<M>, log: &Log, sample: &Sample) -> Option<Arc<Chart<M>>> {
-        if self.known.len() >= MAX_CHARTS {
-            if !std::mem::replace(&mut self.too_many_said, true) {
+    fn add(
+        &mut self,
+        writer: &mut StoreWriter<M>,
+        log: &Log,
+        sample: &Sample,
+    ) -> Option<Arc<Chart<M>>> {
+        if self.charts.len() >= MAX_CHARTS {
+            if !std::mem::replace(&mut self.limit_reported, true) {
                 log.warning(format_args!(
                     "more than {MAX_CHARTS} charts; new devices are not collected"
                 ));
@@ -89,7 +96,7 @@ impl<M: Memory> Machine<M> {
             Arc::new(Dimensions::new(kind.dimensions.iter().map(|(name, _)| *name)))
         });
         let new = NewChart {
-            name: name_of(kind, &sample.instance).into(),
+            name: name_of(kind, &sample.device).into(),
             context: kind.context.into(),
             title: kind.title.into(),
             units: kind.units.into(),
@@ -101,18 +108,18 @@ impl<M: Memory> Machine<M> {
                 log.info(format_args!("collecting {}", chart.name()));
                 Some(chart)
             }
-            // It is tried again in the next second; what it says would fill the log.
+            // The next sample tries again. A message each second would fill the log.
             Err(_) => None,
         }
     }
 
-    /// Forgets devices that were not seen for long.
-    pub fn forget(&mut self, writer: &mut Writer<M>, log: &Log, at: Second) {
-        let gone = |known: &Known<M>| at.saturating_sub(known.seen) > FORGET_AFTER;
-        if !self.known.values().any(gone) {
+    /// Removes the charts of devices that have been absent for long.
+    pub fn forget(&mut self, writer: &mut StoreWriter<M>, log: &Log, at: Second) {
+        let gone = |known: &CollectedChart<M>| at.saturating_sub(known.seen) > FORGET_AFTER;
+        if !self.charts.values().any(gone) {
             return;
         }
-        let charts = self.known.extract_if(|_, known| gone(known));
+        let charts = self.charts.extract_if(|_, known| gone(known));
         let charts: Vec<_> = charts.map(|(_, known)| known.chart).collect();
         let names: Vec<_> = charts.iter().map(|chart| chart.name()).collect();
         for name in &names {
@@ -122,9 +129,9 @@ impl<M: Memory> Machine<M> {
     }
 }
 
-/// The name of a device's chart.
-fn name_of(kind: &Kind, instance: &Instance) -> String {
-    match instance.name() {
+/// Returns the name of a device's chart.
+fn name_of(kind: &ChartKind, device: &DeviceName) -> String {
+    match device.name() {
         "" => kind.context.to_owned(),
         name => format!("{}.{name}", kind.context),
     }
@@ -132,25 +139,25 @@ fn name_of(kind: &Kind, instance: &Instance) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kind;
+    use super::super::chart_kind;
     use super::*;
-    use crate::memory::Slabs;
+    use crate::memory::SlabMemory;
     use crate::store::{Retention, RunPoints, Store, Tier};
     use std::time::Duration;
 
     fn traffic(device: &str, received: f64) -> Sample {
-        Sample::new(&kind::NETWORK, Instance::new(device).unwrap(), &[received, 0.0])
+        Sample::new(&chart_kind::NETWORK, DeviceName::new(device).unwrap(), &[received, 0.0])
     }
 
     #[test]
     fn a_device_appears_with_its_first_sample_and_is_forgotten_long_after_its_last() {
-        let memory = Arc::new(Slabs::new(None).unwrap());
+        let memory = Arc::new(SlabMemory::new(None).unwrap());
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
-        let (mut machine, log) = (Machine::default(), Log::stderr());
+        let (mut machine, log) = (MachineCharts::default(), Log::stderr());
         let began = Instant::now();
-        let take = |machine: &mut Machine<_>, writer: &mut _, at: u32, sample: &Sample| {
+        let take = |machine: &mut MachineCharts<_>, writer: &mut _, at: u32, sample: &Sample| {
             let read = began + Duration::from_secs(at.into());
-            machine.take(writer, &log, 1_000_000 + at, read, sample);
+            machine.add_sample(writer, &log, 1_000_000 + at, read, sample);
             machine.forget(writer, &log, 1_000_000 + at);
         };
         for at in 0..3 {
@@ -168,30 +175,35 @@ mod tests {
         drop(points);
 
         take(&mut machine, &mut writer, 2 + FORGET_AFTER, &traffic("eth0", 1e9));
-        assert_eq!(store.figures().charts, 2);
+        assert_eq!(store.statistics().charts, 2);
         take(&mut machine, &mut writer, 3 + FORGET_AFTER, &traffic("eth0", 2e9));
-        assert_eq!(store.figures().charts, 1);
-        // It may come back.
+        assert_eq!(store.statistics().charts, 1);
+        // A device may come back.
         take(&mut machine, &mut writer, 4 + FORGET_AFTER, &traffic("veth", 1.0));
-        assert_eq!((store.figures().charts, store.generation()), (2, 4));
+        assert_eq!((store.statistics().charts, store.generation()), (2, 4));
     }
 
     #[test]
     fn devices_without_end_do_not_fill_the_memory() {
-        let memory = Arc::new(Slabs::new(None).unwrap());
+        let memory = Arc::new(SlabMemory::new(None).unwrap());
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
-        let (mut machine, log) = (Machine::default(), Log::stderr());
-        machine.too_many_said = true;
-        // Adding one by one is slow, so only the last ones are added here.
+        let (mut machine, log) = (MachineCharts::default(), Log::stderr());
+        machine.limit_reported = true;
+        // Adding charts one by one is slow, so most entries are inserted directly.
         let read = Instant::now();
-        machine.take(&mut writer, &log, 9, read, &traffic("first", 0.0));
-        let chart = machine.known.values().next().unwrap().chart.clone();
+        machine.add_sample(&mut writer, &log, 9, read, &traffic("first", 0.0));
+        let chart = machine.charts.values().next().unwrap().chart.clone();
         for number in 1..MAX_CHARTS {
-            let instance = Instance::new(&format!("device {number}")).unwrap();
-            let known = Known { chart: chart.clone(), before: [0.0; MOST], read, seen: 9 };
-            machine.known.insert((kind::NETWORK.context, instance), known);
+            let device = DeviceName::new(&format!("device {number}")).unwrap();
+            let known = CollectedChart {
+                chart: chart.clone(),
+                before: [0.0; MAX_KIND_DIMENSIONS],
+                read,
+                seen: 9,
+            };
+            machine.charts.insert((chart_kind::NETWORK.context, device), known);
         }
-        machine.take(&mut writer, &log, 9, read, &traffic("one more", 0.0));
-        assert_eq!((machine.known.len(), store.figures().charts), (MAX_CHARTS, 1));
+        machine.add_sample(&mut writer, &log, 9, read, &traffic("one more", 0.0));
+        assert_eq!((machine.charts.len(), store.statistics().charts), (MAX_CHARTS, 1));
     }
 }

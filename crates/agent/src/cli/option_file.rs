@@ -1,4 +1,4 @@
-//! The file of `--config`: its keys as options.
+//! The file of `--config`: its keys become options.
 
 use clap::CommandFactory;
 use std::ffi::OsString;
@@ -6,30 +6,30 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 use toml::{Table, Value};
 
-/// The most bytes of a file: nobody writes more options.
-const MOST_BYTES: u64 = 1 << 20;
+/// The largest file, in bytes: more than all options need.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// Why a file can't be used.
+/// Why a file of options can't be used.
 #[derive(Debug)]
 pub struct FileError {
     path: PathBuf,
-    cause: Cause,
+    cause: FileErrorCause,
 }
 
 #[derive(Debug)]
-enum Cause {
+enum FileErrorCause {
     Read(io::Error),
     TooLong,
     Syntax(String),
-    Shape(String),
+    NotScalar(String),
     Config,
     Value(String),
 }
 
 impl FileError {
-    /// A value that an option does not take.
+    /// An option does not accept its value.
     pub(super) fn value(path: &Path, message: String) -> Self {
-        Self { path: path.to_owned(), cause: Cause::Value(message) }
+        Self { path: path.to_owned(), cause: FileErrorCause::Value(message) }
     }
 }
 
@@ -37,38 +37,41 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.cause {
-            Cause::Read(error) => {
+            FileErrorCause::Read(error) => {
                 write!(f, "{error}; give the path of a readable file to --config")
             }
-            Cause::TooLong => {
-                write!(f, "longer than {MOST_BYTES} bytes; give --config a file of options")
+            FileErrorCause::TooLong => {
+                write!(f, "longer than {MAX_BYTES} bytes; give --config a file of options")
             }
-            Cause::Syntax(error) => {
+            FileErrorCause::Syntax(error) => {
                 write!(f, "{error}; write one option per line, such as max-points = 1000")
             }
-            Cause::Shape(key) => {
+            FileErrorCause::NotScalar(key) => {
                 write!(f, "'{key}' is a list or a section; give a text, a number, or true")
             }
-            Cause::Config => f.write_str("'config' is allowed only on the command line"),
-            Cause::Value(message) => f.write_str(message),
+            FileErrorCause::Config => f.write_str("'config' is allowed only on the command line"),
+            FileErrorCause::Value(message) => f.write_str(message),
         }
     }
 }
 
 impl std::error::Error for FileError {}
 
-/// The file's keys, as options of a command line.
+/// Returns the file's keys as options of a command line.
 pub(super) fn options(path: &Path) -> Result<Vec<OsString>, FileError> {
     let failed = |cause| FileError { path: path.to_owned(), cause };
     let text = read(path).map_err(failed)?;
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        failed(Cause::Syntax(format!("line {line}: {}", error.message().replace('\n', ", "))))
+        failed(FileErrorCause::Syntax(format!(
+            "line {line}: {}",
+            error.message().replace('\n', ", ")
+        )))
     })?;
     let mut options = Vec::new();
     for (key, value) in table {
         if key == "config" {
-            return Err(failed(Cause::Config));
+            return Err(failed(FileErrorCause::Config));
         }
         let value = match value {
             Value::String(text) => text,
@@ -79,12 +82,14 @@ pub(super) fn options(path: &Path) -> Result<Vec<OsString>, FileError> {
                 options.push(format!("--{key}").into());
                 continue;
             }
-            // What is not wanted must be known, too.
+            // A key must be known even if its value is false.
             Value::Boolean(false) if is_option(&key) => continue,
             Value::Boolean(false) => {
-                return Err(failed(Cause::Value(format!("there is no option '{key}'"))));
+                return Err(failed(FileErrorCause::Value(format!("there is no option '{key}'"))));
             }
-            Value::Array(_) | Value::Table(_) => return Err(failed(Cause::Shape(key))),
+            Value::Array(_) | Value::Table(_) => {
+                return Err(failed(FileErrorCause::NotScalar(key)));
+            }
         };
         options.push(format!("--{key}={value}").into());
     }
@@ -96,14 +101,14 @@ fn is_option(key: &str) -> bool {
     command.get_arguments().any(|argument| argument.get_long() == Some(key))
 }
 
-fn read(path: &Path) -> Result<String, Cause> {
-    let about = std::fs::metadata(path).map_err(Cause::Read)?;
+fn read(path: &Path) -> Result<String, FileErrorCause> {
+    let about = std::fs::metadata(path).map_err(FileErrorCause::Read)?;
     if !about.is_file() {
-        // A pipe could keep us waiting for ever.
-        return Err(Cause::Read(io::Error::other("this is not a regular file")));
+        // Reading a pipe could block for ever.
+        return Err(FileErrorCause::Read(io::Error::other("this is not a regular file")));
     }
-    if about.len() > MOST_BYTES {
-        return Err(Cause::TooLong);
+    if about.len() > MAX_BYTES {
+        return Err(FileErrorCause::TooLong);
     }
-    std::fs::read_to_string(path).map_err(Cause::Read)
+    std::fs::read_to_string(path).map_err(FileErrorCause::Read)
 }
