@@ -31,7 +31,7 @@ const RELEASE_DELAY_MS: u64 = 1000;
 /// A pool of memory for one thread's objects, of any size and alignment, without a lock.
 ///
 /// The pool stays on its thread: it is neither `Send` nor `Sync`. Its blocks may go anywhere. A
-/// block that another thread frees goes on the pool's remote list, and the owning thread takes back
+/// block that another thread frees goes on the pool's remote list, and the owning thread reclaims
 /// that whole list at once. A pool that ends while blocks are live keeps their memory, and releases
 /// it when the last of them is freed.
 ///

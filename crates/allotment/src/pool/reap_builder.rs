@@ -111,10 +111,10 @@ impl ReapBuilder {
     }
 
     /// Turns hardened mode on or off. Hardened mode catches double frees, stale frees (while the
-    /// freed block rests), foreign pointers, wrong sizes, overruns and writes after free, names
-    /// them on standard error, and aborts. Every call takes a slow path, each block takes 16 to 31
-    /// bytes more before it is rounded up to its size class, and a freed block rests until 1024
-    /// more blocks have been freed.
+    /// freed block is in quarantine), foreign pointers, wrong sizes, overruns and writes after free,
+    /// names them on standard error, and aborts. Every call takes a slow path, each block takes 16
+    /// to 31 bytes more before it is rounded up to its size class, and a freed block stays in
+    /// quarantine until 1024 more blocks have been freed.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self
