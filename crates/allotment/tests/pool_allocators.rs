@@ -7,7 +7,8 @@ use std::thread;
 
 use allotment::{LocalPool, PoolRef, PoolString};
 
-/// A pool with a budget: it takes over no memory of an ended pool in which something lives, so that its figures are its own.
+/// Two pools with budgets. Such a pool takes over no memory of an ended pool that still has live blocks, so its statistics count
+/// its own blocks only.
 fn pools() -> [LocalPool; 2] {
     [false, true].map(|hardened| LocalPool::builder().maximum(1 << 30).hardened(hardened).build())
 }
@@ -71,7 +72,7 @@ macro_rules! version {
                 assert_eq!(live(), 0);
             }
 
-            /// What the collections don't do: zeroed blocks, other alignments, no size.
+            /// What the collections don't use: zeroed blocks, other alignments, size zero.
             fn layouts<A: Allocator + Copy>(allocator: A) {
                 let layout = |size, align| Layout::from_size_align(size, align).unwrap();
                 // SAFETY: blocks of this allocator with their layouts; each is given up once.

@@ -1,7 +1,7 @@
-//! Pools in a child made by fork, while the parent's other threads were inside of theirs; and where a process may have few
-//! addresses.
+//! Pools in a forked child, while the parent's other threads were inside their pools; and pools in a process with a small
+//! limit on addresses.
 //!
-//! A hardened pool has a lock, which a thread of the parent may have held at the fork: nothing is promised for that one here.
+//! A hardened pool has a lock, which a thread of the parent may hold at the fork. These tests claim nothing about that case.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -19,10 +19,10 @@ use support::slab::{Random, layout};
 #[global_allocator]
 static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
-/// Forks, runs `work` in the child, and gives the child's status once it has ended.
+/// Forks, runs `work` in the child, and returns the child's status.
 ///
 /// # Safety
-/// `work` may be run in a child of this process: it uses pools, and glibc's malloc, which is prepared for this.
+/// `work` may run in a forked child: it uses only pools, and glibc's malloc, which handles forks.
 unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
     // SAFETY: passed on to the caller. An alarm ends a child that hangs; `_exit` runs nothing of the parent's.
     unsafe {
@@ -39,7 +39,7 @@ unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
     }
 }
 
-/// A request: values that go, and one that stays.
+/// A request: values that are freed, and one that outlives it.
 fn request(random: &mut Random) -> Vec<u8> {
     let mut texts: Vec<_> =
         (0..random.below(30)).map(|n| vec![n as u8; random.below(3000)]).collect();
@@ -48,7 +48,7 @@ fn request(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn a_forked_child_goes_on_with_pools_while_the_parents_threads_were_inside_of_theirs() {
+fn a_forked_child_uses_pools_while_the_parents_threads_were_inside_theirs() {
     let exchanged: Mutex<Vec<Vec<u8>>> = Mutex::default();
     let ours = LocalPool::new();
     let mut of_ours: Vec<Vec<u8>> = ours.enter(|| (0..1000).map(|n| vec![n as u8; 100]).collect());
@@ -74,11 +74,11 @@ fn a_forked_child_goes_on_with_pools_while_the_parents_threads_were_inside_of_th
             });
         }
         for round in 0..12 {
-            // Nobody holds the mutex at the fork.
+            // No thread holds the mutex at the fork.
             let mut inherited = exchanged.lock().unwrap();
             let work = || {
                 let mut random = Random::new(100 + round);
-                // Of the parent's threads, which are not here.
+                // Blocks of the parent's threads, which the child does not have.
                 assert!(inherited.iter().flatten().all(|byte| *byte == 9));
                 inherited.clear();
                 of_ours.truncate(500);
@@ -103,7 +103,7 @@ fn a_forked_child_goes_on_with_pools_while_the_parents_threads_were_inside_of_th
                 drop(kept);
                 assert!(passed_through() || ours.statistics().live_objects >= 500);
             };
-            // SAFETY: pools, threads and malloc alone.
+            // SAFETY: the child uses only pools, threads and malloc.
             assert_eq!(unsafe { forked(work) }, 0, "the child neither hung nor failed");
             drop(inherited);
         }
@@ -113,7 +113,7 @@ fn a_forked_child_goes_on_with_pools_while_the_parents_threads_were_inside_of_th
 }
 
 #[test]
-fn a_child_of_a_quiet_parent_goes_on_with_a_hardened_pool() {
+fn a_child_of_a_parent_with_one_thread_uses_a_hardened_pool() {
     let pool = LocalPool::builder().hardened(true).maximum(1 << 30).build();
     let mut texts: Vec<Vec<u8>> = pool.enter(|| (0..1000).map(|n| vec![n as u8; 100]).collect());
     let work = || {
@@ -123,7 +123,7 @@ fn a_child_of_a_quiet_parent_goes_on_with_a_hardened_pool() {
         texts.shrink_to_fit();
         assert_eq!(pool.statistics().live_objects, 0);
     };
-    // SAFETY: pools and malloc alone.
+    // SAFETY: the child uses only pools and malloc.
     assert_eq!(unsafe { forked(work) }, 0);
     assert_eq!(texts.len(), 1000);
 }
@@ -141,12 +141,12 @@ fn limited(test: &str, bytes: u64, body: impl FnOnce()) {
 }
 
 #[test]
-fn under_a_limit_of_addresses_pools_have_a_smaller_range() {
-    limited("under_a_limit_of_addresses_pools_have_a_smaller_range", 1 << 30, || {
+fn under_a_limit_on_addresses_pools_have_a_smaller_range() {
+    limited("under_a_limit_on_addresses_pools_have_a_smaller_range", 1 << 30, || {
         let pool = LocalPool::new();
         let texts: Vec<_> = pool.enter(|| (0..1000).map(|n| n.to_string()).collect());
         assert!(LocalPool::any_holds(texts[7].as_ptr()));
-        // What is beyond the range, or no pool's, is the global heap's.
+        // What the range has no memory for, and what no pool owns, comes from the global heap.
         assert!(!LocalPool::any_holds(Box::new(7).as_ref()));
         let error = pool.try_alloc_layout(layout(900 << 20, 8)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SourceRefused);
@@ -166,8 +166,8 @@ fn under_a_limit_of_addresses_pools_have_a_smaller_range() {
 }
 
 #[test]
-fn where_no_range_can_be_had_a_pool_says_so_and_the_global_heap_serves() {
-    let test = "where_no_range_can_be_had_a_pool_says_so_and_the_global_heap_serves";
+fn without_a_range_a_pool_returns_an_error_and_the_global_heap_serves() {
+    let test = "without_a_range_a_pool_returns_an_error_and_the_global_heap_serves";
     limited(test, 100 << 20, || {
         let pool = LocalPool::new();
         for size in [8, 5000, 100_000] {

@@ -30,13 +30,14 @@ fn in_global<T: ?Sized>(value: &T) -> bool {
     !LocalPool::any_holds(core::ptr::from_ref(value).cast::<u8>())
 }
 
-/// Pools of both sorts, whose figures are their own.
+/// A pool with a budget and a hardened one with a budget. They take over no live blocks of ended
+/// pools, so their statistics count their own blocks only.
 fn pools() -> [LocalPool; 2] {
     [false, true].map(|hardened| LocalPool::builder().maximum(1 << 30).hardened(hardened).build())
 }
 
 #[test]
-fn ordinary_code_runs_in_a_pool_and_what_escapes_stays() {
+fn ordinary_code_runs_in_a_pool_and_what_outlives_it_stays_valid() {
     for pool in pools() {
         let kept: HashMap<u32, String> =
             pool.enter(|| (0..1000).map(|n| (n, format!("number {n}"))).collect());
@@ -52,7 +53,7 @@ fn ordinary_code_runs_in_a_pool_and_what_escapes_stays() {
 }
 
 #[test]
-fn values_of_all_sorts_move_between_threads_and_grow_there() {
+fn values_of_all_kinds_move_between_threads_and_grow_there() {
     for pool in pools() {
         let (send, receive) = mpsc::channel();
         let values = pool.enter(|| {
@@ -104,7 +105,7 @@ fn a_panic_inside_leaves_the_pool_as_a_return_does() {
             outer.enter(|| {
                 let _dropped = vec![1; 100];
                 inner.enter(|| -> () {
-                    let _dropped = "dropped on the way".repeat(3);
+                    let _dropped = "dropped by the panic".repeat(3);
                     std::panic::resume_unwind(Box::new("the payload".to_owned()));
                 });
             });
@@ -115,7 +116,7 @@ fn a_panic_inside_leaves_the_pool_as_a_return_does() {
         assert!(in_pool(&*payload), "it was made inside, and stays");
         drop((outer, inner));
         assert_eq!(*payload, "the payload");
-        // Caught inside of the outer one.
+        // Caught inside the outer pool.
         let [outer, inner] = pools();
         outer.enter(|| {
             let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -124,13 +125,13 @@ fn a_panic_inside_leaves_the_pool_as_a_return_does() {
             assert_eq!(current(), outer.reference());
             assert_eq!(*caught.unwrap_err().downcast::<String>().unwrap(), "seen 7");
         });
-        // (What the hook printed was captured, inside of the inner one.)
+        // (What the hook printed was captured inside the inner pool.)
         assert_eq!(current(), PoolRef::GLOBAL);
     }
 }
 
 #[test]
-fn pools_nest_and_the_same_one_may_be_entered_twice() {
+fn pools_nest_and_a_pool_may_be_entered_inside_itself() {
     let [first, second] = pools();
     first.enter(|| {
         let one = Box::new(1);
@@ -201,7 +202,7 @@ fn zeroed_memory_is_zero_though_the_blocks_were_written_before() {
 }
 
 #[test]
-fn alignments_hold_and_values_without_size_are_values() {
+fn alignments_hold_and_values_of_size_zero_work() {
     #[repr(align(4096))]
     #[derive(Clone)]
     struct Page(u8);
@@ -222,7 +223,7 @@ fn alignments_hold_and_values_without_size_are_values() {
 }
 
 #[test]
-fn threads_and_thread_locals_that_begin_inside_of_a_pool_are_as_any() {
+fn threads_and_thread_locals_that_begin_inside_a_pool_work_as_elsewhere() {
     thread_local! {
         static TEXTS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     }
@@ -274,7 +275,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Is pending once.
+/// A future that is pending once.
 #[derive(Default)]
 struct Yield(bool);
 
@@ -333,7 +334,7 @@ fn a_future_is_in_its_pool_while_it_is_polled_and_no_longer() {
 }
 
 #[test]
-fn a_future_that_panics_or_is_dropped_half_way_leaves_its_pool() {
+fn a_future_that_panics_or_is_dropped_unfinished_leaves_its_pool() {
     for pool in pools() {
         let panics = pool.enter_future(async {
             Yield::default().await;
@@ -356,17 +357,17 @@ fn a_future_that_panics_or_is_dropped_half_way_leaves_its_pool() {
 }
 
 #[test]
-fn all_of_this_holds_passed_through_to_malloc() {
-    let test = "all_of_this_holds_passed_through_to_malloc";
+fn the_claims_hold_in_pass_through_mode() {
+    let test = "the_claims_hold_in_pass_through_mode";
     if child::is(test) {
         assert!(LocalPool::new().enter(|| in_global(&*Box::new(7))));
-        ordinary_code_runs_in_a_pool_and_what_escapes_stays();
-        values_of_all_sorts_move_between_threads_and_grow_there();
+        ordinary_code_runs_in_a_pool_and_what_outlives_it_stays_valid();
+        values_of_all_kinds_move_between_threads_and_grow_there();
         a_panic_inside_leaves_the_pool_as_a_return_does();
-        pools_nest_and_the_same_one_may_be_entered_twice();
+        pools_nest_and_a_pool_may_be_entered_inside_itself();
         zeroed_memory_is_zero_though_the_blocks_were_written_before();
-        alignments_hold_and_values_without_size_are_values();
-        threads_and_thread_locals_that_begin_inside_of_a_pool_are_as_any();
+        alignments_hold_and_values_of_size_zero_work();
+        threads_and_thread_locals_that_begin_inside_a_pool_work_as_elsewhere();
         return;
     }
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();

@@ -164,7 +164,7 @@ fn a_stale_free_is_stopped_during_quarantine_and_after_it() {
 #[test]
 fn foreign_pointers_are_stopped() {
     let test = "foreign_pointers_are_stopped";
-    for (case, offset) in [("second byte", 1), ("middle", 8), ("behind", SIZE), ("next place", 48)]
+    for (case, offset) in [("second byte", 1), ("middle", 8), ("behind", SIZE), ("next block", 48)]
     {
         are_stopped(test, case, "foreign pointer", |victim| {
             // SAFETY: in the same chunk.

@@ -1,5 +1,5 @@
-//! What a pool holds, what it gives back, what it leaves to the next one. Each claim is checked in a process of its own, in
-//! which no other test has pools.
+//! What memory a pool holds, releases, and leaves to the next pool. Each claim is checked in a process of its own, in which no
+//! other test has pools.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -16,7 +16,7 @@ use support::child::{self, Child};
 use support::list::under_a_tool;
 use support::slab::layout;
 
-/// The system's, with the bytes in use.
+/// The system's allocator, which counts the bytes in use.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -59,7 +59,7 @@ fn alone(test: &str, body: impl FnOnce()) {
 /// A block that may go to other threads.
 struct Block(NonNull<u8>, Layout);
 
-// SAFETY: whoever has it may free it.
+// SAFETY: any thread that owns the value may free the block.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -70,12 +70,12 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: a pool's, freed once.
+        // SAFETY: a block of a pool, freed once.
         unsafe { PoolRef::free_anywhere(self.0, self.1) }
     }
 }
 
-/// What the report says that the pools of this name hold.
+/// The bytes that the pools of this name hold, according to the report.
 fn reported(name: &str) -> Vec<u64> {
     let report = allotment::report();
     let pools = report.allocators.iter().filter(|one| one.name == name);
@@ -83,8 +83,8 @@ fn reported(name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_reserved_stays_over_a_trim_whether_the_pool_is_empty_or_not() {
-    alone("what_was_reserved_stays_over_a_trim_whether_the_pool_is_empty_or_not", || {
+fn a_reserved_chunk_stays_over_a_trim_whether_the_pool_is_empty_or_not() {
+    alone("a_reserved_chunk_stays_over_a_trim_whether_the_pool_is_empty_or_not", || {
         let pool = LocalPool::with_reserved(4 * MIB);
         let held = pool.statistics().held_bytes;
         assert_eq!(pool.trim(), 0);
@@ -94,7 +94,7 @@ fn what_was_reserved_stays_over_a_trim_whether_the_pool_is_empty_or_not() {
         drop(block);
         assert_eq!(pool.trim(), 0);
         assert_eq!(pool.statistics().held_bytes, held);
-        // It is still of use.
+        // It still serves allocations.
         let calls = pool.statistics().source_calls;
         let blocks: Vec<_> = (0..4 * MIB / 64).map(|_| Block::of(&pool, WORDS)).collect();
         assert_eq!(pool.statistics().source_calls, calls);
@@ -121,8 +121,8 @@ fn an_ended_pool_leaves_at_most_256_kib_to_the_next_one() {
 }
 
 #[test]
-fn a_pool_that_ends_keeps_no_memory_that_was_reserved_if_nothing_lives_in_it() {
-    alone("a_pool_that_ends_keeps_no_memory_that_was_reserved_if_nothing_lives_in_it", || {
+fn a_pool_that_ends_keeps_no_reserved_memory_without_live_blocks() {
+    alone("a_pool_that_ends_keeps_no_reserved_memory_without_live_blocks", || {
         let pool = LocalPool::builder().name("ended").reserved(16 * MIB).build();
         let small: Vec<_> = (0..1000).map(|_| Block::of(&pool, WORDS)).collect();
         let large = Block::of(&pool, layout(200 * KIB, 8));
@@ -135,8 +135,8 @@ fn a_pool_that_ends_keeps_no_memory_that_was_reserved_if_nothing_lives_in_it() {
 }
 
 #[test]
-fn a_pool_that_ends_while_blocks_live_keeps_their_chunks_alone() {
-    alone("a_pool_that_ends_while_blocks_live_keeps_their_chunks_alone", || {
+fn a_pool_that_ends_while_blocks_live_keeps_only_their_chunks() {
+    alone("a_pool_that_ends_while_blocks_live_keeps_only_their_chunks", || {
         let budget = Budget::new(usize::MAX);
         for budget in [None, Some(&budget)] {
             let mut builder = LocalPool::builder().name("ended").increment(1);
@@ -160,8 +160,8 @@ fn a_pool_that_ends_while_blocks_live_keeps_their_chunks_alone() {
 }
 
 #[test]
-fn what_another_pool_left_is_in_no_figure_of_one_with_a_budget() {
-    alone("what_another_pool_left_is_in_no_figure_of_one_with_a_budget", || {
+fn statistics_of_a_pool_with_a_budget_count_nothing_that_another_pool_left() {
+    alone("statistics_of_a_pool_with_a_budget_count_nothing_that_another_pool_left", || {
         let pool = LocalPool::builder().initial(256 * KIB).build();
         drop(Block::of(&pool, WORDS));
         drop(pool);
@@ -173,8 +173,8 @@ fn what_another_pool_left_is_in_no_figure_of_one_with_a_budget() {
 }
 
 #[test]
-fn a_pool_that_takes_over_what_lives_of_an_ended_one_counts_it() {
-    alone("a_pool_that_takes_over_what_lives_of_an_ended_one_counts_it", || {
+fn a_pool_that_takes_over_live_blocks_of_an_ended_one_counts_them() {
+    alone("a_pool_that_takes_over_live_blocks_of_an_ended_one_counts_them", || {
         let pool = LocalPool::builder().name("first").build();
         let block = Block::of(&pool, WORDS);
         drop(pool);
@@ -183,7 +183,7 @@ fn a_pool_that_takes_over_what_lives_of_an_ended_one_counts_it() {
         let statistics = next.statistics();
         assert_eq!((statistics.live_objects, statistics.live_bytes), (1, 64));
         assert_eq!((statistics.chunks, statistics.held_bytes), (1, 64 * KIB as u64));
-        // It fills the same chunk.
+        // The pool fills the same chunk.
         let mine = Block::of(&next, WORDS);
         assert_eq!(mine.0.addr().get() / (64 * KIB), block.0.addr().get() / (64 * KIB));
         assert_eq!(next.statistics().chunks, 1);
@@ -193,15 +193,15 @@ fn a_pool_that_takes_over_what_lives_of_an_ended_one_counts_it() {
 }
 
 #[test]
-fn a_pool_with_a_budget_takes_over_nothing_that_lives() {
-    alone("a_pool_with_a_budget_takes_over_nothing_that_lives", || {
+fn a_pool_with_a_budget_takes_over_no_live_blocks() {
+    alone("a_pool_with_a_budget_takes_over_no_live_blocks", || {
         let mut kept = Vec::new();
         for round in 0..20 {
             let pool = LocalPool::builder().maximum(MIB).build();
             assert_eq!(pool.statistics().live_objects, 0);
             kept.push(Block::of(&pool, WORDS));
             let plain = LocalPool::new();
-            // Of plain pools alone.
+            // Blocks of pools without a budget only.
             assert_eq!(plain.statistics().live_objects, round);
             kept.push(Block::of(&plain, WORDS));
         }
@@ -209,8 +209,8 @@ fn a_pool_with_a_budget_takes_over_nothing_that_lives() {
 }
 
 #[test]
-fn a_large_block_is_not_kept_waiting_by_a_thread_that_stays_in_its_pool() {
-    alone("a_large_block_is_not_kept_waiting_by_a_thread_that_stays_in_its_pool", || {
+fn a_large_block_is_sent_at_once_by_a_thread_that_stays_in_its_pool() {
+    alone("a_large_block_is_sent_at_once_by_a_thread_that_stays_in_its_pool", || {
         let pool = LocalPool::new();
         let (small, large) = (Block::of(&pool, WORDS), Block::of(&pool, layout(8 * MIB, 8)));
         let both = Barrier::new(2);
@@ -238,8 +238,8 @@ fn a_large_block_is_not_kept_waiting_by_a_thread_that_stays_in_its_pool() {
 }
 
 #[test]
-fn blocks_of_other_pools_wait_no_longer_than_the_inner_pool_is_entered() {
-    alone("blocks_of_other_pools_wait_no_longer_than_the_inner_pool_is_entered", || {
+fn collected_blocks_of_other_pools_are_sent_when_the_inner_pool_is_left() {
+    alone("collected_blocks_of_other_pools_are_sent_when_the_inner_pool_is_left", || {
         let pool = LocalPool::new();
         let blocks: Vec<_> = (0..3).map(|_| Block::of(&pool, WORDS)).collect();
         let both = Barrier::new(2);
@@ -261,11 +261,11 @@ fn blocks_of_other_pools_wait_no_longer_than_the_inner_pool_is_entered() {
 }
 
 #[test]
-fn pools_of_two_kinds_in_turn_find_what_ended_ones_left() {
-    alone("pools_of_two_kinds_in_turn_find_what_ended_ones_left", || {
+fn alternating_pools_with_and_without_a_budget_reuse_what_ended_ones_left() {
+    alone("alternating_pools_with_and_without_a_budget_reuse_what_ended_ones_left", || {
         let budget = Budget::new(usize::MAX);
         let mut escaped = VecDeque::new();
-        // More than there may be pools at a time.
+        // More pools than may exist at a time.
         for _ in 0..70_000 {
             drop(LocalPool::builder().budget(&budget).build());
             let pools = [LocalPool::new(), LocalPool::new()];
@@ -294,8 +294,8 @@ fn more_than_65_536_pools_at_a_time_are_a_typed_error() {
 }
 
 #[test]
-fn the_books_of_a_hardened_pool_go_with_it() {
-    alone("the_books_of_a_hardened_pool_go_with_it", || {
+fn the_ledger_of_a_hardened_pool_is_freed_with_it() {
+    alone("the_ledger_of_a_hardened_pool_is_freed_with_it", || {
         let before = IN_USE.load(Ordering::Relaxed);
         let pool = LocalPool::builder().hardened(true).build();
         let mut blocks: Vec<_> = (0..20_000).map(|_| Block::of(&pool, WORDS)).collect();
@@ -310,8 +310,8 @@ fn the_books_of_a_hardened_pool_go_with_it() {
 }
 
 #[test]
-fn a_pool_that_is_made_inside_of_another_takes_no_memory_from_it() {
-    alone("a_pool_that_is_made_inside_of_another_takes_no_memory_from_it", || {
+fn a_pool_that_is_made_inside_another_takes_no_memory_from_it() {
+    alone("a_pool_that_is_made_inside_another_takes_no_memory_from_it", || {
         let outer = LocalPool::new();
         let inner = outer.enter(|| LocalPool::builder().hardened(true).build());
         assert_eq!(outer.statistics().live_objects, 0);
@@ -346,7 +346,7 @@ fn a_reservation_that_is_refused_leaves_nothing() {
 }
 
 thread_local! {
-    /// Dropped after `POOL`, before which it is made.
+    /// Made before `POOL`, and so dropped after it.
     static WITNESS: Witness = const { Witness };
     static POOL: LocalPool = LocalPool::new();
 }
@@ -355,15 +355,15 @@ struct Witness;
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        // A pool that has ended is nobody's.
+        // A pool that has ended is no thread's current pool.
         let boxed = Box::new(7);
         eprintln!("from a pool: {}", LocalPool::any_holds(&raw const *boxed));
     }
 }
 
 #[test]
-fn a_process_that_exits_inside_of_a_pool_is_in_none_once_that_has_ended() {
-    let test = "a_process_that_exits_inside_of_a_pool_is_in_none_once_that_has_ended";
+fn a_process_that_exits_inside_a_pool_has_no_current_pool_once_it_has_ended() {
+    let test = "a_process_that_exits_inside_a_pool_has_no_current_pool_once_it_has_ended";
     if child::is(test) {
         WITNESS.with(|_| ());
         POOL.with(|pool| {

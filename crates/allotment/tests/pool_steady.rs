@@ -1,5 +1,5 @@
-//! A million requests later: no page fault, no growth; and one escapee a request pins no page each. Each claim is checked in a
-//! process of its own.
+//! A million requests: no page fault, no growth; and one object per request that outlives it pins no page for each. Each claim
+//! is checked in a process of its own.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -16,7 +16,7 @@ use support::slab::Random;
 #[global_allocator]
 static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
-/// Fewer where the compiler has optimised nothing.
+/// Fewer in builds without optimisation.
 const REQUESTS: u64 = if cfg!(debug_assertions) { 200_000 } else { 1_000_000 };
 
 fn alone(test: &str, body: impl FnOnce()) {
@@ -24,16 +24,14 @@ fn alone(test: &str, body: impl FnOnce()) {
         return body();
     }
     if under_a_tool() || passed_through() {
-        return println!(
-            "skipped: a checked pool has a ledger, and keeps freed blocks in quarantine"
-        );
+        return println!("skipped: a checked pool has a ledger and a quarantine");
     }
     Child::new(test, test).succeeds();
 }
 
 /// The page faults of this thread.
 fn faults() -> i64 {
-    // SAFETY: fills a structure of numbers.
+    // SAFETY: writes a structure of numbers.
     unsafe {
         let mut usage: libc::rusage = core::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
@@ -48,7 +46,7 @@ fn resident() -> usize {
     pages.parse::<usize>().expect("a number") * page_size()
 }
 
-/// What a request does: ordinary values of many sizes, which grow and go.
+/// What a request does: ordinary values of many sizes, which grow and are dropped.
 fn request(random: &mut Random) -> Box<[u64; 3]> {
     let mut fields: Vec<String> = Vec::new();
     for n in 0..2 + random.below(4) {
@@ -65,8 +63,8 @@ fn request(random: &mut Random) -> Box<[u64; 3]> {
 }
 
 #[test]
-fn a_million_requests_in_reserved_memory_fault_no_page_and_call_nobody() {
-    alone("a_million_requests_in_reserved_memory_fault_no_page_and_call_nobody", || {
+fn a_million_requests_in_reserved_memory_fault_no_page_and_make_no_system_call() {
+    alone("a_million_requests_in_reserved_memory_fault_no_page_and_make_no_system_call", || {
         for release in [Release::Adaptive, Release::Keep(0), Release::AtOnce] {
             let pool = LocalPool::builder().reserved(1 << 20).release(release).build();
             let mut random = Random::new(7);
@@ -112,8 +110,8 @@ fn requests_that_leave_nothing_behind_reserved_memory_fault_no_page() {
 }
 
 #[test]
-fn one_escapee_a_request_pins_no_page_each_in_a_pool_that_stays() {
-    alone("one_escapee_a_request_pins_no_page_each_in_a_pool_that_stays", || {
+fn one_surviving_object_per_request_pins_no_page_each_in_a_lasting_pool() {
+    alone("one_surviving_object_per_request_pins_no_page_each_in_a_lasting_pool", || {
         let pool = LocalPool::new();
         let mut random = Random::new(8);
         let mut escaped = Vec::with_capacity(REQUESTS as usize);
@@ -122,7 +120,7 @@ fn one_escapee_a_request_pins_no_page_each_in_a_pool_that_stays() {
         }
         let statistics = pool.statistics();
         assert_eq!((statistics.live_objects, statistics.live_bytes), (REQUESTS, REQUESTS * 32));
-        // Half as much again for what requests had in between.
+        // Half as much again for what requests used in between.
         assert!(statistics.held_bytes < REQUESTS * 48, "{statistics:?}");
         drop(escaped);
         pool.trim();
@@ -131,8 +129,8 @@ fn one_escapee_a_request_pins_no_page_each_in_a_pool_that_stays() {
 }
 
 #[test]
-fn one_escapee_a_request_pins_no_page_each_in_a_new_pool_for_each() {
-    alone("one_escapee_a_request_pins_no_page_each_in_a_new_pool_for_each", || {
+fn one_surviving_object_per_request_pins_no_page_each_in_a_new_pool_per_request() {
+    alone("one_surviving_object_per_request_pins_no_page_each_in_a_new_pool_per_request", || {
         for threads in [1, 4] {
             let before = resident();
             let each = REQUESTS / threads / 2;
@@ -151,7 +149,7 @@ fn one_escapee_a_request_pins_no_page_each_in_a_new_pool_for_each() {
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             let grown = resident().saturating_sub(before) as u64;
-            // A block, its place in the vector, and half as much again.
+            // A block, its entry in the vector, and half as much again.
             let most = REQUESTS / 2 * (32 + 8) * 3 / 2 + (8 << 20);
             assert!(grown < most, "{threads} threads: {grown} bytes, at most {most}");
             assert!(all.iter().flatten().all(|escaped| **escaped == [7; 3]));
@@ -160,8 +158,8 @@ fn one_escapee_a_request_pins_no_page_each_in_a_new_pool_for_each() {
 }
 
 #[test]
-fn escapees_that_go_after_a_while_leave_nothing_behind() {
-    alone("escapees_that_go_after_a_while_leave_nothing_behind", || {
+fn surviving_objects_that_are_freed_later_leave_nothing_behind() {
+    alone("surviving_objects_that_are_freed_later_leave_nothing_behind", || {
         let mut random = Random::new(9);
         let mut ring = VecDeque::with_capacity(2000);
         let mut serve = |requests: u64| {

@@ -1,5 +1,5 @@
-//! Pools and threads: blocks go anywhere, pools end before their blocks, threads end before their pools, and everything is
-//! given back in the end.
+//! Pools and threads: blocks move between threads, pools end before their blocks, threads end before their pools, and all
+//! memory is released in the end.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -31,10 +31,10 @@ impl Block {
         self.0.as_ref().expect("until it is dropped").start
     }
 
-    /// Gives it another size, by a reference to whatever pool.
+    /// Resizes it, by a reference to any pool.
     fn resize(&mut self, by: PoolRef, size: usize, number: u64) {
         let start = self.0.take().expect("until it is dropped").end();
-        // SAFETY: a live block with this layout, used by its new address alone.
+        // SAFETY: a live block with this layout, used only at its new address afterwards.
         let start = unsafe { by.try_resize(start, self.1, size) }.unwrap();
         self.1 = layout(size, self.1.align());
         self.0 = Some(Object::stamp(start, self.1, number));
@@ -49,23 +49,23 @@ impl Drop for Block {
     }
 }
 
-/// Whether the report knows a pool of this name.
+/// Whether the report lists a pool of this name.
 fn is_reported(name: &str) -> bool {
     allotment::report().allocators.iter().any(|one| one.name == name)
 }
 
-/// How a thread has pools.
+/// How a thread uses its pools.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     /// Never.
     None,
-    /// It allocates by a reference, outside of the pool.
+    /// It allocates by a reference, outside the pool.
     Beside,
     /// It is in the pool all the time.
     Within,
 }
 
-/// Sixteen threads send each other blocks of pools that end all the time.
+/// Sixteen threads send each other blocks, while their pools end and are replaced.
 fn exchange(name: &str, budget: Option<&Budget>, hardened: bool, rounds: u64) {
     const THREADS: usize = 16;
     let boxes: Vec<Mutex<Vec<Block>>> = (0..THREADS).map(|_| Mutex::default()).collect();
@@ -112,7 +112,7 @@ fn exchange(name: &str, budget: Option<&Budget>, hardened: bool, rounds: u64) {
             }
             let mut builder =
                 LocalPool::builder().name(name).release(Release::AtOnce).hardened(hardened);
-            // Some in turn, so that cores go from one kind to the other.
+            // Both kinds in turn, so that one kind adopts what the other left.
             if let (Some(budget), true) = (budget, round % 2 == 0) {
                 builder = builder.budget(budget);
             }
@@ -134,7 +134,7 @@ fn exchange(name: &str, budget: Option<&Budget>, hardened: bool, rounds: u64) {
     });
     drop(boxes);
     assert_eq!(budget.map_or(0, Budget::used), 0);
-    assert!(!is_reported(name), "no ended pool keeps anything");
+    assert!(!is_reported(name), "no ended pool keeps memory");
     if !passed_through() && !under_a_tool() {
         for address in addresses.into_inner().unwrap() {
             let of_pool = LocalPool::any_holds(core::ptr::without_provenance::<u8>(address));
@@ -143,11 +143,11 @@ fn exchange(name: &str, budget: Option<&Budget>, hardened: bool, rounds: u64) {
     }
 }
 
-/// The tests look whether memory was given back: no pool of another one may take it over.
+/// These tests check that memory was released, so no pool of another test may take it over.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn sixteen_threads_exchange_blocks_of_pools_that_end_and_everything_is_given_back() {
+fn sixteen_threads_exchange_blocks_of_pools_that_end_and_all_memory_is_released() {
     let _alone = ALONE.lock();
     exchange("exchange", None, false, 40);
 }
@@ -204,7 +204,7 @@ thread_local! {
     static POOL: LocalPool = LocalPool::builder().name("of a thread").release(Release::AtOnce).build();
     /// Made after `POOL`, and so dropped before it.
     static DROPPED_FIRST: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
-    /// Dropped between the two others and the pool, and after it: each enters a pool of its own.
+    /// Dropped between the two others and the pool, and after the pool: each enters a pool of its own.
     static POOL_INSIDE: Cell<Option<EntersAtTheEnd>> = const { Cell::new(None) };
 }
 
@@ -262,7 +262,7 @@ fn a_reference_is_good_on_other_threads_and_after_the_pools_end() {
     });
     drop(pool);
     assert!(!reference.is_usable());
-    // Nor is it the next pool's, which may have the same core.
+    // It does not lead to the next pool either, which may have the same `PoolShared`.
     let next = LocalPool::new();
     assert!(!reference.is_usable());
     assert!(passed_through() || reference != next.reference());
@@ -272,9 +272,9 @@ fn a_reference_is_good_on_other_threads_and_after_the_pools_end() {
 }
 
 #[test]
-fn a_forgotten_pool_takes_nothing_from_who_frees_its_blocks() {
+fn a_forgotten_pool_takes_no_blocks_from_threads_that_free_them() {
     let _alone = ALONE.lock();
-    // Its thread has ended: nobody takes its remote list any more.
+    // Its thread has ended: no thread reclaims its remote list any more.
     let block = std::thread::spawn(|| {
         let pool = LocalPool::new();
         let block = Block::of(pool.reference(), WORDS, 1);
@@ -284,7 +284,7 @@ fn a_forgotten_pool_takes_nothing_from_who_frees_its_blocks() {
     drop(block.join().unwrap());
     for _ in 0..20 {
         std::thread::spawn(|| {
-            // It takes over nothing that lives elsewhere.
+            // It takes over no live blocks of ended pools.
             let pool = LocalPool::builder().maximum(1 << 20).build();
             drop(Block::of(pool.reference(), WORDS, 2));
             assert_eq!(pool.statistics().live_objects, 0);
@@ -295,7 +295,7 @@ fn a_forgotten_pool_takes_nothing_from_who_frees_its_blocks() {
 }
 
 #[test]
-fn requests_on_many_threads_leave_blocks_to_others_and_their_pools_are_used_again() {
+fn requests_on_many_threads_leave_blocks_to_others_and_later_pools_reuse_their_memory() {
     let _alone = ALONE.lock();
     let left: Vec<Mutex<Vec<Block>>> = (0..8).map(|_| Mutex::default()).collect();
     std::thread::scope(|scope| {

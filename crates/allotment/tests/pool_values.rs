@@ -200,13 +200,13 @@ fn sixteen_threads_pass_values_round_and_each_is_dropped_once() {
                             next.send((vec, string, boxed)).unwrap();
                         }
                     });
-                    // The pool ends while most of its values are on their way to other threads.
+                    // The pool ends while most of its values wait in the queues of other threads.
                     for _ in 0..20 {
                         let (mut vec, mut string, boxed) = receiver.recv().unwrap();
                         vec.extend_from_slice(&[1; 100]);
-                        string.push_str(" and more than there was room for");
+                        string.push_str(" and more than the capacity");
                         assert_eq!(vec[vec.len() - 100..], [1; 100]);
-                        assert!(string.ends_with("room for") && boxed.1 == [7; 5]);
+                        assert!(string.ends_with("the capacity") && boxed.1 == [7; 5]);
                     }
                 }
             });

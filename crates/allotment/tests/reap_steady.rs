@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use allotment::{LocalPool, Reap, Statistics};
 
-/// A string's life: it grows by doubling from 8 bytes to 8 KiB between other objects, and is freed.
+/// A string that grows by doubling from 8 bytes to 8 KiB between other objects, and is freed.
 fn work(
     alloc: &dyn Fn(Layout) -> NonNull<u8>,
     resize: &dyn Fn(NonNull<u8>, Layout, usize) -> NonNull<u8>,

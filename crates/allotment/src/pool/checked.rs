@@ -1,6 +1,6 @@
 //! Checked blocks: the slow path of hardened mode, memory tools and pass-through mode.
 //!
-//! A block has room for the object and a red zone of at least [`GUARD`] bytes. A block of a size
+//! A block contains the object and a red zone of at least [`GUARD`] bytes. A block of a size
 //! class is vacant after its quarantine, a large block goes back to the supply. Blocks that were
 //! never handed out are not filled.
 
@@ -20,9 +20,9 @@ pub(super) struct CheckedBlocks {
     range: CarveRange,
 }
 
-const _: () = assert!(GUARD == STEP, "a block of a class has room for its zone");
+const _: () = assert!(GUARD == STEP, "a block of a class contains its red zone");
 
-/// The layout of a block with room for an object and its red zone.
+/// The layout of a block that contains an object and its red zone.
 pub(super) fn block_layout(layout: Layout) -> Option<Layout> {
     let size = layout.size().checked_add(GUARD)?.checked_next_multiple_of(GUARD)?;
     Layout::from_size_align(size, layout.align().max(GUARD)).ok()

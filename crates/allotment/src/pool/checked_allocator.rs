@@ -49,7 +49,7 @@ impl<S: ChunkSupply> CheckedAllocator for Blocks<S> {
             return Ok(block);
         }
         self.grow(class)?;
-        Ok(checked.carve(class).expect("a chunk has room for what it was taken for"))
+        Ok(checked.carve(class).expect("a chunk fits the block that it was taken for"))
     }
 
     unsafe fn release_block(&self, block: NonNull<u8>) {

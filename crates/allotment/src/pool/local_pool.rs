@@ -10,7 +10,7 @@ use core::task::{Context, Poll};
 use super::checked::CheckedBlocks;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{CurrentPoolGuard, replace_current};
-use super::local_pool_builder::{LocalPoolBuilder, Settings};
+use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
 use super::shared::PoolShared;
@@ -31,7 +31,7 @@ const RELEASE_DELAY_MS: u64 = 1000;
 /// A pool of memory for one thread's objects, of any size and alignment, without a lock.
 ///
 /// The pool stays on its thread: it is neither `Send` nor `Sync`. Its blocks may go anywhere. A
-/// block that another thread frees goes on the pool's remote list, and the owning thread takes back
+/// block that another thread frees goes on the pool's remote list, and the owning thread reclaims
 /// that whole list at once. A pool that ends while blocks are live keeps their memory, and releases
 /// it when the last of them is freed.
 ///
@@ -77,7 +77,7 @@ const RELEASE_DELAY_MS: u64 = 1000;
 pub struct LocalPool {
     shared: &'static PoolShared,
     record: &'static Record,
-    settings: Settings,
+    settings: LocalPoolSettings,
     /// In pass-through mode every allocation goes to malloc, for debugging. The pool holds nothing.
     passthrough: bool,
     thread_bound: PhantomData<*const ()>,
@@ -126,7 +126,7 @@ impl LocalPool {
         LocalPoolBuilder::new()
     }
 
-    pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
+    pub(super) fn make(settings: LocalPoolSettings) -> Result<Self, AllocError> {
         // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = CurrentPoolGuard::outside();
         let passthrough = tools::passthrough();

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::blocks::Blocks;
 use super::checked::CheckedBlocks;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
-use super::reap_builder::{ReapBuilder, Settings};
+use super::reap_builder::{ReapBuilder, ReapSettings};
 use crate::error::{Abort, AllocError, Report, always};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
@@ -116,7 +116,7 @@ impl Reap {
         ReapBuilder::new()
     }
 
-    pub(super) fn make(settings: Settings) -> Result<Self, AllocError> {
+    pub(super) fn make(settings: ReapSettings) -> Result<Self, AllocError> {
         let name = settings.name.as_deref();
         let checked = CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, name);
         let record = Record::acquire(AllocatorKind::Reap, name)?;
@@ -263,7 +263,7 @@ impl Drop for Reap {
 /// Supplies a reap with chunks of a source, charged to a budget.
 #[derive(Debug)]
 pub(super) struct SourceSupply {
-    settings: Settings,
+    settings: ReapSettings,
     /// The reap is in checked mode.
     checked: bool,
 }

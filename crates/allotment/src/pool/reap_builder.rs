@@ -7,11 +7,11 @@ use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 
 /// Default size of a reap's first chunk.
-const INITIAL: usize = 64 << 10;
+const DEFAULT_INITIAL_BYTES: usize = 64 << 10;
 
 /// The options that a reap was built with.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct ReapSettings {
     pub name: Option<Box<str>>,
     pub source: SharedSource,
     pub release: Release,
@@ -33,17 +33,17 @@ pub(super) struct Settings {
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the reap"]
 pub struct ReapBuilder {
-    settings: Settings,
+    settings: ReapSettings,
 }
 
 impl ReapBuilder {
     pub(super) const fn new() -> Self {
-        let settings = Settings {
+        let settings = ReapSettings {
             name: None,
             source: SharedSource::DEFAULT,
             release: Release::Adaptive,
             budget: None,
-            initial: INITIAL,
+            initial: DEFAULT_INITIAL_BYTES,
             increment: None,
             reserved: 0,
             hardened: false,
@@ -111,10 +111,10 @@ impl ReapBuilder {
     }
 
     /// Turns hardened mode on or off. Hardened mode catches double frees, stale frees (while the
-    /// freed block rests), foreign pointers, wrong sizes, overruns and writes after free, names
-    /// them on standard error, and aborts. Every call takes a slow path, each block takes 16 to 31
-    /// bytes more before it is rounded up to its size class, and a freed block rests until 1024
-    /// more blocks have been freed.
+    /// freed block is in quarantine), foreign pointers, wrong sizes, overruns and writes after free,
+    /// names them on standard error, and aborts. Every call takes a slow path, each block takes 16
+    /// to 31 bytes more before it is rounded up to its size class, and a freed block stays in
+    /// quarantine until 1024 more blocks have been freed.
     pub fn hardened(mut self, hardened: bool) -> Self {
         self.settings.hardened = hardened;
         self

@@ -26,7 +26,7 @@ impl<T> ReapNoDrop<T> {
     const CHECK: () = assert!(
         !needs_drop::<T>(),
         "this type needs drop, and a reap frees its memory without dropping what is in it: \
-         use `PoolBox` and a `LocalPool`, which own the value and drop it, \
+         use `collections::VecIn` in the reap or a `PoolBox`, which drop their values, \
          or `alloc_undropped`, which says that it is never dropped"
     );
 }

@@ -61,7 +61,7 @@ impl Block {
     }
 }
 
-/// Programs of one subject and its surroundings.
+/// A program, the allocator that it runs on, and what that depends on.
 struct Run<'b> {
     subject: Subject,
     input: Input<'b>,
@@ -159,23 +159,23 @@ impl Run<'_> {
         }
     }
 
-    fn is_watched(&self) -> bool {
+    fn is_checked(&self) -> bool {
         self.hardened || passed_through() || under_a_tool()
     }
 
-    /// In pass-through mode a pool has nothing.
-    fn has_figures(&self) -> bool {
+    /// In pass-through mode a pool holds nothing.
+    fn has_statistics(&self) -> bool {
         !(passed_through() && matches!(self.subject, Subject::Pool(_)))
     }
 
-    /// The figures are exact.
+    /// Checks that the statistics are exact.
     fn check(&self) -> Statistics {
         let statistics = self.statistics();
-        if !self.has_figures() {
+        if !self.has_statistics() {
             assert_eq!(statistics, Statistics::default());
             return statistics;
         }
-        let bytes = |block: &Block| match self.is_watched() {
+        let bytes = |block: &Block| match self.is_checked() {
             true => block.layout.size(),
             false => bytes_of_class(block.layout),
         };
@@ -213,10 +213,10 @@ impl Run<'_> {
         layout(size, align)
     }
 
-    fn try_alloc(&self, layout: Layout, way: u8) -> Result<NonNull<u8>, AllocError> {
+    fn try_alloc(&self, layout: Layout, variant: u8) -> Result<NonNull<u8>, AllocError> {
         match &self.subject {
             Subject::Reap(reap) => reap.try_alloc_layout(layout),
-            Subject::Pool(pool) => match way % 4 {
+            Subject::Pool(pool) => match variant % 4 {
                 0 => pool.enter(|| current().try_alloc_layout(layout)),
                 1 => pool.reference().try_alloc_layout(layout),
                 _ => pool.try_alloc_layout(layout),
@@ -224,14 +224,14 @@ impl Run<'_> {
         }
     }
 
-    /// A refused call has changed nothing.
+    /// Checks that a refused call has changed nothing.
     fn refused(&self, error: AllocError, before: Statistics) {
         let words = format!("{error}: {before:?}");
         assert!(self.budget.is_some() || self.recorder.is_some(), "{words}");
         let kind = error.kind();
         assert!(matches!(kind, ErrorKind::BudgetExceeded | ErrorKind::SourceRefused), "{words}");
         let after = self.check();
-        if !self.is_watched() {
+        if !self.is_checked() {
             // The thread may have left a pool meanwhile.
             let left = matches!(self.subject, Subject::Pool(_));
             assert!(
@@ -243,8 +243,8 @@ impl Run<'_> {
 
     fn alloc(&mut self, layout: Layout) {
         let before = self.statistics();
-        let way = self.input.byte();
-        match self.try_alloc(layout, way) {
+        let variant = self.input.byte();
+        match self.try_alloc(layout, variant) {
             Ok(start) => {
                 self.next_number += 1;
                 self.blocks.push(Block::stamp(start, layout, self.next_number));
@@ -257,21 +257,21 @@ impl Run<'_> {
         let before = self.check();
         let size = isize::MAX as usize - (4 << 20) - usize::from(self.input.word());
         let layout = layout(size, 1 << self.input.below(20));
-        let way = self.input.byte();
-        assert!(self.try_alloc(layout, way).is_err());
+        let variant = self.input.byte();
+        assert!(self.try_alloc(layout, variant).is_err());
         let after = self.check();
-        assert!(self.is_watched() || after.held_bytes <= before.held_bytes);
+        assert!(self.is_checked() || after.held_bytes <= before.held_bytes);
     }
 
     fn free(&mut self, index: usize) {
-        let way = self.input.byte();
+        let variant = self.input.byte();
         let block = self.blocks.swap_remove(index);
         let (start, layout) = (block.object.end(), block.layout);
         // SAFETY: live until now, of this subject, with this layout.
         unsafe {
             match &self.subject {
                 Subject::Reap(reap) => reap.free_layout(start, layout),
-                Subject::Pool(pool) => match way % 8 {
+                Subject::Pool(pool) => match variant % 8 {
                     0..=2 => PoolRef::free_anywhere(start, layout),
                     3 => pool.enter(|| PoolRef::free_anywhere(start, layout)),
                     4 => {
@@ -284,7 +284,7 @@ impl Run<'_> {
         }
     }
 
-    /// Some are freed by another thread, in a pool or not.
+    /// Frees some blocks on another thread, which may be in a pool.
     fn free_elsewhere(&mut self) {
         let count = self.input.below(1 + self.blocks.len().min(80));
         let gone = self.blocks.split_off(self.blocks.len() - count);
@@ -312,7 +312,7 @@ impl Run<'_> {
             2 => self.blocks[index].layout.size() + usize::from(self.input.byte()),
             _ => (usize::from(self.input.word()) * 2) % 100_000,
         };
-        let way = self.input.byte();
+        let variant = self.input.byte();
         let Block { object, layout: old, number } = self.blocks.swap_remove(index);
         object.assert_intact();
         let start = object.start;
@@ -321,7 +321,7 @@ impl Run<'_> {
         let resized = unsafe {
             match &self.subject {
                 Subject::Reap(reap) => reap.try_resize(start, old, new_size),
-                Subject::Pool(pool) => match way % 3 {
+                Subject::Pool(pool) => match variant % 3 {
                     0 => PoolRef::GLOBAL.try_resize(start, old, new_size),
                     1 => pool.enter(|| pool.reference().try_resize(start, old, new_size)),
                     _ => pool.try_resize(start, old, new_size),
@@ -403,7 +403,7 @@ impl Run<'_> {
     }
 }
 
-/// Runs a program, exact figures after each call.
+/// Runs a program. The statistics must be exact after each call.
 pub fn run(on: On, hardened: bool, bytes: &[u8]) {
     let Some(mut run) = build(on, hardened, bytes) else { return };
     let ends_empty = run.input.one_in(2);
@@ -422,8 +422,8 @@ pub fn run(on: On, hardened: bool, bytes: &[u8]) {
             run.free(run.blocks.len() - 1);
         }
         run.check();
-        if !run.is_watched() {
-            // All but what was reserved goes.
+        if !run.is_checked() {
+            // Everything but reserved memory is released.
             run.trim();
             let held = run.check().held_bytes as usize;
             assert!(if run.reserved > 0 { held >= run.reserved } else { held == 0 }, "{held}");
@@ -433,7 +433,7 @@ pub fn run(on: On, hardened: bool, bytes: &[u8]) {
     let is_pool = matches!(subject, Subject::Pool(_));
     drop(subject);
     if is_pool {
-        // They outlive their pool.
+        // These blocks outlive their pool.
         for Block { object, layout, .. } in blocks {
             // SAFETY: live until now.
             unsafe { PoolRef::free_anywhere(object.end(), layout) };
