@@ -6,6 +6,7 @@ use crate::console::progress::Progress;
 use crate::runner::child_process::{self, ChildFailure};
 use crate::runner::measured_run::{Pass, Report};
 use crate::runner::system_calls::{Answer, Counts};
+use crate::workloads::measurement::ALLOC_SHARE;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,7 +98,7 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<CaseResults
     let began = Instant::now();
     let cases = &plan.cases;
     let mut found: Vec<CaseResults> = cases.iter().map(|_| CaseResults::default()).collect();
-    let passes = limits.rounds + 1 + usize::from(plan.workload.has_share());
+    let passes = limits.rounds + 1 + usize::from(plan.workload.measures(&ALLOC_SHARE));
     let progress = Progress::new(passes * cases.len());
     let mut longest = Duration::ZERO;
     for round in 0..limits.rounds {
@@ -121,7 +122,7 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<CaseResults
         if round == 0 {
             let too_late = || limits.too_late(began, Duration::ZERO);
             count_calls(cases, &mut found, runner, &progress, &too_late);
-            if plan.workload.has_share() {
+            if plan.workload.measures(&ALLOC_SHARE) {
                 find_shares(cases, &mut found, runner, &progress, &too_late);
             }
         }
@@ -227,7 +228,7 @@ mod tests {
                 return Err(ChildFailure::Signal(11, String::new()));
             }
             let count = self.note(name.to_owned());
-            Ok(crate::runner::measurement::tests::report(count as f64))
+            Ok(crate::runner::row::tests::report(count as f64))
         }
 
         fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure> {

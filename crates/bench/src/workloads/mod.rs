@@ -21,6 +21,8 @@ mod c;
 pub mod catalogue;
 pub mod clock;
 #[cfg(feature = "catalogue")]
+mod details;
+#[cfg(feature = "catalogue")]
 pub mod file_scan;
 #[cfg(feature = "catalogue")]
 pub mod fixed_size;
@@ -32,6 +34,8 @@ pub mod grow;
 mod handler;
 #[cfg(feature = "catalogue")]
 pub mod locking;
+#[cfg(feature = "catalogue")]
+pub mod measurement;
 #[cfg(feature = "catalogue")]
 mod mixed;
 #[cfg(feature = "catalogue")]
@@ -76,10 +80,14 @@ static GLOBAL: Global = Global;
 #[cfg(feature = "catalogue")]
 pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
 #[cfg(feature = "catalogue")]
+pub use details::{Column, Details};
+#[cfg(feature = "catalogue")]
 pub use global::Global;
+#[cfg(feature = "catalogue")]
+pub use measurement::Measurement;
 pub use observer::{Observer, Unobserved};
 #[cfg(feature = "catalogue")]
-pub use run::{Load, Outcome};
+pub use run::Load;
 #[cfg(feature = "catalogue")]
 pub use subject::{Subject, UnknownRow};
 #[cfg(feature = "catalogue")]

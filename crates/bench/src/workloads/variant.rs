@@ -1,7 +1,8 @@
 //! Variants of a workload: the rows of workloads that don't compare allocators.
 
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
+use crate::workloads::run::Load;
 use crate::workloads::support::RunError;
 use std::fmt;
 
@@ -18,7 +19,7 @@ pub struct Variant {
     pub peer: bool,
     /// The row that its time is compared with, if that is not the workload's own row.
     pub own: Option<&'static str>,
-    pub(crate) run: fn(&Load, &dyn Observer) -> Result<Outcome, RunError>,
+    pub(crate) run: fn(&Load, &dyn Observer) -> Result<Measurement, RunError>,
 }
 
 impl fmt::Debug for Variant {

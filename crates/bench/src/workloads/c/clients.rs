@@ -11,8 +11,9 @@
 //! 3. SQLite is configured for the whole process: code that uses it holds
 //!    [`linked::ONE_AT_A_TIME`].
 
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
+use crate::workloads::run::Load;
 use crate::workloads::support::RunError;
 use crate::workloads::variant::Variant;
 
@@ -90,7 +91,11 @@ enum Allocator {
     Ours = 1,
 }
 
-fn run(load: &Load, allocator: Allocator, observer: &dyn Observer) -> Result<Outcome, RunError> {
+fn run(
+    load: &Load,
+    allocator: Allocator,
+    observer: &dyn Observer,
+) -> Result<Measurement, RunError> {
     use crate::workloads::catalogue::Kind;
     let Kind::Client(client) = load.workload.kind else {
         unreachable!("the variants are clients'")
@@ -100,21 +105,21 @@ fn run(load: &Load, allocator: Allocator, observer: &dyn Observer) -> Result<Out
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Allocator, Client, Load, Observer, Outcome, RunError};
+    use super::{Allocator, Client, Load, Measurement, Observer, RunError};
 
     pub(super) fn run(
         _: Client,
         load: &Load,
         _: Allocator,
         _: &dyn Observer,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Measurement, RunError> {
         Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Allocator, Client, Load, Observer, Outcome, RunError};
+    use super::{Allocator, Client, Load, Measurement, Observer, RunError};
     use crate::workloads::catalogue::Effort;
     use crate::workloads::thread_group;
     use std::ffi::{CStr, c_char, c_uint, c_void};
@@ -199,7 +204,7 @@ mod linked {
         load: &Load,
         allocator: Allocator,
         observer: &dyn Observer,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Measurement, RunError> {
         let program = program(client)
             .map_err(|what| RunError::Missing { workload: load.workload.name, what })?;
         let failed = |why: String| RunError::Failed { workload: load.workload.name, why };
@@ -221,7 +226,7 @@ mod linked {
                 unsafe { (program.dispose)(prepared) };
                 let done = done.expect("the measured part was run");
                 let Some(why) = NonNull::new(done.error.cast_mut()) else {
-                    return Ok((Outcome::timed(done.operations, wall), done.checksum));
+                    return Ok((Measurement::timed(done.operations, wall), done.checksum));
                 };
                 // SAFETY: a text that lasts as long as this thread (invariant 1).
                 let why = unsafe { CStr::from_ptr(why.as_ptr()) };
@@ -254,7 +259,8 @@ mod tests {
             let workload = Workload::named(name).unwrap();
             let load = Load { workload, setting: workload.setting(1), effort: Effort::Counted };
             let outcomes = workload.variants().iter().map(|variant| {
-                load.measure(variant.name, &Unobserved).map(|outcome| (outcome.ops, CHECKSUM.get()))
+                load.measure(variant.name, &Unobserved)
+                    .map(|outcome| (outcome.ops(), CHECKSUM.get()))
             });
             match &outcomes.collect::<Vec<_>>()[..] {
                 [Ok(ours), Ok(malloc)] => {

@@ -11,8 +11,9 @@
 //! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
+use crate::workloads::run::Load;
 use crate::workloads::support::RunError;
 use crate::workloads::variant::Variant;
 
@@ -108,18 +109,18 @@ impl Inline {
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Load, Observer, Outcome, RunError};
+    use super::{Load, Measurement, Observer, RunError};
 
     pub(super) use {missing as arena, missing as free_list, missing as slab_handle};
 
-    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Measurement, RunError> {
         Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{DIMENSIONS, Load, Observer, Outcome, RunError};
+    use super::{DIMENSIONS, Load, Measurement, Observer, RunError};
     use crate::peers::OBJECT;
     use crate::workloads::fixed_size::live;
     use crate::workloads::fixed_size::prepared::ObjectSlots;
@@ -149,7 +150,7 @@ mod linked {
         fn allot_slab_destroy(slab: Pointer);
     }
 
-    pub(super) fn arena(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn arena(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let threads = load.setting.threads;
         let tasks = load.workload.tasks(threads, load.effort);
         let run = task_threads::run(
@@ -179,7 +180,7 @@ mod linked {
         destroy: unsafe extern "C" fn(Pointer),
     }
 
-    pub(super) fn free_list(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn free_list(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let calls = Calls {
             fill: workloads_c_free_list_fill,
             pairs: workloads_c_free_list_pairs,
@@ -192,7 +193,10 @@ mod linked {
         }))
     }
 
-    pub(super) fn slab_handle(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn slab_handle(
+        load: &Load,
+        observer: &dyn Observer,
+    ) -> Result<Measurement, RunError> {
         /// A slab of the C interface, which all threads share.
         struct Slab(Pointer);
         // SAFETY: any thread may use a slab (invariant 2).
@@ -225,7 +229,7 @@ mod linked {
         observer: &dyn Observer,
         calls: &Calls,
         create: impl Fn() -> Pointer + Sync,
-    ) -> Outcome {
+    ) -> Measurement {
         let threads = load.setting.threads;
         let rounds = live::Order::AtOnce.rounds(threads, load.effort);
         let walls = thread_group::run(
@@ -250,7 +254,7 @@ mod linked {
                 }
             },
         );
-        live::Order::AtOnce.figures(threads, rounds, walls[0]).into()
+        live::Order::AtOnce.figures(threads, rounds, walls[0])
     }
 }
 
@@ -258,6 +262,7 @@ mod linked {
 mod tests {
     use super::*;
     use crate::workloads::catalogue::{Effort, Workload};
+    use crate::workloads::measurement::{QUERIES, SECONDS};
     use crate::workloads::observer::Unobserved;
 
     #[test]
@@ -272,9 +277,9 @@ mod tests {
                 .map(|variant| load.measure(variant.name, &Unobserved).unwrap())
                 .collect::<Vec<_>>();
             let [c, rust] = &outcomes[..] else { panic!("two rows") };
-            assert_eq!((c.ops, c.tasks), (rust.ops, rust.tasks), "{name}");
-            assert_eq!(c.live_bytes, rust.live_bytes, "{name}");
-            assert!(!c.wall.is_zero() && !rust.wall.is_zero(), "{name}");
+            assert_eq!((c.ops(), c.get(&QUERIES)), (rust.ops(), rust.get(&QUERIES)), "{name}");
+            assert_eq!(c.live_bytes(), rust.live_bytes(), "{name}");
+            assert!(c.get(&SECONDS) > Some(0.0) && rust.get(&SECONDS) > Some(0.0), "{name}");
         }
     }
 }

@@ -5,8 +5,7 @@ mod table;
 use crate::workloads::c::clients::Client;
 use crate::workloads::c::containers::{self, Container};
 use crate::workloads::c::inline::{self, Inline};
-use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
-use crate::workloads::trees::{copy, many};
+use crate::workloads::fixed_size::Shape;
 use crate::workloads::variant::Variant;
 use crate::workloads::{file_scan, locking, published};
 use std::fmt;
@@ -234,12 +233,6 @@ impl Workload {
         }
     }
 
-    /// Whether it does other work besides allocation, so that the part of the time spent in the
-    /// allocator is of interest.
-    pub fn has_share(&self) -> bool {
-        matches!(self.kind, Kind::Query | Kind::Handler)
-    }
-
     /// The environment variable, with its value, that a process must be started with to run this
     /// workload with `allocator`, if there is one.
     pub fn variable(&self, allocator: &'static str) -> Option<(&'static str, &'static str)> {
@@ -278,36 +271,6 @@ impl Workload {
         }
     }
 
-    /// Whether its time is that of a whole program, so that user time is reported separately.
-    pub fn has_user_time(&self) -> bool {
-        matches!(self.kind, Kind::Client(_))
-    }
-
-    /// Whether its lock acquisitions are counted.
-    pub fn has_locks(&self) -> bool {
-        self.kind == Kind::Locking
-    }
-
-    /// Whether all of its system calls are counted, not only those for memory.
-    pub fn counts_all_calls(&self) -> bool {
-        matches!(self.kind, Kind::FileScan(_))
-    }
-
-    /// The steps after which resident memory is read.
-    pub fn steps(&self) -> &'static [&'static str] {
-        match self.kind {
-            Kind::FixedSize(Shape::Churn) => &CHURN_STEPS,
-            Kind::FixedSize(Shape::ManyTrees(_)) => &many::STEPS,
-            Kind::TreeCopy { .. } => &copy::STEPS,
-            _ => &[],
-        }
-    }
-
-    /// Whether trees are walked in addition to the measured part.
-    pub fn has_walk(&self) -> bool {
-        matches!(self.kind, Kind::FixedSize(Shape::ManyTrees(_)))
-    }
-
     /// The size as an exponent of two, if the workload exists in several sizes. The sizes of one
     /// kind share the time of one workload, and are plotted together.
     pub fn exponent(&self) -> Option<u32> {
@@ -317,11 +280,6 @@ impl Workload {
             }
             _ => None,
         }
-    }
-
-    /// Whether ordinary seconds and a reservation are timed in addition to the measured part.
-    pub fn has_seconds(&self) -> bool {
-        matches!(self.kind, Kind::FixedSize(Shape::Tiers { .. }))
     }
 
     /// The project's own row, with which ratios compare.

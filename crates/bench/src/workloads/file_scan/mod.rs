@@ -9,8 +9,9 @@ mod file;
 mod mapped;
 
 use crate::workloads::catalogue::Effort;
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
+use crate::workloads::run::Load;
 use crate::workloads::support::RunError;
 use crate::workloads::thread_group;
 use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
@@ -98,7 +99,7 @@ impl Program {
     }
 }
 
-fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
     let list = WordList::create().map_err(|error| RunError::file(&error))?;
     let searches = program.searches(load.effort);
     let walls = thread_group::run(
@@ -121,7 +122,7 @@ fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Outcome
         .into_iter()
         .sum::<io::Result<_>>()
         .map_err(|error: io::Error| RunError::file(&error))?;
-    Ok(Outcome::timed(searches * BYTES as u64, wall))
+    Ok(Measurement::timed(searches * BYTES as u64, wall))
 }
 
 /// Program 1.

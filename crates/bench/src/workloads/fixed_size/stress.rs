@@ -5,10 +5,10 @@
 //! a half. Then it does the same with every 50th, 40th, 30th, 20th and 10th element. Then it frees
 //! all. All threads use one allocator.
 
-use super::Figures;
 use super::prepared::{ObjectSlots, fill};
 use crate::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
 use crate::workloads::catalogue::Effort;
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::thread_group;
 use std::mem::MaybeUninit;
@@ -64,7 +64,7 @@ pub(crate) fn run<A: FixedSize>(
     elements: usize,
     time: Duration,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
     let wall = cycles::<A, _>(&counts, elements, observer, || {
         let began = Instant::now();
@@ -74,9 +74,9 @@ pub(crate) fn run<A: FixedSize>(
 }
 
 /// The figures of a run with this number of allocations and threads.
-pub(crate) fn figures(threads: usize, elements: usize, ops: u64, wall: Duration) -> Figures {
-    let live_bytes = (threads * elements * OBJECT.size()) as u64;
-    Figures { ops, wall, live_bytes, seconds: None, walk: None }
+pub(crate) fn figures(threads: usize, elements: usize, ops: u64, wall: Duration) -> Measurement {
+    let live_bytes = (threads * elements * OBJECT.size()) as f64;
+    Measurement::timed(ops, wall).with(&LIVE_BYTES, live_bytes)
 }
 
 /// The duration of a run.
@@ -243,8 +243,8 @@ mod tests {
     fn it_ends_when_its_time_is_over_or_when_it_is_told_to() {
         let (figures, audit) =
             audited(|| run::<Audited>(2, 50, Duration::from_millis(1), &Unobserved));
-        assert_eq!(figures.ops, audit.allocated);
-        assert_eq!(figures.ops % pairs_a_cycle(50), 0);
+        assert_eq!(figures.ops(), audit.allocated);
+        assert_eq!(figures.ops() % pairs_a_cycle(50), 0);
         let counts = [Count::default()];
         let stopped = AtomicBool::new(true);
         until_stopped("slab", 50, &counts, &stopped, &Unobserved).unwrap();
