@@ -5,7 +5,7 @@
 use std::alloc::Layout;
 use std::fs;
 
-use bench::peers::{About, Allocator, Task, Visitor, known, with};
+use bench::peers::{About, Allocator, Service, Task, Visitor, known, with};
 
 fn about(name: &str) -> &'static About {
     known().iter().find(|about| about.name == name).unwrap()
@@ -17,7 +17,9 @@ struct Use;
 impl Visitor for Use {
     type Output = ();
 
-    fn visit<A: Allocator>(self, _: &'static About) {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) {
         let mut allocator = A::start();
         let task = allocator.begin();
         let layout = Layout::new::<u64>();

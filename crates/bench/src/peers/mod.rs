@@ -19,9 +19,8 @@
 //!
 //! # The rows
 //!
-//! [`known`] lists the rows. [`with`] runs a [`Visitor`] with the allocator of a given name;
-//! [`with_fixed_size`] runs a [`FixedSizeVisitor`], [`with_any_size`] an [`AnySizeVisitor`],
-//! [`with_global`] a [`GlobalVisitor`], and [`with_placement`] a [`PlacementVisitor`].
+//! [`known`] lists the rows. [`with`] runs a [`Visitor`] with the allocator of a given name. A
+//! visitor says which [`Service`] it needs: one of the traits above.
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -80,9 +79,8 @@ pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
 pub use registry::{
-    About, AnySizeVisitor, FixedSizeAbout, FixedSizeVisitor, FreedBy, GlobalVisitor, Kind,
-    PlacementVisitor, UnknownAllocator, Visitor, about, global_calls, known, missing, with,
-    with_any_size, with_fixed_size, with_global, with_placement,
+    About, FixedSizeAbout, FreedBy, Kind, Service, UnknownAllocator, Visitor, about, global_calls,
+    known, missing, with,
 };
 
 /// One allocator as one worker thread sees it.

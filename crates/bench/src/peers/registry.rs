@@ -35,7 +35,7 @@ pub struct About {
     pub origin: &'static str,
     /// Whether it is one of Allotment's own, as it ships.
     pub ours: bool,
-    /// Whether it serves tasks, so that [`with`] finds it.
+    /// Whether it serves tasks, for [`Service::Tasks`].
     pub tasks: bool,
     /// Whether its tasks serve every layout and grow objects. If not, they serve only
     /// [`TYPED_ARENA_SIZES`](crate::peers::TYPED_ARENA_SIZES), and panic on other sizes and on growth.
@@ -44,11 +44,11 @@ pub struct About {
     /// a task take memory until the task ends.
     pub frees_within_tasks: bool,
     /// Which threads may free its objects of any size that belong to no task, which
-    /// [`with_any_size`] needs. `None` if it has no such objects.
+    /// [`Service::AnySize`] needs. `None` if it has no such objects.
     pub lasting: Option<FreedBy>,
-    /// Whether it can be a program's global allocator, so that [`with_global`] finds it.
+    /// Whether it can be a program's global allocator, for [`Service::Global`].
     pub global: bool,
-    /// Its service for objects of one size, which [`with_fixed_size`] needs. `None` if none of its
+    /// Its service for objects of one size, for [`Service::FixedSize`]. `None` if none of its
     /// objects outlive their task, or if it is private to each thread.
     pub fixed_size: Option<FixedSizeAbout>,
     /// Whether each data structure gets an allocator of its own, instead of one for the whole
@@ -133,7 +133,7 @@ pub enum Kind {
     Arena,
     /// One by one; all of one size.
     FixedSize,
-    /// Not an allocator, but a way to place the nodes of a structure in memory. [`with_placement`]
+    /// Not an allocator, but a way to place the nodes of a structure in memory. [`Service::Placement`]
     /// finds it.
     Placement,
 }
@@ -150,75 +150,24 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Work to do with an allocator whose name is known at run time. The compiler knows its type, so
-/// the work is compiled for each allocator.
-pub trait Visitor {
-    /// The result of the work.
-    type Output;
-
-    /// Does the work with the allocator `A`.
-    fn visit<A: Allocator>(self, about: &'static About) -> Self::Output;
-}
-
-/// Like [`Visitor`], for allocators of objects of one size.
-pub trait FixedSizeVisitor {
-    /// The result of the work.
-    type Output;
-
-    /// Does the work with the allocator `A`.
-    fn visit<A: FixedSize>(self, about: &'static About) -> Self::Output;
-}
-
-/// Like [`Visitor`], for allocators of objects of any size that outlive tasks.
-pub trait AnySizeVisitor {
-    /// The result of the work.
-    type Output;
-
-    /// Does the work with the allocator `A`.
-    fn visit<A: AnySize>(self, about: &'static About) -> Self::Output;
-}
-
-/// Like [`Visitor`], for allocators that can be a program's global allocator.
-pub trait GlobalVisitor {
-    /// The result of the work.
-    type Output;
-
-    /// Does the work with the allocator `G`.
-    fn visit<G: Global>(self, about: &'static About) -> Self::Output;
-}
-
-/// Like [`Visitor`], for placements.
-pub trait PlacementVisitor {
-    /// The result of the work.
-    type Output;
-
-    /// Does the work with the placement `P`.
-    fn visit<P: Placement>(self, about: &'static About) -> Self::Output;
-}
-
-/// The error if this build has no allocator of that name, or if that allocator does not do this
-/// work. Its text lists the available ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownAllocator {
-    name: String,
-    work: Work,
-}
-
-/// The work that an allocator is needed for.
+/// What an allocator serves, and so the trait by which a visitor uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    Any,
+pub enum Service {
+    /// Tasks: [`Allocator`].
     Tasks,
+    /// Objects of one size that belong to no task: [`FixedSize`].
     FixedSize,
+    /// Objects of any size that belong to no task: [`AnySize`].
     AnySize,
+    /// A whole program: [`Global`].
     Global,
+    /// The nodes of a tree: [`Placement`].
     Placement,
 }
 
-impl Work {
-    fn done_by(self, about: &About) -> bool {
+impl Service {
+    fn is_of(self, about: &About) -> bool {
         match self {
-            Self::Any => true,
             Self::Tasks => about.tasks,
             Self::FixedSize => about.fixed_size.is_some(),
             Self::AnySize => about.lasting.is_some(),
@@ -226,6 +175,58 @@ impl Work {
             Self::Placement => about.kind == Kind::Placement,
         }
     }
+}
+
+/// Work to do with an allocator whose name is known at run time. The compiler knows its type, so
+/// the work is compiled for each allocator.
+///
+/// A visitor implements the method of its [`SERVICE`](Self::SERVICE); [`with`] calls no other.
+pub trait Visitor: Sized {
+    /// The result of the work.
+    type Output;
+
+    /// The service that the work needs.
+    const SERVICE: Service;
+
+    /// Does the work with the allocator `A`, which serves tasks.
+    fn tasks<A: Allocator>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
+
+    /// Does the work with the allocator `A`, which serves objects of one size.
+    fn fixed_size<A: FixedSize>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
+
+    /// Does the work with the allocator `A`, which serves objects of any size.
+    fn any_size<A: AnySize>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
+
+    /// Does the work with the allocator `G`, which serves this program. The caller must have made it
+    /// the global allocator of this program, with [`global_calls`].
+    fn global<G: Global>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
+
+    /// Does the work with the placement `P`.
+    fn placement<P: Placement>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
+}
+
+#[cold]
+fn not_implemented(service: Service, about: &About) -> ! {
+    unreachable!("the visitor of {} has no work for {service:?}", about.name)
+}
+
+/// The error if this build has no allocator of that name, or if that allocator does not do this
+/// work. Its text lists the available ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAllocator {
+    name: String,
+    /// The service that was asked for; `None` if any allocator would do.
+    service: Option<Service>,
 }
 
 impl UnknownAllocator {
@@ -247,28 +248,30 @@ impl fmt::Display for UnknownAllocator {
             write!(f, "the allocator '{name}' is not in this build: {}", why_left_out(name))?;
         } else {
             let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
-            match (self.work, kind) {
-                (_, None) | (Work::Any, _) => write!(f, "unknown allocator '{name}'")?,
+            match (self.service, kind) {
+                (_, None) | (None, _) => write!(f, "unknown allocator '{name}'")?,
                 (_, Some(Kind::Placement)) => {
                     write!(f, "'{name}' is a placement, not an allocator")?;
                 }
-                (Work::Placement, _) => write!(f, "'{name}' is an allocator, not a placement")?,
-                (Work::Global, _) => {
+                (Some(Service::Placement), _) => {
+                    write!(f, "'{name}' is an allocator, not a placement")?
+                }
+                (Some(Service::Global), _) => {
                     write!(f, "the allocator '{name}' can't be a program's global allocator")?;
                 }
-                (Work::Tasks, _) | (Work::AnySize, Some(Kind::FixedSize)) => {
+                (Some(Service::Tasks), _) | (Some(Service::AnySize), Some(Kind::FixedSize)) => {
                     write!(f, "the allocator '{name}' serves objects of one size only")?;
                 }
-                (Work::FixedSize, Some(Kind::Pool)) => {
+                (Some(Service::FixedSize), Some(Kind::Pool)) => {
                     write!(f, "the allocator '{name}' is private to each thread")?;
                 }
-                (Work::FixedSize | Work::AnySize, _) => {
+                (Some(Service::FixedSize | Service::AnySize), _) => {
                     write!(f, "no object of the allocator '{name}' outlives its task")?;
                 }
             }
         }
         f.write_str("; available: ")?;
-        for (i, about) in known().iter().filter(|about| self.work.done_by(about)).enumerate() {
+        for (i, about) in known().iter().filter(|about| serves(about, self.service)).enumerate() {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{}", about.name)?;
         }
@@ -306,8 +309,7 @@ pub(crate) trait Listed {
     const ABOUT: About;
 }
 
-/// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`] and of its
-/// relatives; and, in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
+/// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`]; and, in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
 /// after the name has the entry's text. The types after it serve tasks, objects of one size,
 /// objects of any size that belong to no task, and a whole program, or are a placement.
 macro_rules! registry {
@@ -336,64 +338,30 @@ macro_rules! registry {
             assert!(matches!(about.kind, Kind::Placement) == named!($($placement)?));
         }; )+
 
-        /// Runs `visitor` with the allocator called `name`.
+        /// Runs `visitor` with the allocator or placement called `name`.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it serves no tasks.
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not have
+        /// the visitor's service.
         pub fn with<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::Tasks)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$tasks>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
-
-        /// Runs `visitor` with the allocator called `name`, for objects of one size.
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not
-        /// serve objects of one size ([`About::fixed_size`]).
-        pub fn with_fixed_size<V: FixedSizeVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::FixedSize)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$fixed_size>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
-
-        /// Runs `visitor` with the allocator called `name`, for objects of any size that belong to
-        /// no task.
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it has no
-        /// objects of any size that outlive their task.
-        pub fn with_any_size<V: AnySizeVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::AnySize)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$any_size>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
-
-        /// Runs `visitor` with the allocator called `name`, as a program's global allocator. The
-        /// caller must have made it the global allocator of this program, with [`global_calls`].
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it can't be global.
-        pub fn with_global<V: GlobalVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::Global)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$global>(about)); } )?
-            } )+
+            let about = find(name, Some(V::SERVICE))?;
+            match V::SERVICE {
+                Service::Tasks => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.tasks::<$tasks>(about)); } )?
+                } )+ }
+                Service::FixedSize => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.fixed_size::<$fixed_size>(about)); } )?
+                } )+ }
+                Service::AnySize => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.any_size::<$any_size>(about)); } )?
+                } )+ }
+                Service::Global => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.global::<$global>(about)); } )?
+                } )+ }
+                Service::Placement => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.placement::<$placement>(about)); } )?
+                } )+ }
+            }
             unreachable!("every entry of the table has an arm")
         }
 
@@ -408,21 +376,6 @@ macro_rules! registry {
             } )+
             None
         }
-
-        /// Runs `visitor` with the placement called `name`.
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if there is no placement of that name.
-        pub fn with_placement<V: PlacementVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::Placement)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$placement>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
     };
 }
 
@@ -436,11 +389,15 @@ macro_rules! named {
     };
 }
 
-fn find(name: &str, work: Work) -> Result<&'static About, UnknownAllocator> {
+fn serves(about: &About, service: Option<Service>) -> bool {
+    service.is_none_or(|service| service.is_of(about))
+}
+
+fn find(name: &str, service: Option<Service>) -> Result<&'static About, UnknownAllocator> {
     KNOWN
         .iter()
-        .find(|about| about.name == name && work.done_by(about))
-        .ok_or_else(|| UnknownAllocator { name: name.to_owned(), work })
+        .find(|about| about.name == name && serves(about, service))
+        .ok_or_else(|| UnknownAllocator { name: name.to_owned(), service })
 }
 
 registry! {
@@ -496,7 +453,7 @@ registry! {
 /// # Errors
 /// [`UnknownAllocator`] if this build has no allocator of that name.
 pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
-    find(name, Work::Any)
+    find(name, None)
 }
 
 /// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, then

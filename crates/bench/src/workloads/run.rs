@@ -1,9 +1,6 @@
 //! One run of one workload with one allocator.
 
-use crate::peers::{
-    About, Allocator, AnySize, AnySizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor,
-    Visitor,
-};
+use crate::peers::{About, Allocator, AnySize, Global, Placement, Service, Visitor};
 use crate::workloads::catalogue::{Effort, Kind, Setting, Workload};
 use crate::workloads::fixed_size::Shape;
 use crate::workloads::measurement::{
@@ -60,11 +57,11 @@ impl Load {
             }
             Kind::TreeCopy { exponent } => {
                 let amount = copy::Amount::of(exponent, self.effort);
-                return Ok(crate::peers::with_placement(allocator, TreeCopy { amount, observer })?);
+                return Ok(crate::peers::with(allocator, TreeCopy { amount, observer })?);
             }
             Kind::Mixed { remote } => {
                 let mixed = Mixed { remote, load: self, observer };
-                return Ok(crate::peers::with_any_size(allocator, mixed)?);
+                return Ok(crate::peers::with(allocator, mixed)?);
             }
             Kind::Objects { dimensions } => return self.objects(dimensions, allocator, observer),
             Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
@@ -80,7 +77,7 @@ impl Load {
             }
         };
         let run = if self.workload.kind == Kind::Handler {
-            crate::peers::with_global(allocator, Serve { threads, requests: tasks, observer })?
+            crate::peers::with(allocator, Serve { threads, requests: tasks, observer })?
         } else {
             crate::peers::with(allocator, Alike { load: self, tasks, observer })?
         };
@@ -123,7 +120,7 @@ impl Load {
         }
         if self.workload.kind == Kind::Handler {
             let share = HandlersShare { threads: self.setting.threads, time: SHARE_TIME };
-            return Ok(crate::peers::with_global(allocator, share)?);
+            return Ok(crate::peers::with(allocator, share)?);
         }
         let (store, questions) = full_size();
         let mut queries = self.queries(&store, &questions);
@@ -186,7 +183,9 @@ struct Alike<'l> {
 impl Visitor for Alike<'_> {
     type Output = Run<()>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Run<()> {
         let threads = self.load.setting.threads;
         match self.load.workload.kind {
             Kind::Grow => grow::run::<A>(threads, self.tasks, self.observer),
@@ -221,7 +220,9 @@ struct Objects<'w> {
 impl Visitor for Objects<'_> {
     type Output = Run<()>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Run<()> {
         objects::run::<A>(self.threads, self.dimensions, self.tasks, self.observer)
     }
 }
@@ -233,10 +234,12 @@ struct Mixed<'l> {
     observer: &'l dyn Observer,
 }
 
-impl AnySizeVisitor for Mixed<'_> {
+impl Visitor for Mixed<'_> {
     type Output = Measurement;
 
-    fn visit<A: AnySize>(self, _: &'static About) -> Measurement {
+    const SERVICE: Service = Service::AnySize;
+
+    fn any_size<A: AnySize>(self, _: &'static About) -> Measurement {
         mixed::run::<A>(self.remote, self.load.setting.threads, self.load.effort, self.observer)
     }
 }
@@ -248,10 +251,12 @@ struct Serve<'w> {
     observer: &'w dyn Observer,
 }
 
-impl GlobalVisitor for Serve<'_> {
+impl Visitor for Serve<'_> {
     type Output = Run<()>;
 
-    fn visit<G: Global>(self, _: &'static About) -> Run<()> {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, _: &'static About) -> Run<()> {
         handler::run::<G>(self.threads, self.requests, self.observer)
     }
 }
@@ -265,10 +270,12 @@ struct HandlersShare {
 /// About 24,000 samples. A share of a tenth is then accurate to about 2 % of itself.
 const SHARE_TIME: Duration = Duration::from_millis(1200);
 
-impl GlobalVisitor for HandlersShare {
+impl Visitor for HandlersShare {
     type Output = Option<f64>;
 
-    fn visit<G: Global>(self, about: &'static About) -> Option<f64> {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, about: &'static About) -> Option<f64> {
         handler::share::<G>(about.name, self.threads, self.time)
     }
 }
@@ -279,10 +286,12 @@ struct TreeCopy<'w> {
     observer: &'w dyn Observer,
 }
 
-impl PlacementVisitor for TreeCopy<'_> {
+impl Visitor for TreeCopy<'_> {
     type Output = Measurement;
 
-    fn visit<P: Placement>(self, _: &'static About) -> Measurement {
+    const SERVICE: Service = Service::Placement;
+
+    fn placement<P: Placement>(self, _: &'static About) -> Measurement {
         copy::run::<P>(self.amount, self.observer)
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod prepared;
 pub mod stress;
 mod tiers;
 
-use crate::peers::{About, FixedSize, FixedSizeVisitor, UnknownAllocator};
+use crate::peers::{About, FixedSize, Service, UnknownAllocator, Visitor};
 use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
@@ -65,7 +65,7 @@ impl Shape {
         effort: Effort,
         observer: &dyn Observer,
     ) -> Result<Measurement, UnknownAllocator> {
-        crate::peers::with_fixed_size(allocator, Measure { shape: self, threads, effort, observer })
+        crate::peers::with(allocator, Measure { shape: self, threads, effort, observer })
     }
 
     fn run<A: FixedSize>(
@@ -116,10 +116,12 @@ struct Measure<'w> {
     observer: &'w dyn Observer,
 }
 
-impl FixedSizeVisitor for Measure<'_> {
+impl Visitor for Measure<'_> {
     type Output = Measurement;
 
-    fn visit<A: FixedSize>(self, about: &'static About) -> Measurement {
+    const SERVICE: Service = Service::FixedSize;
+
+    fn fixed_size<A: FixedSize>(self, about: &'static About) -> Measurement {
         self.shape.run::<A>(about, self.threads, self.effort, self.observer)
     }
 }

@@ -6,7 +6,7 @@
 //! all. All threads use one allocator.
 
 use super::prepared::{ObjectSlots, fill};
-use crate::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
+use crate::peers::{About, FixedSize, FixedSizeLocal, OBJECT, Service, UnknownAllocator, Visitor};
 use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
@@ -100,17 +100,19 @@ pub fn until_stopped(
         observer: &'c dyn Observer,
     }
 
-    impl FixedSizeVisitor for UntilStopped<'_> {
+    impl Visitor for UntilStopped<'_> {
         type Output = Duration;
 
-        fn visit<A: FixedSize>(self, _: &'static About) -> Duration {
+        const SERVICE: Service = Service::FixedSize;
+
+        fn fixed_size<A: FixedSize>(self, _: &'static About) -> Duration {
             cycles::<A, _>(self.counts, self.elements, self.observer, || {
                 || !self.stop.load(Ordering::Relaxed)
             })
         }
     }
 
-    crate::peers::with_fixed_size(allocator, UntilStopped { elements, counts, stop, observer })
+    crate::peers::with(allocator, UntilStopped { elements, counts, stop, observer })
 }
 
 /// Runs cycles on one thread for each count. Each thread calls `begin` when it begins, and

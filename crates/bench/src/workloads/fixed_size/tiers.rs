@@ -301,16 +301,18 @@ mod tests {
     fn an_allocator_that_can_not_reserve_has_no_time_for_it() {
         struct Tiny;
 
-        impl crate::peers::FixedSizeVisitor for Tiny {
+        impl crate::peers::Visitor for Tiny {
             type Output = Measurement;
 
-            fn visit<A: FixedSize>(self, _: &'static crate::peers::About) -> Measurement {
+            const SERVICE: crate::peers::Service = crate::peers::Service::FixedSize;
+
+            fn fixed_size<A: FixedSize>(self, _: &'static crate::peers::About) -> Measurement {
                 run::<A>(100, true, 1, &Unobserved)
             }
         }
 
         let libc = crate::peers::known()[0].name;
-        let figures = crate::peers::with_fixed_size(libc, Tiny).unwrap();
+        let figures = crate::peers::with(libc, Tiny).unwrap();
         assert_eq!(figures.get(&RESERVE_MS), None);
     }
 }

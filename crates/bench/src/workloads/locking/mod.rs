@@ -10,7 +10,7 @@ mod page;
 mod servers;
 mod sessions;
 
-use crate::peers::{About, Allocator, Visitor};
+use crate::peers::{About, Allocator, Service, Visitor};
 use crate::workloads::measurement::{LOCKS_PER_OP, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
@@ -102,7 +102,9 @@ struct Serve<'l, S> {
 impl<S: Server> Visitor for Serve<'_, S> {
     type Output = Run<[u64; 4]>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Self::Output {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Self::Output {
         let threads = self.load.setting.threads;
         let requests = self.load.workload.tasks(threads, self.load.effort);
         let server = S::new();
