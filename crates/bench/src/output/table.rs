@@ -3,7 +3,7 @@
 use super::columns;
 use crate::console::failure::Failure;
 use crate::console::print::{HEADING, NOTE, line, styled, wrapped};
-use crate::console::table::{Line, Stand, figure, render};
+use crate::console::table::{Emphasis, Line, figure, render};
 use crate::runner::plan::Plan;
 use crate::runner::row::Row;
 use crate::workloads::measurement::{
@@ -106,11 +106,11 @@ pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stand(row: &Row) -> Stand {
+fn emphasis(row: &Row) -> Emphasis {
     match (row.best, row.is_own()) {
-        (true, _) => Stand::Best,
-        (_, true) => Stand::Own,
-        _ => Stand::Plain,
+        (true, _) => Emphasis::Best,
+        (_, true) => Emphasis::Own,
+        _ => Emphasis::Plain,
     }
 }
 
@@ -126,7 +126,7 @@ fn table(names: &str, columns: &[Column], rows: &[Row]) -> String {
             if row.error.is_some() {
                 cells[1] = "failed".to_owned();
             }
-            (stand(row), cells)
+            (emphasis(row), cells)
         })
         .collect();
     render(&head, &lines)

@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ptr::NonNull;
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, AnySize, Global, GlobalCalls, Task};
 
 pub(crate) mod libc;

@@ -1,8 +1,8 @@
 //! What a workload measures besides time and memory: the columns of its second table.
 
-use crate::workloads::catalogue::{Kind, Workload};
 use crate::workloads::file_scan;
 use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
+use crate::workloads::kind::Kind;
 use crate::workloads::locking;
 use crate::workloads::measurement::{
     ALLOC_SHARE, LIVE_BYTES, LOCKS_PER_OP, Measurement, Metric, NS_PER_OP, QUERIES,
@@ -11,6 +11,7 @@ use crate::workloads::measurement::{
     WALK_NS_PER_NODE,
 };
 use crate::workloads::trees::{copy, many};
+use crate::workloads::workload::Workload;
 
 /// One column of a table, with a figure for each row.
 #[derive(Debug, Clone)]

@@ -16,10 +16,10 @@
 //!    ended for all threads, and by then each thread has freed everything that was handed to it.
 
 use crate::peers::AnySize;
-use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::sizes;
 use crate::workloads::thread_group::{self, Worker};
 use rtrb::{Consumer, Producer, RingBuffer};

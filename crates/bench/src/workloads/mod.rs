@@ -11,6 +11,24 @@
 //! One workload, `handler`, is ordinary code that allocates from its program's global allocator.
 //! Some workloads compare variants of their work ([`Variant`]) instead of allocators.
 //!
+//! # Files, lowest first
+//!
+//! - `random`, `clock`, `setting`, `observer`, `task_memory`, `sizes`: numbers, time, threads and
+//!   amounts, what a run reports, values in a task's memory, sizes of objects.
+//! - `task_threads`, `thread_group`: the threads of a run. Each has an allocator of its own and
+//!   tasks; or all share one, and work in phases.
+//! - `measurement`: the record of a run's figures, and the metrics.
+//! - `timed`, `sampled`, `global`: the allocator's part of the time; the program's allocator.
+//! - `query`, `objects`, `grow`, `scope`, `mixed`, `handler`, `trees`, `fixed_size`: workloads that
+//!   compare allocators.
+//! - `kind`, `workload`, `run_error`, `variant`: one entry of the list of workloads, why it can't
+//!   run, and the variants that some compare instead of allocators.
+//! - `published`, `locking`, `file_scan`, `c`: workloads that compare variants.
+//! - `catalogue`, `details`: the list, and what each workload measures.
+//! - `subject`, `support`, `run`: the rows of a workload, which of them can run it, and a run.
+//!
+//! # Steady state
+//!
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
 //! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
 //! last task, and are divided by the number of these tasks.
@@ -33,6 +51,8 @@ pub mod grow;
 #[cfg(feature = "catalogue")]
 mod handler;
 #[cfg(feature = "catalogue")]
+mod kind;
+#[cfg(feature = "catalogue")]
 pub mod locking;
 #[cfg(feature = "catalogue")]
 pub mod measurement;
@@ -48,9 +68,13 @@ pub mod random;
 #[cfg(feature = "catalogue")]
 pub mod run;
 #[cfg(feature = "catalogue")]
+mod run_error;
+#[cfg(feature = "catalogue")]
 mod sampled;
 #[cfg(feature = "catalogue")]
 mod scope;
+#[cfg(feature = "catalogue")]
+mod setting;
 #[cfg(feature = "catalogue")]
 mod sizes;
 #[cfg(feature = "catalogue")]
@@ -68,6 +92,8 @@ pub mod timed;
 mod trees;
 #[cfg(feature = "catalogue")]
 mod variant;
+#[cfg(feature = "catalogue")]
+mod workload;
 
 // The rows in C call it by its C names.
 #[cfg(all(feature = "catalogue", feature = "fast-peers"))]
@@ -78,7 +104,7 @@ use allotment_c as _;
 static GLOBAL: Global = Global;
 
 #[cfg(feature = "catalogue")]
-pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
+pub use catalogue::{UnknownWorkload, catalogue};
 #[cfg(feature = "catalogue")]
 pub use details::{Column, Details};
 #[cfg(feature = "catalogue")]
@@ -87,11 +113,15 @@ pub use global::Global;
 pub use measurement::Measurement;
 pub use observer::{Observer, Unobserved};
 #[cfg(feature = "catalogue")]
-pub use run::Load;
+pub use run_error::{RunError, UnknownRow, Unsupported};
 #[cfg(feature = "catalogue")]
-pub use subject::{Subject, UnknownRow};
+pub use setting::{Effort, Setting, Threads};
 #[cfg(feature = "catalogue")]
-pub use support::{RunError, Unsupported, can_run};
+pub use subject::Subject;
+#[cfg(feature = "catalogue")]
+pub use support::can_run;
 pub use task_threads::{Run, Steady, WARM_UP};
 #[cfg(feature = "catalogue")]
 pub use variant::Variant;
+#[cfg(feature = "catalogue")]
+pub use workload::{Load, Workload};

@@ -4,13 +4,13 @@
 //! releases it. No thread writes during the measured part, as in a server whose configuration stays
 //! for days.
 
-use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::Load;
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
+use crate::workloads::workload::Load;
 use allotment::{Published, ReadOnly, Sealed};
 use arc_swap::ArcSwap;
 use std::hint::black_box;

@@ -1,8 +1,8 @@
 //! One run of one workload with one allocator.
 
 use crate::peers::{About, Allocator, AnySize, Global, Placement, Service, Visitor};
-use crate::workloads::catalogue::{Effort, Kind, Setting, Workload};
 use crate::workloads::fixed_size::Shape;
+use crate::workloads::kind::Kind;
 use crate::workloads::measurement::{
     ALLOC_SHARE, LIVE_BYTES, Measurement, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN,
     milliseconds,
@@ -10,23 +10,14 @@ use crate::workloads::measurement::{
 use crate::workloads::observer::Observer;
 use crate::workloads::query::store::{CHARTS, DIMENSIONS, SYNTHETIC_CONTEXT, Store, VALUES};
 use crate::workloads::query::{Callers, Queries, Question, Responses};
+use crate::workloads::run_error::RunError;
 use crate::workloads::subject::Subject;
-use crate::workloads::support::{RunError, can_run};
+use crate::workloads::support::can_run;
 use crate::workloads::task_threads::Run;
 use crate::workloads::trees::copy;
+use crate::workloads::workload::Load;
 use crate::workloads::{global, grow, handler, mixed, objects, scope};
 use std::time::Duration;
-
-/// What to run.
-#[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// The workload to run.
-    pub workload: &'static Workload,
-    /// The numbers of threads and callers.
-    pub setting: Setting,
-    /// The amount of work.
-    pub effort: Effort,
-}
 
 impl Load {
     /// Runs it with the allocator or the variant called `allocator`.
@@ -301,7 +292,9 @@ mod tests {
     use super::*;
     use crate::workloads::measurement::{FAULTS_PER_QUERY, NS_PER_OP, QUERIES, STEADY_QUERIES};
     use crate::workloads::observer::Unobserved;
-    use crate::workloads::support::Unsupported;
+    use crate::workloads::run_error::Unsupported;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
 
     fn load(name: &str, threads: usize) -> Load {
         let workload = Workload::named(name).unwrap();

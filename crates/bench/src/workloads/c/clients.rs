@@ -11,22 +11,12 @@
 //! 3. SQLite is configured for the whole process: code that uses it holds
 //!    [`linked::ONE_AT_A_TIME`].
 
+use crate::workloads::kind::{Client, Kind};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::Load;
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-
-/// One of the libraries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Client {
-    /// A database in memory.
-    Sqlite,
-    /// A script.
-    Lua,
-    /// A document.
-    Expat,
-}
+use crate::workloads::workload::Load;
 
 const MALLOC: Variant = Variant {
     name: super::LIBC,
@@ -96,7 +86,6 @@ fn run(
     allocator: Allocator,
     observer: &dyn Observer,
 ) -> Result<Measurement, RunError> {
-    use crate::workloads::catalogue::Kind;
     let Kind::Client(client) = load.workload.kind else {
         unreachable!("the variants are clients'")
     };
@@ -120,7 +109,7 @@ mod linked {
 #[cfg(feature = "fast-peers")]
 mod linked {
     use super::{Allocator, Client, Load, Measurement, Observer, RunError};
-    use crate::workloads::catalogue::Effort;
+    use crate::workloads::setting::Effort;
     use crate::workloads::thread_group;
     use std::ffi::{CStr, c_char, c_uint, c_void};
     use std::ptr::NonNull;
@@ -244,8 +233,9 @@ mod linked {
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
     use std::cell::Cell;
 
     thread_local! {

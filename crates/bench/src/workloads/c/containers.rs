@@ -7,20 +7,12 @@
 //! 2. The shared state outlives the threads' own states; each is destroyed once. A thread's state
 //!    is used only by the thread that made it.
 
+use crate::workloads::kind::Container;
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::Load;
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-
-/// One of the containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Container {
-    /// Vectors that grow.
-    Vector,
-    /// Small maps of strings.
-    Map,
-}
+use crate::workloads::workload::Load;
 
 /// Numbered as in `containers.cpp`.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +101,7 @@ mod linked {
 #[cfg(feature = "fast-peers")]
 mod linked {
     use super::{Container, Load, Measurement, Observer, Resource, RunError};
-    use crate::workloads::catalogue::Kind;
+    use crate::workloads::kind::Kind;
     use crate::workloads::task_threads::{self, TaskCounter};
     use std::ffi::c_void;
     use std::hint::black_box;
@@ -190,9 +182,10 @@ mod linked {
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::measurement::QUERIES;
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
     use std::cell::Cell;
 
     thread_local! {

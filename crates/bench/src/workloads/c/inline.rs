@@ -11,24 +11,12 @@
 //! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
+use crate::workloads::kind::{DIMENSIONS, Inline};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::Load;
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-
-/// One of the allocators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inline {
-    /// The objects of a query.
-    Arena,
-    /// Pairs of an allocation and a free.
-    FreeList,
-    /// The same.
-    SlabHandle,
-    /// The array allocator's stress test, with that allocator's own functions.
-    Stress,
-}
+use crate::workloads::workload::Load;
 
 static ARENA: [Variant; 2] = [
     Variant {
@@ -92,9 +80,6 @@ const ARENA_POLICY: &str =
 const LIST_POLICY: &str = "adaptive: empty slabs go to the recycler";
 const SLAB_POLICY: &str =
     "adaptive: as many empty pages are kept as the program reuses; the others are released";
-
-/// As in `query-alloc`.
-pub(crate) const DIMENSIONS: usize = 100_000;
 
 impl Inline {
     pub fn variants(self) -> &'static [Variant] {
@@ -261,9 +246,10 @@ mod linked {
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::measurement::{QUERIES, SECONDS};
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
 
     #[test]
     fn the_loops_in_c_do_what_those_in_rust_do() {

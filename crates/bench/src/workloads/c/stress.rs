@@ -48,8 +48,8 @@ const SLAB_POLICY: &str =
 mod linked {
     use crate::workloads::measurement::Measurement;
     use crate::workloads::observer::Observer;
-    use crate::workloads::run::Load;
-    use crate::workloads::support::RunError;
+    use crate::workloads::run_error::RunError;
+    use crate::workloads::workload::Load;
 
     pub(super) use {missing as aral, missing as libc};
 
@@ -65,9 +65,9 @@ mod linked {
     use crate::workloads::fixed_size::stress::{self, ELEMENTS};
     use crate::workloads::measurement::Measurement;
     use crate::workloads::observer::Observer;
-    use crate::workloads::run::Load;
-    use crate::workloads::support::RunError;
+    use crate::workloads::run_error::RunError;
     use crate::workloads::thread_group;
+    use crate::workloads::workload::Load;
     use std::ffi::c_void;
     use std::ptr::NonNull;
     use std::sync::OnceLock;
@@ -171,10 +171,11 @@ mod linked {
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::linked::{Allocator, Aral, Cycle, workloads_c_stress_aral, workloads_c_stress_libc};
-    use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::fixed_size::stress::pairs_a_cycle;
     use crate::workloads::observer::Unobserved;
-    use crate::workloads::run::Load;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Load;
+    use crate::workloads::workload::Workload;
     use std::ptr;
 
     #[test]

@@ -8,13 +8,14 @@
 mod file;
 mod mapped;
 
-use crate::workloads::catalogue::Effort;
+use crate::workloads::kind::Program;
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::Load;
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
+use crate::workloads::workload::Load;
 use file::WordList;
 use std::fs::File;
 use std::hint::black_box;
@@ -22,17 +23,6 @@ use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 pub use file::BYTES;
-
-/// One of the programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
-    /// A system call for each byte.
-    Read,
-    /// One byte at a time from a buffer.
-    Buffered,
-    /// The mapped file.
-    Mapped,
-}
 
 /// The size of the buffer. The paper's C library uses a block of the file system.
 const BUFFER: usize = 4096;

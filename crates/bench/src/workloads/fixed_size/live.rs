@@ -3,10 +3,10 @@
 
 use super::prepared::{Indices, ObjectSlots, fill, replace};
 use crate::peers::{FixedSize, FixedSizeLocal, OBJECT};
-use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group::{self, Worker};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

@@ -14,9 +14,9 @@ pub mod stress;
 mod tiers;
 
 use crate::peers::{About, FixedSize, Service, UnknownAllocator, Visitor};
-use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
+use crate::workloads::setting::Effort;
 use crate::workloads::trees::{many, modify};
 use live::Order;
 

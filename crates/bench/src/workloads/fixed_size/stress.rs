@@ -7,9 +7,9 @@
 
 use super::prepared::{ObjectSlots, fill};
 use crate::peers::{About, FixedSize, FixedSizeLocal, OBJECT, Service, UnknownAllocator, Visitor};
-use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

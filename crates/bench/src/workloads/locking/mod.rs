@@ -7,6 +7,7 @@
 
 mod locks;
 mod page;
+mod server;
 mod servers;
 mod sessions;
 
@@ -14,13 +15,13 @@ use crate::peers::{About, Allocator, Service, Visitor};
 use crate::workloads::measurement::{LOCKS_PER_OP, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::run::Load;
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::task_threads::{self, Run, TaskCounter};
 use crate::workloads::variant::Variant;
+use crate::workloads::workload::Load;
 use locks::Tally;
-use page::Request;
-use servers::{ByCategory, Locked, OnTheHeap, Server};
+use server::{Request, Server};
+use servers::{ByCategory, Locked, OnTheHeap};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::{Mutex, RwLock};
@@ -137,10 +138,11 @@ fn requests_of(worker: usize) -> Vec<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::measurement::QUERIES;
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
     use crate::workloads::testing::{System, Together};
+    use crate::workloads::workload::Workload;
 
     fn pages<S: Server, A: Allocator>() -> (Vec<String>, [u64; 4]) {
         let (server, tally) = (S::new(), Tally::default());

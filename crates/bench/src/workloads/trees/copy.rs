@@ -10,11 +10,11 @@
 
 use super::tree::{Tree, node};
 use crate::peers::{FixedSize, FixedSizeLocal, Placement};
-use crate::workloads::catalogue::Effort;
 use crate::workloads::fixed_size::prepared::{Indices, ObjectSlots, empty, fill};
 use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group::{self, Worker};
 use std::hint::black_box;
 use std::time::Duration;

@@ -8,10 +8,10 @@
 use super::keys::Modified;
 use super::tree::{Tree, node};
 use crate::peers::FixedSize;
-use crate::workloads::catalogue::Effort;
 use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use std::hint::black_box;
 
