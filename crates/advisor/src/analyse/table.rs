@@ -158,7 +158,7 @@ fn line(group: &Group) -> Line {
     };
     let gain = group.verdict.gain.map_or_else(|| "-".to_owned(), |gain| words::percent(gain.share));
     let gain = if gain.starts_with("less") { "<0.1 %".to_owned() } else { gain };
-    let stand =
+    let emphasis =
         if group.verdict.category == Category::LeaveIt { Emphasis::Plain } else { Emphasis::Own };
     let cells = vec![
         shortened(&group.title),

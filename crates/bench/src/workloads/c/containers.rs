@@ -7,7 +7,6 @@
 //! 2. The shared state outlives the threads' own states; each is destroyed once. A thread's state
 //!    is used only by the thread that made it.
 
-use crate::workloads::kind::Container;
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
@@ -100,8 +99,8 @@ mod linked {
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Container, Load, Measurement, Observer, Resource, RunError};
-    use crate::workloads::kind::Kind;
+    use super::{Load, Measurement, Observer, Resource, RunError};
+    use crate::workloads::kind::{Container, Kind};
     use crate::workloads::task_threads::{self, TaskCounter};
     use std::ffi::c_void;
     use std::hint::black_box;
