@@ -1,4 +1,5 @@
-//! What every allocator of objects of any size that belong to no task must do, and every global one.
+//! What every allocator of objects of any size that belong to no task must do, and every global
+//! one.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -157,7 +158,8 @@ fn another_thread_frees_objects_where_they_say_so() {
                             into.send(fill(&own)).unwrap();
                             for object in from.recv().unwrap() {
                                 object.check();
-                                // SAFETY: live, of this layout, not used after; its thread waits below.
+                                // SAFETY: live, of this layout, not used after; its thread waits
+                                // below.
                                 unsafe { own.free_elsewhere(object.at, object.layout) };
                             }
                         }
@@ -181,7 +183,8 @@ fn the_calls_of_a_global_allocator_do_what_global_alloc_asks() {
                 // These threads have entered nothing.
                 scope.spawn(|| {
                     let fresh = |block| NonNull::new(block).expect("there is memory");
-                    // SAFETY: no size is zero; all blocks are live, have their layouts, and are freed once.
+                    // SAFETY: no size is zero; all blocks are live, have their layouts, and are
+                    // freed once.
                     unsafe {
                         for number in 0..OBJECTS {
                             let layout = layout(number);

@@ -30,8 +30,8 @@ impl Visitor for Use {
 
 #[test]
 fn snmalloc_says_whether_it_was_built_with_its_assertions() {
-    // The text that a failed assertion of snmalloc's prints, backwards, so that it is in this program
-    // only if snmalloc brings it.
+    // The text that a failed assertion of snmalloc's prints, backwards, so that it is in this
+    // program only if snmalloc brings it.
     let text: Vec<u8> = " }{ no }{ ni }{ :liaf tressa".bytes().rev().collect();
     with("snmalloc", Use).unwrap();
     let program = fs::read("/proc/self/exe").unwrap();

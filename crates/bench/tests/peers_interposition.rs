@@ -1,5 +1,5 @@
-//! No peer takes the place of the C library's malloc or of C++'s `operator new`, although this program
-//! links all of them.
+//! No peer takes the place of the C library's malloc or of C++'s `operator new`, although this
+//! program links all of them.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -101,7 +101,8 @@ fn operator_new_is_the_cpp_librarys() {
     assert_eq!(called, [resolve("_Znwm"), resolve("_ZdlPv")]);
 }
 
-/// By how much the C library's malloc says to have more in use while a task holds `objects` of 64 bytes.
+/// By how much the C library's malloc says to have more in use while a task holds `objects` of 64
+/// bytes.
 struct Allocate {
     objects: usize,
 }

@@ -59,7 +59,8 @@ impl Object {
         // SAFETY: the object is live, and its bytes were written.
         let bytes = unsafe { NonNull::slice_from_raw_parts(self.at, self.layout.size()).as_ref() };
         let Some((first, rest)) = bytes.split_first() else { return };
-        // All are the mark, by comparing with itself one on: fast in a build without optimisation too.
+        // All are the mark, by comparing with itself one on: fast in a build without optimisation
+        // too.
         let all_the_same = *rest == bytes[..rest.len()];
         assert!(*first == self.mark && all_the_same, "{:?} was overwritten", self.layout);
     }
@@ -100,7 +101,8 @@ fn assert_apart(objects: &[Object]) {
     }
 }
 
-/// One piece of work: allocate, free some, allocate more, grow some, and free as the allocator does.
+/// One piece of work: allocate, free some, allocate more, grow some, and free as the allocator
+/// does.
 fn work<T: Task>(task: &T, about: &About, sequence: &mut Sequence) {
     let mut objects = Vec::new();
     for i in 0..OBJECTS {

@@ -220,8 +220,8 @@ fn boost_pool_is_there_or_says_how_it_comes() {
     }
 }
 
-/// An origin such as `snmalloc 0.7, from snmalloc-sys 0.7.6` or `bumpalo 3.20.3` ends in the crate and
-/// its version.
+/// An origin such as `snmalloc 0.7, from snmalloc-sys 0.7.6` or `bumpalo 3.20.3` ends in the crate
+/// and its version.
 #[test]
 fn the_origins_name_the_versions_that_are_built() {
     let lock = include_str!("../../../Cargo.lock");
@@ -240,7 +240,8 @@ fn the_origins_name_the_versions_that_are_built() {
         assert!(locked, "{}: Cargo.lock has no {name} {version}", about.name);
         crates += 1;
     }
-    // All but glibc, ours and their variants, the placements, the two of the C++ library and Boost's.
+    // All but glibc, ours and their variants, the placements, the two of the C++ library and
+    // Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
     let without = 10 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);

@@ -18,7 +18,8 @@ pub struct About {
     /// Whether it serves tasks, for [`Service::Tasks`].
     pub tasks: bool,
     /// Whether its tasks serve every layout and grow objects. If not, they serve only
-    /// [`TYPED_ARENA_SIZES`](crate::peers::TYPED_ARENA_SIZES), and panic on other sizes and on growth.
+    /// [`TYPED_ARENA_SIZES`](crate::peers::TYPED_ARENA_SIZES), and panic on other sizes and on
+    /// growth.
     pub any_size: bool,
     /// Whether a task reuses the memory of objects that it frees one by one. If not, all objects of
     /// a task take memory until the task ends.
@@ -57,8 +58,8 @@ pub struct FixedSizeAbout {
     /// Whether several threads may use it at the same time, and each may free what another
     /// allocated.
     pub several_threads: bool,
-    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::peers::OBJECT), and panics
-    /// on other layouts.
+    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::peers::OBJECT), and
+    /// panics on other layouts.
     pub every_layout: bool,
 }
 
@@ -113,8 +114,8 @@ pub enum Kind {
     Arena,
     /// One by one; all of one size.
     FixedSize,
-    /// Not an allocator, but a way to place the nodes of a structure in memory. [`Service::Placement`]
-    /// finds it.
+    /// Not an allocator, but a way to place the nodes of a structure in memory.
+    /// [`Service::Placement`] finds it.
     Placement,
 }
 

@@ -1,8 +1,8 @@
 //! General-purpose allocators: they create nothing for a task, and free each object separately.
 //!
 //! Each file below implements [`Heap`] with calls into one of them. [`Malloc`] turns a heap into an
-//! [`Allocator`] and an [`AnySize`], `HeapObjects` into a [`FixedSize`](crate::peers::FixedSize), and
-//! [`HeapAsGlobal`] into a [`Global`].
+//! [`Allocator`] and an [`AnySize`], `HeapObjects` into a [`FixedSize`](crate::peers::FixedSize),
+//! and [`HeapAsGlobal`] into a [`Global`].
 //!
 //! # Invariants of this file and those below
 //!

@@ -49,8 +49,8 @@ pub trait Visitor: Sized {
         not_implemented(Self::SERVICE, about)
     }
 
-    /// Does the work with the allocator `G`, which serves this program. The caller must have made it
-    /// the global allocator of this program, with [`global_calls`].
+    /// Does the work with the allocator `G`, which serves this program. The caller must have made
+    /// it the global allocator of this program, with [`global_calls`].
     fn global<G: Global>(self, about: &'static About) -> Self::Output {
         not_implemented(Self::SERVICE, about)
     }

@@ -33,8 +33,8 @@ pub struct Row {
     pub rounds: usize,
     /// The figures over all rounds. Empty if the run failed.
     pub measurement: Measurement,
-    /// The fastest of the general-purpose allocators, or of the variants that are not the project's,
-    /// in this setting.
+    /// The fastest of the general-purpose allocators, or of the variants that are not the
+    /// project's, in this setting.
     pub best_peer: Option<&'static str>,
     /// Whether this row is the fastest of its setting.
     pub best: bool,

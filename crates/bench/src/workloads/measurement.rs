@@ -94,8 +94,8 @@ pub static BASE_RSS_BYTES: Metric = median("base_rss_bytes", Scale::Bytes);
 pub static PEAK_RSS_BYTES: Metric = median("peak_rss_bytes", Scale::Bytes);
 /// Resident memory after the measured part.
 pub static END_RSS_BYTES: Metric = median("end_rss_bytes", Scale::Bytes);
-/// The most bytes that live objects of all threads request at a time; in `churn` and `mixed`, at the
-/// end.
+/// The most bytes that live objects of all threads request at a time; in `churn` and `mixed`, at
+/// the end.
 pub static LIVE_BYTES: Metric = first("live_bytes", Scale::Bytes);
 /// Resident memory beyond [`BASE_RSS_BYTES`] after each step of the work.
 pub static RSS_STEPS: Metric = labelled("rss_steps", Scale::Bytes);
@@ -174,8 +174,8 @@ pub static METRICS: [&Metric; 31] = [
     &ALLOC_SHARE,
 ];
 
-/// The figures of a run, or of several rounds of it, by metric and label. A figure that could not be
-/// measured is absent.
+/// The figures of a run, or of several rounds of it, by metric and label. A figure that could not
+/// be measured is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Measurement(BTreeMap<String, f64>);

@@ -1,11 +1,12 @@
 //! The workloads of the benchmark, generic over the allocator that serves them.
 //!
 //! A workload is a sequence of *tasks* (queries, replies, requests). For each task, a worker begins
-//! a [`crate::peers::Task`], allocates and uses its objects, and ends the task. If the allocator frees a
-//! task's objects together ([`crate::peers::Task::FREED_TOGETHER`]), ending the task is enough. Otherwise
-//! the workload first frees every object by walking its own structures, as a C program would. The
-//! sequence of operations comes from one seed and is the same for every allocator. Every object is
-//! written. The harness's own arrays are touched before the measured part.
+//! a [`crate::peers::Task`], allocates and uses its objects, and ends the task. If the allocator
+//! frees a task's objects together ([`crate::peers::Task::FREED_TOGETHER`]), ending the task is
+//! enough. Otherwise the workload first frees every object by walking its own structures, as a C
+//! program would. The sequence of operations comes from one seed and is the same for every
+//! allocator. Every object is written. The harness's own arrays are touched before the measured
+//! part.
 //!
 //! Some workloads have no tasks: their objects, of one size or of many, live until they are freed.
 //! One workload, `handler`, is ordinary code that allocates from its program's global allocator.

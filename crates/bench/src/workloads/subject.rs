@@ -82,8 +82,8 @@ impl Subject {
     /// [`UnknownRow`] if there is none. It lists the rows of the workloads `asked_for`.
     pub fn named(name: &str, asked_for: &[&'static Workload]) -> Result<Self, UnknownRow> {
         let of = |variant: &&Variant| variant.name == name;
-        // A variant may have the name of the allocator that it uses. In its workload, the name means
-        // the variant.
+        // A variant may have the name of the allocator that it uses. In its workload, the name
+        // means the variant.
         if let Some(variant) = asked_for.iter().flat_map(|one| one.variants()).find(of) {
             return Ok(Self::Variant(variant));
         }

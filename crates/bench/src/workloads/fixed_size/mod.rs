@@ -1,7 +1,7 @@
 //! Workloads on objects of one size. The objects outlive tasks, and any thread may free them.
 //!
-//! All are loops over [`FixedSizeLocal`](crate::peers::FixedSizeLocal)'s calls, compiled once for each
-//! allocator. The places for the objects and the random orders are arrays that are touched
+//! All are loops over [`FixedSizeLocal`](crate::peers::FixedSizeLocal)'s calls, compiled once for
+//! each allocator. The places for the objects and the random orders are arrays that are touched
 //! beforehand. An object's first word is written when it is allocated. No workload reads the object
 //! before it is freed, so the measured traffic is the allocator's own.
 

@@ -43,8 +43,8 @@ impl Tally {
 /// The label of all locks together in `locks_per_op`.
 pub const ALL_LOCKS: &str = "total";
 
-/// Lock acquisitions for each of `requests` requests, from the counts of all workers: the total, and
-/// a figure for each guarded object.
+/// Lock acquisitions for each of `requests` requests, from the counts of all workers: the total,
+/// and a figure for each guarded object.
 pub(super) fn locks_per_request(
     workers: impl IntoIterator<Item = [u64; GUARDED.len()]>,
     requests: u64,
